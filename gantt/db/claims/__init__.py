@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of claims, requests and server groups: the commit, and all that changes a claim later."""
+"""Rows of claims, requests and server groups: the commit, and all later changes of a claim."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims that nobody asked for: of guests that were found, or told of, running."""
+"""Claims without a request: of guests that were found running, or reported by an operator."""
 
 from collections.abc import Sequence
 
@@ -21,31 +21,34 @@ PARTS = 500
 
 
 def insert(tx: session.Tx, made: Sequence[Claim]) -> None:
-    """Write claims that are new.
+    """Write new claims.
 
-    What runs takes its room also where its guest has a claim in a zone below: both say so until
-    somebody has looked where it runs.
+    A running guest takes its room also where it has a claim in a child zone: both claims are kept
+    until an operator has checked where it runs.
     """
     if not made:
         return
-    below: dict[str, str] = {}
+    zone_of_consumer: dict[str, str] = {}
     for start in range(0, len(made), PARTS):
-        below |= held.zones_of(tx, {claim.consumer for claim in made[start : start + PARTS]})
-    noted = [
-        msgspec.structs.replace(
-            claim, reason=f'{claim.reason}, and has one in zone {below[claim.consumer]} below'
+        zone_of_consumer |= held.zones_of(
+            tx, {claim.consumer for claim in made[start : start + PARTS]}
         )
-        if claim.consumer in below
+    new_claims = [
+        msgspec.structs.replace(
+            claim,
+            reason=f'{claim.reason}, and has one in zone {zone_of_consumer[claim.consumer]} below',
+        )
+        if claim.consumer in zone_of_consumer
         else claim
         for claim in made
     ]
-    claim_rows.insert_claims(tx, noted)
+    claim_rows.insert_claims(tx, new_claims)
 
 
 def flag(changes: Changes, hosts: HostRecords) -> None:
-    """What follows for the hosts whose use grew without anybody having asked.
+    """Flag the hosts whose usage grew without a request.
 
-    They may be over-full, also of classes that they have nothing of, which get rows.
+    They may be over-full, also of classes without inventory, which get rows.
     """
     locked = changes.locked
     for pid in changes.grown:
@@ -55,13 +58,13 @@ def flag(changes: Changes, hosts: HostRecords) -> None:
 
 
 def _write_others(changes: Changes, hosts: HostRecords, pid: int) -> None:
-    """Rows for classes that the host has nothing of, or had."""
+    """Write rows for classes that the host has no inventory of, or had."""
     locked = changes.locked
     counters, facts = locked.counters[pid], locked.templates[pid].facts
     if set(counters.others) <= locked.others_read(pid):
         return
     providers.read_uncounted(changes.tx, locked, [pid])
-    others = {name: of for name, of in counters.others.items() if of[1] or of[2]}
+    others = {name: usage for name, usage in counters.others.items() if usage[1] or usage[2]}
     counters.cold = hosts.write_inventories(pid, facts, others)
     locked.forget_others(pid)
 
@@ -69,16 +72,16 @@ def _write_others(changes: Changes, hosts: HostRecords, pid: int) -> None:
 def adopt(
     changes: Changes, hosts: HostRecords, guests: Sequence[GuestToAdopt]
 ) -> list[GuestOutcome]:
-    """Make claims for guests that an operator tells of; their fates in the order given.
+    """Create claims for guests that an operator names; return their outcomes in the order given.
 
-    Groups and hosts are locked in the order of the group commit, which finds these claims, or is
-    found by this.
+    Groups and hosts are locked in the order of the group commit: each sees the claims of the
+    other.
     """
     tx = changes.tx
-    known = providers.ids_by_name(tx, {guest.host for guest in guests})
-    there = [guest for guest in guests if guest.host in known]
-    groups.lock(tx, {guest.group for guest in there if guest.group is not None})
-    changes.lock(known.values())
+    host_ids = providers.ids_by_name(tx, {guest.host for guest in guests})
+    known_guests = [guest for guest in guests if guest.host in host_ids]
+    groups.lock(tx, {guest.group for guest in known_guests if guest.group is not None})
+    changes.lock(host_ids.values())
     adoption = _adoption(changes, guests)
     outcomes = [adoption.judge(guest) for guest in guests]
     for claim in adoption.made:
@@ -91,9 +94,9 @@ def adopt(
 
 
 def judge(changes: Changes, guests: Sequence[GuestToAdopt]) -> list[GuestOutcome]:
-    """What ``adopt`` would say; nothing is locked and nothing written."""
-    known = providers.ids_by_name(changes.tx, {guest.host for guest in guests})
-    changes.locked = providers.read(changes.tx, changes.memory, known.values())
+    """Return the outcomes of ``adopt``; nothing is locked and nothing written."""
+    host_ids = providers.ids_by_name(changes.tx, {guest.host for guest in guests})
+    changes.locked = providers.read(changes.tx, changes.memory, host_ids.values())
     adoption = _adoption(changes, guests)
     return [adoption.judge(guest) for guest in guests]
 
@@ -102,12 +105,12 @@ def _adoption(changes: Changes, guests: Sequence[GuestToAdopt]) -> Adoption:
     locked = changes.locked
     hosts = map(locked.row, locked.hosts())
     consumers = sorted({guest.consumer for guest in guests})
-    live: list[Claim] = []
-    below: dict[str, str] = {}
+    live_claims: list[Claim] = []
+    zone_of_consumer: dict[str, str] = {}
     for start in range(0, len(consumers), PARTS):
-        # Not "live = 1": of a few consumers this is.
-        some = consumers[start : start + PARTS]
-        where = [of_guests(some), _c.c.live != 0]
-        live += load_claims(changes.tx, where=where)
-        below |= held.zones_of(changes.tx, some)
-    return Adoption({row.name: row for row in hosts}, live, below, changes.tx.now)
+        # Not "live = 1", for which PostgreSQL might read all live claims.
+        part = consumers[start : start + PARTS]
+        where = [of_guests(part), _c.c.live != 0]
+        live_claims += load_claims(changes.tx, where=where)
+        zone_of_consumer |= held.zones_of(changes.tx, part)
+    return Adoption({row.name: row for row in hosts}, live_claims, zone_of_consumer, changes.tx.now)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One batch of the group commit as values: what was read, what follows from it.
+"""State of one batch of the group commit: the rows read and the rows that follow from them.
 
-No SQL here: ``commit`` and ``commit_postgresql`` feed a book with the rows they read
-under lock, in the same order, and write what it then says.
+No SQL here: ``commit`` and ``commit_postgresql`` feed a batch the rows that they read under
+lock, in the same order, and write the rows that it returns.
 
     judge requests → judge groups → judge consumers → accept under the locks → what to write
 """
@@ -44,14 +44,14 @@ from gantt.db.hosts import pools, providers, rows
 
 #: Columns of a request that change where it is carried on.
 CORRECTED = (*('state', 'attempt', 'owner', 'deadline', 'token', 'answer', 'updated_at', 'claims'),)
-#: No draft waits for anybody.
+#: No draft waits for locked rows.
 _NONE: Mapping[str, str] = {}
 
 
 class CommitBatch:
-    """A batch, from the rows read under lock to the rows to write.
+    """State of one batch, from the rows read under lock to the rows to write.
 
-    :param locked: id -> reason, of the drafts that wait for rows which others keep locked
+    :param locked: id -> reason, of the drafts that wait for rows which other transactions lock
     """
 
     def __init__(self, batch: Sequence[RequestDraft], locked: Mapping[str, str] = _NONE) -> None:
@@ -64,44 +64,44 @@ class CommitBatch:
                 entry.end(CommitStatus.LOCKED, reason=locked[entry.draft.id])
         self.groups: dict[str, int] = {}
         self.bumped: list[str] = []
-        #: claims that end with this batch: of overtaken attempts, and what gave way
+        #: claims that end with this batch: of overtaken attempts, and claims that give way
         self.released: list[tuple[Claim, str]] = []
-        #: id of a claim to be made -> the claims that give way to it
+        #: id of a claim to be created -> the claims that give way to it
         self.rivals: dict[str, list[Claim]] = {}
         #: ids of the live claims of the consumers, as they were judged
         self.known: set[str] = set()
         self.claims: list[Claim] = []
         #: consumer -> other live claims of it, where it may inherit
         self._others: dict[str, list[Claim]] = {}
-        #: (claim, provider) -> the claim, which has inherited there
+        #: (claim, provider) -> the claim as it is after it inherited there
         self.inherited: dict[tuple[str, int], Claim] = {}
-        #: places that are another one's with this batch, as they were and as they become
+        #: places that change their consumer with this batch: (before, after)
         self.handed: list[tuple[Claim, Claim]] = []
-        #: places that live on where the claims of their creates end
+        #: places that live on after the claims of their creates end
         self.again: list[Claim] = []
-        #: places of attempts that were overtaken: they end where the next one does not take them
+        #: places of overtaken attempts: they end unless the next attempt takes them
         self._going_back: list[Claim] = []
-        #: places that drafts name, by id, as they are under the locks
+        #: places that drafts name, by id, as read under the locks
         self._places: Mapping[str, Claim] = {}
-        #: plans of groups that are stored already, by group
+        #: stored plans of groups, by group
         self.plans: Mapping[str, GroupPlanRecord] = {}
-        #: providers on which places are another one's now
+        #: providers with places whose consumer has changed
         self.renamed: set[int] = set()
         self.touched: set[int] = set()
-        #: Those of them that are no hosts.
+        #: Touched providers that are no hosts.
         self.no_hosts: set[int] = set()
-        #: provider id -> what is added to the hot classes, less what take-overs gave back
+        #: provider id -> amounts added to the hot classes, less those that take-overs gave back
         self.core_amounts: dict[int, list[int]] = {}
         self.other_amounts: dict[tuple[int, str], int] = {}
 
     # -- requests ------------------------------------------------------------
     def insertable(self) -> list[RequestDraft]:
-        """Drafts whose row is to be inserted where it is not there, ascending."""
+        """Return the drafts whose request row is inserted if absent, ascending by id."""
         fresh = (entry.draft for entry in self.going() if not entry.draft.continues)
         return sorted(fresh, key=lambda draft: draft.id)
 
     def request_values(self, draft: RequestDraft) -> dict[str, Any]:
-        """A request row, as it becomes where all of the draft is accepted."""
+        """Return a request row as it becomes if all of the draft is accepted."""
         return {
             'id': draft.id,
             'fingerprint': draft.fingerprint,
@@ -117,9 +117,9 @@ class CommitBatch:
         }
 
     def judge_requests(self, found: Mapping[str, Any], inserted: Container[str]) -> None:
-        """Which drafts go on, by the request rows under lock.
+        """Judge which drafts go on, by the request rows under lock.
 
-        :param found: id -> row, see ``request_state.Row``; also with claims
+        :param found: id -> row, see ``request_state.Row``; with the count of claims
         :param inserted: ids whose row this transaction inserted
         """
         for entry in self.going():
@@ -131,34 +131,34 @@ class CommitBatch:
                 entry.took_over = entry.outcome is None and takes_over(entry.row, draft)
 
     def going(self) -> list[BatchEntry]:
-        """Drafts that nothing has stopped yet."""
+        """Return the drafts that nothing has stopped yet."""
         return [entry for entry in self.entries if entry.outcome is None]
 
     def take_overs(self) -> list[str]:
-        """Requests whose earlier attempt's claims are to be released."""
+        """Return the requests whose earlier attempt's claims are to be released."""
         return [entry.draft.id for entry in self.entries if entry.took_over]
 
     # -- groups ----------------------------------------------------------------
     def swaps(self) -> list[RequestDraft]:
-        """Drafts with a group, one for each group, ascending by its uuid."""
+        """Return the drafts with a group, one for each group, ascending by its uuid."""
         return one_of_each_group(entry.draft for entry in self.going())
 
     def judge_groups(self, found: Mapping[str, GroupRule]) -> None:
         """Stop the drafts that were planned under another rule or generation of their group."""
-        named = self.groups_going()
-        self.groups.update({uuid: found[uuid].generation for uuid in named & found.keys()})
-        ended = {entry.draft.id for entry in self.entries if entry.outcome is not None}
-        changed = behind_others(self.batch, ended, found)
+        group_uuids = self.groups_going()
+        self.groups.update({uuid: found[uuid].generation for uuid in group_uuids & found.keys()})
+        stopped_ids = {entry.draft.id for entry in self.entries if entry.outcome is not None}
+        changed_ids = behind_others(self.batch, stopped_ids, found)
         for entry in self.going():
-            if entry.draft.id in changed:
+            if entry.draft.id in changed_ids:
                 entry.end(CommitStatus.GROUP_CHANGED)
 
     def groups_going(self) -> set[str]:
-        """Groups of the drafts that nothing has stopped yet."""
+        """Return the groups of the drafts that nothing has stopped yet."""
         return {group.uuid for e in self.going() for group in swaps_of(e.draft)}
 
     def planned_groups(self) -> list[str]:
-        """Groups that drafts still going store a plan of, ascending."""
+        """Return the groups that drafts still going store a plan of, ascending."""
         plans = (entry.draft.plan for entry in self.going())
         return sorted({plan.group_uuid for plan in plans if plan is not None})
 
@@ -168,44 +168,56 @@ class CommitBatch:
         living: Mapping[str, Sequence[Claim]],
         below: Mapping[str, Collection[str]],
     ) -> None:
-        """Stop the drafts whose plan was made beside something else.
+        """Stop the drafts whose plan was computed beside other plans, places or zones.
 
-        :param plans: as they are stored, of :meth:`planned_groups`
-        :param living: the live claims of members of these
-        :param below: the zones below where members of these live
+        :param plans: the stored plans of :meth:`planned_groups`
+        :param living: the live claims of members of these groups
+        :param below: the child zones where members of these groups live
         """
         self.plans = plans
         revisions = {uuid: plan.revision for uuid, plan in plans.items()}
-        why = judge_plans((entry.draft for entry in self.going()), revisions, living, below)
+        reasons = judge_plans((entry.draft for entry in self.going()), revisions, living, below)
         for entry in self.going():
-            if entry.draft.id in why:
-                entry.end(CommitStatus.GROUP_CHANGED, reason=why[entry.draft.id])
+            if entry.draft.id in reasons:
+                entry.end(CommitStatus.GROUP_CHANGED, reason=reasons[entry.draft.id])
 
     def has_unseen_places(self, living: Mapping[str, Sequence[Claim]]) -> bool:
-        """Whether a place would have to give way that :meth:`judge_consumers` was not given.
+        """Return whether a place that :meth:`judge_consumers` was not given would have to give way.
 
-        :param living: as :meth:`judge_plans` was given it
+        :param living: as passed to :meth:`judge_plans`
         """
-        makes = {made.claim.consumer for entry in self.going() for made in entry.draft.claims}
-        ended = {claim.id for claim in (*(one for one, _ in self.released), *self._going_back)}
-        seen = self.known | ended
+        consumers = {
+            claim_draft.claim.consumer
+            for entry in self.going()
+            for claim_draft in entry.draft.claims
+        }
+        ending_ids = {
+            claim.id
+            for claim in (
+                *(released_claim for released_claim, _ in self.released),
+                *self._going_back,
+            )
+        }
+        seen_ids = self.known | ending_ids
         places = (claim for of_group in living.values() for claim in of_group)
-        return any(one.consumer in makes and one.id not in seen for one in places)
+        return any(place.consumer in consumers and place.id not in seen_ids for place in places)
 
     # -- claims ---------------------------------------------------------------------
     def claim_ids(self) -> list[str]:
-        """Ids of the claims to be made."""
-        return [made.claim.id for entry in self.going() for made in entry.draft.claims]
+        """Return the ids of the claims to be created."""
+        return [
+            claim_draft.claim.id for entry in self.going() for claim_draft in entry.draft.claims
+        ]
 
     def judge_claims(self, live: set[str]) -> None:
-        """Stop a draft whose claim is there and live: its guest runs in spite of everything."""
+        """Stop a draft whose claim is stored and live: its guest runs in spite of everything."""
         for entry in self.going():
-            if any(made.claim.id in live for made in entry.draft.claims):
+            if any(claim_draft.claim.id in live for claim_draft in entry.draft.claims):
                 entry.end(CommitStatus.DROPPED)
 
     # -- consumers -------------------------------------------------------------------
     def owners(self) -> dict[str, tuple[str | None, str | None, str]]:
-        """Return whose the consumers are, as the drafts still going say that claim for them."""
+        """Return the owners of the consumers, as the drafts still going state them."""
         claims = (claim for entry in self.going() for claim in owned(entry.draft))
         return {
             claim.consumer: (claim.project_id, claim.user_id, claim.consumer_type)
@@ -213,33 +225,39 @@ class CommitBatch:
         }
 
     def limited_consumers(self) -> set[str]:
-        """Those that drafts for one project name, whose owners ``judge_consumers`` is to know."""
+        """Return the consumers of drafts for one project; their owners are needed."""
         return consumers_to_own(entry.draft for entry in self.going())
 
     def judge_consumers(
         self, live: Iterable[Claim], owners: Mapping[str, str | None] = NO_OWNERS
     ) -> None:
         """Stop the drafts that may not claim; note which claims give way to which."""
-        ended = {claim.id for claim in (*(one for one, _ in self.released), *self._going_back)}
+        ending_ids = {
+            claim.id
+            for claim in (
+                *(released_claim for released_claim, _ in self.released),
+                *self._going_back,
+            )
+        }
         going = [entry.draft for entry in self.going()]
-        live = [claim for claim in live if claim.id not in ended]
+        live = [claim for claim in live if claim.id not in ending_ids]
         self.known = {claim.id for claim in live}
         self.rivals, outcomes = judge_rivals(live, going, owners)
         for entry in self.going():
             entry.outcome = outcomes.get(entry.draft.id)
 
     def movers(self) -> set[str]:
-        """Consumers that move, or whose claims leave, and take of pools: that counts once."""
-        moving = (made.claim for entry in self.going() for made in entry.draft.claims)
-        concerned = [claim for claim in moving if claim.purpose.is_move]
+        """Return the consumers that move or whose claims leave, and use pools; these count once."""
+        moving = (claim_draft.claim for entry in self.going() for claim_draft in entry.draft.claims)
+        move_claims = [claim for claim in moving if claim.purpose.is_move]
         return {
             guest_of(claim)
-            for claim in (*concerned, *self._leaving())
+            for claim in (*move_claims, *self._leaving())
             if inheritance.of_pools(claim)
         }
 
     def inherit(self, live: Iterable[Claim]) -> None:
-        """Let claims of moves take of pools only what they need more than their consumers have.
+        """Reduce what claims of moves take of pools to what their consumers do not hold already.
 
         :param live: the live claims of :meth:`movers`, read under the locks of all providers
         """
@@ -248,33 +266,33 @@ class CommitBatch:
             if claim.id not in leaving:
                 self._others.setdefault(guest_of(claim), []).append(claim)
         for entry in self.going():
-            claims = [inheriting(made, self._others) for made in entry.draft.claims]
+            claims = [inheriting(claim_draft, self._others) for claim_draft in entry.draft.claims]
             entry.draft = msgspec.structs.replace(entry.draft, claims=claims)
 
     # -- providers ---------------------------------------------------------------
     def wanted(self) -> set[int]:
-        """Providers to lock: all that a draft names, those read back included."""
-        named = (entry.draft for entry in self.entries if not entry.is_locked)
-        wanted = {pid for claim in self._leaving() for pid in claim.allocations}
-        for draft in named:
-            for made in draft.claims:
-                wanted.update(made.claim.allocations)
-            for place in draft.takes_places:
-                wanted.update(place.provider_ids)
-            for ended in draft.ends_places:
-                wanted.update(ended.provider_ids)
-        return wanted
+        """Return the providers to lock: all that a draft names, those read back included."""
+        drafts = (entry.draft for entry in self.entries if not entry.is_locked)
+        provider_ids = {pid for claim in self._leaving() for pid in claim.allocations}
+        for draft in drafts:
+            for claim_draft in draft.claims:
+                provider_ids.update(claim_draft.claim.allocations)
+            for taken_place in draft.takes_places:
+                provider_ids.update(taken_place.provider_ids)
+            for place in draft.ends_places:
+                provider_ids.update(place.provider_ids)
+        return provider_ids
 
     def other_providers(self) -> set[int]:
-        """Of the providers to lock those that claims take from that are not their host."""
-        named = (entry.draft for entry in self.entries if not entry.is_locked)
+        """Return the providers to lock that claims take from and that are not their host."""
+        drafts = (entry.draft for entry in self.entries if not entry.is_locked)
         return {
             pid
-            for draft in named
-            for made in draft.claims
-            if len(made.claim.allocations) > 1
-            for pid in made.claim.allocations
-            if pid != made.claim.provider_id
+            for draft in drafts
+            for claim_draft in draft.claims
+            if len(claim_draft.claim.allocations) > 1
+            for pid in claim_draft.claim.allocations
+            if pid != claim_draft.claim.provider_id
         }
 
     def _leaving(self) -> Iterable[Claim]:
@@ -283,7 +301,7 @@ class CommitBatch:
         yield from self._going_back
 
     def overtake(self, claims: Iterable[Claim]) -> None:
-        """Release what the earlier attempt of a request had claimed; places go back."""
+        """Release the claims of a request's earlier attempt; places go back."""
         for claim in claims:
             if lives_on(claim, self.now) is not None:
                 self._going_back.append(claim)
@@ -292,38 +310,40 @@ class CommitBatch:
 
     # -- places of plans -----------------------------------------------------------
     def places_named(self) -> list[str]:
-        """Ids of the places that drafts still going take over or end, ascending."""
+        """Return the ids of the places that drafts still going take over or end, ascending."""
         drafts = [entry.draft for entry in self.going()]
-        taken = {one.claim_id for draft in drafts for one in draft.takes_places}
-        return sorted(taken | {one.claim_id for draft in drafts for one in draft.ends_places})
+        taken_ids = {place.claim_id for draft in drafts for place in draft.takes_places}
+        return sorted(
+            taken_ids | {place.claim_id for draft in drafts for place in draft.ends_places}
+        )
 
     def judge_places(self, places: Mapping[str, Claim], locked: providers.LockedProviders) -> None:
         """Stop the drafts that do not get the places that they need.
 
-        :param places: those of :meth:`places_named`, by id, under the locks
+        :param places: the claims of :meth:`places_named`, by id, under the locks
         """
         self._places = places
-        gone: set[str] = set()
+        taken_ids: set[str] = set()
         hosts = map(locked.row, locked.hosts())
-        closed = {
-            row.id: f'{row.name} {why}'
+        closed_hosts = {
+            row.id: f'{row.name} {reason}'
             for row in hosts
-            if (why := why_closed(row, over_full=False))
+            if (reason := why_closed(row, over_full=False))
         }
         for entry in self.going():
-            entry.places = judge_takes(entry.draft, places, gone, closed)
+            entry.places = judge_takes(entry.draft, places, taken_ids, closed_hosts)
             entry.outcome = entry.places.ends
-            gone.update(entry.draft.takes_places[i].claim_id for i in entry.places.taken)
+            taken_ids.update(entry.draft.takes_places[i].claim_id for i in entry.places.taken)
 
     def read_under_lock(self) -> tuple[set[int], set[tuple[int, int]]]:
-        """Of drafts still going: hosts that layouts are on; (pool, host) of what is shared."""
+        """Return (hosts of layouts, (pool, host) of shared pools) of the drafts still going."""
         laid_on, served = set[int](), set[tuple[int, int]]()
         for entry in self.going():
-            for made in entry.draft.claims:
-                host = made.claim.provider_id
-                if made.claim.layout is not None:
+            for claim_draft in entry.draft.claims:
+                host = claim_draft.claim.provider_id
+                if claim_draft.claim.layout is not None:
                     laid_on.add(host)
-                for pid in made.served_by:
+                for pid in claim_draft.served_by:
                     served.add((pid, host))
         return laid_on, served
 
@@ -333,31 +353,35 @@ class CommitBatch:
         layouts: Mapping[int, Mapping[str, Layout]],
         serves: Mapping[int, frozenset[int]],
     ) -> None:
-        """Accept what fits, and change the counters under lock accordingly.
+        """Accept the claims that fit, and change the counters under lock accordingly.
 
-        :param layouts: host -> claim -> what it takes inside, of the live claims on the
-            hosts of ``read_under_lock``
-        :param serves: pool -> hosts, of those that are shared, as it is under the lock
+        :param layouts: host -> claim -> its layout, of the live claims on the hosts of
+            ``read_under_lock``
+        :param serves: pool -> hosts, of the shared pools, as read under the lock
         """
-        ended = {claim.id for claim, _ in self.released}
-        insides = {
+        released_ids = {claim.id for claim, _ in self.released}
+        rooms = {
             pid: room_of(
                 locked.templates[pid].facts,
-                [layout for claim_id, layout in of.items() if claim_id not in ended],
+                [
+                    layout
+                    for claim_id, layout in layout_of_claim.items()
+                    if claim_id not in released_ids
+                ],
             )
-            for pid, of in layouts.items()
+            for pid, layout_of_claim in layouts.items()
             if pid in locked.templates
         }
         for claim, _ in self.released:
             self._give_back(locked, claim)
         going = self.going()
         states = {
-            pid: locked.state(pid, insides.get(pid), serves.get(pid, frozenset()))
+            pid: locked.state(pid, rooms.get(pid), serves.get(pid, frozenset()))
             for pid in locked.counters
         }
-        found = accept(states, [entry.draft for entry in going], self.rivals)
+        acceptances = accept(states, [entry.draft for entry in going], self.rivals)
         for entry in going:
-            acceptance = found[entry.draft.id]
+            acceptance = acceptances[entry.draft.id]
             entry.accepted = acceptance.accepted
             for index in entry.accepted:
                 self._make(locked, entry.draft, entry.draft.claims[index])
@@ -368,9 +392,9 @@ class CommitBatch:
             self._decide(entry, acceptance.refusal)
             if entry.draft.ends_places:
                 self._end_places(locked, entry)
-        taken = {place.id for place, _ in self.handed}
+        handed_ids = {place.id for place, _ in self.handed}
         for place in self._going_back:
-            if place.id not in taken:
+            if place.id not in handed_ids:
                 self._end(locked, place, 'taken over')
         self.bumped = sorted(
             {
@@ -400,50 +424,50 @@ class CommitBatch:
         self._replace(locked, claim.id, draft)
 
     def lease_of(self, draft: RequestDraft) -> float:
-        """Until when its claims are reserved; those of a plan as long as all of it."""
+        """Return the time until which a draft's claims are reserved; a plan's share one lease."""
         until = self.now + draft.lease_seconds
-        known = None if draft.plan is None else self.plans.get(draft.plan.group_uuid)
-        return until if known is None else max(until, known.lease_until)
+        stored_plan = None if draft.plan is None else self.plans.get(draft.plan.group_uuid)
+        return until if stored_plan is None else max(until, stored_plan.lease_until)
 
     def _take(self, locked: providers.LockedProviders, draft: RequestDraft, by: PlaceTaken) -> None:
         place = self._places[by.claim_id]
         until = self.lease_of(draft)
-        taken = taken_over(place, by, draft.id, draft.attempt, until, self.now)
-        self.handed.append((place, taken))
-        self._rename(locked, taken)
+        place_now = taken_over(place, by, draft.id, draft.attempt, until, self.now)
+        self.handed.append((place, place_now))
+        self._rename(locked, place_now)
         self._replace(locked, place.id, draft)
 
     def _replace(
         self, locked: providers.LockedProviders, claim_id: str, draft: RequestDraft
     ) -> None:
-        """End what gives way to a claim."""
+        """End the claims that give way to a claim."""
         reason = f'replaced by {draft.id}'
         for rival in self.rivals.get(claim_id, ()):
             self._end(locked, rival, reason)
 
     def _end_places(self, locked: providers.LockedProviders, entry: BatchEntry) -> None:
-        """End the places that a plan gives back, as far as no create has them by now."""
+        """End the places that a plan gives back, except those that a create has taken."""
         plan = entry.draft.plan
         if plan is None or entry.outcome is None or entry.outcome.outcome != CommitStatus.PLACED:
             return
-        ended = {claim.id for claim, _ in self.released}
-        for one in entry.draft.ends_places:
-            place = self._places.get(one.claim_id)
-            if place is None or place.id in ended or place.group != plan.group_uuid:
+        released_ids = {claim.id for claim, _ in self.released}
+        for place_let_go in entry.draft.ends_places:
+            place = self._places.get(place_let_go.claim_id)
+            if place is None or place.id in released_ids or place.group != plan.group_uuid:
                 continue
-            if place.is_free_place and place.allocations.keys() <= set(one.provider_ids):
+            if place.is_free_place and place.allocations.keys() <= set(place_let_go.provider_ids):
                 self.released.append((place, f'given back by {entry.draft.id}'))
                 self._give_back(locked, place)
 
     def _end(self, locked: providers.LockedProviders, claim: Claim, reason: str) -> None:
-        """Release a claim; a place lives on for its plan, and takes what it took."""
+        """Release a claim; a place lives on for its plan and keeps its amounts."""
         self.released.append((claim, reason))
-        again = lives_on(claim, self.now)
-        if again is None:
+        place_again = lives_on(claim, self.now)
+        if place_again is None:
             self._give_back(locked, claim)
         else:
-            self.again.append(again)
-            self._rename(locked, again)
+            self.again.append(place_again)
+            self._rename(locked, place_again)
 
     def _rename(self, locked: providers.LockedProviders, place: Claim) -> None:
         if place.provider_id in locked.counters:
@@ -465,7 +489,7 @@ class CommitBatch:
         self, locked: providers.LockedProviders, pid: int, amounts: Mapping[str, int], sign: int
     ) -> None:
         if pid not in locked.counters:
-            return  # removed since; what was taken there went with it
+            return  # removed since, with its usage
         self.touched.add(pid)
         amounts = rows.counted(locked.counters[pid], amounts, sign)
         rows.add(locked.counters[pid], amounts, sign)
@@ -499,9 +523,9 @@ class CommitBatch:
             refused=None if refusal is None else refusal.kind,
         )
 
-    # -- what to write -------------------------------------------------------------
+    # -- rows to write -------------------------------------------------------------
     def step(self, locked: providers.LockedProviders, stamp: int) -> None:
-        """Count up the generations and versions of what is written."""
+        """Increase the generations and versions of the rows that are written."""
         for pid in self.touched:
             row = locked.counters[pid]
             row.generation += 1
@@ -515,17 +539,19 @@ class CommitBatch:
             row.claims_stamp = stamp
 
     def deleted_requests(self) -> list[str]:
-        """Rows that leave nothing behind: inserted here, or taken over, and nothing made."""
-        gone = (CommitStatus.DROPPED, CommitStatus.GROUP_CHANGED, CommitStatus.BARRED)
+        """Return the request rows to delete: inserted or taken over, without any effect."""
+        ending_statuses = (CommitStatus.DROPPED, CommitStatus.GROUP_CHANGED, CommitStatus.BARRED)
         return [
             entry.draft.id
             for entry in self.entries
-            if (entry.fresh or entry.took_over) and entry.outcome and entry.outcome.outcome in gone
+            if (entry.fresh or entry.took_over)
+            and entry.outcome
+            and entry.outcome.outcome in ending_statuses
         ]
 
     def corrected_requests(self) -> list[dict[str, Any]]:
-        """Rows to write again: not as inserted, or found there and carried on."""
-        values = []
+        """Return the request rows to correct: not as inserted, or stored before and carried on."""
+        corrections = []
         for entry in self.entries:
             outcome = entry.outcome.outcome if entry.outcome else None
             if outcome not in (CommitStatus.PLACED, CommitStatus.PARTIAL):
@@ -539,24 +565,24 @@ class CommitBatch:
                 'answer': row['answer'] if placed else None,
                 'claims': entry.claims_before + entry.claims_made,
             }
-            values.append({'b_id': row['id'], **{name: row[name] for name in CORRECTED}})
-        return values
+            corrections.append({'b_id': row['id'], **{name: row[name] for name in CORRECTED}})
+        return corrections
 
     def decisions(self) -> Iterable[DecisionRecord]:
-        """Decisions of the drafts of which something was made."""
+        """Yield the decisions of the drafts that had an effect."""
         for entry in self.entries:
             if entry.has_effect and entry.draft.decision is not None:
                 yield entry.draft.decision
 
     def plans_made(self) -> Iterable[GroupPlanRecord]:
-        """Plans to be stored, with the lease that their places have."""
+        """Yield the plans to store, with the lease of their places."""
         for entry in self.entries:
             plan = entry.draft.plan
             if plan is not None and entry.has_effect:
                 yield msgspec.structs.replace(plan, lease_until=self.lease_of(entry.draft))
 
     def replacing(self) -> Iterable[GroupSwap]:
-        """Rules that become those of their groups."""
+        """Yield the rules that replace those of their groups."""
         for entry in self.entries:
             group = entry.draft.group
             if group is not None and group.replaces and entry.has_effect:
@@ -565,7 +591,7 @@ class CommitBatch:
     def result(
         self, locked: providers.LockedProviders, path: CommitPath = CommitPath.PORTABLE
     ) -> CommitResult:
-        """What to answer, once all of this is committed."""
+        """Return the result to answer once this batch is committed."""
         return CommitResult(
             outcomes=[entry.outcome for entry in self.entries if entry.outcome],
             hosts=list(map(locked.row, locked.hosts())),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims changed under the lock of their providers.
+"""Changes of claims under the lock of their providers.
 
-Always the provider's row first, then the claim, only from the state that it
-was read in, and only what came back is taken off the usage.
+Order: the provider's row first, then the claim.  A claim changes only from the state that it was
+read in, and only its own amounts are taken off the usage.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ CHANGED = (
     *('state', 'live', 'lifecycle', 'consumer', 'lease_until', 'expires_at', 'move_id'),
     *('adopted', 'absences', 'reason', 'updated_at'),
 )
-#: What is sole is lost with what it stands for, and never gained.
+#: A sole key is removed when it no longer holds, and never added.
 WRITE = Update(_c, {'b_id': 'id', 'b_state': 'state'}, CHANGED, stays={'sole': 'is_sole'})
 WRITE_LAYOUT = (
     _c.update().where(_c.c.id == sa.bindparam('b_id')).values(layout=sa.bindparam('layout'))
@@ -49,21 +49,21 @@ WRITE_LAYOUT = (
 
 
 def owners_of(tx: session.Tx, consumers: Iterable[str]) -> dict[str, str | None]:
-    """The project of each of these consumers of whom a claim is stored, live or ended."""
-    found = claim_rows.owners(tx, list(filter(is_id, consumers)))
-    return {consumer: of['project_id'] for consumer, of in found.items()}
+    """Return consumer -> project, of the consumers with a stored claim, live or ended."""
+    owner_columns = claim_rows.owners(tx, list(filter(is_id, consumers)))
+    return {consumer: columns['project_id'] for consumer, columns in owner_columns.items()}
 
 
 # -- changing -----------------------------------------------------------------------
 class Changes:
-    """Claims that change under the lock of their providers."""
+    """Changes of claims under the lock of their providers."""
 
     def __init__(self, tx: session.Tx, memory: rows.Memory) -> None:
         self.tx = tx
         self.memory = memory
         self.locked = providers.LockedProviders({}, {}, {})
         self.touched: set[int] = set()
-        #: Providers whose usage changed: their generation grows, once for all of it.
+        #: Providers with changed usage: their generation grows once per transaction.
         self.grown: set[int] = set()
         self._writes: list[dict[str, Any]] = []
         self._layouts: list[dict[str, Any]] = []
@@ -72,14 +72,14 @@ class Changes:
         self.inheritances = Inheritances(tx)
 
     def lock(self, provider_ids: Iterable[int]) -> None:
-        """Lock the providers; before any claim is read that is to be changed."""
+        """Lock the providers; call before reading any claim that is to be changed."""
         self.locked = providers.lock(self.tx, self.memory, set(provider_ids))
 
     def change(self, before: Claim, now: Claim, *, ends_place: bool = False) -> None:
-        """A claim as it becomes; usage follows where it ends.
+        """Record a claim's new state; usage is reduced if it ends.
 
-        :param ends_place: a place that a create has ends with the create's claim
-        :raises ClaimUnreadable: nobody knows what would be written over
+        :param ends_place: a taken place ends with the create's claim
+        :raises ClaimUnreadable: the stored values are unknown and must not be overwritten
         """
         if before.problem:
             raise exceptions.ClaimUnreadable(claim=before.id, problem=before.problem)
@@ -98,15 +98,15 @@ class Changes:
             self._layouts.append({'b_id': before.id, 'layout': claim_rows.CLAIM['layout'](now)})
         self.touch(before.provider_id)
         if before.is_live and not now.is_live:
-            again = None if ends_place else lives_on(before, self.tx.now)
-            if again is not None:
-                self._again.append(again)  # what it takes is taken still
+            place_again = None if ends_place else lives_on(before, self.tx.now)
+            if place_again is not None:
+                self._again.append(place_again)  # its amounts stay in use
                 return
             self.count(before, -1)
             self.inheritances.end(self.locked, before)
 
     def count(self, claim: Claim, sign: int) -> None:
-        """Add or take off what a claim uses, on every provider that it is on."""
+        """Add or subtract a claim's amounts, on every provider that it is on."""
         for pid, amounts in claim.allocations.items():
             row = self.locked.counters.get(pid)
             if row is not None:
@@ -115,7 +115,7 @@ class Changes:
                 self.touch(pid)
 
     def touch(self, provider_id: int) -> None:
-        """The claims on a provider change."""
+        """Mark a provider's claims as changed."""
         row = self.locked.counters.get(provider_id)
         if row is not None:
             row.claims_stamp = self.tx.stamp
@@ -124,7 +124,7 @@ class Changes:
     def write(self) -> None:
         """Write the claims, then the providers.
 
-        :raises Again: a claim is not in the state any more that it was read in
+        :raises Again: a claim's state has changed since it was read
         """
         self._writes.sort(key=lambda values: values['b_id'])
         if self._writes and WRITE.run(self.tx, self._writes) != len(self._writes):
@@ -140,18 +140,18 @@ class Changes:
         providers.save(self.tx, self.locked, self.touched)
 
     def result(self, outcomes: list[ClaimOutcome]) -> ClaimResult:
-        """What became of the claims, with the touched hosts as they become."""
+        """Return the outcomes of the claims, with the touched hosts as they become."""
         hosts = providers.changes_of(self.tx, self.memory, self.locked, self.touched)
         return ClaimResult(outcomes=outcomes, hosts=hosts)
 
     def end(self, claims: Iterable[Claim], event: Event, reason: str) -> list[ClaimOutcome]:
-        """Let ``event`` happen to claims under lock; their fates."""
+        """Apply ``event`` to claims under lock; return their outcomes."""
         outcomes = []
         for claim in claims:
             state = state_after(claim, event)
             if state is not claim.state:
-                becomes = happen(claim, event, reason, self.tx.now)
-                self.change(claim, becomes, ends_place=event in ENDS_PLACE)
+                claim_now = happen(claim, event, reason, self.tx.now)
+                self.change(claim, claim_now, ends_place=event in ENDS_PLACE)
             outcomes.append(
                 ClaimOutcome(claim_id=claim.id, outcome=_outcome(claim, state), state=state.value)
             )
@@ -159,7 +159,7 @@ class Changes:
 
 
 class Inheritances:
-    """What ended claims took of pools goes over to those that inherit it; the pools are locked."""
+    """Transfer of pool amounts from ended claims to claims that inherit them; pools are locked."""
 
     def __init__(self, tx: session.Tx) -> None:
         self._tx = tx
@@ -168,13 +168,13 @@ class Inheritances:
         self._ended: set[str] = set()
 
     def end(self, locked: providers.LockedProviders, ended: Claim) -> None:
-        """One claim more has ended; what it used is taken off already."""
+        """Record an ended claim, whose usage is subtracted already, and pass its amounts on."""
         self._ended.add(ended.id)
         if not inheritance.of_pools(ended):
             return
         others = self._of(ended)
-        alive = [one for one in others.values() if one.id not in self._ended]
-        for before, now in inheritance.heirs(ended, alive):
+        live_claims = [claim for claim in others.values() if claim.id not in self._ended]
+        for before, now in inheritance.heirs(ended, live_claims):
             others[now.id] = now
             for pid, amounts in inheritance.gained(before, now).items():
                 row = locked.counters.get(pid)
@@ -183,15 +183,15 @@ class Inheritances:
                     write_inherited(self._tx, now, pid)
 
     def read(self, ending: Iterable[Claim]) -> None:
-        """Read what may inherit of claims that end, of all their guests at once."""
+        """Read the possible heirs of claims that end, for all their guests at once."""
         guests = {guest_of(claim) for claim in ending if inheritance.of_pools(claim)}
-        wanted = sorted(guests - self._others.keys())
-        if wanted:
-            self._others |= {guest: {} for guest in wanted}
-            theirs = [claim_rows.of_guests(wanted), claim_rows.is_live]
-            for one in claim_rows.load_claims(self._tx, where=theirs):
-                if guest_of(one) in wanted:
-                    self._others[guest_of(one)][one.id] = one
+        missing_guests = sorted(guests - self._others.keys())
+        if missing_guests:
+            self._others |= {guest: {} for guest in missing_guests}
+            filters = [claim_rows.of_guests(missing_guests), claim_rows.is_live]
+            for claim in claim_rows.load_claims(self._tx, where=filters):
+                if guest_of(claim) in missing_guests:
+                    self._others[guest_of(claim)][claim.id] = claim
 
     def _of(self, ended: Claim) -> dict[str, Claim]:
         self.read([ended])
@@ -199,12 +199,12 @@ class Inheritances:
 
 
 def write_inherited(tx: session.Tx, claim: Claim, provider_id: int) -> None:
-    """What a claim takes of one provider, and inherits there, as it has become."""
+    """Write a claim's current amounts and inheritance on one provider."""
     values = claim_rows.amount_values(claim.allocations[provider_id])
     values['inherits'] = inherited.text_of(claim.inherits.get(provider_id))
     where = (_a.c.claim_id == claim.id, _a.c.provider_id == provider_id)
     tx.run(_a.update().where(*where).values(values))
-    # By the time of its last change a claim is known to be as it was read.
+    # The time of its last change guards the claim against concurrent writes.
     tx.run(_c.update().where(_c.c.id == claim.id).values(updated_at=tx.now))
 
 
@@ -215,16 +215,16 @@ def _outcome(claim: Claim, state: State) -> str:
 
 
 def providers_of(claims: Iterable[Claim]) -> set[int]:
-    """Every provider that these claims are on."""
-    found = set()
+    """Return every provider that these claims are on."""
+    provider_ids = set()
     for claim in claims:
-        found.add(claim.provider_id)
-        found.update(claim.allocations)
-    return found
+        provider_ids.add(claim.provider_id)
+        provider_ids.update(claim.allocations)
+    return provider_ids
 
 
 def lock_claims(changes: Changes, ids: Sequence[str], on: set[int]) -> list[Claim]:
-    """Claims of any host, under the locks of all that they are on.
+    """Return claims of any host, read under the locks of all their providers.
 
     :param on: the providers that they were on before anything was locked
     """
@@ -238,7 +238,7 @@ def lock_claims(changes: Changes, ids: Sequence[str], on: set[int]) -> list[Clai
 def end_claims(
     changes: Changes, ids: Sequence[str], on: set[int], event: Event, reason: str
 ) -> ClaimResult:
-    """Lock, read, let ``event`` happen, write: for claims of any host.
+    """Lock and read claims of any host, apply ``event``, write them, and return the outcomes.
 
     :param ids: of the claims
     :param on: the providers that they were on before anything was locked

@@ -11,9 +11,9 @@ each other but never in a circle:
 5. accept in arrival order (``core.claims.acceptance``);
 6. write usage, claims, allocations, decisions, feed.
 
-The locks decide who is first.  The guards stand in the writes as well, for
-clusters whose locks are local to a node: there the loser's write or its COMMIT
-fails, and the batch is run again.
+The locks decide the order of transactions.  The writes are guarded as well, for clusters
+whose locks are local to a node: there the loser's write or its COMMIT fails, and the batch is
+run again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -132,7 +132,7 @@ RELEASE = (
     .where(
         models.claims.c.id == sa.bindparam('b_id'),
         models.claims.c.state == sa.bindparam('b_state'),
-        # It was read before the locks: who writes allocations may have changed what it takes.
+        # It was read before the locks: a write of allocations may have changed its amounts.
         models.claims.c.updated_at == sa.bindparam('b_updated_at'),
     )
     .values(
@@ -155,9 +155,9 @@ NONE_LOCKED: Mapping[str, str] = {}
 
 
 class Ledger:
-    """Writes batches; what it remembers is a cache.
+    """Writer of batches; its state is a cache.
 
-    :ivar meanwhile: what is done while the server works on a COMMIT, where that can be
+    :ivar meanwhile: a callback that runs while the server works on a COMMIT, where possible
     """
 
     def __init__(self, memory: rows.Memory) -> None:
@@ -170,11 +170,11 @@ class Ledger:
         batch: Sequence[RequestDraft],
         locked: Mapping[str, str] = NONE_LOCKED,
     ) -> CommitResult:
-        """The group commit; see ``core.claims.commit``.
+        """Run the group commit; see ``core.claims.commit``.
 
         :param locked: id -> reason, of drafts that are to be left alone
-        :raises DatabaseUnavailable: the outcome is not known, ask again with the same ids
-        :raises retry.Locked: rows stay locked that others of the batch need; nothing was written
+        :raises DatabaseUnavailable: the outcome is not known, send again with the same ids
+        :raises retry.Locked: rows stay locked that other drafts need; nothing was written
         """
         if not batch:
             return CommitResult(outcomes=[], now=database.read(lambda tx: tx.now))
@@ -192,32 +192,32 @@ class Ledger:
         return database.write(work, already_committed, once_locked=True)
 
     def write(self, tx: session.Tx, commit_batch: CommitBatch) -> CommitResult:
-        """Steps 1 to 6 inside a transaction."""
+        """Run steps 1 to 6 inside a transaction."""
         records = [draft.decision for draft in commit_batch.batch if draft.decision is not None]
         host_sets = decisions.fresh_sets(tx, records)
         commit_batch.now = tx.now
         self._requests(tx, commit_batch)
         self._groups(tx, commit_batch)
         self._consumers(tx, commit_batch)
-        taken = tx.all(IDS_TAKEN, ids=commit_batch.claim_ids())
-        commit_batch.judge_claims({row.id for row in taken if row.live})
+        stored_ids = tx.all(IDS_TAKEN, ids=commit_batch.claim_ids())
+        commit_batch.judge_claims({row.id for row in stored_ids if row.live})
         locked = providers.lock(tx, self.memory, commit_batch.wanted())
-        named = commit_batch.places_named()
-        if named:
-            places_named = {one.id: one for one in load_claims(tx, ids=named)}
+        place_ids = commit_batch.places_named()
+        if place_ids:
+            places_named = {claim.id: claim for claim in load_claims(tx, ids=place_ids)}
             commit_batch.judge_places(places_named, locked)
         movers = sorted(commit_batch.movers())
         if movers:
-            theirs = [of_guests(movers), is_live]
-            commit_batch.inherit(load_claims(tx, where=theirs))
+            of_movers = [of_guests(movers), is_live]
+            commit_batch.inherit(load_claims(tx, where=of_movers))
         laid_on, served = commit_batch.read_under_lock()
         shares = pools.shared_in(tx, {pool for pool, _ in served})
         serves = pools.serving(tx, locked, served, shares) if served else {}
         commit_batch.finish(locked, layouts_on(tx, laid_on), serves)
         self._write_usage(tx, commit_batch, locked)
         commit_batch.step(locked, tx.stamp)
-        made = {claim.id for claim in commit_batch.claims}
-        _forget(tx, [row.id for row in taken if row.id in made])
+        new_ids = {claim.id for claim in commit_batch.claims}
+        _forget(tx, [row.id for row in stored_ids if row.id in new_ids])
         self._write_claims(tx, commit_batch, host_sets)
         self.write_requests(tx, commit_batch)
         providers.announce(tx, 'group', commit_batch.bumped)
@@ -230,28 +230,28 @@ class Ledger:
             _r, [commit_batch.request_values(draft) for draft in commit_batch.insertable()], 'id'
         )
         ids = [entry.draft.id for entry in commit_batch.going()]
-        found = tx.all(LOCK_REQUESTS, ids=ids)
-        inserted = {row.id for row in found if row.token == commit_batch.token}
-        commit_batch.judge_requests({row.id: row for row in found}, inserted)
+        request_rows = tx.all(LOCK_REQUESTS, ids=ids)
+        inserted = {row.id for row in request_rows if row.token == commit_batch.token}
+        commit_batch.judge_requests({row.id: row for row in request_rows}, inserted)
         overdue = commit_batch.take_overs()
         if overdue:
             commit_batch.overtake(load_claims(tx, request_ids=overdue, live=True))
 
     def _groups(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
-        wanted = sorted(commit_batch.groups_going())
-        if not wanted:
+        group_uuids = sorted(commit_batch.groups_going())
+        if not group_uuids:
             return
         makers = makers_of(commit_batch.swaps())
         tx.insert_new(_g, [group_values(draft, tx.stamp) for draft in makers], 'uuid')
-        commit_batch.judge_groups(groups.rules_of(tx.all(LOCK_GROUPS, ids=wanted)))
+        commit_batch.judge_groups(groups.rules_of(tx.all(LOCK_GROUPS, ids=group_uuids)))
 
     def _consumers(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         consumers = sorted(commit_batch.owners())
         if consumers:
-            live = load_claims(tx, consumers=consumers, live=True)
-            # A plan that was made beside something else is made again, whatever bars it.
+            live_claims = load_claims(tx, consumers=consumers, live=True)
+            # A plan whose inputs have changed is computed again, whatever bars it.
             living = self._plans(tx, commit_batch)
-            commit_batch.judge_consumers(live, self.owners(tx, commit_batch))
+            commit_batch.judge_consumers(live_claims, self.owners(tx, commit_batch))
             if commit_batch.has_unseen_places(living):
                 raise Again('a place came to be meanwhile')
         else:
@@ -260,11 +260,11 @@ class Ledger:
     def _plans(self, tx: session.Tx, commit_batch: CommitBatch) -> Mapping[str, Sequence[Claim]]:
         """Judge plans by their members' claims; these are read after those that give way.
 
-        A create that takes a free place over in between is seen here; one that does so later
-        changes what gives way, which is guarded.  Of a place that came to be in between nothing
-        would guard that it gives way.
+        A create that takes over a free place in between is seen here; a later one changes the
+        claims that give way, which is guarded.  Nothing would guard that a place created in between
+        gives way.
 
-        :returns: these claims, by group
+        :returns: the claims of members, by group
         """
         planned = commit_batch.planned_groups()
         if not planned:
@@ -276,7 +276,7 @@ class Ledger:
 
     @staticmethod
     def owners(tx: session.Tx, commit_batch: CommitBatch) -> Mapping[str, str | None]:
-        """Of the consumers that drafts for one project name; mostly no draft is."""
+        """Return the owners of the consumers of drafts for one project; mostly there are none."""
         limited = commit_batch.limited_consumers()
         return owners_of(tx, limited) if limited else NO_OWNERS
 
@@ -290,8 +290,8 @@ class Ledger:
                 'stamp': tx.stamp,
                 'over_full': locked.counters[pid].over_committed,
                 **{
-                    f'add_{c}': n
-                    for c, n in zip(
+                    f'add_{column}': amount
+                    for column, amount in zip(
                         CORE_CLASS_COLUMNS.values(), commit_batch.core_amounts[pid], strict=True
                     )
                 },
@@ -305,7 +305,7 @@ class Ledger:
             places.touch(tx, commit_batch.renamed - commit_batch.touched)
 
     def swap_groups(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
-        """One step on for every group that gained a member."""
+        """Increase the generation of every group that gained a member."""
         swapped = [
             {'b_uuid': uuid, 'b_generation': commit_batch.groups[uuid] - 1}
             for uuid in commit_batch.bumped
@@ -325,13 +325,13 @@ class Ledger:
             raise Again('a group was removed meanwhile')
 
     def use_others(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
-        """Usage of the classes that are not hot."""
+        """Write the usage of the classes that are not hot."""
         others = other_values(commit_batch)
         if others and tx.many(USE_OTHER, others) != len(others):
             raise Again('a provider was written meanwhile')
 
     def _write_claims(self, tx: session.Tx, commit_batch: CommitBatch, host_sets: set[str]) -> None:
-        gone = [
+        releases = [
             {
                 'b_id': claim.id,
                 'b_state': claim.state.value,
@@ -341,38 +341,38 @@ class Ledger:
             }
             for claim, reason in sorted(commit_batch.released, key=lambda pair: pair[0].id)
         ]
-        if gone and tx.many(RELEASE, gone) != len(gone):
+        if releases and tx.many(RELEASE, releases) != len(releases):
             raise Again('a claim that gives way ended or was changed meanwhile')
         for (_, pid), claim in sorted(commit_batch.inherited.items()):
             write_inherited(tx, claim, pid)
         decisions.save(tx, host_sets, list(commit_batch.decisions()), commit_batch.now)
         if commit_batch.handed:
             places.write(tx, commit_batch.handed, seen_before=True)
-        made = [*commit_batch.claims, *commit_batch.again]
-        if made:
-            claim_rows.insert_claims(tx, made)
-        ours = [*made, *(place for _, place in commit_batch.handed)]
-        if ours:
-            # Who inserted for the same consumers was waited for, and may be confirmed by now.
-            consumers = sorted({claim.consumer for claim in ours})
-            live = {row.id for row in tx.all(LIVE_OF, ids=consumers)}
-            if live - commit_batch.known - {claim.id for claim in ours}:
+        new_claims = [*commit_batch.claims, *commit_batch.again]
+        if new_claims:
+            claim_rows.insert_claims(tx, new_claims)
+        written_claims = [*new_claims, *(place for _, place in commit_batch.handed)]
+        if written_claims:
+            # Inserts for the same consumers were waited for, and may be confirmed by now.
+            consumers = sorted({claim.consumer for claim in written_claims})
+            live_ids = {row.id for row in tx.all(LIVE_OF, ids=consumers)}
+            if live_ids - commit_batch.known - {claim.id for claim in written_claims}:
                 raise Again('a claim for the same consumer came to be meanwhile')
         if plans := list(commit_batch.plans_made()):
             group_plans.save(tx, plans, commit_batch.plans)
 
     def write_requests(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
-        """Delete the rows that nothing came of, correct those not as inserted."""
-        gone = commit_batch.deleted_requests()
-        if gone:
-            tx.run(DELETE_REQUESTS, ids=gone)
+        """Delete the request rows without effect, correct those not as inserted."""
+        deleted_ids = commit_batch.deleted_requests()
+        if deleted_ids:
+            tx.run(DELETE_REQUESTS, ids=deleted_ids)
         corrected = commit_batch.corrected_requests()
         if corrected and tx.many(CORRECT, corrected) != len(corrected):
             raise Again('a request row was written meanwhile')
 
 
 def other_values(commit_batch: CommitBatch) -> list[dict[str, Any]]:
-    """Bound values of ``USE_OTHER``, in the order of its locks."""
+    """Return the bound values of ``USE_OTHER``, in the order of its locks."""
     return [
         {'b_provider': pid, 'b_class': name, 'add': amount}
         for (pid, name), amount in sorted(commit_batch.other_amounts.items())
@@ -380,21 +380,21 @@ def other_values(commit_batch: CommitBatch) -> list[dict[str, Any]]:
 
 
 def use(tx: session.Tx, used: Sequence[dict[str, Any]]) -> int:
-    """Take from providers what is there still; of how many it was."""
+    """Write the usage of providers that still have room; return their number."""
     if tx.kind == 'mysql' and len(used) > 1:
-        done = _USE_JOINED.run(tx, used)
-        if done is not None:
-            return done
+        written_count = _USE_JOINED.run(tx, used)
+        if written_count is not None:
+            return written_count
     return tx.many(USE, used)
 
 
 def find_committed(
     tx: session.Tx, tried: Sequence[tuple[CommitBatch, CommitResult]]
 ) -> CommitResult | None:
-    """The result of the transaction that turns out to have been committed, if one was.
+    """Return the result of the transaction that turns out to be committed, if any.
 
-    Each one writes its token into the request rows it leaves; one that leaves
-    none has no effect that matters.
+    Each transaction writes its token into the request rows it leaves; one that leaves none has
+    no effect that matters.
     """
     for commit_batch, result in tried:
         ids = [draft.id for draft in commit_batch.batch]
@@ -404,9 +404,9 @@ def find_committed(
 
 
 def group_values(draft: RequestDraft, stamp: int) -> dict[str, Any]:
-    """A group rule that is first seen in a request.
+    """Return the row of a group rule that is first seen in a request.
 
-    :param stamp: of the transaction, which is drawn
+    :param stamp: stamp that the transaction has drawn
     """
     group = draft.group
     if group is None:
@@ -424,8 +424,8 @@ def group_values(draft: RequestDraft, stamp: int) -> dict[str, Any]:
 
 
 def _forget(tx: session.Tx, tombstones: Sequence[str]) -> None:
-    # A request that was given up may be asked again under the same id; nobody
-    # was ever told of the claims that its first life had made.
+    # A request that was given up may be sent again under the same id; the claims of its
+    # first attempt were never reported to any client.
     if tombstones:
         tx.run(DELETE_ALLOCATIONS, ids=list(tombstones))
         tx.run(DELETE_CLAIMS, ids=list(tombstones))

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group commit on PostgreSQL, the careful way: the same book, two round trips.
+"""The careful group commit on PostgreSQL: the portable steps in two round trips.
 
 psycopg is used directly, in pipeline mode and with arrays, so that a batch of
 any size is one prepared statement for each step:
 
 1. BEGIN, insert the request rows, lock the rows that are continued, the groups and the
-   providers, in that order and by one statement each; behind these locks read what is said of
+   providers, in that order and by one statement each; behind these locks read the facts of the
    pools that claims take from;
 2. write usage, claims, allocations, decisions and feed in one statement, and COMMIT.
    Usage of classes that are not hot has a statement of its own before it.
 
-Batches that nothing is in the way of take one, see ``one_trip``.  What is rare
-(take-overs, claims that give way, groups to bump, rows to correct) goes through the
-portable statements.  The contract suite holds these paths to the same outcomes.
+Batches without conflicts take one round trip, see ``one_trip``.  Rare cases (take-overs,
+claims that give way, groups to bump, rows to correct) go through the portable statements.
+The contract suite holds these paths to the same outcomes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ _STATE = 'id, fingerprint, state, owner, attempt, deadline, answer, claims'
 CONTINUED = sql(f"""
     SELECT {_STATE} FROM requests WHERE id = ANY(%s::text[]) ORDER BY id FOR UPDATE
 """)  # noqa: S608
-#: Rows that were there already and are not ours to change: no lock.
+#: Rows that were stored before and are not ours to change: no lock.
 REPEATED = sql(f'SELECT {_STATE} FROM requests WHERE id = ANY(%s::text[])')  # noqa: S608
 
 GROUPS = sql("""
@@ -79,8 +79,8 @@ PROVIDERS = sql(f"""
     SELECT {', '.join(rows.COUNTERS)}, {NOW} FROM providers WHERE id = ANY(%s::bigint[])
      ORDER BY id FOR NO KEY UPDATE
 """)  # noqa: S608
-#: Behind the locks, of providers that claims take from and are not on: a row for each
-#: inventory, or one without any.  What is used without an inventory has a row of nothing.
+#: Read behind the locks, of providers that claims take from and are not on: a row for each
+#: inventory, or one without any.  Usage without an inventory has a row with a total of 0.
 POOLS = sql(f"""
     SELECT p.id, p.own_name, c.name, i.cap, i.used, i.foreign_use, {', '.join(_inventory)}
       FROM providers p
@@ -89,7 +89,7 @@ POOLS = sql(f"""
      WHERE p.id = ANY(%s::bigint[]) AND p.kind <> '{HostKind.HOST.value}'
      ORDER BY p.id, c.name
 """)  # noqa: S608 - names only
-#: And the aggregates that they share in.
+#: The aggregates that they share in.
 SHARED_IN = sql(f"""
     SELECT a.provider_id, a.uuid FROM provider_aggregates a
      WHERE a.provider_id = ANY(%s::bigint[]) AND EXISTS (
@@ -97,9 +97,9 @@ SHARED_IN = sql(f"""
             WHERE h.provider_id = a.provider_id AND t.name = '{SHARES}')
 """)  # noqa: S608
 
-#: What a new claim has of its own; the rest is the same for all of a batch, or a default.
+#: Columns of a new claim that are the same in all of a batch, or have their default.
 _REST = ('state', 'live', 'adopted', 'absences', 'reason', 'created_at', 'updated_at')
-#: What no claim has that is made here.
+#: Columns that no claim created here has.
 _RARE = ('guest', 'planned')
 _CLAIM = columns_of(models.claims, *_RARE, *_REST)
 _ALLOCATION = columns_of(models.allocations)
@@ -114,7 +114,7 @@ GROUPS_UNSEEN = sql(f"""
         ON CONFLICT (uuid) DO NOTHING
     RETURNING uuid
 """)  # noqa: S608
-#: Those that have ended say whose a consumer is.
+#: Ended claims are read too: they hold the owner of a consumer.
 STORED = sql("""
     SELECT id, request_id, consumer, provider_id, state, lifecycle, purpose, live,
            project_id, user_id, consumer_type
@@ -127,8 +127,8 @@ FITS = ' AND '.join(
 ADDS = ', '.join(f'used_{c} = p.used_{c} + d.{c}' for c in _core_class_columns)
 #: Rows that this transaction has written.
 MINE = '(SELECT (txid_current() & 4294967295)::text::xid)'
-#: Behind the write, which waits for who inserts for the same consumers: that nobody else's claim
-#: of them lives but those that were judged.
+#: Run behind the write, which waits for inserts for the same consumers: fails if any claim of
+#: another transaction lives for them but the judged ones.
 NEWCOMERS = sql(f"""
     SELECT 1 / (CASE WHEN EXISTS (
         SELECT 1 FROM claims WHERE consumer = ANY(%s::text[]) AND live <> 0 AND xmin <> {MINE}
@@ -178,13 +178,13 @@ USE_OTHERS = sql("""
 """)
 
 #: Planning a batch anew each time takes longer than running it, and its statements
-#: are alike for all values.  A plan made while a table was small must not read all of
-#: it for ever, so whole tables are never read here.  Hence connections of its own.
+#: are alike for all values.  A plan prepared while a table was small must not read the whole
+#: table for ever, so sequential scans are off.  Hence connections of its own.
 SESSION_SETTINGS = ('SET plan_cache_mode = force_generic_plan', 'SET enable_seqscan = off')
 
 
 def is_for(engine: sa.Engine) -> bool:
-    """Whether this path may be used: PostgreSQL through psycopg 3."""
+    """Return whether this path may be used: PostgreSQL through psycopg 3."""
     return engine.dialect.name == 'postgresql' and engine.dialect.driver == 'psycopg'
 
 
@@ -193,9 +193,9 @@ REFUSED = (psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero)
 
 
 def driver_of(tx: session.Tx) -> Any:
-    """The connection of psycopg that a transaction is on.
+    """Return the psycopg connection that a transaction is on.
 
-    :raises Again: it was closed
+    :raises Again: the connection was closed
     """
     raw = tx.connection.connection.driver_connection
     if raw is None:
@@ -204,18 +204,18 @@ def driver_of(tx: session.Tx) -> Any:
 
 
 def lost_in_commit(error: psycopg.Error) -> Exception:
-    """What an error means among statements that COMMIT was sent with."""
+    """Return the meaning of an error among statements that were sent with COMMIT."""
     if retry.signal_of(error) is retry.RetrySignal.LOST:
         return retry.LostInCommit(retry.problem_of(error))
     return error
 
 
 class _Rare(session.GivenUp):
-    """The portable path is to write this batch, and knows how."""
+    """Signal that the portable path is to write this batch."""
 
 
 def _is_rare(draft: RequestDraft) -> bool:
-    """Whether a draft asks for what only the portable path knows how to write."""
+    """Return whether a draft needs rows that only the portable path writes."""
     return (
         draft.takes_over is not None
         or draft.plan is not None
@@ -224,7 +224,7 @@ def _is_rare(draft: RequestDraft) -> bool:
 
 
 class CarefulLedger(ledger.Ledger):
-    """Writes batches in two round trips; the portable path where that does not serve."""
+    """Writer of batches in two round trips; uses the portable path for rare cases."""
 
     def __init__(self, memory: rows.Memory) -> None:
         super().__init__(memory)
@@ -263,7 +263,7 @@ class CarefulLedger(ledger.Ledger):
         tried: list[tuple[CommitBatch, CommitResult]],
     ) -> CommitResult:
         if commit_batch.movers():
-            raise _Rare  # what their consumers have is read under the locks
+            raise _Rare  # the claims of their consumers are read under the locks
         raw = driver_of(tx)
         locked, shares = self._lock(tx, raw, commit_batch)
         laid_on, served = commit_batch.read_under_lock()
@@ -280,51 +280,55 @@ class CarefulLedger(ledger.Ledger):
     def _lock(
         self, tx: session.Tx, raw: Any, commit_batch: CommitBatch
     ) -> tuple[providers.LockedProviders, list[tuple[int, str]]]:
-        """The providers, and of those that share what they have the aggregates."""
+        """Lock the batch's rows; return the providers, and (pool, aggregate) of sharing pools."""
         fresh = commit_batch.insertable()
         drafts = [entry.draft for entry in commit_batch.going()]
         continued = [draft.id for draft in drafts if draft.continues]
         grouped = one_of_each_group(drafts)
-        pool_ids = [numbers(sorted(of))] if (of := commit_batch.other_providers()) else None
+        pool_ids = (
+            [numbers(sorted(other_ids))] if (other_ids := commit_batch.other_providers()) else None
+        )
         with raw.pipeline():
             inserted = (
                 self.execute(raw, REQUESTS, request_arrays(commit_batch.token, fresh))
                 if fresh
                 else None
             )
-            found = self.execute(raw, CONTINUED, [texts(continued)]) if continued else None
-            made, rules = self._lock_groups(raw, grouped, tx.stamp) if grouped else (None, None)
-            stored = self.execute(raw, STORED, [texts(sorted(commit_batch.owners()))])
+            continued_rows = self.execute(raw, CONTINUED, [texts(continued)]) if continued else None
+            new_groups, rules = (
+                self._lock_groups(raw, grouped, tx.stamp) if grouped else (None, None)
+            )
+            stored_claims = self.execute(raw, STORED, [texts(sorted(commit_batch.owners()))])
             counters = self.execute(raw, PROVIDERS, [numbers(sorted(commit_batch.wanted()))])
-            has = self.execute(raw, POOLS, pool_ids) if pool_ids else None
+            pool_rows = self.execute(raw, POOLS, pool_ids) if pool_ids else None
             shared = self.execute(raw, SHARED_IN, pool_ids) if pool_ids else None
-        known: dict[str, Any] = {}
-        new = set() if inserted is None else {row[0] for row in inserted.fetchall()}
-        if found is not None:
-            found.row_factory = namedtuple_row
-            known.update((row.id, row) for row in found.fetchall())
+        stored_rows: dict[str, Any] = {}
+        inserted_ids = set() if inserted is None else {row[0] for row in inserted.fetchall()}
+        if continued_rows is not None:
+            continued_rows.row_factory = namedtuple_row
+            stored_rows.update((row.id, row) for row in continued_rows.fetchall())
         hosts = counters.fetchall()
         commit_batch.now = hosts[0][-1] if hosts else tx.now
-        missing = [draft.id for draft in fresh if draft.id not in new]
+        missing = [draft.id for draft in fresh if draft.id not in inserted_ids]
         if missing:
-            again = self.execute(raw, REPEATED, [texts(missing)])
-            again.row_factory = namedtuple_row
-            known.update((row.id, row) for row in again.fetchall())
-        commit_batch.judge_requests(known, new)
+            repeated_rows = self.execute(raw, REPEATED, [texts(missing)])
+            repeated_rows.row_factory = namedtuple_row
+            stored_rows.update((row.id, row) for row in repeated_rows.fetchall())
+        commit_batch.judge_requests(stored_rows, inserted_ids)
         going = {entry.draft.id for entry in commit_batch.going()}
         self._check_makers(grouped, commit_batch)
         if rules is not None:
             commit_batch.judge_groups(groups.rules_of(rules.fetchall()))
-        if made is not None:
-            # The rule of a draft whose request goes no further was not asked for.
+        if new_groups is not None:
+            # The rule of a draft whose request goes no further is not needed.
             needed = {d.group.uuid for d in makers_of(grouped) if d.id in going and d.group}
             needed |= commit_batch.groups_going()
-            idle = [row[0] for row in made.fetchall() if row[0] not in needed]
+            idle = [row[0] for row in new_groups.fetchall() if row[0] not in needed]
             if idle:
                 tx.run(DELETE_GROUPS, ids=idle)
-        self._judge_consumers(commit_batch, stored.fetchall(), self.owners(tx, commit_batch))
+        self._judge_consumers(commit_batch, stored_claims.fetchall(), self.owners(tx, commit_batch))
         found_rows = (rows.counters(row) for row in hosts)
-        found_pools = _pools(has.fetchall()) if has else NONE_READ
+        found_pools = _pools(pool_rows.fetchall()) if pool_rows else NONE_READ
         locked = {row.id: row for row in found_rows}
         return (
             providers.complete(tx, self.memory, locked, read_pools=found_pools),
@@ -333,25 +337,25 @@ class CarefulLedger(ledger.Ledger):
 
     @staticmethod
     def _check_makers(grouped: Sequence[RequestDraft], commit_batch: CommitBatch) -> None:
-        """The one draft that speaks for a group goes on wherever another of the group does.
+        """Check that the draft that creates a group goes on if another of the group does.
 
-        Which drafts go on is not known when the groups are locked: the rule of a group that is
-        new may be that of a draft that goes no further.
+        Which drafts go on is not known when the groups are locked: a new group's rule may be that
+        of a draft that goes no further.
         """
         going = {entry.draft.id for entry in commit_batch.going()}
-        silent = {d.group.uuid for d in grouped if d.group and d.id not in going}
-        if silent and any(
-            e.draft.group and e.draft.group.uuid in silent for e in commit_batch.going()
+        stopped_groups = {d.group.uuid for d in grouped if d.group and d.id not in going}
+        if stopped_groups and any(
+            e.draft.group and e.draft.group.uuid in stopped_groups for e in commit_batch.going()
         ):
             raise _Rare
 
     def _lock_groups(
         self, raw: Any, grouped: Sequence[RequestDraft], stamp: int
     ) -> tuple[Any, Any]:
-        unseen = [ledger.group_values(draft, stamp) for draft in makers_of(grouped)]
-        made = self.execute(raw, GROUPS_UNSEEN, arrays(unseen, _GROUP)) if unseen else None
-        wanted = [draft.group.uuid for draft in grouped if draft.group]
-        return made, self.execute(raw, GROUPS, [texts(wanted)])
+        rules = [ledger.group_values(draft, stamp) for draft in makers_of(grouped)]
+        new_groups = self.execute(raw, GROUPS_UNSEEN, arrays(rules, _GROUP)) if rules else None
+        group_uuids = [draft.group.uuid for draft in grouped if draft.group]
+        return new_groups, self.execute(raw, GROUPS, [texts(group_uuids)])
 
     @staticmethod
     def _judge_consumers(
@@ -360,7 +364,7 @@ class CarefulLedger(ledger.Ledger):
         owners: Mapping[str, str | None],
     ) -> None:
         try:
-            live = [
+            live_claims = [
                 Claim(
                     id=row[0],
                     request_id=row[1],
@@ -373,33 +377,33 @@ class CarefulLedger(ledger.Ledger):
                 for row in found
                 if row[7]
             ]
-        except ValueError:  # one cannot be read, which the portable way knows to say
+        except ValueError:  # a claim is unreadable, which the portable path reports
             raise _Rare from None
         if found:
-            # A claim takes over whose its consumer is, from stored ones.
-            asked = commit_batch.owners()
-            if any(row[-3:] != asked.get(row[2], row[-3:]) for row in found):
+            # A claim takes the owner of its consumer from stored claims.
+            owner_of_consumer = commit_batch.owners()
+            if any(row[-3:] != owner_of_consumer.get(row[2], row[-3:]) for row in found):
                 raise _Rare
-        commit_batch.judge_consumers(live, owners)
-        ends = any(
+        commit_batch.judge_consumers(live_claims, owners)
+        has_barred = any(
             e.outcome is not None and e.outcome.outcome is CommitStatus.BARRED
             for e in commit_batch.entries
         )
-        if commit_batch.rivals or ends:
+        if commit_batch.rivals or has_barred:
             raise _Rare
 
-    # -- the second ------------------------------------------------------------------------
+    # -- the second round trip -------------------------------------------------------------
     def _write_rare(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
-        """What most batches do not need, by the portable statements."""
+        """Write by the portable statements the rows that most batches do not have."""
         self.swap_groups(tx, commit_batch)
         self.write_requests(tx, commit_batch)
         providers.announce(tx, 'group', commit_batch.bumped)
         records = list(commit_batch.decisions())
         fresh = self.host_sets.fresh()
         decisions.save_sets(tx, fresh, records, commit_batch.now)
-        written = {record.host_set for record in records if record.host_set} - fresh
-        if written:
-            tx.after.append(lambda: self.host_sets.stored(written))
+        stored_digests = {record.host_set for record in records if record.host_set} - fresh
+        if stored_digests:
+            tx.after.append(lambda: self.host_sets.stored(stored_digests))
 
     def _flush(self, raw: Any, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """Write and commit; nothing is read after this."""
@@ -413,39 +417,39 @@ class CarefulLedger(ledger.Ledger):
                 self.execute(raw, WRITE, _write_arrays(commit_batch, tx.stamp))
                 if commit_batch.claims:
                     consumers = sorted({claim.consumer for claim in commit_batch.claims})
-                    known = texts(sorted(commit_batch.known))
-                    self.execute(raw, NEWCOMERS, [texts(consumers), known])
+                    judged_ids = texts(sorted(commit_batch.known))
+                    self.execute(raw, NEWCOMERS, [texts(consumers), judged_ids])
                 self.send_commit(raw)
         except psycopg.Error as e:
             raise lost_in_commit(e) from e
 
     def send_commit(self, raw: Any) -> None:
-        """COMMIT, behind the writes; its own method so that a test can lose it."""
+        """Send COMMIT, behind the writes; a method of its own so that a test can lose it."""
         raw.meanwhile = self.meanwhile
         raw.commit()
 
     def execute(self, raw: Any, statement: Any, parameters: Sequence[Any]) -> Any:
-        """One prepared statement; its own method so that a test can fail it."""
+        """Execute one prepared statement; a method of its own so that a test can fail it."""
         return raw.cursor(binary=True).execute(statement, parameters, prepare=True)
 
 
 def _pools(found: Sequence[tuple[Any, ...]]) -> ReadPools:
-    """From the rows of ``POOLS``."""
-    read = ReadPools({}, {})
+    """Return the pools in the rows of ``POOLS``."""
+    pools_read = ReadPools({}, {})
     for pid, own_name, name, cap, used, foreign, *numbers_of in found:
-        facts = read.facts.setdefault(pid, PoolFacts(own_name, {}))
+        facts = pools_read.facts.setdefault(pid, PoolFacts(own_name, {}))
         if name is None:
             continue
         inventory = Inventory(*numbers_of)
         if inventory.total > 0:
             facts.inventories[name] = inventory
         if name not in CORE_CLASS_COLUMNS:
-            read.others.setdefault(pid, {})[name] = [cap, used, foreign]
-    return read
+            pools_read.others.setdefault(pid, {})[name] = [cap, used, foreign]
+    return pools_read
 
 
 def request_arrays(token: str, fresh: Sequence[RequestDraft]) -> list[Any]:
-    """For ``REQUESTS``."""
+    """Return the parameters of ``REQUESTS``."""
     return [
         token,
         texts([draft.id for draft in fresh]),
@@ -462,9 +466,9 @@ def request_arrays(token: str, fresh: Sequence[RequestDraft]) -> list[Any]:
 def _write_arrays(commit_batch: CommitBatch, stamp: int) -> list[Any]:
     touched = sorted(commit_batch.touched)
     hosts = numbers(touched)
-    made = commit_batch.claims
-    made = sorted(made, key=lambda claim: claim.consumer)
-    shares = [values for claim in made for values in claim_rows.allocation_values(claim)]
+    claims = commit_batch.claims
+    claims = sorted(claims, key=lambda claim: claim.consumer)
+    shares = [values for claim in claims for values in claim_rows.allocation_values(claim)]
     records = list(commit_batch.decisions())
     digests = sorted({record.host_set for record in records if record.host_set})
     return [
@@ -474,7 +478,7 @@ def _write_arrays(commit_batch: CommitBatch, stamp: int) -> list[Any]:
             numbers([commit_batch.core_amounts[pid][i] for pid in touched])
             for i in range(len(_core_class_columns))
         ),
-        *(array(kind, [*map(claim_rows.CLAIM[column], made)]) for column, kind in _CLAIM),
+        *(array(kind, [*map(claim_rows.CLAIM[column], claims)]) for column, kind in _CLAIM),
         commit_batch.now,
         *arrays(shares, _ALLOCATION),
         *arrays([decisions.values(record, commit_batch.now) for record in records], DECISION),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans of groups, and their places: stored with a commit, extended, released, read.
 
-The row of the group's rule is the lock of its plan: it comes before the providers that places are
-on, and whoever writes a plan takes it first.
+The row of the group's rule is the lock of its plan: every transaction that writes a plan locks
+it first, before the providers that places are on.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -55,27 +55,27 @@ EXTEND = (
 DELETE = _t.delete().where(_t.c.group_uuid == sa.bindparam('b_uuid'))
 
 
-# -- of a transaction ---------------------------------------------------------------
+# -- within a transaction -----------------------------------------------------------
 def load(tx: session.Tx, uuids: Sequence[str]) -> list[GroupPlanRecord]:
-    """The plans of groups, by uuid."""
+    """Return the plans of groups, by uuid."""
     return [_record(row) for row in tx.all(READ, ids=list(uuids))]
 
 
 def places_of(
     tx: session.Tx, uuids: Sequence[str], *, ended: bool = False
 ) -> dict[str, list[Claim]]:
-    """Claims of members of planned groups, by group; every group is in it.
+    """Return the claims of members of planned groups, by group; every group is a key.
 
-    :param ended: also those that live no more
+    :param ended: also ended claims
     """
-    found: dict[str, list[Claim]] = {uuid: [] for uuid in uuids}
-    where: list[Any] = [_c.c.group_uuid.in_(sorted(found)), _c.c.member_name.is_not(None)]
+    claims_of_group: dict[str, list[Claim]] = {uuid: [] for uuid in uuids}
+    where: list[Any] = [_c.c.group_uuid.in_(sorted(claims_of_group)), _c.c.member_name.is_not(None)]
     if not ended:
         where.append(is_live)
-    for claim in load_claims(tx, where=where) if found else ():
+    for claim in load_claims(tx, where=where) if claims_of_group else ():
         if claim.group is not None:
-            found[claim.group].append(claim)
-    return found
+            claims_of_group[claim.group].append(claim)
+    return claims_of_group
 
 
 def save(
@@ -83,10 +83,10 @@ def save(
 ) -> None:
     """Store plans; the rows of their groups are locked.
 
-    :param stored: as they were read under these locks
+    :param stored: the plans as read under these locks
     :raises Again: one was stored meanwhile, where locks are local to a node
     """
-    new, changed = [], []
+    new_rows, changed_rows = [], []
     for plan in made:
         values = {
             'request_id': plan.request_id,
@@ -99,12 +99,14 @@ def save(
             'updated_at': tx.now,
         }
         if plan.group_uuid in stored:
-            before = stored[plan.group_uuid].revision
-            changed.append({'b_uuid': plan.group_uuid, 'b_revision': before, **values})
+            revision_before = stored[plan.group_uuid].revision
+            changed_rows.append(
+                {'b_uuid': plan.group_uuid, 'b_revision': revision_before, **values}
+            )
         else:
-            new.append({'group_uuid': plan.group_uuid, 'created_at': tx.now, **values})
-    tx.many(_t.insert(), new)
-    if changed and tx.many(REPLACE, changed) != len(changed):
+            new_rows.append({'group_uuid': plan.group_uuid, 'created_at': tx.now, **values})
+    tx.many(_t.insert(), new_rows)
+    if changed_rows and tx.many(REPLACE, changed_rows) != len(changed_rows):
         raise Again('a plan was written meanwhile')
 
 
@@ -120,8 +122,8 @@ class SqlGroupPlans(HostTables):
 
     @reading
     def load_group_plan(self, tx: session.Tx, uuid: str) -> GroupPlanRecord | None:
-        found = load(tx, [uuid]) if is_id(uuid) else []
-        return found[0] if found else None
+        plans = load(tx, [uuid]) if is_id(uuid) else []
+        return plans[0] if plans else None
 
     @reading
     def group_plans(
@@ -138,8 +140,8 @@ class SqlGroupPlans(HostTables):
     def load_places(
         self, tx: session.Tx, uuids: Collection[str], *, ended: bool = False
     ) -> dict[str, list[Claim]]:
-        found = places_of(tx, sorted(filter(is_id, set(uuids))), ended=ended)
-        return {uuid: by_member(found.get(uuid, ())) for uuid in sorted(set(uuids))}
+        claims_of_group = places_of(tx, sorted(filter(is_id, set(uuids))), ended=ended)
+        return {uuid: by_member(claims_of_group.get(uuid, ())) for uuid in sorted(set(uuids))}
 
     @writing
     def extend_plan(
@@ -158,11 +160,11 @@ class SqlGroupPlans(HostTables):
             if claim.id in spare and claim.is_free_place:
                 outcomes.append(_outcome(claim, 'kept'))
                 continue
-            becomes = held_until(claim, until, most, tx.now)
-            if becomes is not claim:
-                changes.change(claim, becomes)
+            claim_now = held_until(claim, until, most, tx.now)
+            if claim_now is not claim:
+                changes.change(claim, claim_now)
             if is_of_plan(claim):
-                leases.append(plan_lease_of(becomes))
+                leases.append(plan_lease_of(claim_now))
             outcomes.append(_outcome(claim, 'ok' if is_of_plan(claim) else 'kept'))
         changes.write()
         until = max(leases)
@@ -208,20 +210,20 @@ class SqlGroupPlans(HostTables):
 
 
 def _locked(tx: session.Tx, uuid: str) -> GroupPlanRecord:
-    """The plan of a group, which is locked.
+    """Lock and return the plan of a group.
 
-    :raises NotFound: it has none
+    :raises NotFound: the group has no plan
     """
-    found = load(tx, [uuid]) if is_id(uuid) and groups.lock(tx, [uuid]) else []
-    if not found:
+    plans = load(tx, [uuid]) if is_id(uuid) and groups.lock(tx, [uuid]) else []
+    if not plans:
         raise exceptions.NotFound(kind='plan of group', name=uuid)
-    return found[0]
+    return plans[0]
 
 
 def _places_under_lock(changes: Changes, uuid: str) -> list[Claim]:
-    """The live claims of members, all that they are on locked."""
-    found = places_of(changes.tx, [uuid])[uuid]
-    return by_member(lock_claims(changes, [one.id for one in found], providers_of(found)))
+    """Return the live claims of members, with all their providers locked."""
+    places = places_of(changes.tx, [uuid])[uuid]
+    return by_member(lock_claims(changes, [claim.id for claim in places], providers_of(places)))
 
 
 def _outcome(claim: Claim, outcome: str) -> ClaimOutcome:

@@ -72,8 +72,8 @@ class SqlGroups(HostTables):
             'members': rows.text(group.members),
             'policies': rule.policies,
         }
-        before = tx.first(READ, uuid=group.uuid)
-        if before is None:
+        stored = tx.first(READ, uuid=group.uuid)
+        if stored is None:
             tx.insert_new(_g, [values], 'uuid')
             providers.announce(tx, 'group', [group.uuid])
         row = tx.first(LOCK, uuid=group.uuid)
@@ -102,8 +102,8 @@ class SqlGroups(HostTables):
 
 
 def _groups(tx: session.Tx, found: Sequence[Any]) -> list[Group]:
-    """Rules with the consumers of their live claims, those told when it was made first."""
-    # Members named at its creation are only shown, so none is right where they cannot be read.
+    """Return the groups with their live claims' consumers, members named at creation first."""
+    # Members named at creation are only shown, so unreadable ones count as none.
     members = {row.uuid: dict.fromkeys(rows.known_texts(row.members)) for row in found}
     if members:
         for row in tx.all(MEMBERS, uuids=sorted(members)):
@@ -122,23 +122,23 @@ def _groups(tx: session.Tx, found: Sequence[Any]) -> list[Group]:
 
 
 def rules_of(found: Iterable[tuple[str, str, int, int, str | None]]) -> dict[str, GroupRule]:
-    """The rules by uuid, of rows of ``RULES``."""
+    """Return the rules by uuid, of rows of ``RULES``."""
     return {
-        uuid: GroupRule(policy, most, generation, policies)
-        for uuid, policy, most, generation, policies in found
+        uuid: GroupRule(policy, max_per_host, generation, policies)
+        for uuid, policy, max_per_host, generation, policies in found
     }
 
 
 def lock(tx: session.Tx, uuids: Iterable[str]) -> dict[str, int]:
-    """Lock groups ascending; uuid -> generation of those that exist."""
-    wanted = sorted(set(uuids))
-    return dict(tx.all(LOCK_MANY, uuids=wanted)) if wanted else {}
+    """Lock groups ascending; return uuid -> generation of those that exist."""
+    sorted_uuids = sorted(set(uuids))
+    return dict(tx.all(LOCK_MANY, uuids=sorted_uuids)) if sorted_uuids else {}
 
 
 def bump(tx: session.Tx, uuids: Iterable[str]) -> None:
     """Void what is planned for these groups elsewhere; they are locked."""
-    wanted = sorted(set(uuids))
-    if not wanted:
+    sorted_uuids = sorted(set(uuids))
+    if not sorted_uuids:
         return
-    tx.many(BUMP, [{'b_uuid': uuid} for uuid in wanted])
-    providers.announce(tx, 'group', wanted)
+    tx.many(BUMP, [{'b_uuid': uuid} for uuid in sorted_uuids])
+    providers.announce(tx, 'group', sorted_uuids)

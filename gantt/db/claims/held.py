@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What consumers, groups and projects have, here and in zones below.
+"""Live claims of consumers, groups and projects, here and in child zones.
 
-Whoever asks the book for that asks here.  A claim in a zone below counts as one here while it
-holds its consumer: it lives, or may.
+All queries across both are here.  A claim in a child zone counts like a claim here while it
+holds its consumer: it lives, or may live.
 """
 
 import functools
@@ -33,14 +33,14 @@ _classes = list(CORE_CLASS_COLUMNS.values())
 _uuids: Any = sa.bindparam('uuids', expanding=True)
 _projects: Any = sa.bindparam('projects', expanding=True)
 
-#: A claim below that holds its consumer.
+#: A claim in a child zone that holds its consumer.
 holds_below = _b.c.state.in_(HOLDS)
 IN_FLIGHT = sa.case(
     (
         sa.and_(
             _c.c.state == State.RESERVED.value,
             _c.c.lifecycle.not_in([one.value for one in NOT_IN_FLIGHT]),
-            # No create has it yet: see ``Claim.is_free_place``.
+            # No create has taken it yet: see ``Claim.is_free_place``.
             sa.or_(
                 _c.c.lifecycle != Lifecycle.PLAN.value,
                 _c.c.member_name.is_(None),
@@ -52,7 +52,7 @@ IN_FLIGHT = sa.case(
     else_=0,
 )
 _NONE: Any = sa.literal_column('0')
-#: What is asked of claims here and below, by the same names: columns of each.
+#: Columns of claims here and in child zones, by common names.
 HERE: Mapping[str, Any] = {
     'id': _c.c.id,
     'consumer': _c.c.consumer,
@@ -74,7 +74,7 @@ BELOW: Mapping[str, Any] = {
 
 
 class HeldByProjects:
-    """Live claims of some projects, which are bound by ``claim_rows.bound_projects``.
+    """Queries of live claims of some projects, bound by ``claim_rows.bound_projects``.
 
     :param kind: of the database
     """
@@ -83,12 +83,12 @@ class HeldByProjects:
         self._kind, self._where = kind, [*claim_rows.of_projects(kind), is_live]
 
     def claims(self, *names: str) -> Any:
-        """``project_id`` and what has these names, of each claim."""
-        here = sa.select(_c.c.project_id, *_named(HERE, names)).where(*self._where)
-        return sa.union_all(here, _below(self._kind, names, _b.c.project_id.in_(_projects)))
+        """Return a query of ``project_id`` and the named columns, of each claim."""
+        own_claims = sa.select(_c.c.project_id, *_named(HERE, names)).where(*self._where)
+        return sa.union_all(own_claims, _below(self._kind, names, _b.c.project_id.in_(_projects)))
 
     def shares(self, *names: str) -> Any:
-        """The same of each claim and provider, with what it takes there by class."""
+        """Return the same query for each claim and provider, with the amounts there by class."""
         columns = _c.c.project_id, *_named(HERE, names)
         return sa.union_all(
             claim_rows.own_shares(*columns, where=self._where),
@@ -99,23 +99,26 @@ class HeldByProjects:
 
 @functools.cache
 def of_projects(kind: str) -> HeldByProjects:
-    """For a kind of database."""
+    """Return the queries for a kind of database."""
     return HeldByProjects(kind)
 
 
 def shares_of_all(kind: str, *names: str, unnamed: bool = False) -> Any:
-    """What all live claims take, as ``HeldByProjects.shares`` has it.
+    """Return a query of the amounts of all live claims, like ``HeldByProjects.shares``.
 
-    :param unnamed: of those alone whose project nobody has said
+    :param unnamed: only claims without a project
     """
-    of = _c.c.project_id
-    here = [_c.c.live == 1, *([of.is_(None) | (of == '')] if unnamed else [])]
-    below = [_b.c.project_id.is_(None) | (_b.c.project_id == '')] if unnamed else []
-    theirs = of, *_named(HERE, names)
+    project_id = _c.c.project_id
+    own_filters = [
+        _c.c.live == 1,
+        *([project_id.is_(None) | (project_id == '')] if unnamed else []),
+    ]
+    below_filters = [_b.c.project_id.is_(None) | (_b.c.project_id == '')] if unnamed else []
+    columns = project_id, *_named(HERE, names)
     return sa.union_all(
-        claim_rows.own_shares(*theirs, where=here),
-        claim_rows.other_shares(*theirs, where=here),
-        _below(kind, names, *below, with_amounts=True),
+        claim_rows.own_shares(*columns, where=own_filters),
+        claim_rows.other_shares(*columns, where=own_filters),
+        _below(kind, names, *below_filters, with_amounts=True),
     )
 
 
@@ -125,14 +128,14 @@ def _named(columns: Mapping[str, Any], names: Iterable[str]) -> list[Any]:
 
 def _below(kind: str, names: Iterable[str], *where: Any, with_amounts: bool = False) -> Any:
     project: Any = _b.c.project_id
-    if kind == 'postgresql':  # where columns of a union are compared, they are of one collation
+    if kind == 'postgresql':  # compared columns of a union need one collation
         project = sa.collate(project, 'default').label('project_id')
     amounts = (_NONE.label('provider_id'), *(_b.c[c] for c in _classes), _b.c.other)
-    columns = _named(BELOW, names), amounts if with_amounts else ()
-    return sa.select(project, *columns[0], *columns[1]).where(holds_below, *where)
+    column_groups = _named(BELOW, names), amounts if with_amounts else ()
+    return sa.select(project, *column_groups[0], *column_groups[1]).where(holds_below, *where)
 
 
-#: Which consumers are held below, and the names of their zones.
+#: Consumers that are held in child zones, with the names of their zones.
 ZONES_OF = (
     sa.select(_b.c.consumer, models.child_zones.c.name)
     .join(models.child_zones, models.child_zones.c.uuid == _b.c.child)
@@ -142,25 +145,25 @@ ZONES_OF = (
 
 
 def zones_of(tx: session.Tx, consumers: Collection[str]) -> dict[str, str]:
-    """Names of the zones below where consumers live, or may; of the others there is nothing."""
+    """Return consumer -> name of the child zone where it lives, or may; others are left out."""
     return dict(map(tuple, tx.all(ZONES_OF, uuids=sorted(consumers)))) if consumers else {}
 
 
-#: The same, each claim with the uuid of its zone.
+#: The same for each claim, with the uuid of its zone.
 BELOW_OF = sa.select(_b.c.child, _b.c.claim_id, _b.c.consumer).where(
     _b.c.consumer.in_(_uuids), holds_below
 )
 
 
 def end_below(tx: session.Tx, consumers: Collection[str]) -> set[str]:
-    """Note that what consumers have in zones below is to end; those that have something there."""
-    found = tx.all(BELOW_OF, uuids=sorted(consumers)) if consumers else []
-    if found:
-        openings.add(tx, [(row.child, row.claim_id) for row in found], 0.0)
-    return {row.consumer for row in found}
+    """Note that claims of consumers in child zones are to end; return those consumers."""
+    claims = tx.all(BELOW_OF, uuids=sorted(consumers)) if consumers else []
+    if claims:
+        openings.add(tx, [(row.child, row.claim_id) for row in claims], 0.0)
+    return {row.consumer for row in claims}
 
 
-#: Which consumers open requests are placing, and the openings.
+#: Consumers that open requests are placing, with the openings.
 ON_THEIR_WAY = (
     sa.select(_way.c.consumer, _r.c.token)
     .join(_r, _r.c.id == _way.c.request_id)
@@ -169,14 +172,14 @@ ON_THEIR_WAY = (
 
 
 def on_their_way(tx: session.Tx, consumers: Collection[str]) -> set[str]:
-    """Consumers that a request is placing now which may do so in a zone below."""
+    """Return the consumers that a request is placing now, possibly in a child zone."""
     if not consumers:
         return set()
-    found = tx.all(ON_THEIR_WAY, uuids=sorted(consumers), now=tx.now)
-    return {row.consumer for row in found if may_be_elsewhere(row.token)}
+    consumer_rows = tx.all(ON_THEIR_WAY, uuids=sorted(consumers), now=tx.now)
+    return {row.consumer for row in consumer_rows if may_be_elsewhere(row.token)}
 
 
-#: Guests of live claims by group, the claim that was made first first.
+#: Guests of live claims by group, the oldest claim first.
 MEMBERS = sa.union_all(
     sa.select(_c.c.group_uuid, HERE['guest'].label('consumer'), _c.c.created_at, _c.c.id).where(
         _c.c.group_uuid.in_(_uuids), _c.c.live == 1
@@ -194,20 +197,20 @@ ZONES_OF_GROUPS = (
 
 
 def has_claims_of_group(group: Any) -> Any:
-    """Whether a claim is of a group, here or below, one that has ended too."""
-    here, below = _c.c.group_uuid == group, _b.c.group_uuid == group
-    return sa.or_(sa.exists().where(here), sa.exists().where(below))
+    """Return a condition: a claim, live or ended, is of a group, here or in a child zone."""
+    own_filter, below_filter = _c.c.group_uuid == group, _b.c.group_uuid == group
+    return sa.or_(sa.exists().where(own_filter), sa.exists().where(below_filter))
 
 
 def has_claims_of_project(request_id: Any, project: str) -> Any:
-    """Whether a request has claims of a project, here or below."""
-    here = sa.exists().where(_c.c.request_id == request_id, _c.c.project_id == project)
-    below = sa.exists().where(_b.c.request_id == request_id, _b.c.project_id == project)
-    return sa.or_(here, below)
+    """Return a condition: a request has claims of a project, here or in a child zone."""
+    own_claim = sa.exists().where(_c.c.request_id == request_id, _c.c.project_id == project)
+    claim_below = sa.exists().where(_b.c.request_id == request_id, _b.c.project_id == project)
+    return sa.or_(own_claim, claim_below)
 
 
 def count_below(request_id: Any) -> Any:
-    """Claims that a request has in zones below, those that have ended too."""
+    """Return a query of the number of claims of a request in child zones, with ended ones."""
     query = sa.select(sa.func.count()).select_from(_b).where(_b.c.request_id == request_id)
     return query.scalar_subquery()
 
@@ -217,20 +220,23 @@ class SqlHeld(HostTables):
 
     @reading
     def live_claims_of(self, tx: session.Tx, consumers: Collection[str]) -> list[Claim]:
-        wanted = sorted(filter(is_id, set(consumers)))
-        if not wanted:
+        consumer_ids = sorted(filter(is_id, set(consumers)))
+        if not consumer_ids:
             return []
-        here = load_claims(tx, live=True, where=[of_guests(wanted)])
-        below = _claims_below(tx, _b.c.consumer.in_(wanted), holds_below)
-        return [*here, *(one.claim for one in below)]
+        own_claims = load_claims(tx, live=True, where=[of_guests(consumer_ids)])
+        claims_below = _claims_below(tx, _b.c.consumer.in_(consumer_ids), holds_below)
+        return [*own_claims, *(stored.claim for stored in claims_below)]
 
     @reading
     def owners_of(self, tx: session.Tx, consumers: Collection[str]) -> dict[str, str | None]:
-        wanted = sorted(filter(is_id, set(consumers)))
-        below = sa.select(_b.c.consumer, _b.c.project_id).where(
-            _b.c.consumer.in_(wanted), _b.c.read_back.is_(None)
+        consumer_ids = sorted(filter(is_id, set(consumers)))
+        owners_below = sa.select(_b.c.consumer, _b.c.project_id).where(
+            _b.c.consumer.in_(consumer_ids), _b.c.read_back.is_(None)
         )
-        return {**(dict(map(tuple, tx.all(below))) if wanted else {}), **owners_of(tx, wanted)}
+        return {
+            **(dict(map(tuple, tx.all(owners_below))) if consumer_ids else {}),
+            **owners_of(tx, consumer_ids),
+        }
 
     @reading
     def zones_of_groups(self, tx: session.Tx, uuids: Collection[str]) -> dict[str, set[str]]:
@@ -251,7 +257,7 @@ class SqlHeld(HostTables):
         marker: str | None = None,
         limit: int | None = None,
     ) -> list[StoredBelow]:
-        equal = {
+        filters = {
             _b.c.request_id: request_id,
             _b.c.child: child or None,
             _b.c.claim_id: claim_id,
@@ -259,10 +265,10 @@ class SqlHeld(HostTables):
             _b.c.project_id: project,
             _b.c.group_uuid: group,
         }
-        ids = [one for one in (request_id, claim_id, group, *consumers) if one is not None]
+        ids = [key for key in (request_id, claim_id, group, *consumers) if key is not None]
         if not all(map(is_id, ids)):
             return []
-        where = [column == value for column, value in equal.items() if value is not None]
+        where = [column == value for column, value in filters.items() if value is not None]
         if consumers:
             where.append(_b.c.consumer.in_(sorted(consumers)))
         if marker is not None:
@@ -271,11 +277,11 @@ class SqlHeld(HostTables):
 
 
 def zones_of_groups(tx: session.Tx, uuids: Collection[str]) -> dict[str, set[str]]:
-    """The zones below where members of groups live, or may."""
-    found: dict[str, set[str]] = {}
+    """Return group -> child zones where its members live, or may live."""
+    zones: dict[str, set[str]] = {}
     for group, child in tx.all(ZONES_OF_GROUPS, uuids=sorted(uuids)) if uuids else ():
-        found.setdefault(group, set()).add(child)
-    return found
+        zones.setdefault(group, set()).add(child)
+    return zones
 
 
 def _claims_below(tx: session.Tx, *where: Any, limit: int | None = None) -> list[StoredBelow]:
@@ -285,7 +291,7 @@ def _claims_below(tx: session.Tx, *where: Any, limit: int | None = None) -> list
 
 # -- rows of claims below ----------------------------------------------------------------
 def below_values(one: StoredBelow) -> dict[str, Any]:
-    """The columns of ``claims_below`` but for the request, the times and what is read back."""
+    """Return the columns of ``claims_below`` except request, times and ``read_back``."""
     amounts = claim_rows.amount_values(one.resources)
     return {
         'claim_id': one.claim_id,

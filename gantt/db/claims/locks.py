@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that another transaction keeps locked: found once, then left alone for a while.
+"""Row locks of other transactions: detected once, then avoided for a while.
 
 A process that is stopped inside of a transaction, or cut off from the database, keeps its
-rows locked until the server ends that transaction.  Who needs one of them waits for it
-once, ``lock_wait_seconds``; then it is looked up, without waiting, which rows these are,
-and what does not need them goes on.  While a provider is known to be locked nobody of this
-process waits for it again: whether it is free by now is asked without waiting, too.
+rows locked until the server ends that transaction.  A transaction that needs one of them waits
+once, ``lock_wait_seconds``; then the locked rows are determined without waiting, and everything
+that does not need them goes on.  While a provider is known to be locked no transaction of this
+process waits for it again: whether it is free by now is queried without waiting, too.
 
-Nothing here is a promise: rows that are free a moment later are refused a moment too long.
+The result is approximate: rows that are free a moment later are refused a moment too long.
 """
 
 import contextlib
@@ -57,30 +57,30 @@ FREE_GROUPS = by_key(
     GROUPS.order_by(_g.c.uuid).with_for_update(key_share=True, skip_locked=True), _g
 )
 
-#: Of whatever key another row has it already.
+#: No-op on a conflict with any unique key.
 _SOLES = {
     'postgresql': postgresql.insert(_c).on_conflict_do_nothing(),
     'sqlite': sqlite.insert(_c).on_conflict_do_nothing(),
     'mysql': mysql.insert(_c).on_duplicate_key_update(id=_c.c.id),
 }
 
-#: Between two looks at the same rows.
+#: Seconds between two queries of the same rows.
 AGAIN_SECONDS = 0.1
-#: For so long after a wait in vain nobody of this process waits for the same row.
+#: Seconds after a wait in vain in which no transaction of this process waits for the same row.
 SPARED_SECONDS = 2.0
-#: Waits in vain of one batch; what still needs locked rows after them is told so.  The second
-#: try always comes: it goes on without what was found to be locked.  MariaDB waits for whole
-#: seconds: there is no third wait where two have taken so long.
+#: Waits in vain of one batch; drafts that still need locked rows after them are refused.  The
+#: second try always comes: it goes on without the rows known to be locked.  MariaDB waits for
+#: whole seconds: there is no third wait where two have taken so long.
 WAITS_MAX, WAITS_SECONDS = 3, 1.5
-#: Between two lines in the log.
+#: Seconds between two lines in the log.
 COMPLAIN_SECONDS = 10.0
-#: Looking up what holds a batch back ends after so long; the rest counts as held back.
+#: Seconds after which the search for held back drafts ends; the rest counts as held back.
 LOOK_SECONDS = 1.0
 NAMES_SHOWN = 5
-#: Before the names of providers that are no hosts.
+#: Prefix of the names of providers that are no hosts.
 PROVIDER = 'provider '
 
-#: A row's xmax is the transaction that has it locked, or has changed it, and is not over.
+#: A row's xmax is the unfinished transaction that has locked or changed it.
 PG_OF_ROWS = sa.text("""
     SELECT DISTINCT a.application_name AS name, a.pid AS pid, a.state AS state,
            EXTRACT(EPOCH FROM clock_timestamp() - a.state_change) AS seconds
@@ -90,7 +90,7 @@ PG_OF_ROWS = sa.text("""
        AND l.transactionid IN (SELECT xmax FROM providers WHERE id = ANY(:ids))
      LIMIT 3
 """)
-#: Where that finds nobody: who has written, and says nothing.
+#: Used where that finds none: transactions that have written and are idle.
 PG_IDLE = sa.text("""
     SELECT a.application_name AS name, a.pid AS pid, a.state AS state,
            EXTRACT(EPOCH FROM clock_timestamp() - a.state_change) AS seconds
@@ -99,9 +99,9 @@ PG_IDLE = sa.text("""
        AND a.backend_xid IS NOT NULL AND a.pid <> pg_backend_pid()
      ORDER BY a.xact_start LIMIT 3
 """)
-#: Transactions of ours that wait for the rest of a message.  Who stands still while it sends a
-#: pipeline is not idle to the server, which would keep its rows locked for as long as it stands.
-#: Connections of ours end their names with a process id; a COPY of anybody waits like that.
+#: Transactions of ours that wait for the rest of a message.  A process that stops while it sends
+#: a pipeline is not idle to the server, which would keep its rows locked for as long.
+#: Connections of ours end their names with a process id; a COPY of any client waits like that.
 PG_UNFINISHED = sa.text("""
     SELECT a.pid AS pid, pg_terminate_backend(a.pid) AS ended
       FROM pg_stat_activity a, pg_settings s
@@ -112,7 +112,7 @@ PG_UNFINISHED = sa.text("""
        AND a.query NOT ILIKE 'copy %'
        AND a.state_change < clock_timestamp() - s.setting::bigint * interval '1 millisecond'
 """)
-#: Needs the PROCESS privilege; names only where the performance schema is on.
+#: Needs the PROCESS privilege; has names only where the performance schema is on.
 MYSQL = sa.text("""
     SELECT COALESCE(MAX(c.attr_value), CONCAT(p.user, '@', p.host)) AS name, p.id AS pid,
            p.command AS state, MAX(p.time) AS seconds
@@ -127,11 +127,11 @@ MYSQL = sa.text("""
 
 
 class Aside:
-    """Providers of one batch, over its tries.
+    """Providers that one batch avoids, over its tries.
 
-    :param blocked: those of some providers that are known to be locked by others
-    :ivar wanted: the providers that it was about to lock
-    :ivar left: those that it does without
+    :param blocked: returns those of some providers that are known to be locked by others
+    :ivar wanted: the providers that the batch was about to lock
+    :ivar left: the providers that the batch does without
     """
 
     def __init__(self, blocked: Callable[[Collection[int]], Iterable[int]]) -> None:
@@ -140,76 +140,76 @@ class Aside:
         self.left: set[int] = set()
 
     def without(self, ids: Collection[int]) -> set[int]:
-        """The providers to lock: all but those that are left aside."""
+        """Return the providers to lock: all but those that are left aside."""
         self.wanted = set(ids)
         self.left.update(self._blocked(self.wanted))
         return self.wanted - self.left
 
 
 class Locks:
-    """What a process knows of rows that others keep locked; any thread.
+    """Row locks of other processes, as far as this process knows them; thread-safe.
 
-    :param engine: of the database; SQLite locks no rows, and nothing is ever found there
+    :param engine: of the database; SQLite locks no rows, so none is ever reported there
     """
 
     def __init__(self, engine: sa.Engine) -> None:
         kind = session.family(engine)
         policy = retry.RetryPolicy(attempts=2, seconds=2.0, locked_seconds=0.0)
         self._database = session.Database(engine, policy, 1)
-        # MariaDB 10.11 takes no SKIP LOCKED on a connection that waits for nothing.
+        # MariaDB 10.11 accepts no SKIP LOCKED on a connection with a lock wait timeout of 0.
         self._trying = session.Database(engine, policy, 1, session.unwaiting(kind))
         self._lock = threading.Lock()
-        #: Provider id -> (its name, for how long nobody waits for it)
+        #: Provider id -> (its name, monotonic time until which no transaction waits for it)
         self._spared: dict[int, tuple[str, float]] = {}
         self._looked: tuple[float, set[int], dict[int, str]] = (0.0, set(), {})
         self._complained = float('-inf')
 
     def close(self) -> None:
-        """Give its connections back."""
+        """Close its connections."""
         self._database.close()
         self._trying.close()
 
-    # -- what is known ---------------------------------------------------------------
+    # -- known locks -----------------------------------------------------------------
     def blocked(self, ids: Collection[int]) -> dict[int, str]:
-        """Those of the providers, with their names, that were locked lately and still are."""
+        """Return id -> name of the providers that were locked lately and still are."""
         if not self._spared:
             return {}
         now = time.monotonic()
         with self._lock:
-            self._spared = {pid: of for pid, of in self._spared.items() if of[1] > now}
+            self._spared = {pid: entry for pid, entry in self._spared.items() if entry[1] > now}
             doubtful = self._spared.keys() & ids
         if not doubtful:
             return {}
-        at, requested_ids, found = self._looked
-        if now - at > AGAIN_SECONDS or not doubtful <= requested_ids:
-            found = self._locked_of(doubtful)
-            self._looked = (time.monotonic(), set(doubtful), found)
+        read_at, requested_ids, locked_names = self._looked
+        if now - read_at > AGAIN_SECONDS or not doubtful <= requested_ids:
+            locked_names = self._locked_of(doubtful)
+            self._looked = (time.monotonic(), set(doubtful), locked_names)
             with self._lock:
-                for pid in doubtful - found.keys():
+                for pid in doubtful - locked_names.keys():
                     self._spared.pop(pid, None)
-        return {pid: found[pid] for pid in doubtful if pid in found}
+        return {pid: locked_names[pid] for pid in doubtful if pid in locked_names}
 
     def look(self, ids: Collection[int]) -> dict[int, str]:
-        """After a wait in vain: which of the providers are locked; they are spared for a while."""
-        found = self._locked_of(ids) if ids else {}
+        """Return the locked providers after a wait in vain; they are spared for a while."""
+        locked_names = self._locked_of(ids) if ids else {}
         until = time.monotonic() + SPARED_SECONDS
         with self._lock:
-            self._spared.update({pid: (name, until) for pid, name in found.items()})
-        return found
+            self._spared.update({pid: (name, until) for pid, name in locked_names.items()})
+        return locked_names
 
     def _locked_of(self, ids: Collection[int]) -> dict[int, str]:
-        wanted = sorted(ids)
+        sorted_ids = sorted(ids)
 
         def work(tx: session.Tx) -> dict[int, str]:
-            free = {row.id for row in tx.all(FREE, ids=wanted)}
-            there = {row.id: _called(row) for row in tx.all(NAMES, ids=wanted)}
-            return {pid: name for pid, name in there.items() if pid not in free}
+            free = {row.id for row in tx.all(FREE, ids=sorted_ids)}
+            names = {row.id: _called(row) for row in tx.all(NAMES, ids=sorted_ids)}
+            return {pid: name for pid, name in names.items() if pid not in free}
 
         return self._glance(self._database, work)
 
     @staticmethod
     def _glance(database: session.Database, work: Callable[[session.Tx], T]) -> T:
-        """What ``work`` finds; nothing of it stays."""
+        """Return the result of ``work``, whose transaction is rolled back."""
 
         def look(tx: session.Tx) -> None:
             raise _SeenLocks(work(tx))
@@ -217,11 +217,11 @@ class Locks:
         try:
             database.write(look)
         except _SeenLocks as e:
-            found: T = e.args[0]
-            return found
+            result: T = e.args[0]
+            return result
         raise exceptions.Bug(invariant='a glance ends its transaction itself')
 
-    # -- what goes on without them -----------------------------------------------------
+    # -- work without locked rows ------------------------------------------------------
     def around(self, work: Callable[[Aside], T]) -> T:
         """Run ``work``, and again without the providers that it waited for in vain.
 
@@ -233,33 +233,35 @@ class Locks:
             try:
                 return work(aside)
             except retry.RowsLocked as e:
-                found = self.look(aside.wanted - aside.left)
-                self._complain(found, str(e))
-                aside.left |= found.keys()
+                locked_names = self.look(aside.wanted - aside.left)
+                self._complain(locked_names, str(e))
+                aside.left |= locked_names.keys()
         raise retry.busy()
 
     def one(self, name: str, work: Callable[[], T]) -> T:
-        """What one host says, by a transaction that waits once.
+        """Run ``work`` for one host, in a transaction that waits once.
 
-        :raises Busy: its row is locked; where that is known already nothing is waited for
+        :raises Busy: the host's row is locked; where that is known there is no wait
         """
         if self._spared:
             with self._lock:
-                known = [pid for pid, of in self._spared.items() if of[0] == name]
-            if known and self.blocked(known):
+                provider_ids = [pid for pid, entry in self._spared.items() if entry[0] == name]
+            if provider_ids and self.blocked(provider_ids):
                 raise retry.busy(host_is(name))
         try:
             return work()
         except retry.RowsLocked as e:
-            known = self._database.read(lambda tx: list(providers.ids_by_name(tx, [name]).values()))
-            found = self.look(known)
-            self._complain(found, str(e))
-            raise (retry.busy(host_is(name)) if found else retry.busy()) from e
+            provider_ids = self._database.read(
+                lambda tx: list(providers.ids_by_name(tx, [name]).values())
+            )
+            locked_names = self.look(provider_ids)
+            self._complain(locked_names, str(e))
+            raise (retry.busy(host_is(name)) if locked_names else retry.busy()) from e
 
     def commit(
         self, made: ledger.Ledger, database: session.Database, batch: Sequence[RequestDraft]
     ) -> CommitResult:
-        """The group commit, without the drafts that need rows which others keep locked.
+        """Run the group commit, without the drafts that need rows which others keep locked.
 
         :raises DatabaseUnavailable: as the ledger's
         """
@@ -271,53 +273,53 @@ class Locks:
             try:
                 result = made.commit(database, batch, _reasons(waiting))
             except retry.RowsLocked as e:
-                found, more = self._held_back([d for d in batch if d.id not in waiting])
-                self._complain(found, str(e))
-                hosts, waiting = hosts | found, waiting | more
+                locked_names, reasons = self._held_back([d for d in batch if d.id not in waiting])
+                self._complain(locked_names, str(e))
+                hosts, waiting = hosts | locked_names, waiting | reasons
             else:
                 return msgspec.structs.replace(result, locked=hosts) if hosts else result
-        some = 'rows that it needs are'
+        default_reason = 'rows that it needs are'
         commit_batch = CommitBatch(
-            batch, _reasons({draft.id: waiting.get(draft.id, some) for draft in batch})
+            batch, _reasons({draft.id: waiting.get(draft.id, default_reason) for draft in batch})
         )
-        nothing = commit_batch.result(providers.LockedProviders({}, {}, {}))
-        return msgspec.structs.replace(nothing, locked=hosts)
+        no_result = commit_batch.result(providers.LockedProviders({}, {}, {}))
+        return msgspec.structs.replace(no_result, locked=hosts)
 
     def _held_back(self, drafts: Sequence[RequestDraft]) -> tuple[dict[int, str], dict[str, str]]:
-        """The providers that are locked, and what each draft that cannot go on waits for."""
+        """Return the locked providers, and draft id -> the locked resource that it waits for."""
         try:
             reach = self._database.read(lambda tx: _reach(tx, drafts))
             hosts = self.look({pid for ids in reach.values() for pid in ids})
-            held = {
+            reasons = {
                 key: host_is(hosts[min(ids & hosts.keys())])
                 for key, ids in reach.items()
                 if not ids.isdisjoint(hosts)
             }
             groups = self._locked_groups(drafts)
             for draft in drafts:
-                for uuid in (one.uuid for one in swaps_of(draft) if one.uuid in groups):
-                    held.setdefault(draft.id, f'server group {uuid} is')
-            rest = [draft for draft in drafts if draft.id not in held]
-            held |= self._rows_held(rest) if rest else {}
+                for uuid in (group.uuid for group in swaps_of(draft) if group.uuid in groups):
+                    reasons.setdefault(draft.id, f'server group {uuid} is')
+            other_drafts = [draft for draft in drafts if draft.id not in reasons]
+            reasons |= self._rows_held(other_drafts) if other_drafts else {}
         except exceptions.Unavailable:
             return {}, {}
-        return hosts, held
+        return hosts, reasons
 
     def _locked_groups(self, drafts: Sequence[RequestDraft]) -> set[str]:
-        named = sorted({group.uuid for draft in drafts for group in swaps_of(draft)})
-        if not named:
+        group_uuids = sorted({group.uuid for draft in drafts for group in swaps_of(draft)})
+        if not group_uuids:
             return set()
 
         def work(tx: session.Tx) -> set[str]:
-            free = {row.uuid for row in tx.all(FREE_GROUPS, ids=named)}
-            return {row.uuid for row in tx.all(GROUPS, ids=named)} - free
+            free = {row.uuid for row in tx.all(FREE_GROUPS, ids=group_uuids)}
+            return {row.uuid for row in tx.all(GROUPS, ids=group_uuids)} - free
 
         return self._glance(self._database, work)
 
     def _rows_held(self, drafts: Sequence[RequestDraft]) -> dict[str, str]:
-        """Drafts whose request or consumers another transaction is at; nothing stays written.
+        """Return reasons for the drafts whose request or consumer rows are locked; write nothing.
 
-        Rows that it has just inserted nobody can see: one has to try to insert them.
+        Rows that others have just inserted are not visible: only a trial insert meets them.
         """
         until = time.monotonic() + LOOK_SECONDS
 
@@ -332,9 +334,9 @@ class Locks:
 
         return self._glance(self._trying, work)
 
-    # -- what is said ------------------------------------------------------------------
+    # -- log messages ------------------------------------------------------------------
     def _complain(self, hosts: Mapping[int, str], problem: str) -> None:
-        """Who waits for whom, as far as the server tells; now and then."""
+        """Log the locked rows and the transactions that hold them, at most once per period."""
         self._end_unfinished()
         now = time.monotonic()
         if now - self._complained < COMPLAIN_SECONDS:
@@ -342,37 +344,37 @@ class Locks:
         self._complained = now
         names = sorted(hosts.values())
         shown = ', '.join(names[:NAMES_SHOWN]) + (', ...' if len(names) > NAMES_SHOWN else '')
-        who = ''
-        with contextlib.suppress(Exception):  # only its rights tell
-            who = self._database.read(lambda tx: _holders(tx, sorted(hosts)))
+        holders = ''
+        with contextlib.suppress(Exception):  # the role may lack the rights
+            holders = self._database.read(lambda tx: _holders(tx, sorted(hosts)))
         LOG.warning(
             'row locks: another process keeps %s locked; what needs them waits, everything else '
             'goes on. Held by %s (%s)',
             f'the rows of {len(names)} hosts ({shown})' if names else 'rows of other tables',
-            who or 'a transaction that the server does not name',
+            holders or 'a transaction that the server does not name',
             problem,
         )
 
     def _end_unfinished(self) -> None:
-        """End transactions that were sent half, and nothing more for as long as one may idle."""
-        ended: list[int] = []
+        """End transactions that were sent half and then were idle for longer than allowed."""
+        ended_pids: list[int] = []
         with contextlib.suppress(Exception):  # the next wait in vain tries again
-            ended = self._database.read(_end_unfinished)
-        if ended:
+            ended_pids = self._database.read(_end_unfinished)
+        if ended_pids:
             LOG.warning(
                 'row locks: ended %d transactions whose processes stood still in the middle of '
                 'what they sent (processes %s of the server)',
-                len(ended),
-                ', '.join(map(str, ended)),
+                len(ended_pids),
+                ', '.join(map(str, ended_pids)),
             )
 
 
 class _SeenLocks(session.GivenUp):
-    """Ends a transaction that only looks; its argument is what was found."""
+    """Signal that ends a read-only transaction; its argument is the result."""
 
 
 def _waits() -> Iterator[int]:
-    """The tries of one batch, each of which may wait in vain."""
+    """Yield the numbers of the tries of one batch, each of which may wait in vain."""
     until = time.monotonic() + WAITS_SECONDS
     for number in range(WAITS_MAX):
         if number < 2 or time.monotonic() < until:
@@ -380,49 +382,57 @@ def _waits() -> Iterator[int]:
 
 
 def _reasons(waiting: Mapping[str, str]) -> dict[str, str]:
-    return {key: f'{what} locked by another process' for key, what in waiting.items()}
+    return {
+        key: f'{locked_resource} locked by another process'
+        for key, locked_resource in waiting.items()
+    }
 
 
 def _called(row: Any) -> str:
-    """Its own name may be that of another host: words about that one must not wait for it."""
+    """Return a provider's name; a non-host is prefixed, as its own name may equal a host's."""
     return str(row.name) if row.is_host else f'{PROVIDER}{row.own_name}'
 
 
 def host_is(name: str) -> str:
-    """For reasons."""
+    """Return the host's or provider's name as the subject of a reason."""
     return f'{name} is' if name.startswith(PROVIDER) else f'host {name} is'
 
 
 def _named(drafts: Sequence[RequestDraft]) -> set[int]:
-    """Providers that drafts claim on, or have places on."""
-    named = {pid for draft in drafts for made in draft.claims for pid in made.claim.allocations}
+    """Return the providers that drafts claim on, or have places on."""
+    provider_ids = {
+        pid
+        for draft in drafts
+        for claim_draft in draft.claims
+        for pid in claim_draft.claim.allocations
+    }
     for draft in drafts:
-        named.update(pid for place in draft.takes_places for pid in place.provider_ids)
-        named.update(pid for place in draft.ends_places for pid in place.provider_ids)
-    return named
+        provider_ids.update(pid for place in draft.takes_places for pid in place.provider_ids)
+        provider_ids.update(pid for place in draft.ends_places for pid in place.provider_ids)
+    return provider_ids
 
 
 def _on(
     hosts: Mapping[int, str], drafts: Sequence[RequestDraft]
 ) -> Iterator[tuple[RequestDraft, int]]:
-    """Drafts that claim on these providers, with one of them."""
+    """Yield the drafts that claim on these providers, each with the lowest such provider id."""
     for draft in drafts if hosts else ():
-        mine = _named([draft]) & hosts.keys()
-        if mine:
-            yield draft, min(mine)
+        draft_hosts = _named([draft]) & hosts.keys()
+        if draft_hosts:
+            yield draft, min(draft_hosts)
 
 
 def _reach(tx: session.Tx, drafts: Sequence[RequestDraft]) -> dict[str, set[int]]:
-    """Draft -> every provider that its commit may lock: also those of claims that give way."""
+    """Return draft -> the providers that its commit may lock, with those of claims giving way."""
     reach = {draft.id: _named([draft]) for draft in drafts}
     of_consumer: dict[str, list[str]] = {}
     for draft in drafts:
         for consumer in consumers_of(draft):
             of_consumer.setdefault(consumer, []).append(draft.id)
-    over = [draft.id for draft in drafts if draft.takes_over is not None]
-    found = load_claims(tx, consumers=sorted(of_consumer), live=True)
-    found += load_claims(tx, request_ids=over, live=True) if over else []
-    for claim in found:
+    overtaken_ids = [draft.id for draft in drafts if draft.takes_over is not None]
+    claims = load_claims(tx, consumers=sorted(of_consumer), live=True)
+    claims += load_claims(tx, request_ids=overtaken_ids, live=True) if overtaken_ids else []
+    for claim in claims:
         for key in (*of_consumer.get(claim.consumer, ()), claim.request_id):
             if key in reach:
                 reach[key] |= claim.allocations.keys()
@@ -430,7 +440,7 @@ def _reach(tx: session.Tx, drafts: Sequence[RequestDraft]) -> dict[str, set[int]
 
 
 def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
-    """Whether the rows of requests and consumers can be had at once; they are let go again."""
+    """Return whether the request and consumer rows can be locked at once; then release them."""
     commit_batch = CommitBatch(drafts)
     commit_batch.now = tx.now
     attempt = tx.connection.begin_nested()
@@ -438,9 +448,9 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
         values = [commit_batch.request_values(draft) for draft in commit_batch.insertable()]
         tx.insert_new(models.requests, values, 'id')
         tx.all(ledger.LOCK_REQUESTS, ids=sorted(draft.id for draft in drafts))
-        made = [made.claim for draft in drafts for made in draft.claims]
+        new_claims = [new_claims.claim for draft in drafts for new_claims in draft.claims]
         places = [place for draft in drafts for place in draft.takes_places]
-        _insert_soles(tx, made, places)
+        _insert_soles(tx, new_claims, places)
     except Exception as e:
         if retry.signal_of(e) is not retry.RetrySignal.LOCKED:
             raise
@@ -451,27 +461,29 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
 
 
 def _insert_soles(tx: session.Tx, made: Iterable[Claim], places: Iterable[PlaceTaken]) -> None:
-    """Insert rows that meet claims which others are just inserting, and no others."""
-    wanted = {of for claim in made if (of := sole.sole_of(claim)) is not None}
-    soles = sorted(wanted | {place.consumer + sole.sole_end(Purpose.CREATE) for place in places})
-    ended = Claim(id='', request_id=None, consumer='', provider_id=0, state=State.RELEASED)
-    values = claim_rows.claim_values(ended)
-    found = [{**values, 'id': f'? {n}', 'sole': sole} for n, sole in enumerate(soles)]
-    if found:
-        tx.connection.execute(_SOLES[tx.kind], found)
+    """Insert rows that conflict with sole rows that others are just inserting, and no others."""
+    claim_soles = {claim_sole for claim in made if (claim_sole := sole.sole_of(claim)) is not None}
+    soles = sorted(
+        claim_soles | {place.consumer + sole.sole_end(Purpose.CREATE) for place in places}
+    )
+    ended_claim = Claim(id='', request_id=None, consumer='', provider_id=0, state=State.RELEASED)
+    values = claim_rows.claim_values(ended_claim)
+    sole_rows = [{**values, 'id': f'? {n}', 'sole': sole_key} for n, sole_key in enumerate(soles)]
+    if sole_rows:
+        tx.connection.execute(_SOLES[tx.kind], sole_rows)
 
 
 def _holders(tx: session.Tx, provider_ids: Sequence[int]) -> str:
-    """The connections that keep these rows locked, or probably do; '': nobody is known."""
-    found: Sequence[Any] = ()
+    """Return the connections that hold, or probably hold, these row locks; '' if unknown."""
+    connections: Sequence[Any] = ()
     if tx.kind == 'postgresql':
-        found = tx.all(PG_OF_ROWS, ids=list(provider_ids)) if provider_ids else ()
-        found = found or tx.all(PG_IDLE)
+        connections = tx.all(PG_OF_ROWS, ids=list(provider_ids)) if provider_ids else ()
+        connections = connections or tx.all(PG_IDLE)
     elif tx.kind == 'mysql':
-        found = tx.all(MYSQL)
+        connections = tx.all(MYSQL)
     return ', '.join(
         f'{row.name or "?"} (process {row.pid} of the server, {row.state} for {row.seconds:.1f} s)'
-        for row in found
+        for row in connections
     )
 
 
@@ -482,7 +494,7 @@ def _end_unfinished(tx: session.Tx) -> list[int]:
 
 
 class Locking(HostTables):
-    """A store whose transactions go on without what others keep locked."""
+    """A store whose transactions go on without rows that others keep locked."""
 
     def __init__(
         self, engine: sa.Engine, policy: retry.RetryPolicy | None = None, **options: Any

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group commit on PostgreSQL where nothing is in the way of a batch: one round trip.
+"""The group commit of conflict-free batches on PostgreSQL: one round trip.
 
-Most batches become what they were planned to be.  Everything from BEGIN to COMMIT is sent at
-once, in the order of locks that every writer keeps, and what the careful way reads under
-these locks and judges is a guard in the last statement instead:
+Most batches are accepted as planned.  Everything from BEGIN to COMMIT is sent at once, in the
+order of locks that every writer keeps, and the last statement guards in place of the careful
+path's reads under these locks:
 
 - every request row was inserted by this transaction;
 - no consumer has another live claim, or an ended one of another project;
-- every host is there, is open, and has room for all that the batch puts on it;
+- every host is stored, is open, and has room for all that the batch puts on it;
 - each claim's amounts keep to the units of its host's inventories.  Nothing else here would
   notice that these have changed since the plan: a host is not compared by its version, which any
   claim or report steps;
 - the lists of hosts that decisions refer to are stored;
-- no claim has one of these ids, or what no other may have beside it, by keys of the table.
+- no claim has one of these ids or sole keys, by unique keys of the table.
 
-Where one does not hold the statement fails, the transaction is gone, and the careful way takes
-the batch.  A statement sees what was committed before it began: the last one begins after all
-locks are held.
+Where a guard fails the statement fails, the transaction is rolled back, and the careful path
+takes the batch.  A statement sees what was committed before it began: the last one begins after
+all locks are held.
 """
 
 import operator
@@ -50,14 +50,14 @@ from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 _classes = list(CORE_CLASS_COLUMNS.values())
 
-#: What claims of one kind have in common, and ``claims`` has a column for.
+#: Common columns of ``claims`` of one kind.
 _KIND = (
     *(('request_id', 'text'), ('attempt', 'int'), ('lifecycle', 'text'), ('purpose', 'text')),
     *(('move_id', 'text'), ('parent_key', 'text'), ('image', 'text'), ('flavor', 'text')),
 )
-#: Whose they are.
+#: Columns of the owner.
 _OWNER = (('project_id', 'text'), ('user_id', 'text'), ('consumer_type', 'text'))
-#: Beside that, what only the careful way can judge.
+#: Attributes beside them that only the careful path can judge.
 _kind_of = operator.attrgetter(*(name for name, _ in (*_KIND, *_OWNER)), 'group', 'layout')
 _AMOUNTS = tuple((c, 'bigint') for c in _classes)
 _OF_KIND = (*_KIND, *_OWNER, *_AMOUNTS)
@@ -68,14 +68,14 @@ _CLAIM = (
 )
 _DECISION = [column for column in careful.DECISION if column[0] != 'created_at']
 _USED = (('id', 'bigint'), *((c, 'bigint') for c in _classes))
-#: What one claim takes, and the hosts on which some take that.
+#: Amounts of one claim, and the hosts of claims with these amounts.
 _EACH = (*_AMOUNTS, ('hosts', 'text'))
 #: The ids of the classes, as they are now in this database.
 _IDS = ', '.join(
     f"max(id) FILTER (WHERE name = '{n}') AS {c}" for n, c in CORE_CLASS_COLUMNS.items()
 )
 _AMOUNT = ' '.join(f'WHEN r.{c} THEN k.{c}' for c in _classes)
-#: That no claim takes of a host what its units do not admit, as ``core.claims.acceptance`` has it.
+#: Condition: no claim takes amounts against its host's units, as in ``core.claims.acceptance``.
 _UNITS = f"""NOT EXISTS (
     SELECT 1 FROM (SELECT {_IDS} FROM resource_classes
                     WHERE name = ANY('{{{','.join(CORE_CLASS_COLUMNS)}}}')) r
@@ -85,13 +85,13 @@ _UNITS = f"""NOT EXISTS (
      WHERE a.amount > 0 AND (a.amount < i.min_unit OR a.amount > COALESCE(i.max_unit, i.total)
                              OR mod(a.amount, i.step_size) <> 0))"""  # noqa: S608 - names only
 
-#: No row comes back: what the hosts have become follows from what was planned.
+#: No row comes back: the new state of the hosts follows from the plan.
 PROVIDERS = sql("""
     SELECT count(*) FROM (
         SELECT 1 FROM providers WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE) p
 """)
-#: Before the hosts are locked: who inserts for the same consumers waits here, and the last
-#: statement sees what has become of the others.
+#: Sent before the hosts are locked: inserts for the same consumers wait here, and the last
+#: statement sees the outcome of others.
 CLAIMS = sql(f"""
     WITH n AS (SELECT {careful.NOW} AS now
     ), m AS (
@@ -105,8 +105,8 @@ CLAIMS = sql(f"""
          ORDER BY consumer COLLATE "C"
     ) SELECT now FROM n
 """)  # noqa: S608 - names of columns only
-#: Claims of these consumers that the careful way has to see: of others that live, and of those
-#: that have ended where they say that the consumer is somebody else's.
+#: Claims of these consumers that the careful path has to see: live claims of other transactions,
+#: and ended ones with another owner of the consumer.
 _SEEN = f"""(live <> 0 OR NOT EXISTS (
         SELECT 1 FROM claims o WHERE o.consumer = s.consumer AND o.xmin = {careful.MINE}
            AND (o.project_id, o.user_id, o.consumer_type)
@@ -142,16 +142,16 @@ WRITE = sql(f"""
       FROM n
 """)  # noqa: S608 - names of columns only
 
-#: The most batches that go the careful way before one is tried in one trip again.
+#: The most batches that go the careful path before one is tried in one trip again.
 CAREFUL_MOST = 64
 
 
 class Caution:
-    """Which batches are not tried in one trip because those before them failed.
+    """Backoff of one-trip commits after failed ones.
 
-    One that fails costs its trip, one that is not tried a trip or two more than it had to.  So
-    the number that is let by doubles with each failure and is halved by each success: where less
-    than half of those tried fail nearly all are tried, where more do one in :data:`CAREFUL_MOST`.
+    A failed try costs its trip, a batch not tried costs an unneeded trip or two.  So the number of
+    batches let by doubles with each failure and is halved by each success: where less than half of
+    the tries fail nearly all are tried, where more fail one in :data:`CAREFUL_MOST` is tried.
     """
 
     def __init__(self) -> None:
@@ -159,46 +159,48 @@ class Caution:
         self._left = 0
 
     def is_due(self) -> bool:
-        """Whether the next batch is to go the careful way; asked once for each."""
+        """Return whether the next batch takes the careful path; called once for each batch."""
         if self._left:
             self._left -= 1
             return True
         return False
 
     def failed(self) -> None:
-        """One that was tried was not as planned."""
+        """Record that a tried batch was not as planned."""
         self._next = min(2 * self._next, float(CAREFUL_MOST))
         self._left = int(self._next)
 
     def went_well(self) -> None:
-        """One that was tried is committed."""
+        """Record that a tried batch is committed."""
         self._next = max(0.5, self._next / 2)
 
 
 def _is_plain(claim: Claim, amounts: Mapping[str, int]) -> bool:
-    """Whether a claim is one that room alone decides about."""
+    """Return whether only the room on its host decides about a claim."""
     return (
         len(claim.allocations) == 1
         and claim.layout is None
         and claim.group is None
         and claim.lifecycle in EXPIRES
-        and claim.lifecycle is not Lifecycle.CALLER  # it lies on pools
-        and not claim.purpose.is_move  # what it leaves is a live claim
+        and claim.lifecycle is not Lifecycle.CALLER  # it uses pools
+        and not claim.purpose.is_move  # its source is a live claim
         and all(name in CORE_CLASS_COLUMNS and amount > 0 for name, amount in amounts.items())
     )
 
 
 def _columns(found: Sequence[tuple[Any, ...]], columns: Typed) -> list[Any]:
     kinds = [kind for _, kind in columns]
-    return [array(kind, of) for kind, of in zip(kinds, zip(*found, strict=True), strict=True)]
+    return [
+        array(kind, values) for kind, values in zip(kinds, zip(*found, strict=True), strict=True)
+    ]
 
 
 class _NotAsPlanned(session.GivenUp):
-    """A guard refused the batch: nothing of it is written."""
+    """Signal that a guard refused the batch: nothing of it is written."""
 
 
 class PlainBatch:
-    """Drafts that ask for nothing but room on hosts, as columns.
+    """Drafts that need only room on hosts, as columns.
 
     :ivar hosts: providers that claims are on, ascending
     """
@@ -212,38 +214,48 @@ class PlainBatch:
         self.hosts: list[int] = []
         self.takes = TakenPlaces(batch)
         self.consumers = ''
-        #: The parameters of statements, by column.
+        #: Parameters of statements, by column.
         self._claims = self._kinds = self._used = self._each = list[Any]()
 
     @classmethod
     def of(cls, batch: Sequence[RequestDraft]) -> 'PlainBatch | None':
-        """The columns; None where a draft asks for more, or two for one consumer.
+        """Return the columns; None where a draft needs more, or two name one consumer.
 
-        Neither where a host gets claims and gives a place away: it is told by its version alone,
-        which says nothing of whose its claims are.
+        None too where a host gets claims and gives a place away: its change is reported as its
+        version alone, which does not hold the consumers of its claims.
         """
         if not all(is_plain(draft) or is_taking(draft) for draft in batch):
             return None
-        made = cls(batch)
-        return made if made._fill() and made.takes.is_apart(made.hosts) else None
+        plain_batch = cls(batch)
+        return (
+            plain_batch
+            if plain_batch._fill() and plain_batch.takes.is_apart(plain_batch.hosts)
+            else None
+        )
 
     def _fill(self) -> bool:
-        made: list[tuple[str, str, int, int, int]] = []
+        row_values: list[tuple[str, str, int, int, int]] = []
         kinds: list[tuple[Any, ...]] = []
         for draft in self.batch:
             columns = ClaimColumns.of(draft.claims)
-            first = len(kinds)
-            for number, of in enumerate(columns.kinds, first):
-                claim = of.claim
+            first_kind = len(kinds)
+            for number, draft_kind in enumerate(columns.kinds, first_kind):
+                claim = draft_kind.claim
                 amounts = claim.allocations.get(claim.provider_id)
-                if amounts is None or of.generation is not None or not _is_plain(claim, amounts):
+                if (
+                    amounts is None
+                    or draft_kind.generation is not None
+                    or not _is_plain(claim, amounts)
+                ):
                     return False
-                shared = _kind_of(claim)
+                shared_columns = _kind_of(claim)
                 sums = [amounts.get(name, 0) for name in CORE_CLASS_COLUMNS]
-                end = sole.sole_end(claim.purpose)
-                kinds.append((number, draft.lease_seconds, end, *shared[:-2], *sums))
-            of_kind = [first + number for number in columns.kind] if first else columns.kind
-            made += zip(
+                key_end = sole.sole_end(claim.purpose)
+                kinds.append((number, draft.lease_seconds, key_end, *shared_columns[:-2], *sums))
+            of_kind = (
+                [first_kind + number for number in columns.kind] if first_kind else columns.kind
+            )
+            row_values += zip(
                 columns.consumers,
                 columns.ids,
                 columns.members,
@@ -251,17 +263,17 @@ class PlainBatch:
                 of_kind,
                 strict=True,
             )
-        if not made:  # places alone
+        if not row_values:  # places alone
             return self._fill_with_nothing()
-        made.sort()  # who waits for others' consumers waits in this order
-        who, ids, members, hosts, numbers_of = zip(*made, strict=True)
-        self.consumers = texts(who)
+        row_values.sort()  # waits for others' consumers are in this order
+        consumers, ids, members, hosts, numbers_of = zip(*row_values, strict=True)
+        self.consumers = texts(consumers)
         self._claims = [
             *(texts(ids), numbers(members), self.consumers, numbers(hosts), numbers(numbers_of)),
         ]
         self._kinds = _columns(kinds, _KINDS)
         self._add_up(Counter(zip(hosts, numbers_of, strict=True)), kinds)
-        return self._is_one_each(who)
+        return self._is_one_each(consumers)
 
     def _fill_with_nothing(self) -> bool:
         self.consumers = texts([])
@@ -269,9 +281,9 @@ class PlainBatch:
         return self._is_one_each(())
 
     def _is_one_each(self, who: Sequence[str]) -> bool:
-        """Whether nobody is named twice."""
-        everybody = [*who, *self.takes.consumers]
-        return len(set(everybody)) == len(everybody)
+        """Return whether no consumer is named twice."""
+        consumers = [*who, *self.takes.consumers]
+        return len(set(consumers)) == len(consumers)
 
     def _add_up(
         self, count: Mapping[tuple[int, int], int], kinds: Sequence[tuple[Any, ...]]
@@ -287,23 +299,25 @@ class PlainBatch:
                 sums[i] += times * amount
         self.hosts = sorted(used)
         self._used = _columns([(host, *used[host]) for host in self.hosts], _USED)
-        self._each = _columns([(*of, numbers(on)) for of, on in each.items()], _EACH)
+        self._each = _columns(
+            [(*amounts_of, numbers(host_ids)) for amounts_of, host_ids in each.items()], _EACH
+        )
 
-    # -- what is sent --------------------------------------------------------------
+    # -- parameters ----------------------------------------------------------------
     def requests(self, token: str) -> list[Any]:
-        """For ``REQUESTS``."""
+        """Return the parameters of ``REQUESTS``."""
         return careful.request_arrays(token, self.fresh)
 
     def claims(self) -> list[Any]:
-        """For ``CLAIMS``."""
+        """Return the parameters of ``CLAIMS``."""
         return [*self._claims, *self._kinds]
 
     def providers(self) -> list[Any]:
-        """For ``PROVIDERS``."""
+        """Return the parameters of ``PROVIDERS``."""
         return [numbers([*self.hosts, *self.takes.hosts])] if self.takes else self._used[:1]
 
     def writes(self, token: str, stamp: int) -> list[Any]:
-        """For ``WRITE``."""
+        """Return the parameters of ``WRITE``."""
         records = [decisions.values(record, 0.0) for record in self.records]
         return [
             stamp,
@@ -322,9 +336,9 @@ class PlainBatch:
             len(self.digests),
         ]
 
-    # -- what is answered ------------------------------------------------------------
+    # -- result ----------------------------------------------------------------------
     def result(self, now: float, **hosts: Any) -> CommitResult:
-        """What to answer of a batch that is committed: it is as it was planned."""
+        """Return the result of a committed batch: everything as planned."""
         return CommitResult(
             outcomes=[
                 RequestOutcome(
@@ -343,7 +357,7 @@ class PlainBatch:
 
 
 class OneTripLedger(careful.CarefulLedger):
-    """Writes batches in one round trip; the careful way where that does not serve."""
+    """Writer of batches in one round trip; uses the careful path where that fails."""
 
     def __init__(self, memory: rows.Memory) -> None:
         super().__init__(memory)
@@ -356,16 +370,16 @@ class OneTripLedger(careful.CarefulLedger):
         locked: Mapping[str, str] = ledger.NONE_LOCKED,
     ) -> CommitResult:
         """See ``commit.Ledger.commit``."""
-        made = PlainBatch.of(batch) if batch and not locked else None
-        if made is None or not self.host_sets.fresh().issuperset(made.digests):
+        plain_batch = PlainBatch.of(batch) if batch and not locked else None
+        if plain_batch is None or not self.host_sets.fresh().issuperset(plain_batch.digests):
             return super().commit(database, batch, locked)
         if self.caution.is_due():
             return super().commit(database, batch, locked)
         tokens: list[str] = []
         try:
             result = database.write(
-                lambda tx: self._write_at_once(tx, made, tokens),
-                lambda tx: self._find_whole(tx, made, tokens),
+                lambda tx: self._write_at_once(tx, plain_batch, tokens),
+                lambda tx: self._find_whole(tx, plain_batch, tokens),
                 once_locked=True,
             )
         except _NotAsPlanned:
@@ -382,18 +396,18 @@ class OneTripLedger(careful.CarefulLedger):
             with raw.pipeline():
                 self.execute(raw, careful.REQUESTS, made.requests(token))
                 if made.hosts:
-                    claims = self.execute(raw, CLAIMS, made.claims())
+                    claims_row = self.execute(raw, CLAIMS, made.claims())
                 self.execute(raw, PROVIDERS, made.providers())
                 if made.takes:
-                    taken = self.execute(raw, TAKE, made.takes.values(tx.stamp))
-                written = self.execute(raw, WRITE, made.writes(token, tx.stamp))
+                    taken_row = self.execute(raw, TAKE, made.takes.values(tx.stamp))
+                written_row = self.execute(raw, WRITE, made.writes(token, tx.stamp))
                 self.send_commit(raw)
         except careful.REFUSED as e:
             raise _NotAsPlanned from e
         except psycopg.Error as e:
             raise careful.lost_in_commit(e) from e
-        now = (claims if made.hosts else taken).fetchone()[0]
-        versions = written.fetchone()[0] or ()
+        now = (claims_row if made.hosts else taken_row).fetchone()[0]
+        versions = written_row.fetchone()[0] or ()
         return made.result(
             now,
             stepped=dict(zip(made.hosts, versions, strict=True)),
@@ -403,10 +417,10 @@ class OneTripLedger(careful.CarefulLedger):
     def _find_whole(
         self, tx: session.Tx, made: PlainBatch, tokens: Sequence[str]
     ) -> CommitResult | None:
-        """The result where one of the transactions turns out to have been committed."""
+        """Return the result if one of the transactions turns out to be committed."""
         ids = [draft.id for draft in made.fresh]
         if not any(tx.all(ledger.TOKENS, ids=ids, token=token) for token in tokens):
             return None
-        found = providers.read(tx, self.memory, made.hosts)
-        rows_of = list(map(found.row, found.hosts()))
-        return made.result(tx.now, hosts=rows_of, handed=made.takes.hosts)
+        locked_hosts = providers.read(tx, self.memory, made.hosts)
+        host_rows = list(map(locked_hosts.row, locked_hosts.hosts()))
+        return made.result(tx.now, hosts=host_rows, handed=made.takes.hosts)

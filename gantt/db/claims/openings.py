@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request may have claimed in zones below, noted so that it ends there.
+"""Possible claims of a request in child zones, noted so that they end there.
 
-It follows from the request's opening.  So whoever ends an opening, because its owner has left it
-or because the request is cancelled, notes in the same transaction what is to be given back:
-nothing of it is lost with a process.
+They follow from the request's opening.  So the transaction that ends an opening, because its owner
+has left it or because the request is cancelled, also notes the allocations to give back: they are
+not lost when a process ends.
 """
 
 from collections.abc import Collection
@@ -15,18 +15,18 @@ from gantt.db.engine import session
 from gantt.db.schema import models
 
 _b = models.give_backs
-#: Until the first try, in seconds: whoever goes on with the request, or has it, tries at once.
+#: Seconds until the first try: the process that goes on with the request, or has it, tries at once.
 FIRST_SECONDS = 2.0
 
 
 def give_back_opening(tx: session.Tx, opening: str) -> None:
-    """Note whatever an opening may have claimed, here and in each zone below."""
+    """Note all allocations that an opening may have claimed, here and in each child zone."""
     if not may_be_elsewhere(opening):
         return
     children = [row.uuid for row in tx.all(sa.select(models.child_zones.c.uuid))]
     if children:
-        own = tx.first(sa.select(models.zone.c.uuid))
-        places = [*children, own.uuid] if own is not None else children
+        zone_row = tx.first(sa.select(models.zone.c.uuid))
+        places = [*children, zone_row.uuid] if zone_row is not None else children
         add(tx, [(place, key_of(opening, place)) for place in places], FIRST_SECONDS)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of claims that are places of plans, written where a create takes one, or ends.
 
-Whose such a claim is changes while it lives, what it takes does not: no counter moves.  Claims that
-are no places are written by statements that know nothing of this.
+The consumer of such a claim changes while it lives, its amounts do not: no counter changes.
+Other claims are written by statements without these columns.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from gantt.db.schema import models
 
 _c = models.claims
 _p = models.providers
-#: What of a place changes.
+#: Columns of a place that change.
 _CHANGED = (
     *('request_id', 'attempt', 'member', 'consumer', 'state', 'live', 'lifecycle', 'purpose'),
     *('lease_until', 'expires_at', 'move_id', 'image', 'flavor', 'adopted', 'absences', 'reason'),
@@ -28,7 +28,7 @@ WRITE = (
     .where(_c.c.id == sa.bindparam('b_id'), _c.c.state == sa.bindparam('b_state'))
     .values({name: sa.bindparam(name) for name in _CHANGED})
 )
-#: Guarded by the time of its last change: it was read before all locks were held.
+#: Guarded by the time of its last change: the place was read before all locks were held.
 WRITE_SEEN = WRITE.where(_c.c.updated_at == sa.bindparam('b_updated_at'))
 TOUCH = (
     _p.update()
@@ -41,7 +41,7 @@ TOUCH = (
 
 
 def values(before: Claim, now: Claim) -> dict[str, Any]:
-    """Bound values of ``WRITE`` and ``WRITE_SEEN``."""
+    """Return the bound values of ``WRITE`` and ``WRITE_SEEN``."""
     return {
         'b_id': before.id,
         'b_state': before.state.value,
@@ -53,11 +53,11 @@ def values(before: Claim, now: Claim) -> dict[str, Any]:
 def write(
     tx: session.Tx, changes: Sequence[tuple[Claim, Claim]], *, seen_before: bool = False
 ) -> None:
-    """Write places as they become.
+    """Write the new state of places.
 
-    :param changes: as they were read, and as they become
+    :param changes: (as read, as it becomes)
     :param seen_before: they were read before the locks were held
-    :raises Again: one was written meanwhile, or another claim for the same consumer came to be
+    :raises Again: one was written meanwhile, or another claim for its consumer was created
     """
     if not changes:
         return
@@ -65,8 +65,8 @@ def write(
     ordered = sorted(changes, key=lambda pair: (pair[1].consumer, pair[0].id))
     bound = [values(before, now) for before, now in ordered]
     if not seen_before:
-        for of in bound:
-            del of['b_updated_at']
+        for row_values in bound:
+            del row_values['b_updated_at']
     try:
         written = tx.many(statement, bound)
     except Exception as e:
@@ -80,16 +80,16 @@ def write(
 def insert(tx: session.Tx, places: Sequence[Claim]) -> None:
     """Insert places that live on where the claims of their creates have ended.
 
-    :raises Again: another claim for the same consumer came to be
+    :raises Again: another claim for the same consumer was created
     """
     if places:
         claim_rows.insert_claims(tx, places)
 
 
 def touch(tx: session.Tx, provider_ids: Iterable[int]) -> None:
-    """Whose the claims on providers are has changed, and nothing that these have of."""
-    wanted = sorted(provider_ids)
-    if wanted and tx.many(TOUCH, [{'b_id': one, 'stamp': tx.stamp} for one in wanted]) != len(
-        wanted
-    ):
+    """Mark that claims on providers changed their consumers; amounts stay the same."""
+    sorted_ids = sorted(provider_ids)
+    if sorted_ids and tx.many(
+        TOUCH, [{'b_id': pid, 'stamp': tx.stamp} for pid in sorted_ids]
+    ) != len(sorted_ids):
         raise retry.Again('a provider was removed meanwhile')

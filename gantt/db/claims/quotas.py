@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quotas of projects: their limits, and what each project has of all live claims."""
+"""Quotas of projects: their limits, and each project's usage by all live claims."""
 
 import functools
 from collections import Counter
@@ -32,7 +32,7 @@ _classes = list(CORE_CLASS_COLUMNS.values())
 
 
 def _of_consumer(claims: Any, name: str) -> Any:
-    """The most that one of its claims takes, and what the written ones take together."""
+    """Return the largest amount of one claim, plus the sum of the claims written by API."""
     amount, is_written = claims.c[name], claims.c.is_written == 1
     largest = sa.func.max(sa.case((is_written, 0), else_=amount))
     written = sa.func.sum(sa.case((is_written, amount), else_=0))
@@ -40,21 +40,25 @@ def _of_consumer(claims: Any, name: str) -> Any:
 
 
 class Queries:
-    """What projects have, for a kind of database.
+    """Queries of the usage of projects, for a kind of database.
 
     Projects are bound by ``claim_rows.bound_projects``.
     """
 
     def __init__(self, kind: str) -> None:
-        found, whose = held.of_projects(kind), ('project_id', 'guest', 'consumer')
-        claims = found.claims('guest', 'in_flight').subquery('claims_of')
-        shares = found.shares('guest', 'consumer', 'id', 'is_written').subquery('shares_of')
+        queries, owner_columns = held.of_projects(kind), ('project_id', 'guest', 'consumer')
+        claims = queries.claims('guest', 'in_flight').subquery('claims_of')
+        shares = queries.shares('guest', 'consumer', 'id', 'is_written').subquery('shares_of')
         by_claim = _grouped(
-            shares, (*whose, 'id', 'is_written'), [sa.func.sum(shares.c[c]) for c in _classes]
+            shares,
+            (*owner_columns, 'id', 'is_written'),
+            [sa.func.sum(shares.c[c]) for c in _classes],
         )
-        by_consumer = _grouped(by_claim, whose, [_of_consumer(by_claim, c) for c in _classes])
+        by_consumer = _grouped(
+            by_claim, owner_columns, [_of_consumer(by_claim, c) for c in _classes]
+        )
         largest = [sa.func.max(by_consumer.c[c]) for c in _classes]
-        by_guest = _grouped(by_consumer, whose[:2], largest)
+        by_guest = _grouped(by_consumer, owner_columns[:2], largest)
         self.amounts = sa.select(
             by_guest.c.project_id, *[sa.func.sum(by_guest.c[c]).label(c) for c in _classes]
         ).group_by(by_guest.c.project_id)
@@ -65,12 +69,12 @@ class Queries:
         ).group_by(claims.c.project_id)
         #: Classes without a column of their own.
         self.others = sa.select(
-            *(shares.c[name] for name in (*whose, 'id', 'is_written', 'other'))
+            *(shares.c[name] for name in (*owner_columns, 'id', 'is_written', 'other'))
         ).where(shares.c.other.is_not(None))
 
 
 def _grouped(rows: Any, names: Sequence[str], amounts: Sequence[Any]) -> Any:
-    """Amounts by class of what has the same in these columns."""
+    """Return a subquery of amounts by class, grouped by these columns."""
     columns = [rows.c[name] for name in names]
     labelled = (amount.label(c) for amount, c in zip(amounts, _classes, strict=True))
     return sa.select(*columns, *labelled).group_by(*columns).subquery(f'by_{names[-1]}')
@@ -82,11 +86,11 @@ def _queries(kind: str) -> Queries:
 
 
 def _held(kind: str, project: str | None) -> Any:
-    """What live claims take, a row for each claim and provider; of one project, or of all."""
+    """Return a query of amounts, a row per claim and provider, of one project or all."""
     names = 'id', 'consumer', 'in_flight'
     if project:
-        found = held.of_projects(kind).shares(*names)
-        return found.params(**claim_rows.bound_projects([project]))
+        shares = held.of_projects(kind).shares(*names)
+        return shares.params(**claim_rows.bound_projects([project]))
     return held.shares_of_all(kind, *names, unnamed=project == '')
 
 
@@ -115,7 +119,7 @@ class SqlQuotas(HostTables):
             for name, limit in limits_set.items()
         ]
         tx.insert_new(_q, values, 'project_id', 'name')
-        # Counted now: those that are changed only are not counted twice.
+        # Counted now: limits that only change are not counted twice.
         if limits_set and tx.first(COUNT)[0] > quota.LIMITS_MAX:
             raise exceptions.Refused(quota.too_many())
         tx.many(
@@ -130,9 +134,9 @@ class SqlQuotas(HostTables):
     def quota_usage(
         self, tx: session.Tx, projects: Collection[str], classes: Collection[str] = ()
     ) -> dict[str, Usage]:
-        stored = {project: storable(project) for project in projects}
-        wanted = sorted(set(stored.values()))
-        queries, bound = _queries(tx.kind), claim_rows.bound_projects(wanted)
+        stored_names = {project: storable(project) for project in projects}
+        stored_projects = sorted(set(stored_names.values()))
+        queries, bound = _queries(tx.kind), claim_rows.bound_projects(stored_projects)
         amounts: dict[str, dict[str, int]] = {}
         core_columns = {
             name: column for name, column in CORE_CLASS_COLUMNS.items() if name in classes
@@ -144,8 +148,8 @@ class SqlQuotas(HostTables):
                 }
         other_classes = set(classes) - core_columns.keys()
         if other_classes:
-            for project, found in _others(tx, wanted, other_classes).items():
-                amounts.setdefault(project, {}).update(found)
+            for project, other_amounts in _others(tx, stored_projects, other_classes).items():
+                amounts.setdefault(project, {}).update(other_amounts)
         counts = {row.project_id: row for row in tx.all(queries.counts, **bound)}
         return {
             project: Usage(
@@ -153,36 +157,36 @@ class SqlQuotas(HostTables):
                 live_claims=int(counts[key].guests) if key in counts else 0,
                 amounts=_without_zeros(amounts.get(key, {})),
             )
-            for project, key in stored.items()
+            for project, key in stored_names.items()
         }
 
     @reading_long
     def usages(
         self, tx: session.Tx, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[ProjectUsage]:
-        taken = _held(tx.kind, None if project is None else storable(project)).subquery('taken')
-        named = sa.func.coalesce(taken.c.project_id, '')
-        reserved = sa.case((taken.c.in_flight == 1, taken.c.id))
+        shares = _held(tx.kind, None if project is None else storable(project)).subquery('taken')
+        project_column = sa.func.coalesce(shares.c.project_id, '')
+        reserved = sa.case((shares.c.in_flight == 1, shares.c.id))
         statement = (
             sa.select(
-                named.label('project'),
-                sa.func.count(sa.distinct(taken.c.id)).label('claims'),
+                project_column.label('project'),
+                sa.func.count(sa.distinct(shares.c.id)).label('claims'),
                 sa.func.count(sa.distinct(reserved)).label('reserved'),
-                sa.func.count(sa.distinct(taken.c.consumer)).label('consumers'),
-                *[sa.func.sum(taken.c[column]).label(column) for column in _classes],
+                sa.func.count(sa.distinct(shares.c.consumer)).label('consumers'),
+                *[sa.func.sum(shares.c[column]).label(column) for column in _classes],
             )
-            .group_by(named)
-            .order_by(named)
+            .group_by(project_column)
+            .order_by(project_column)
             .limit(limit)
         )
         if marker is not None:
-            statement = statement.where(named > storable(marker))
-        found = tx.all(statement)
+            statement = statement.where(project_column > storable(marker))
+        usage_rows = tx.all(statement)
         #: Classes without a column of their own.
-        others = sa.select(named.label('project'), taken.c.other).where(
-            taken.c.other.is_not(None), named.in_([row.project for row in found])
+        others = sa.select(project_column.label('project'), shares.c.other).where(
+            shares.c.other.is_not(None), project_column.in_([row.project for row in usage_rows])
         )
-        other_amounts = _sums(tx.stream(others)) if found else {}
+        other_amounts = _sums(tx.stream(others)) if usage_rows else {}
         return [
             ProjectUsage(
                 project_id=row.project,
@@ -198,7 +202,7 @@ class SqlQuotas(HostTables):
                     **other_amounts.get(row.project, {}),
                 },
             )
-            for row in found
+            for row in usage_rows
         ]
 
 
@@ -209,29 +213,29 @@ def _without_zeros(amounts: Mapping[str, int]) -> dict[str, int]:
 def _others(
     tx: session.Tx, projects: list[str], classes: Collection[str]
 ) -> dict[str, dict[str, int]]:
-    """Amounts of classes without a column: project -> class -> amount."""
+    """Return the amounts of classes without a column: project -> class -> amount."""
     of_claim: dict[str, dict[tuple[str, str, str, int], Counter[str]]] = {}
     for project, *claim, text in tx.all(
         _queries(tx.kind).others, **claim_rows.bound_projects(projects)
     ):
-        mine = of_claim.setdefault(project, {}).setdefault(tuple(claim), Counter())
+        claim_amounts = of_claim.setdefault(project, {}).setdefault(tuple(claim), Counter())
         for name, amount in rows.known_amounts(text).items():
             if name in classes:
-                mine[name] += amount
-    found = {}
+                claim_amounts[name] += amount
+    amounts_of_projects = {}
     for project, claims in of_claim.items():
-        of_guests = quota.counted(
-            TakenByClaim(guest, consumer, bool(is_written), taken)
-            for (guest, consumer, _, is_written), taken in claims.items()
+        amounts_of_guests = quota.counted(
+            TakenByClaim(guest, consumer, bool(is_written), claim_taken)
+            for (guest, consumer, _, is_written), claim_taken in claims.items()
         )
-        found[project] = dict(sum(of_guests.values(), Counter()))
-    return found
+        amounts_of_projects[project] = dict(sum(amounts_of_guests.values(), Counter()))
+    return amounts_of_projects
 
 
 def _sums(found: Iterable[Any]) -> dict[str, dict[str, int]]:
     sums: dict[str, dict[str, int]] = {}
     for row in found:
-        mine = sums.setdefault(row.project, {})
+        project_amounts = sums.setdefault(row.project, {})
         for name, amount in rows.known_amounts(row.other).items():
-            mine[name] = mine.get(name, 0) + amount
+            project_amounts[name] = project_amounts.get(name, 0) + amount
     return sums

@@ -53,7 +53,7 @@ CANCEL = (
     .values(state='cancelled', token=sa.bindparam('token'), updated_at=sa.bindparam('updated_at'))
 )
 _c, _a = models.claims, models.allocations
-#: Live claims, with what each is on: a row for every other provider than its host.
+#: Live claims with their providers: a row for every other provider than the host.
 LIVE_ON = (
     sa.select(_c.c.id, _c.c.provider_id, _a.c.provider_id)
     .select_from(_c.outerjoin(_a, _a.c.claim_id == _c.c.id))
@@ -62,9 +62,9 @@ LIVE_ON = (
 
 
 class Cancellation:
-    """A request that is to be taken back.
+    """A request that is to be cancelled.
 
-    :ivar result: what became of its claims, once it is done
+    :ivar result: outcomes of its claims, once it is cancelled
     """
 
     def __init__(self, request_id: str, reason: str) -> None:
@@ -74,14 +74,14 @@ class Cancellation:
 
 
 class _OneGuest(Exception):
-    """Claims of one guest are in two of the requests: what ends may be inherited by the other."""
+    """Signal that claims of one guest are in two of the requests: one may inherit of the other."""
 
 
 class SqlRequests(Locking):
     """See ``scheduler.ports.requests``.
 
     :param fast: where the database is PostgreSQL, commit in one round trip, or two
-    :ivar commits: where batches are committed
+    :ivar commits: the database where batches are committed
     """
 
     may_refer = True
@@ -95,13 +95,15 @@ class SqlRequests(Locking):
         **options: Any,
     ) -> None:
         super().__init__(engine, policy, **options)
-        kind: type[ledger.Ledger] = ledger.Ledger
+        ledger_class: type[ledger.Ledger] = ledger.Ledger
         self.commits = self.database
         if fast and commit_postgresql.is_for(engine):
-            kind = one_trip.OneTripLedger
+            ledger_class = one_trip.OneTripLedger
             self.commits = session.Database(engine, policy, 2, commit_postgresql.SESSION_SETTINGS)
-        self.ledger = kind(self.memory)
-        self._cancels = Combined(lambda one: self._cancel([one]), self._cancel_together)
+        self.ledger = ledger_class(self.memory)
+        self._cancels = Combined(
+            lambda cancellation: self._cancel([cancellation]), self._cancel_together
+        )
 
     def close(self) -> None:
         """Close its connections."""
@@ -137,17 +139,17 @@ class SqlRequests(Locking):
         self, tx: session.Tx, request_id: str, fingerprint: str, answer: bytes
     ) -> StoredRequest | None:
         token = _insert_cancelled(tx, request_id, fingerprint, answer)
-        # Who has inserted it and not committed yet was waited for.
-        ours = _lock(tx, request_id).token == token
-        return None if ours else _load(tx, request_id)
+        # A transaction that has inserted it and not committed yet was waited for.
+        is_ours = _lock(tx, request_id).token == token
+        return None if is_ours else _load(tx, request_id)
 
     def cancel_request(self, request_id: str, reason: str) -> ClaimResult:
-        wanted = Cancellation(request_id, reason or 'cancelled')
-        self._cancels.do(wanted, frozenset([request_id]))
-        return wanted.result
+        cancellation = Cancellation(request_id, reason or 'cancelled')
+        self._cancels.do(cancellation, frozenset([request_id]))
+        return cancellation.result
 
     def _cancel_together(self, requests: Sequence[Cancellation]) -> bool:
-        """Whether all of them were done; else nothing was, and each is done alone."""
+        """Cancel all requests at once; return False, with none cancelled, if that failed."""
         try:
             self._cancel(requests)
         except exceptions.DatabaseUnavailable:
@@ -157,42 +159,50 @@ class SqlRequests(Locking):
         return True
 
     def _cancel(self, requests: Sequence[Cancellation]) -> None:
-        """Some requests in one transaction: what their claims share is locked once for all."""
+        """Cancel requests in one transaction: providers that their claims share are locked once."""
         work = functools.partial(self._cancel_in, requests=requests)
         results = self.database.write(work, once_locked=len(requests) > 1)
-        for one, result in zip(requests, results, strict=True):
-            one.result = result
+        for cancellation, result in zip(requests, results, strict=True):
+            cancellation.result = result
 
     def _cancel_in(self, tx: session.Tx, requests: Sequence[Cancellation]) -> list[ClaimResult]:
-        ids = sorted(one.request_id for one in requests)
+        ids = sorted(cancellation.request_id for cancellation in requests)
         token = uuid.uuid4().hex
-        tx.insert_new(_r, [_cancelled(tx, one, token) for one in ids], 'id')
-        found = tx.all(LOCK_ALL, ids=ids)
-        if len(found) != len(ids):
+        tx.insert_new(_r, [_cancelled(tx, request_id, token) for request_id in ids], 'id')
+        request_rows = tx.all(LOCK_ALL, ids=ids)
+        if len(request_rows) != len(ids):
             raise Again('a request was purged meanwhile')
-        for row in found:
+        for row in request_rows:
             if row.state == 'open':
-                # Whoever has it open may end before it hears of this.
+                # The owner of its opening may end before it reads the cancellation.
                 give_back_opening(tx, row.token)
         tx.run(CANCEL, ids=ids, token=token, updated_at=tx.now)
         changes = Changes(tx, self.memory)
         claims = _live_under_lock(changes, ids)
-        of_request: dict[str | None, list[Claim]] = {one: [] for one in ids}
+        of_request: dict[str | None, list[Claim]] = {request_id: [] for request_id in ids}
         for claim in claims:
             of_request[claim.request_id].append(claim)
-        guests = [{guest_of(claim) for claim in mine} for mine in of_request.values()]
+        guests = [
+            {guest_of(claim) for claim in request_claims} for request_claims in of_request.values()
+        ]
         if sum(map(len, guests)) > len(set().union(*guests)):
             raise _OneGuest
         changes.inheritances.read(claims)
         outcomes = [
-            changes.end(of_request[one.request_id], Event.CANCEL, one.reason) for one in requests
+            changes.end(of_request[cancellation.request_id], Event.CANCEL, cancellation.reason)
+            for cancellation in requests
         ]
         changes.write()
         hosts = changes.result([]).hosts
-        on = [providers_of(of_request[one.request_id]) for one in requests]
+        providers_of_requests = [
+            providers_of(of_request[cancellation.request_id]) for cancellation in requests
+        ]
         return [
-            ClaimResult(outcomes=of, hosts=[host for host in hosts if host.provider_id in theirs])
-            for of, theirs in zip(outcomes, on, strict=True)
+            ClaimResult(
+                outcomes=request_outcomes,
+                hosts=[host for host in hosts if host.provider_id in provider_ids],
+            )
+            for request_outcomes, provider_ids in zip(outcomes, providers_of_requests, strict=True)
         ]
 
     def _cancel_claims(self, tx: session.Tx, request_id: str, reason: str) -> ClaimResult:
@@ -218,11 +228,11 @@ class SqlRequests(Locking):
         outcomes = []
         for claim in load_claims(tx, ids=[claim.id for claim in claims]) if claims else ():
             if claim.request_id != request_id:
-                continue  # a place that is another request's by now
-            becomes = longer(claim, seconds, tx.now, most, most_of_plans)
-            if becomes is not None and becomes is not claim:
-                changes.change(claim, becomes)
-            outcome = 'ok' if becomes is not None else ('kept' if claim.is_live else 'gone')
+                continue  # a place that another request has taken over
+            extended = longer(claim, seconds, tx.now, most, most_of_plans)
+            if extended is not None and extended is not claim:
+                changes.change(claim, extended)
+            outcome = 'ok' if extended is not None else ('kept' if claim.is_live else 'gone')
             outcomes.append(
                 ClaimOutcome(claim_id=claim.id, outcome=outcome, state=claim.state.value)
             )
@@ -235,8 +245,10 @@ class SqlRequests(Locking):
     ) -> ClaimResult:
         result = _happen(Changes(tx, self.memory), request_id, consumers, Event.CONFIRM, '')
         outcomes = [
-            msgspec.structs.replace(one, outcome='ok' if one.state == State.CONFIRMED else 'gone')
-            for one in result.outcomes
+            msgspec.structs.replace(
+                outcome, outcome='ok' if outcome.state == State.CONFIRMED else 'gone'
+            )
+            for outcome in result.outcomes
         ]
         return msgspec.structs.replace(result, outcomes=outcomes)
 
@@ -271,14 +283,14 @@ class SqlRequests(Locking):
 def _happen(
     changes: Changes, request_id: str, consumers: Collection[str], event: Event, reason: str
 ) -> ClaimResult:
-    """Let ``event`` happen to the claims that who asked for them means."""
+    """Apply ``event`` to the claims that the caller of a request means."""
     tx = changes.tx
     if is_id(request_id):
         tx.first(LOCK, id=request_id)
-    found = load_claims(tx, request_ids=[request_id]) if is_id(request_id) else []
-    meant = of_caller(request_id, found, consumers)
-    ids = [claim.id for claim in meant]
-    return end_claims(changes, ids, providers_of(meant), event, reason)
+    claims = load_claims(tx, request_ids=[request_id]) if is_id(request_id) else []
+    caller_claims = of_caller(request_id, claims, consumers)
+    ids = [claim.id for claim in caller_claims]
+    return end_claims(changes, ids, providers_of(caller_claims), event, reason)
 
 
 def _load(tx: session.Tx, request_id: str) -> StoredRequest | None:
@@ -302,14 +314,14 @@ def _live(tx: session.Tx, request_id: str) -> list[Claim]:
 
 
 def _lock(tx: session.Tx, request_id: str) -> Any:
-    found = tx.first(LOCK, id=request_id)
-    if found is None:
+    row = tx.first(LOCK, id=request_id)
+    if row is None:
         raise Again('the request was purged meanwhile')
-    return found
+    return row
 
 
 def _insert_cancelled(tx: session.Tx, request_id: str, fingerprint: str, answer: bytes) -> str:
-    """Insert it as cancelled where it is not there; the token of the row if it is inserted."""
+    """Insert a request as cancelled if absent; return the token that the row has if inserted."""
     token = uuid.uuid4().hex
     row = _cancelled(tx, request_id, token) | {'fingerprint': fingerprint, 'answer': answer}
     tx.insert_new(_r, [row], 'id')
@@ -317,7 +329,7 @@ def _insert_cancelled(tx: session.Tx, request_id: str, fingerprint: str, answer:
 
 
 def _cancelled(tx: session.Tx, request_id: str, token: str) -> dict[str, Any]:
-    """The row of a request that is taken back before it came."""
+    """Return the row of a request that is cancelled before it came."""
     return {
         'id': request_id,
         'fingerprint': '',
@@ -334,9 +346,13 @@ def _cancelled(tx: session.Tx, request_id: str, token: str) -> dict[str, Any]:
 
 
 def _live_under_lock(changes: Changes, request_ids: Sequence[str]) -> list[Claim]:
-    """The live claims of requests, all that they are on locked."""
-    found = changes.tx.all(LIVE_ON, ids=list(request_ids))
-    ids = list(dict.fromkeys(row.id for row in found))
-    on = {pid for _, *on in found for pid in on if pid is not None}
-    # A place may have become that of another request before it was locked.
-    return [one for one in lock_claims(changes, ids, on) if one.request_id in request_ids]
+    """Return the live claims of requests, with all their providers locked."""
+    rows = changes.tx.all(LIVE_ON, ids=list(request_ids))
+    ids = list(dict.fromkeys(row.id for row in rows))
+    provider_ids = {pid for _, *provider_ids in rows for pid in provider_ids if pid is not None}
+    # A place may have been taken over by another request before it was locked.
+    return [
+        claim
+        for claim in lock_claims(changes, ids, provider_ids)
+        if claim.request_id in request_ids
+    ]

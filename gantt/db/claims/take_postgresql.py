@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places of plans taken over in the one round trip of a batch, see ``one_trip``; PostgreSQL only.
+"""Take-over of places of plans in the one round trip of a batch, see ``one_trip``; PostgreSQL only.
 
-Behind the locks of the hosts one statement takes all of them, and guards what the portable way
-reads and judges: each place is there, nobody has it, its host is open, and no consumer has another
-live claim.  Where one does not hold the transaction is gone.
+Behind the locks of the hosts one statement takes all places, and guards the facts that the
+portable path reads and judges: each place is stored, no create has taken it, its host is open, and
+no consumer has another live claim.  Where a guard fails the transaction is rolled back.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,7 +14,7 @@ from gantt.db.claims import commit_postgresql as careful
 from gantt.db.engine.arrays import numbers, texts
 from gantt.db.engine.unnest import array, sql, unnest
 
-#: Whose a place becomes.
+#: Columns of the consumer that gets a place.
 _NEW = (
     *(('request_id', 'text'), ('attempt', 'int'), ('member', 'int'), ('consumer', 'text')),
     *(('project_id', 'text'), ('user_id', 'text'), ('consumer_type', 'text')),
@@ -24,7 +24,7 @@ _TAKEN = (
     *(('id', 'text'), ('group_uuid', 'text'), ('member_name', 'text'), ('provider_id', 'bigint')),
     *(('lease', 'float8'), *_NEW),
 )
-#: What it was, as ``core.claims.claim.PlannedFor`` is written.
+#: Values before, as ``core.claims.claim.PlannedFor`` is written.
 _OLD = ', '.join(f"'{name}', c.{name}" for name in ('lease_until', *(name for name, _ in _NEW)))
 TAKE = sql(f"""
     WITH n AS (SELECT {careful.NOW} AS now
@@ -61,54 +61,54 @@ TAKE = sql(f"""
 class TakenPlaces:
     """The places that the drafts of a batch take over, as columns.
 
-    :ivar hosts: that they are on, ascending
-    :ivar consumers: who gets them
+    :ivar hosts: hosts of the places, ascending
+    :ivar consumers: consumers that get the places
     """
 
     def __init__(self, batch: Sequence[RequestDraft]) -> None:
-        found = sorted(
-            ((by, draft) for draft in batch for by in draft.takes_places),
+        pairs = sorted(
+            ((place, draft) for draft in batch for place in draft.takes_places),
             key=lambda pair: pair[0].consumer,
         )
-        self.count = len(found)
+        self.count = len(pairs)
         self._columns: list[Any] = []
-        self.hosts = sorted({by.provider_ids[0] for by, _ in found})
-        self.consumers = [by.consumer for by, _ in found]
-        if not found:
+        self.hosts = sorted({place.provider_ids[0] for place, _ in pairs})
+        self.consumers = [place.consumer for place, _ in pairs]
+        if not pairs:
             return
         rows = [
             (
-                *(by.claim_id, by.group, by.member_name, by.provider_ids[0]),
-                *(draft.lease_seconds, draft.id, draft.attempt, by.member, by.consumer),
-                *(by.project_id, by.user_id, by.consumer_type, by.image, by.flavor),
+                *(place.claim_id, place.group, place.member_name, place.provider_ids[0]),
+                *(draft.lease_seconds, draft.id, draft.attempt, place.member, place.consumer),
+                *(place.project_id, place.user_id, place.consumer_type, place.image, place.flavor),
             )
-            for by, draft in found
+            for place, draft in pairs
         ]
         self._columns = [
-            array(kind, list(of))
-            for (_, kind), of in zip(_TAKEN, zip(*rows, strict=True), strict=True)
+            array(kind, list(column_values))
+            for (_, kind), column_values in zip(_TAKEN, zip(*rows, strict=True), strict=True)
         ]
 
     def __bool__(self) -> bool:
         return bool(self.count)
 
     def is_apart(self, hosts: Collection[int]) -> bool:
-        """Whether none of the places is on one of these hosts."""
+        """Return whether none of the places is on one of these hosts."""
         return not self.count or set(self.hosts).isdisjoint(hosts)
 
     def values(self, stamp: int) -> list[Any]:
-        """For ``TAKE``."""
-        hosts, many = numbers(self.hosts), len(self.hosts)
+        """Return the parameters of ``TAKE``."""
+        hosts, host_count = numbers(self.hosts), len(self.hosts)
         return [
             *self._columns,
             stamp,
-            *(hosts, hosts, self.count, many, hosts, many),
+            *(hosts, hosts, self.count, host_count, hosts, host_count),
             texts(self.consumers),
         ]
 
 
 def is_taking(draft: RequestDraft) -> bool:
-    """Whether a draft asks for places of one provider each, and for nothing else."""
+    """Return whether a draft takes places of one provider each, and nothing else."""
     return (
         bool(draft.takes_places)
         and not draft.claims
@@ -117,5 +117,5 @@ def is_taking(draft: RequestDraft) -> bool:
         and draft.group is None
         and draft.plan is None
         and draft.only_project is None
-        and all(len(by.provider_ids) == 1 for by in draft.takes_places)
+        and all(len(place.provider_ids) == 1 for place in draft.takes_places)
     )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to claims after they are made: confirmed, refused, released, expired, ended.
+"""Transitions of claims after their creation: confirmed, refused, released, expired, ended.
 
-The sweeper goes on past rows that cannot be read, or written.  A claim of a newer release, or one
-that was damaged, must not keep the leases of all others from running out: where a sweep fails, its
-claims are taken one by one, and those at fault are left out of the next ones.
+The sweeper passes over rows that cannot be read or written.  A claim of a newer release, or a
+damaged one, must not keep the leases of all others from running out: where a sweep fails, its
+claims are ended one at a time, and faulty ones are left out of the next sweeps.
 """
 
 import logging
@@ -67,11 +67,11 @@ REFUSED = (
     .where(_p.c.name == sa.bindparam('b_name'))
     .values(refusals=_p.c.refusals + sa.bindparam('count', type_=sa.BigInteger))
 )
-#: Claims left out that are remembered; more than that are found at fault again and again.
+#: Most faulty claims to remember; further ones fail each time anew.
 UNREADABLE_MAX = 1000
-#: What claims may take that are ended one by one: the rest is left to the next sweep.
+#: Seconds in which claims are ended one at a time: the rest is left to the next sweep.
 ONE_BY_ONE_SECONDS = 5.0
-#: Sweeps after which those left out are tried again: somebody may have repaired them.
+#: Sweeps after which faulty claims are tried again: they may have been repaired.
 AGAIN_SWEEPS = 60
 
 
@@ -116,7 +116,7 @@ class SqlClaims(Locking):
                 result = self._expire(lambda tx: _overdue(tx, limit, self._unreadable))
                 self._leave_out(result.unreadable)
                 return result
-            except exceptions.DatabaseContended:  # one of them may be written by nobody
+            except exceptions.DatabaseContended:  # one of the claims may never be writable
                 return self._expire_one_by_one(limit)
             except exceptions.Unavailable:
                 raise
@@ -134,7 +134,7 @@ class SqlClaims(Locking):
             if time.monotonic() > until:
                 break
             try:
-                one = self._expire(lambda tx, only=claim_id: [only])  # type: ignore[misc]
+                claim_result = self._expire(lambda tx, only=claim_id: [only])  # type: ignore[misc]
             except exceptions.Busy:
                 continue
             except Exception as e:
@@ -145,14 +145,14 @@ class SqlClaims(Locking):
                 problem = f'{type(e).__name__}: {e}'
                 result.unreadable[claim_id] = problem
             else:
-                result.unreadable.update(one.unreadable)
-                result.outcomes.extend(one.outcomes)
-                result.hosts.extend(one.hosts)
+                result.unreadable.update(claim_result.unreadable)
+                result.outcomes.extend(claim_result.outcomes)
+                result.hosts.extend(claim_result.hosts)
         self._leave_out(result.unreadable)
         return result
 
     def _leave_out(self, unreadable: Mapping[str, str]) -> None:
-        """Of the next sweeps."""
+        """Leave unreadable claims out of the next sweeps."""
         for claim_id, problem in unreadable.items():
             if len(self._unreadable) < UNREADABLE_MAX:
                 self._unreadable[claim_id] = problem
@@ -163,13 +163,13 @@ class SqlClaims(Locking):
         if not claims:
             return ClaimResult(outcomes=[ClaimOutcome(claim_id=claim_id, outcome='gone')])
         ids = [claim.id for claim in claims]
-        changes, on = Changes(tx, self.memory), providers_of(claims)
-        unreadable = [one for one in lock_claims(changes, ids, on) if one.problem]
-        for one in unreadable:
+        changes, provider_ids = Changes(tx, self.memory), providers_of(claims)
+        unreadable = [claim for claim in lock_claims(changes, ids, provider_ids) if claim.problem]
+        for claim in unreadable:
             LOG.warning(
-                'claim %s cannot be read and is released all the same: %s', one.id, one.problem
+                'claim %s cannot be read and is released all the same: %s', claim.id, claim.problem
             )
-            claim_rows.put_right(tx, one)
+            claim_rows.put_right(tx, claim)
         if unreadable:
             _recount(changes)
         outcomes = changes.end(load_claims(tx, ids=ids), Event.FORCE, reason)
@@ -198,32 +198,32 @@ class SqlClaims(Locking):
         project: str | None = None,
         group: str | None = None,
     ) -> list[Claim]:
-        ids = (
+        filters = (
             *((_c.c.state, state), (_c.c.consumer, consumer), (_c.c.request_id, request_id)),
             (_c.c.group_uuid, group),
         )
-        if not all(value is None or is_id(value) for _, value in ids):
+        if not all(value is None or is_id(value) for _, value in filters):
             return []
         where = [
-            column == value for column, value in (*ids, (_p.c.name, host)) if value is not None
+            column == value for column, value in (*filters, (_p.c.name, host)) if value is not None
         ]
         if project is not None:
-            theirs = sa.select(_c.c.id).where(*claim_rows.of_projects(self.database.kind))
-            where.append(_c.c.id.in_(theirs.params(**claim_rows.bound_projects([project]))))
+            ids_of_project = sa.select(_c.c.id).where(*claim_rows.of_projects(self.database.kind))
+            where.append(_c.c.id.in_(ids_of_project.params(**claim_rows.bound_projects([project]))))
         if marker is not None:
             where.append(_c.c.id > marker)
         return self.reads.read(lambda tx: load_claims(tx, where=where, limit=limit))
 
     @reading
     def load_claim(self, tx: session.Tx, claim_id: str) -> Claim | None:
-        found = load_claims(tx, ids=[claim_id]) if is_id(claim_id) else []
-        return found[0] if found else None
+        claims = load_claims(tx, ids=[claim_id]) if is_id(claim_id) else []
+        return claims[0] if claims else None
 
 
 def _recount(changes: Changes) -> None:
-    """Count anew what claims take of classes without columns, where all that is there is readable.
+    """Count anew the amounts of classes without columns, on providers with readable claims only.
 
-    Of a claim that could not be read nobody knows what of it is counted.
+    Usage of a claim that could not be read is unknown.
     """
     counters = changes.locked.counters
     totals: dict[int, Counter[str]] = {pid: Counter() for pid in counters}
@@ -236,15 +236,15 @@ def _recount(changes: Changes) -> None:
         if row.provider_id in totals:
             totals[row.provider_id].update(amounts)
     for pid, total in totals.items():
-        for name, of in counters[pid].others.items():
-            of[1] = total[name]
+        for name, entry in counters[pid].others.items():
+            entry[1] = total[name]
         changes.touch(pid)
 
 
 def _confirm(changes: Changes, words: ClaimUpdate) -> ClaimResult:
-    """Reserved -> confirmed; late is fine, the claim's state decides.
+    """Change reserved claims to confirmed; a late update counts, the claim's state decides.
 
-    Nothing is given back, so that the host's row is all there is to lock.
+    Usage stays the same, so only the host's row is locked.
     """
     tx = changes.tx
     changes.locked = providers.lock_named(tx, changes.memory, words.name)
@@ -252,11 +252,11 @@ def _confirm(changes: Changes, words: ClaimUpdate) -> ClaimResult:
     if row is None:
         return _all_gone(words)
     stamp = row.claims_stamp
-    here = load_claims(tx, ids=words.claim_ids, where=[_c.c.provider_id == row.id])
-    known = {one.id: one for one in here}
+    host_claims = load_claims(tx, ids=words.claim_ids, where=[_c.c.provider_id == row.id])
+    claims_by_id = {claim.id: claim for claim in host_claims}
     outcomes = {}
     for claim_id in dict.fromkeys(words.claim_ids):
-        claim = known.get(claim_id)
+        claim = claims_by_id.get(claim_id)
         if claim is None:
             outcomes[claim_id] = ClaimOutcome(claim_id=claim_id, outcome='gone')
             continue
@@ -264,9 +264,9 @@ def _confirm(changes: Changes, words: ClaimUpdate) -> ClaimResult:
         if state is not claim.state:
             changes.change(claim, stepped(claim, state, '', tx.now))
         outcome = 'ok' if state is State.CONFIRMED else 'gone'
-        why = '' if outcome == 'ok' else why_not_confirmed(claim)
+        reason = '' if outcome == 'ok' else why_not_confirmed(claim)
         outcomes[claim_id] = ClaimOutcome(
-            claim_id=claim_id, outcome=outcome, state=state.value, reason=why
+            claim_id=claim_id, outcome=outcome, state=state.value, reason=reason
         )
     _advance(changes, row, words, outcomes.values())
     changes.write()
@@ -275,7 +275,7 @@ def _confirm(changes: Changes, words: ClaimUpdate) -> ClaimResult:
 
 
 def _refuse(changes: Changes, words: ClaimUpdate) -> ClaimResult:
-    """Reserved -> refused, counted against the host."""
+    """Change reserved claims to refused, and count them against the host."""
     result = _end(changes, words, Event.REFUSE)
     refused = {outcome.claim_id for outcome in result.outcomes if outcome.outcome == 'ok'}
     if refused:
@@ -284,7 +284,7 @@ def _refuse(changes: Changes, words: ClaimUpdate) -> ClaimResult:
 
 
 def _release(changes: Changes, words: ClaimUpdate) -> ClaimResult:
-    """Live -> released, in the order of (epoch, sequence)."""
+    """Change live claims to released, in the order of (epoch, sequence)."""
     return _end(changes, words, Event.RELEASE)
 
 
@@ -296,17 +296,19 @@ def _end(changes: Changes, words: ClaimUpdate, event: Event) -> ClaimResult:
     row = _speaker(changes, words) if host else None
     if row is None:
         return _all_gone(words)
-    known = {claim.id: claim for claim in load_claims(tx, ids=words.claim_ids)}
-    mine = {claim_id: claim for claim_id, claim in known.items() if claim.provider_id == row.id}
-    if providers_of(mine.values()) - nested - {row.id}:
+    claims_by_id = {claim.id: claim for claim in load_claims(tx, ids=words.claim_ids)}
+    host_claims = {
+        claim_id: claim for claim_id, claim in claims_by_id.items() if claim.provider_id == row.id
+    }
+    if providers_of(host_claims.values()) - nested - {row.id}:
         raise Again('a claim came to be meanwhile')
-    stale = event is Event.RELEASE and words.sequence <= row.sequence
+    is_stale = event is Event.RELEASE and words.sequence <= row.sequence
     outcomes = {}
     for claim_id in dict.fromkeys(words.claim_ids):
-        claim = mine.get(claim_id)
+        claim = host_claims.get(claim_id)
         if claim is None:
             outcomes[claim_id] = ClaimOutcome(claim_id=claim_id, outcome='gone')
-        elif stale:
+        elif is_stale:
             outcome = 'kept' if claim.is_live else 'gone'
             outcomes[claim_id] = ClaimOutcome(
                 claim_id=claim_id, outcome=outcome, state=claim.state.value
@@ -319,9 +321,9 @@ def _end(changes: Changes, words: ClaimUpdate, event: Event) -> ClaimResult:
 
 
 def _speaker(changes: Changes, words: ClaimUpdate) -> rows.Counters | None:
-    """The locked row of the host that speaks, None where it is not of the current epoch.
+    """Return the locked row of the host that reports, None if it is not of the current epoch.
 
-    :raises StaleEpoch: its number is too far beyond the last one
+    :raises StaleEpoch: its sequence number is too far beyond the last one
     """
     for pid, row in changes.locked.counters.items():
         template = changes.locked.templates.get(pid)
@@ -341,10 +343,10 @@ def _all_gone(words: ClaimUpdate) -> ClaimResult:
 def _advance(
     changes: Changes, row: rows.Counters, words: ClaimUpdate, outcomes: Iterable[ClaimOutcome]
 ) -> None:
-    """An accepted word counts as the last that was heard, unless it is late.
+    """Record an accepted update's sequence number as the last received, unless it is late.
 
-    One about claims none of which the host ever had does not: who knows no claim of the host
-    must not be able to use up its numbers.
+    An update that names no claim that the host ever had is not recorded: a client that knows no
+    claim of the host must not be able to use up its numbers.
     """
     if words.sequence > row.sequence and any(outcome.state for outcome in outcomes):
         row.sequence = words.sequence
@@ -352,45 +354,55 @@ def _advance(
 
 
 def _nested(tx: session.Tx, claim_ids: Sequence[str]) -> set[int]:
-    """Providers beside the host that these claims are on, read before the lock."""
+    """Return the providers beside the host that these claims are on, read before the lock."""
     query = sa.select(_a.c.provider_id).where(_a.c.claim_id.in_(list(claim_ids))).distinct()
     return {row.provider_id for row in tx.all(query)}
 
 
 def _overdue(tx: session.Tx, limit: int, but: Collection[str] = ()) -> list[str]:
-    """Ids of reserved claims past their lease, longest first, without some."""
-    found = tx.all(OVERDUE, now=tx.now, most=limit + len(but))
-    return [row.id for row in found if row.id not in but][:limit]
+    """Return the ids of reserved claims past their lease, longest first, except some."""
+    claims = tx.all(OVERDUE, now=tx.now, most=limit + len(but))
+    return [row.id for row in claims if row.id not in but][:limit]
 
 
 def _sweep(changes: Changes, ids: Sequence[str], aside: Aside) -> ClaimResult:
-    """Expire those of these claims that are reserved and past their lease.
+    """Expire the given claims that are reserved and past their lease.
 
-    Those on hosts that others keep locked are left to another sweep.
+    Claims on hosts that others keep locked are left to another sweep.
     """
     tx = changes.tx
     claims = load_claims(tx, ids=ids) if ids else []
     changes.lock(aside.without(providers_of(claims)))
     if aside.left:
-        ids = [one.id for one in claims if providers_of([one]).isdisjoint(aside.left)]
+        ids = [claim.id for claim in claims if providers_of([claim]).isdisjoint(aside.left)]
     read = load_claims(tx, ids=ids) if ids else []
-    again = [one for one in read if not one.problem]
-    # Confirmed, extended or ended since: no business of the sweeper any more.
-    due = [c for c in again if (until := claim_rows.expires_at(c)) is not None and until < tx.now]
-    due.sort(key=lambda claim: (claim.lease_until, claim.id))
-    stored = nova_host.protected_by_moves(due, _of_nova(changes, due), tx.now)
-    for claim in due:
-        if claim.id in stored:
-            changes.change(claim, stored[claim.id])
-    outcomes = changes.end([c for c in due if c.id not in stored], Event.EXPIRE, 'lease ran out')
+    readable_claims = [claim for claim in read if not claim.problem]
+    # Confirmed, extended or ended since: no longer the sweeper's.
+    due_claims = [
+        claim
+        for claim in readable_claims
+        if (until := claim_rows.expires_at(claim)) is not None and until < tx.now
+    ]
+    due_claims.sort(key=lambda claim: (claim.lease_until, claim.id))
+    protected_claims = nova_host.protected_by_moves(
+        due_claims, _of_nova(changes, due_claims), tx.now
+    )
+    for claim in due_claims:
+        if claim.id in protected_claims:
+            changes.change(claim, protected_claims[claim.id])
+    outcomes = changes.end(
+        [claim for claim in due_claims if claim.id not in protected_claims],
+        Event.EXPIRE,
+        'lease ran out',
+    )
     changes.write()
     result = changes.result(outcomes)
-    result.unreadable.update({one.id: one.problem for one in read if one.problem})
+    result.unreadable.update({claim.id: claim.problem for claim in read if claim.problem})
     return result
 
 
 def _of_nova(changes: Changes, due: Sequence[Claim]) -> list[Claim]:
-    """The live claims of consumers of these claims, as far as those are on hosts of Nova."""
+    """Return the live claims of these claims' consumers, of consumers on hosts of Nova."""
     templates = changes.locked.templates
     consumers = {
         guest_of(claim)

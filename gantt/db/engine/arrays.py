@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many rows by one statement, where the database can take them as one value.
+"""Statements for many rows, where the database can take them as one value.
 
-PostgreSQL and MariaDB are sent all rows as one JSON text: a parameter and a
-statement for the batch instead of one for each row.  To SQLite, which is in the
-process, the driver runs the statement for each row.
+PostgreSQL and MariaDB are sent all rows as one JSON text: a parameter and a statement for the batch
+instead of one for each row.  With SQLite, which runs in the process, the driver runs the statement
+for each row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,21 +19,27 @@ from gantt.db.engine.engine import storable
 
 _DIALECT = postgresql.dialect()
 _MYSQL = mysql.dialect()
-#: Longer texts go row by row: a server takes no more than max_allowed_packet, 16 MiB or more.
+#: Longer texts go row by row: a server takes at most max_allowed_packet, 16 MiB or more.
 _TOGETHER_MAX = 4 << 20
 
 
 def texts(values: Sequence[str | None]) -> str:
-    """Texts as PostgreSQL writes an array of them, without what it cannot keep.
+    """Return texts as the text of a PostgreSQL array, without characters that it cannot store.
 
-    psycopg looks at each element of a list for its type; a statement with forty
-    arrays takes longer to bind that way than to run.
+    psycopg checks the type of each element of a list; a statement with forty arrays takes longer to
+    bind that way than to run.
     """
     if None in values:
-        return '{' + ','.join('NULL' if v is None else _quoted(storable(v)) for v in values) + '}'
+        return (
+            '{'
+            + ','.join('NULL' if value is None else _quoted(storable(value)) for value in values)
+            + '}'
+        )
     together = '","'.join(values)  # type: ignore[arg-type]
     if '\\' in together or '\0' in together or together.count('"') != 2 * (len(values) - 1):
-        return '{' + ','.join(_quoted(storable(v)) for v in values if v is not None) + '}'
+        return (
+            '{' + ','.join(_quoted(storable(value)) for value in values if value is not None) + '}'
+        )
     if not together.isascii():
         together = storable(together)
     return '{"' + together + '"}' if values else '{}'
@@ -44,9 +50,9 @@ def _quoted(text: str) -> str:
 
 
 def numbers(values: Sequence[float | None]) -> str:
-    """Numbers, whole or not, likewise."""
+    """Return numbers, whole or not, likewise."""
     if None in values:
-        return '{' + ','.join('NULL' if v is None else str(v) for v in values) + '}'
+        return '{' + ','.join('NULL' if number is None else str(number) for number in values) + '}'
     return '{' + ','.join(map(str, values)) + '}'
 
 
@@ -56,7 +62,7 @@ class _TextOfArray(sa.types.UserDefinedType[str]):
     A cast of a text to an array is not constant to PostgreSQL: a plan that reads the whole table
     would parse the text once for each row.
 
-    :param kind: of its elements
+    :param kind: type of its elements
     """
 
     cache_ok = True
@@ -70,10 +76,10 @@ class _TextOfArray(sa.types.UserDefinedType[str]):
 
 
 def among(tx: session.Tx, column: sa.ColumnElement[Any], values: Sequence[str]) -> Any:
-    """That a text column has one of the values.
+    """Return a condition: a text column has one of the values.
 
-    To PostgreSQL they go as one value: it takes longer to write a thousand parameters
-    into a statement, and to read them out of it, than to run it.
+    PostgreSQL gets them as one value: writing and parsing a statement with a thousand parameters
+    takes longer than running it.
     """
     if tx.kind == 'postgresql':
         return column == sa.any_(sa.literal(texts(values), _TextOfArray(sa.Text)))
@@ -81,19 +87,19 @@ def among(tx: session.Tx, column: sa.ColumnElement[Any], values: Sequence[str]) 
 
 
 def one_of(column: sa.ColumnElement[Any], name: str, kind: Any) -> Any:
-    """That a column has one of the values of an array, bound as text; for PostgreSQL.
+    """Return a condition: a column has one value of an array, bound as text; for PostgreSQL.
 
-    One statement for any number of values, see :func:`texts` and :func:`numbers`: it is
-    prepared once, and none of it is written anew for each batch.
+    One statement for any number of values, see :func:`texts` and :func:`numbers`: it is prepared
+    once, and not written anew for each batch.
     """
     return column == sa.any_(sa.bindparam(name, type_=_TextOfArray(kind)))
 
 
 def by_key(statement: Any, table: sa.Table) -> Any:
-    """Let MariaDB and MySQL read the named rows of a locking query or update, and no others.
+    """Force MariaDB and MySQL to read only the named rows of a locking query or update.
 
-    Left to the optimizer, many rows of a small table are found by reading all of it; then
-    rows that nobody asked for are waited for, too.
+    By default the optimizer reads all of a small table to find many rows; then the transaction
+    waits for other rows, too.
     """
     for dialect in ('mysql', 'mariadb'):
         statement = statement.with_hint(
@@ -103,25 +109,25 @@ def by_key(statement: Any, table: sa.Table) -> Any:
 
 
 class Joined:
-    """For MariaDB and MySQL: a table changed by rows that come as one JSON text.
+    """An update of a table by rows that come as one JSON text, for MariaDB and MySQL.
 
-    :param fields: what the rows have: name -> type
-    :param on: how a row ``v`` finds its row ``t``
-    :param changes: what is written there
-    :param where: what has to hold of both, else the row is left as it is
+    :param fields: fields of the rows: name -> type
+    :param on: condition that joins a row ``v`` to its row ``t``
+    :param changes: assignments
+    :param where: condition on both rows, else the row stays as it is
     """
 
     def __init__(
         self, table: sa.Table, fields: Mapping[str, Any], on: str, changes: str, where: str = ''
     ) -> None:
-        # Without the collation of text: that of the table's column is the one that counts.
+        # Without the collation of text: that of the table's column counts.
         kinds = {
             name: kind.compile(_MYSQL).partition(' COLLATE ')[0] for name, kind in fields.items()
         }
         columns = ', '.join(
             f"{name} {kind} PATH '$.{name}' ERROR ON ERROR" for name, kind in kinds.items()
         )
-        # Not the optimizer's choice: the other way round, and where the table is small, it
+        # Not the optimizer's choice: in the other order, and where the table is small, it
         # reads, and locks, all of it.
         self._statement = sa.text(
             f"UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS ({columns})) AS v "  # noqa: S608 - names only
@@ -130,23 +136,23 @@ class Joined:
         )
 
     def run(self, tx: session.Tx, rows: Sequence[dict[str, Any]]) -> int | None:
-        """How many rows were matched; None: too much for one statement, nothing was done."""
+        """Return the number of rows matched; None: too long for one statement, nothing was done."""
         text = msgspec.json.encode([_plain(row) for row in rows])
         return tx.run(self._statement, rows=text.decode()) if len(text) <= _TOGETHER_MAX else None
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Without truth values, which its JSON has a way of its own with."""
-    return {name: int(of) if isinstance(of, bool) else of for name, of in row.items()}
+    """Return a row with booleans as numbers, as its JSON has another form for them."""
+    return {name: int(value) if isinstance(value, bool) else value for name, value in row.items()}
 
 
 class Update:
-    """Rows of one table changed by key.
+    """An update of rows of one table by key.
 
     :param match: name in the given rows -> column that must have that value
     :param columns: columns written, under their own names
-    :param stays: column -> name in the given rows of a whole number: where it is 1 the column
-        stays as it is, else it becomes null
+    :param stays: column -> name in the given rows of a number: where it is 1 the column stays as it
+        is, else it becomes null
     """
 
     def __init__(
@@ -165,7 +171,7 @@ class Update:
             .where(*[table.c[column] == sa.bindparam(name) for name, column in match.items()])
             .values(values)
         )
-        #: What the columns' types do to a value before it is stored.
+        #: Conversions of the columns' types before a value is stored.
         self._stored = {
             name: stored
             for name in columns
@@ -196,15 +202,15 @@ class Update:
         )
 
     def run(self, tx: session.Tx, rows: Sequence[dict[str, Any]]) -> int:
-        """How many rows were matched."""
+        """Return the number of rows matched."""
         if tx.kind == 'sqlite' or len(rows) < 2:
             return tx.many(self.portable, rows)
         if self._stored:
             rows = [
-                row | {name: stored(row[name]) for name, stored in self._stored.items()}
+                row | {name: convert(row[name]) for name, convert in self._stored.items()}
                 for row in rows
             ]
         if tx.kind == 'mysql':
-            done = self._joined.run(tx, rows)
-            return tx.many(self.portable, rows) if done is None else done
+            matched = self._joined.run(tx, rows)
+            return tx.many(self.portable, rows) if matched is None else matched
         return tx.run(self._together, rows=msgspec.json.encode(rows).decode())

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several threads want of the database, done by one of them in one transaction.
+"""Combination of database requests of several threads into one transaction of one thread.
 
-Who comes while nobody works does at once what there is; who comes meanwhile waits, and what waits
-is done together by the first of them.  So nobody waits for company, and many share what a
-transaction costs.  Where whoever works is held up, by a lock or by the disk, another one begins
-beside it; once neither is held up any more the next to end leaves what waits to the other, so that
-few large transactions do what many small ones would.  What cannot be done together each does alone.
+A request that comes while no thread works is done at once; requests that come meanwhile wait, and
+the first of them does all that wait together.  So no request waits for others, and many share the
+cost of a transaction.  If the working thread is held up, by a lock or the disk, another one begins
+beside it; once neither is held up any more the next to end leaves waiting requests to the other,
+so that few large transactions do the work of many small ones.  A request that cannot be done with
+others is done by its own thread.
 """
 
 import enum
@@ -18,14 +19,14 @@ from gantt import exceptions
 
 T = TypeVar('T')
 
-#: Requests in one go.
+#: Requests in one transaction.
 TOGETHER_MAX = 32
 #: Threads that work at a time.
 LEADERS_MAX = 2
-#: So long one may work until another one begins beside it.  More at a time from the start would
-#: take turns at the interpreter, with fewer requests in each transaction.
+#: Seconds that a thread may work until another one begins beside it.  More at a time from the start
+#: would take turns at the interpreter, with fewer requests in each transaction.
 HELD_UP_SECONDS = 0.03
-#: Longer than whoever works may take: transactions are bounded.
+#: Longer than a working thread may take: transactions are bounded.
 WAIT_SECONDS = 120.0
 
 
@@ -50,10 +51,10 @@ class _Ticket(Generic[T]):
 
 
 class Combined(Generic[T]):
-    """Requests of any threads.
+    """A queue of requests of any threads.
 
-    :param alone: does one
-    :param together: does several, or none of them and tells so
+    :param alone: does one request
+    :param together: does several and returns True, or none of them and returns False
     """
 
     def __init__(self, alone: Callable[[T], None], together: Callable[[Sequence[T]], bool]) -> None:
@@ -61,15 +62,15 @@ class Combined(Generic[T]):
         self._together = together
         self._lock = threading.Lock()
         self._waiting: list[_Ticket[T]] = []
-        #: Whoever works -> the monotonic time when it began.
+        #: Working thread's ticket -> the monotonic time when it began.
         self._began: dict[_Ticket[T], float] = {}
 
     def do(self, wanted: T, keys: frozenset[Hashable]) -> None:
-        """One request.
+        """Do one request.
 
-        :param keys: what it is about: nothing is done together that has one of them in common
-        :raises DatabaseUnavailable: it was not its turn in time; nothing was done
-        :raises Exception: whatever several that were done together met
+        :param keys: keys of the request: requests with a common key are not done together
+        :raises DatabaseUnavailable: its turn did not come in time; nothing was done
+        :raises Exception: the error of several requests that were done together
         """
         ticket = _Ticket(wanted, keys)
         with self._lock:
@@ -86,12 +87,12 @@ class Combined(Generic[T]):
             self._alone(wanted)
 
     def _wait(self, ticket: _Ticket[T]) -> None:
-        """Until it is its turn, or it was done; or begin beside who is held up."""
+        """Wait until its turn, or until it was done; or begin beside threads that are held up."""
         end = time.monotonic() + WAIT_SECONDS
         while not ticket.called.wait(HELD_UP_SECONDS):
             with self._lock:
-                waits = ticket in self._waiting and ticket.turn is _Turn.WAITS
-                if waits and len(self._began) < LEADERS_MAX and self._are_held_up():
+                is_waiting = ticket in self._waiting and ticket.turn is _Turn.WAITS
+                if is_waiting and len(self._began) < LEADERS_MAX and self._are_held_up():
                     self._begin(ticket)
                     return
             if time.monotonic() > end:
@@ -103,7 +104,7 @@ class Combined(Generic[T]):
         ticket.turn = _Turn.LEADS
 
     def _are_held_up(self) -> bool:
-        """Whether all that work, where any do, have done so for long."""
+        """Return whether all working threads, if any, have worked for long."""
         last = max(self._began.values(), default=float('-inf'))
         return time.monotonic() - last >= HELD_UP_SECONDS
 
@@ -112,49 +113,49 @@ class Combined(Generic[T]):
             if ticket in self._waiting and ticket.turn is _Turn.WAITS:
                 self._waiting.remove(ticket)
                 raise exceptions.DatabaseUnavailable(problem='others keep it busy')
-        # It is being done: by transactions, which are bounded.
+        # It is being done, by transactions, which are bounded.
         if not ticket.called.wait(WAIT_SECONDS):
             raise exceptions.DatabaseUnavailable(problem='whoever does it does not end')
 
     def _lead(self, own: _Ticket[T]) -> None:
-        taken = self._take(own)
+        tickets = self._take(own)
         turn, problem = _Turn.ALONE, None
         try:
-            if len(taken) == 1:
+            if len(tickets) == 1:
                 self._alone(own.wanted)
                 turn = _Turn.DONE
-            elif self._together([one.wanted for one in taken]):
+            elif self._together([ticket.wanted for ticket in tickets]):
                 turn = _Turn.DONE
         except BaseException as e:
             turn, problem = _Turn.DONE, e
         finally:
             with self._lock:
                 del self._began[own]
-                following = self._next()
-            if following is not None:
-                following.called.set()
-            for one in taken:
-                one.call(turn, problem)
+                successor = self._next()
+            if successor is not None:
+                successor.called.set()
+            for ticket in tickets:
+                ticket.call(turn, problem)
 
     def _next(self) -> _Ticket[T] | None:
-        """Who goes on with what waits; None: nothing does, or another one works who will."""
-        following = next((one for one in self._waiting if one.turn is _Turn.WAITS), None)
-        if following is None or not self._are_held_up():
+        """Return the ticket that goes on with waiting requests; None: none waits, or one will."""
+        successor = next((ticket for ticket in self._waiting if ticket.turn is _Turn.WAITS), None)
+        if successor is None or not self._are_held_up():
             return None
-        self._begin(following)
-        return following
+        self._begin(successor)
+        return successor
 
     def _take(self, own: _Ticket[T]) -> list[_Ticket[T]]:
-        taken, keys = [own], set(own.keys)
+        tickets, keys = [own], set(own.keys)
         with self._lock:
             self._waiting.remove(own)
-            for one in list(self._waiting):
+            for ticket in list(self._waiting):
                 if (
-                    len(taken) < TOGETHER_MAX
-                    and one.turn is _Turn.WAITS
-                    and keys.isdisjoint(one.keys)
+                    len(tickets) < TOGETHER_MAX
+                    and ticket.turn is _Turn.WAITS
+                    and keys.isdisjoint(ticket.keys)
                 ):
-                    taken.append(one)
-                    keys |= one.keys
-                    self._waiting.remove(one)
-        return taken
+                    tickets.append(ticket)
+                    keys |= ticket.keys
+                    self._waiting.remove(ticket)
+        return tickets

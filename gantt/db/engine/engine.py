@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine, what every connection is told, and the types of columns.
+"""The engine, the settings of its connections, and the types of columns.
 
-The engine comes from oslo.db's enginefacade, configured from the options that
-are passed in.  What oslo.db leaves to its users is set here: the isolation
-level, the bounds of waiting, and how SQLite begins.
+The engine comes from oslo.db's enginefacade, configured from the options that are passed in.
+Settings that oslo.db leaves to its users are here: the isolation level, the bounds of waiting, and
+the way that SQLite begins a transaction.
 """
 
 import contextlib
@@ -42,26 +42,26 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def patient(self) -> float:
-        """How long the answer to a long statement is waited for: the server ends it before."""
+        """Seconds to wait for the answer to a long statement: the server ends it before."""
         return self.statement + 10.0
 
 
 def family(engine: sa.Engine) -> str:
-    """``sqlite``, ``postgresql`` or ``mysql`` (MariaDB too)."""
+    """Return ``sqlite``, ``postgresql`` or ``mysql`` (MariaDB too)."""
     name = engine.dialect.name
     return 'mysql' if name == 'mariadb' else name
 
 
-#: Of engines with a pool: how many connections each has at most.
+#: Most connections of each engine with a pool.
 _MOST: 'weakref.WeakKeyDictionary[sa.Engine, int]' = weakref.WeakKeyDictionary()
 
-#: What who waits for no locks waits for one: PostgreSQL takes 0 for "for ever".
+#: Lock timeout of connections that wait for no locks: PostgreSQL takes 0 for "for ever".
 GLANCE_MS = 20
 
-#: Longer names of connections are cut by PostgreSQL, at their end.
+#: Longer names of connections are truncated by PostgreSQL, at their end.
 PG_NAME_MAX = 63
 
-#: What is meant where a url breaks in the middle of a password.
+#: Advice for a url that breaks in the middle of a password.
 ENCODE = (
     'Percent-encode "@", "/" and ":" in the password, as %40, %2F and %3A, "%" as %25; the port '
     'is a number'
@@ -69,11 +69,10 @@ ENCODE = (
 
 
 def engine_from_conf(conf: Any) -> sa.Engine:
-    """The engine that ``[database]`` describes.
+    """Return the engine that ``[database]`` describes.
 
-    :raises Misconfigured: no connection url, or one that is not understood, or the way there is
-        refused
-    :raises DatabaseUnavailable: it does not answer
+    :raises Misconfigured: no connection url, or an invalid one, or its transport is refused
+    :raises DatabaseUnavailable: the database does not answer
     """
     options = conf.database
     if not options.connection:
@@ -83,7 +82,7 @@ def engine_from_conf(conf: Any) -> sa.Engine:
             fix='Set it to a url such as postgresql+psycopg://gantt:secret@db.example/gantt, '
             'mysql+pymysql://… or sqlite:////var/lib/gantt/gantt.db',
         )
-    with contextlib.suppress(sa.exc.ArgumentError, ValueError):  # it is said below
+    with contextlib.suppress(sa.exc.ArgumentError, ValueError):  # it is reported below
         url = sa.make_url(options.connection)
         clear_text.guard(conf, clear_text.of_database(url, options.connection_parameters))
     return build_engine(
@@ -112,19 +111,19 @@ def engine_from_conf(conf: Any) -> sa.Engine:
 
 
 def _name(conf: Any) -> str:
-    """Program and worker, or machine, as far as they are known."""
-    of = getattr(conf, 'worker', None) or getattr(conf, 'host', None) or socket.gethostname()
-    return ' '.join(filter(None, (conf.prog, of)))
+    """Return program and worker, or machine, as far as they are known."""
+    worker = getattr(conf, 'worker', None) or getattr(conf, 'host', None) or socket.gethostname()
+    return ' '.join(filter(None, (conf.prog, worker)))
 
 
 def build_engine(
     url: str, *, waits: Waits | None = None, name: str = 'gantt', **options: Any
 ) -> sa.Engine:
-    """An engine for ``url``.
+    """Return an engine for ``url``.
 
-    :param name: what the server calls its connections, to which the process id is added
+    :param name: name of its connections on the server, to which the process id is added
     :param options: as enginefacade's ``configure`` takes them
-    :raises Misconfigured: the url is not understood
+    :raises Misconfigured: the url is invalid
     :raises DatabaseUnavailable: the database does not answer
     """
     manager = enginefacade.transaction_context()
@@ -150,30 +149,30 @@ def build_engine(
     settings.update(options)
     if settings['connection'].startswith('sqlite'):
         settings.pop('pool_timeout')  # oslo.db opens SQLite without a pool
-    tries = settings.pop('max_retries')
+    attempts = settings.pop('max_retries')
     manager.configure(max_retries=0, **settings)
     engine = manager.writer.get_engine()
     if 'pool_timeout' in settings and settings['max_overflow'] >= 0:
         _MOST[engine] = settings['max_pool_size'] + settings['max_overflow']
     _install(engine, waits or Waits(), name)
-    if tries:
-        _wait_for(engine, tries, settings['retry_interval'])
+    if attempts:
+        _wait_for(engine, attempts, settings['retry_interval'])
     return engine
 
 
 def connections_most(engine: sa.Engine) -> int | None:
-    """How many connections an engine has at once; None: nothing bounds them."""
+    """Return the most connections that an engine has at once; None: unbounded."""
     return _MOST.get(engine)
 
 
 def _complete(url: str) -> str:
-    """The url with the driver and character set that Gantt is tested with."""
+    """Return the url with the driver and character set that Gantt is tested with."""
     try:
         parsed = sa.make_url(url)
-        backend, plain = parsed.get_backend_name(), '+' not in parsed.drivername
+        backend, has_no_driver = parsed.get_backend_name(), '+' not in parsed.drivername
     except sa.exc.ArgumentError:
-        backend, plain, parsed = '', False, sa.URL.create('sqlite')
-    except ValueError:  # of its port; the text of that may be a part of the password
+        backend, has_no_driver, parsed = '', False, sa.URL.create('sqlite')
+    except ValueError:  # the port is invalid; its text may be a part of the password
         raise exceptions.Misconfigured(
             option='[database] connection', problem='the port of the url is no number', fix=ENCODE
         ) from None
@@ -195,17 +194,17 @@ def _complete(url: str) -> str:
             problem=f'the folder of {parsed.database} does not exist',
             fix='Make it, or correct the path: an absolute one has four slashes, sqlite:////path',
         )
-    if backend == 'postgresql' and plain:
+    if backend == 'postgresql' and has_no_driver:
         parsed = parsed.set(drivername='postgresql+psycopg')
     if backend in ('mysql', 'mariadb'):
-        if plain:
+        if has_no_driver:
             parsed = parsed.set(drivername=f'{backend}+pymysql')
         parsed = parsed.update_query_dict({'charset': parsed.query.get('charset', 'utf8mb4')})
     return parsed.render_as_string(hide_password=False)
 
 
 def _wait_for(engine: sa.Engine, tries: int, interval: float) -> None:
-    """The first connection, tried as often as oslo.db's options say."""
+    """Open the first connection, with as many tries as oslo.db's options set."""
     policy = retry.RetryPolicy(
         attempts=tries if tries > 0 else 10**6, seconds=3600.0, lost_max=max(0.01, interval)
     )
@@ -217,9 +216,9 @@ def _wait_for(engine: sa.Engine, tries: int, interval: float) -> None:
             attempt.failed(retry.RetrySignal.LOST, e)
 
 
-# -- what every connection is told -----------------------------------------------
+# -- settings of connections -----------------------------------------------------
 def _install(engine: sa.Engine, waits: Waits, name: str) -> None:
-    """Listeners on ``engine``; it has no connection yet."""
+    """Install listeners on ``engine``, which has no connection yet."""
     kind = family(engine)
     if kind == 'sqlite':
         sa.event.listen(engine, 'connect', _sqlite_settings)
@@ -230,43 +229,43 @@ def _install(engine: sa.Engine, waits: Waits, name: str) -> None:
 
     def on_connect(connection: Any, record: Any) -> None:
         settings = _settings(kind, waits)
-        before = connection.autocommit if kind == 'postgresql' else None
-        if before is not None:
+        autocommit_before = connection.autocommit if kind == 'postgresql' else None
+        if autocommit_before is not None:
             connection.autocommit = True
         cursor = connection.cursor()
         for statement, optional in settings:
             with contextlib.suppress(Exception) if optional else contextlib.nullcontext():
                 cursor.execute(statement)
         cursor.close()
-        if before is not None:
-            connection.autocommit = before
+        if autocommit_before is not None:
+            connection.autocommit = autocommit_before
 
     def on_dial(dialect: Any, record: Any, args: Any, parameters: dict[str, Any]) -> Any:
         parameters.setdefault('connect_timeout', waits.connect)
-        shown = f'{name}:{os.getpid()}'
+        connection_name = f'{name}:{os.getpid()}'
         if kind == 'postgresql':
-            parameters.setdefault('application_name', shown[-PG_NAME_MAX:])
+            parameters.setdefault('application_name', connection_name[-PG_NAME_MAX:])
             # A partition must not hold a thread for the hours that TCP would take.
             parameters.setdefault('tcp_user_timeout', waits.statement * 1000)
             parameters.setdefault('keepalives_idle', 30)
         else:
             if dialect.driver == 'pymysql':
-                parameters.setdefault('program_name', shown)
-            # Besides what is watched: one read of a part of an answer.
+                parameters.setdefault('program_name', connection_name)
+            # Beside the watched waits: one read of a part of an answer.
             parameters.setdefault('read_timeout', waits.patient)
             parameters.setdefault('write_timeout', waits.patient)
         with watched.dialing():
-            made = _dial(dialect, args, parameters)
-        if made is not None:
-            made.exchange = watched.add(made.fileno)
-        return made
+            connection = _dial(dialect, args, parameters)
+        if connection is not None:
+            connection.exchange = watched.add(connection.fileno)
+        return connection
 
     sa.event.listen(engine, 'do_connect', on_dial)
     sa.event.listen(engine, 'connect', on_connect)
 
 
 def _dial(dialect: Any, args: Any, parameters: dict[str, Any]) -> Any:
-    """A connection whose waits can be seen; None of a driver that we do not know."""
+    """Open a connection whose waits can be watched; return None for an unknown driver."""
     if dialect.driver == 'psycopg':
         from gantt.db.engine import pipelines  # a driver is there only where it is used
 
@@ -274,17 +273,17 @@ def _dial(dialect: Any, args: Any, parameters: dict[str, Any]) -> Any:
     if dialect.driver == 'pymysql':
         from gantt.db.engine import packets
 
-        # Its connect_timeout ends where the port is open, whoever is behind it.
-        later = parameters['read_timeout']
-        parameters['read_timeout'] = min(later, parameters['connect_timeout'])
-        made = packets.PacketConnection(*args, **parameters)
-        made._read_timeout = later  # it is looked at before each answer is read
-        return made
+        # Its connect_timeout ends once the port is open, even if no database answers there.
+        read_timeout = parameters['read_timeout']
+        parameters['read_timeout'] = min(read_timeout, parameters['connect_timeout'])
+        connection = packets.PacketConnection(*args, **parameters)
+        connection._read_timeout = read_timeout  # read before each answer
+        return connection
     return None
 
 
 def _settings(kind: str, waits: Waits) -> list[tuple[str, bool]]:
-    """Statements for a new connection; True: not every server knows it."""
+    """Return (statement, is optional) for a new connection; some servers lack the optional ones."""
     idle = waits.idle_transaction
     if kind == 'postgresql':
         return [
@@ -296,43 +295,41 @@ def _settings(kind: str, waits: Waits) -> list[tuple[str, bool]]:
         ]
     return [
         ('SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED', False),
-        # Whole seconds, of which 0 is not to wait at all.
+        # Whole seconds; 0 means no wait at all.
         (f'SET SESSION innodb_lock_wait_timeout = {max(1, math.ceil(waits.lock))}', False),
         (f'SET SESSION idle_transaction_timeout = {math.ceil(idle)}', True),
         (f'SET SESSION max_statement_time = {waits.statement}', True),
     ]
 
 
-#: For connections that only read, or migrate: others do not wait for what they have locked,
-#: and a process may well look for seconds at what it read.
+#: For connections that only read, or migrate: no transaction waits for their locks, and a process
+#: may take seconds to evaluate the rows that it read.
 UNHURRIED_SECONDS = 60
 
 
 def unhurried(kind: str, lock_seconds: int | None = None) -> list[str]:
-    """Statements for a connection whose transactions may be idle for longer.
+    """Return statements for a connection whose transactions may be idle for longer.
 
-    :param lock_seconds: what it waits for a lock; None: as it does
+    :param lock_seconds: its lock timeout; None: unchanged
     """
-    problems_found = []
+    statements = []
     if kind == 'postgresql':
-        problems_found.append(
-            f'SET idle_in_transaction_session_timeout = {UNHURRIED_SECONDS * 1000}'
-        )
+        statements.append(f'SET idle_in_transaction_session_timeout = {UNHURRIED_SECONDS * 1000}')
         if lock_seconds is not None:
-            problems_found.append(f'SET lock_timeout = {lock_seconds * 1000}')
+            statements.append(f'SET lock_timeout = {lock_seconds * 1000}')
     elif kind == 'mysql':
-        problems_found.append(_of_mariadb(f'idle_transaction_timeout = {UNHURRIED_SECONDS}'))
+        statements.append(_of_mariadb(f'idle_transaction_timeout = {UNHURRIED_SECONDS}'))
         if lock_seconds is not None:
-            problems_found.append(f'SET SESSION innodb_lock_wait_timeout = {lock_seconds}')
-    return problems_found
+            statements.append(f'SET SESSION innodb_lock_wait_timeout = {lock_seconds}')
+    return statements
 
 
 def unwaiting(kind: str) -> list[str]:
-    """Statements for a connection that waits for no locks."""
+    """Return statements for a connection that waits for no locks."""
     if kind == 'postgresql':
         return [f'SET lock_timeout = {GLANCE_MS}']
     if kind == 'mysql':
-        # MySQL knows no 0.
+        # MySQL does not accept 0.
         return [
             'SET SESSION innodb_lock_wait_timeout = 1',
             _of_mariadb('innodb_lock_wait_timeout = 0'),
@@ -341,7 +338,7 @@ def unwaiting(kind: str) -> list[str]:
 
 
 def _of_mariadb(setting: str) -> str:
-    """Hidden from MySQL, which takes the text for a comment and does not have the setting."""
+    """Return a setting that MySQL skips as a comment, because it does not have it."""
     return f'SET @gantt = 1 /*M!, SESSION {setting} */'
 
 
@@ -354,9 +351,8 @@ def _sqlite_settings(connection: Any, record: Any) -> None:
 def _begin_sqlite(connection: sa.Connection) -> None:
     """Take the write lock at once, unless the transaction only reads.
 
-    A transaction that reads and then writes fails with BUSY whatever the
-    timeout.  oslo.db's own listener comes first, whatever is asked of
-    SQLAlchemy, and has emitted a plain BEGIN.
+    A transaction that reads and then writes fails with BUSY whatever the timeout.  oslo.db's own
+    listener always comes first, and has emitted a plain BEGIN.
     """
     if connection.info.get('gantt_reads', False):
         return
@@ -370,14 +366,14 @@ def _begin_sqlite(connection: sa.Connection) -> None:
         raise
 
 
-# -- types of columns that are the same on every database --------------------------------
+# -- types of columns, the same on every database ----------------------------------------
 
 # SQLite counts up only in a column that is exactly INTEGER PRIMARY KEY.
 Serial = sa.BigInteger().with_variant(sa.Integer, 'sqlite')
 
 
 def storable(text: str) -> str:
-    """Text without what a database cannot keep: NUL, and halves of characters."""
+    """Return text without characters that a database cannot store: NUL, and lone surrogates."""
     if '\x00' in text:
         text = text.replace('\x00', '\ufffd')
     if text.isascii():
@@ -386,11 +382,10 @@ def storable(text: str) -> str:
 
 
 class CollatedType(sa.TypeDecorator):
-    """Text that somebody outside chose.
+    """Text from outside of Gantt.
 
     :param length: None: long
-    :param collated: compared byte by byte, so that what is sorted here is
-        sorted the same way there
+    :param collated: compared byte by byte, so that the database sorts like Python
 
     MariaDB's ``_bin`` alone would compare without spaces at the end.
     """
@@ -404,17 +399,21 @@ class CollatedType(sa.TypeDecorator):
         self.collated = collated
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> Any:
-        """The type of the column."""
+        """Return the type of the column."""
         if dialect.name in ('mysql', 'mariadb'):
-            words = {'charset': 'utf8mb4', 'collation': 'utf8mb4_nopad_bin'}
-            return mysql.VARCHAR(self.length, **words) if self.length else mysql.MEDIUMTEXT(**words)
+            charset = {'charset': 'utf8mb4', 'collation': 'utf8mb4_nopad_bin'}
+            return (
+                mysql.VARCHAR(self.length, **charset)
+                if self.length
+                else mysql.MEDIUMTEXT(**charset)
+            )
         if self.length is None:
             return sa.Text()
-        exact = self.collated and dialect.name == 'postgresql'
-        return sa.String(self.length, collation='C' if exact else None)
+        is_exact = self.collated and dialect.name == 'postgresql'
+        return sa.String(self.length, collation='C' if is_exact else None)
 
     def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:
-        """What is stored."""
+        """Return the stored value."""
         return None if value is None else storable(value)
 
 

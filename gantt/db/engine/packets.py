@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyMySQL's connections: waits that are seen, and answers read with less to do.
+"""PyMySQL's connections: waits that are watched, and answers parsed with less work.
 
-A server says of each answer what its columns are, in a packet for each.  PyMySQL makes these out
-anew each time, which for a few rows takes longer than the rows.  They are the same whenever the
-statement is the same, so a connection remembers what it has made out of them.
+A server sends the columns of each answer, in a packet for each.  PyMySQL parses these anew each
+time, which for a few rows takes longer than the rows.  They are the same whenever the statement is
+the same, so a connection remembers the parsed columns.
 """
 
 import functools
@@ -16,15 +16,15 @@ from pymysql import connections, err, protocol
 from gantt.db.engine.watch import Exchange
 
 LOST = 2013
-#: Of so many kinds of answers a connection remembers the columns.
+#: Most kinds of answers whose columns a connection remembers.
 KNOWN_MAX = 512
-#: First byte of a length that is longer -> bytes of it that follow.
+#: First byte of a longer length -> number of bytes that follow.
 _LONGER = {252: 2, 253: 3, 254: 8}
 _NULL = 251
 
 
 class KnownColumns(NamedTuple):
-    """What PyMySQL makes out of the columns of an answer."""
+    """The columns of an answer as PyMySQL parses them."""
 
     fields: list[Any]
     converters: list[tuple[str | None, Callable[[Any], Any] | None]]
@@ -32,7 +32,7 @@ class KnownColumns(NamedTuple):
 
 
 class _Packets:
-    """Packets that were read, for who reads them from a connection."""
+    """Packets that were read, in place of a connection that reads them."""
 
     def __init__(self, connection: connections.Connection, packets: Sequence[bytes]) -> None:
         self.use_unicode, self.encoding = connection.use_unicode, connection.encoding
@@ -54,36 +54,36 @@ class AnswerRows(connections.MySQLResult):
     def _get_descriptions(self) -> None:
         connection = self.connection
         packets = [connection._read_packet().get_all_data() for _ in range(self.field_count)]
-        columns = tuple(packets)
-        known = connection.known_columns.get(columns)
-        if known is None:
+        column_packets = tuple(packets)
+        parsed = connection.known_columns.get(column_packets)
+        if parsed is None:
             self.connection = _Packets(connection, [*packets, _read_end(connection)])
             super()._get_descriptions()
             self.connection = connection
-            known = KnownColumns(self.fields, self.converters, self.description)
+            parsed = KnownColumns(self.fields, self.converters, self.description)
             if len(connection.known_columns) >= KNOWN_MAX:
                 connection.known_columns.clear()
-            connection.known_columns[columns] = known
+            connection.known_columns[column_packets] = parsed
         else:
             _read_end(connection)
-            self.fields, self.converters, self.description = known
+            self.fields, self.converters, self.description = parsed
 
     def _read_row_from_packet(self, packet: Any) -> tuple[Any, ...]:
-        """The same as PyMySQL, without a call for each value's length and bytes."""
+        """Return a row like PyMySQL, without a call for each value's length and bytes."""
         data = packet.get_all_data()
-        at, row = 0, list[Any]()
+        offset, row = 0, list[Any]()
         for encoding, converter in self.converters:
-            length = data[at]
-            at += 1
+            length = data[offset]
+            offset += 1
             if length == _NULL:
                 row.append(None)
                 continue
             if length > _NULL:
-                end = at + _LONGER[length]
-                length = int.from_bytes(data[at:end], 'little')
-                at = end
-            value = data[at : at + length]
-            at += length
+                end = offset + _LONGER[length]
+                length = int.from_bytes(data[offset:end], 'little')
+                offset = end
+            value = data[offset : offset + length]
+            offset += length
             if encoding is not None:
                 value = value.decode(encoding)
             row.append(value if converter is None else converter(value))
@@ -91,51 +91,51 @@ class AnswerRows(connections.MySQLResult):
 
 
 def _read_end(connection: connections.Connection) -> bytes:
-    """What stands behind the columns of an answer."""
-    found: bytes = connection._read_packet().get_all_data()
-    return found
+    """Return the packet behind the columns of an answer."""
+    end_packet: bytes = connection._read_packet().get_all_data()
+    return end_packet
 
 
 @functools.cache
 def _unverified() -> ssl.SSLContext:
-    """For a server of which nobody asks who it is: encrypted where it can be, as PyMySQL does.
+    """Return a context for servers without verification: encrypted if possible, as in PyMySQL.
 
-    PyMySQL makes one for each connection, with all certificates of the system, which takes some
-    25 ms of computing, and looks at none of them.
+    PyMySQL creates one for each connection, with all certificates of the system, which takes some
+    25 ms of CPU time, and uses none of them.
     """
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    made.check_hostname = False
-    made.verify_mode = ssl.CERT_NONE
-    return made
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 class PacketConnection(connections.Connection):
     """See PyMySQL.
 
-    :ivar exchange: what others see of its waits
+    :ivar exchange: its waits, for the watching thread
     """
 
     exchange: Exchange | None = None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        #: What the columns of answers are, by the packets that say so.
+        #: Parsed columns of answers, by their packets.
         self.known_columns: dict[tuple[bytes, ...], KnownColumns] = {}
         super().__init__(*arguments, **options)
 
     def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
-        # What files say is read for each connection: certificates are renewed.
-        made: ssl.SSLContext = super()._create_ssl_ctx(sslp) if sslp else _unverified()
-        return made
+        # Files are read for each connection: certificates are renewed.
+        context: ssl.SSLContext = super()._create_ssl_ctx(sslp) if sslp else _unverified()
+        return context
 
     def fileno(self) -> int:
-        """The file number of its socket; -1 where it is closed."""
+        """Return the file number of its socket; -1 if closed."""
         return -1 if self._sock is None else self._sock.fileno()
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:
         return self._seen(lambda: self._read_answer(unbuffered))
 
     def _read_answer(self, unbuffered: bool) -> Any:
-        """As PyMySQL does, with a result of ours."""
+        """Read an answer like PyMySQL, with a result of ours."""
         self._result = None
         answer = AnswerRows(self)
         if unbuffered:
@@ -156,9 +156,9 @@ class PacketConnection(connections.Connection):
             return read()
         exchange.begin()
         try:
-            found = read()
+            result = read()
         except BaseException as e:
-            if self.open:  # it was an answer
+            if self.open:  # the server answered with an error
                 exchange.end()
                 raise
             exchange.end_in_vain()
@@ -166,4 +166,4 @@ class PacketConnection(connections.Connection):
                 raise err.OperationalError(LOST, 'the answer did not come in time') from e
             raise
         exchange.end()
-        return found
+        return result

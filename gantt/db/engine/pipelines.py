@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""psycopg's connections: waits that are seen, pipelines with nothing said after their end.
+"""psycopg's connections: waits that are watched, pipelines without messages after their end.
 
-PostgreSQL counts how long a transaction is idle from the answer to Sync on, and
-stops counting at any message.  psycopg ends a pipeline with Sync and then asks
-for a Flush, which has no answer: a process that stands still after that keeps
-its row locks for as long as it stands, whatever
-``idle_in_transaction_session_timeout`` says.  Sync flushes as well, so the other
-message is left out.
+PostgreSQL measures a transaction's idle time from the answer to Sync on, and stops measuring at
+any message.  psycopg ends a pipeline with Sync and then sends a Flush, which has no answer: a
+process that stops after that keeps its row locks for as long as it is stopped, in spite of
+``idle_in_transaction_session_timeout``.  Sync flushes as well, so the Flush is left out.
 
 psycopg waits for the answer to BEGIN before it sends the first statement of a
 pipeline: a round trip of its own.  Here it goes out with that statement.
@@ -23,7 +21,7 @@ from gantt.db.engine.watch import Exchange
 
 
 class StatementPipeline(psycopg.Pipeline):
-    """Ends with Sync; of one whose connection broke there is nothing left to end.
+    """A pipeline that ends with Sync; nothing is left to end if its connection broke.
 
     :ivar has_begun: BEGIN was sent; the connection shows it only after Sync
     :ivar has_ended: COMMIT was sent, likewise
@@ -46,7 +44,7 @@ class StatementPipeline(psycopg.Pipeline):
             self._enqueue_sync()
             yield from self._communicate_gen()
         except Exception:
-            # What the statements after it say is only that there was one before.
+            # Later statements only report that an earlier one failed.
             with contextlib.suppress(psycopg.Error):
                 yield from self._fetch_gen(flush=True)
             raise
@@ -54,10 +52,10 @@ class StatementPipeline(psycopg.Pipeline):
 
 
 class PipelinedConnection(psycopg.Connection[Any]):
-    """Its pipelines are such; those of ``executemany`` too.
+    """A connection whose pipelines are such, those of ``executemany`` too.
 
-    :ivar exchange: what others see of its waits
-    :ivar meanwhile: what is done in these once COMMIT was sent in a pipeline; None: nothing
+    :ivar exchange: its waits, for the watching thread
+    :ivar meanwhile: a callback that runs in waits once COMMIT was sent in a pipeline; None: none
     """
 
     exchange: Exchange | None = None
@@ -70,7 +68,7 @@ class PipelinedConnection(psycopg.Connection[Any]):
             return super().wait(*arguments, **options)
         exchange.begin()
         try:
-            found = self._waited(*arguments, **options)
+            result = self._waited(*arguments, **options)
         except BaseException as e:
             if not isinstance(e, psycopg.Error) or e.sqlstate is not None:
                 exchange.end()
@@ -80,29 +78,31 @@ class PipelinedConnection(psycopg.Connection[Any]):
                 raise psycopg.OperationalError('the answer did not come in time') from e
             raise
         exchange.end()
-        return found
+        return result
 
     def _waited(self, asked: Any, *arguments: Any, **options: Any) -> Any:
-        made = self._pipeline
-        if self.meanwhile is None or not (isinstance(made, StatementPipeline) and made.has_ended):
+        pipeline = self._pipeline
+        if self.meanwhile is None or not (
+            isinstance(pipeline, StatementPipeline) and pipeline.has_ended
+        ):
             return super().wait(asked, *arguments, **options)
-        # Not before COMMIT: what is locked until then others wait for.
+        # Not before COMMIT: others wait for rows that are locked until then.
         return waiting.wait(asked, self.pgconn.socket, self.meanwhile)
 
     def _start_query(self) -> Any:
-        made = self._pipeline
-        if isinstance(made, StatementPipeline) and made.has_ended:
-            yield from made._sync_gen()
-        if not isinstance(made, StatementPipeline) or self.autocommit or not self._is_idle:
+        pipeline = self._pipeline
+        if isinstance(pipeline, StatementPipeline) and pipeline.has_ended:
+            yield from pipeline._sync_gen()
+        if not isinstance(pipeline, StatementPipeline) or self.autocommit or not self._is_idle:
             yield from super()._start_query()
-        elif not made.has_begun:
-            made.has_begun = True
+        elif not pipeline.has_begun:
+            pipeline.has_begun = True
             yield from self._exec_command(self._get_tx_start_command())
 
     def _commit_gen(self) -> Any:
-        made = self._pipeline
-        if isinstance(made, StatementPipeline) and made.has_begun:
-            made.has_begun, made.has_ended = False, True
+        pipeline = self._pipeline
+        if isinstance(pipeline, StatementPipeline) and pipeline.has_begun:
+            pipeline.has_begun, pipeline.has_ended = False, True
             yield from self._exec_command(b'COMMIT')
         else:
             yield from super()._commit_gen()
@@ -111,8 +111,8 @@ class PipelinedConnection(psycopg.Connection[Any]):
         if self._pipeline is not None or self._num_transactions or self._tpc:
             yield from super()._rollback_gen()
         elif not self._is_idle:
-            # psycopg would forget what is prepared, and have the server do so, for tables that
-            # go with the transaction.  No statement of ours is about one, and to plan them all
+            # psycopg would drop all prepared statements, here and on the server, for tables that
+            # are dropped with the transaction.  No statement of ours uses one, and to plan them all
             # again takes longer than to run them.
             yield from self._exec_command(b'ROLLBACK')
 
@@ -126,14 +126,14 @@ class PipelinedConnection(psycopg.Connection[Any]):
         with self.lock:
             if self._pipeline is None:
                 self._pipeline = StatementPipeline(self)
-        with super().pipeline() as made:
-            yield made
+        with super().pipeline() as statements:
+            yield statements
 
     @contextlib.contextmanager
     def _pipeline_nolock(self) -> Iterator[psycopg.Pipeline]:
-        made = self._pipeline = StatementPipeline(self, _no_lock=True)
+        pipeline = self._pipeline = StatementPipeline(self, _no_lock=True)
         try:
-            with made:
-                yield made
+            with pipeline:
+                yield pipeline
         finally:
             self._pipeline = None

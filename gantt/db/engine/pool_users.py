@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who keeps connections of one engine checked out: where its pool is used up, others get them.
+"""Users of one engine that keep connections checked out: a pool that runs short gets them back.
 
-Each keeps some between transactions.  In a small pool what one of them keeps idle would be waited
-for by another until that gives up.
+Each keeps some between transactions.  In a small pool another user would wait for a connection
+that one of them keeps idle, until its wait times out.
 """
 
 import contextlib
@@ -17,18 +17,18 @@ from gantt.db.engine.engine import connections_most
 
 
 class PoolUser(Protocol):
-    """Keeps connections between transactions."""
+    """A user that keeps connections between transactions."""
 
     def close_idle(self) -> None:
-        """Close those that nobody uses just now."""
+        """Close the idle connections."""
 
 
 class PoolUsers:
-    """Those of one engine.  Any thread."""
+    """The users of one engine.  Thread-safe."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._most = connections_most(engine)
-        # Not the engine or its pool: what is kept for an engine must not keep it.
+        # A weak reference: the users of an engine must not keep it alive.
         self._engine = weakref.ref(engine)
         self._users: weakref.WeakSet[PoolUser] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -36,21 +36,21 @@ class PoolUsers:
 
     @classmethod
     def of(cls, engine: sa.Engine) -> 'PoolUsers':
-        """Those of an engine, the same object each time."""
+        """Return the users of an engine, the same object each time."""
         with _LOCK:
-            found = _USERS.get(engine)
-            if found is None:
-                found = _USERS[engine] = cls(engine)
-            return found
+            users = _USERS.get(engine)
+            if users is None:
+                users = _USERS[engine] = cls(engine)
+            return users
 
     def add(self, user: PoolUser) -> None:
-        """One more, as long as it lives."""
+        """Add a user, as long as it lives."""
         with self._lock:
             self._users.add(user)
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[None]:
-        """While a connection is taken out of the pool: where it has none left, idle ones close."""
+        """Wrap taking a connection out of the pool: if it has none left, idle ones close."""
         if self._most is None:
             yield
             return
@@ -66,7 +66,7 @@ class PoolUsers:
                 self._opening -= 1
 
     def is_short(self) -> bool:
-        """Whether somebody may wait for a connection: then none is kept."""
+        """Return whether a user may have to wait for a connection: then none is kept."""
         engine = self._engine()
         if self._most is None or engine is None:
             return False

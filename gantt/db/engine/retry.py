@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a database error means, and how often a transaction is run again.
+"""Meaning of database errors, and bounds of retries.
 
-oslo.db's decorator is not used: it does not recognize a serialization failure
-of PostgreSQL or a busy SQLite, and its first pause is a whole second.
+oslo.db's decorator is not used: it does not recognize a serialization failure of PostgreSQL or a
+busy SQLite, and its first pause is a whole second.
 """
 
 import contextlib
@@ -16,12 +16,12 @@ import msgspec
 
 from gantt import exceptions
 
-#: What who met locked rows is told to wait.
+#: Time to wait for clients that met locked rows.
 RETRY_AFTER_MS = 500
 
 
 class RetrySignal(enum.Enum):
-    """What an error says about the transaction it ended."""
+    """Meaning of an error for the transaction that it ended."""
 
     CONFLICT = 'conflict'  # nothing was written; run it again
     LOCKED = 'locked'  # the same, after a wait for a row that another transaction keeps locked
@@ -29,19 +29,19 @@ class RetrySignal(enum.Enum):
 
 
 class Again(Exception):
-    """Raised by the work of a transaction that wants to be run again."""
+    """Signal of the work of a transaction that wants to be run again."""
 
 
 class MoreLocks(Again):
-    """Rows are needed that come before those already locked: begin again with them."""
+    """Signal that rows before those already locked are needed: begin again with them."""
 
 
 class RowsLocked(Exception):
-    """A wait for rows that another transaction keeps locked was too long; nothing was written."""
+    """Signal that another transaction kept rows locked for too long; nothing was written."""
 
 
 class LostInCommit(Exception):
-    """The connection broke while COMMIT was under way: the outcome is not known."""
+    """Signal that the connection broke during COMMIT: the outcome is not known."""
 
 
 #: PostgreSQL: serialization failure, deadlock.
@@ -49,23 +49,22 @@ PG_CONFLICT = {'40001', '40P01'}
 #: PostgreSQL: lock not available, also after lock_timeout.
 PG_LOCKED = {'55P03'}
 #: PostgreSQL: shutdown, cannot connect now, too many connections, ended while
-#: idle in a transaction or as it took too long (from 17 on), read-only (a primary
-#: that is not one any more).
+#: idle in a transaction or as it took too long (from 17 on), read-only (a former primary).
 PG_LOST = {'57P01', '57P02', '57P03', '53300', '25P03', '25P04', '25006'}
 #: MariaDB: deadlock, record has changed since last read.
 MYSQL_CONFLICT = {1213, 1020}
 #: MariaDB: lock wait timeout.
 MYSQL_LOCKED = {1205}
 #: MariaDB: too many connections, node not ready for use, shutdown, read-only,
-#: connection killed, query interrupted by it, cannot connect, gone, lost; of MySQL:
+#: connection killed, query interrupted by it, cannot connect, gone away, lost; of MySQL:
 #: ended while idle.
 MYSQL_LOST = {1040, 1047, 1053, 1290, 1317, 1927, 2002, 2003, 2006, 2013, 2014, 2055, 4031}
 SQLITE_CONFLICT = {5, 6}  # busy, locked
 
 PG_FULL = {'53100'}
-#: MariaDB: disk full (of a file, of the server), table full: InnoDB says so of its files.
+#: MariaDB: disk full (of a file, of the server), table full: InnoDB reports it of its files.
 MYSQL_FULL = {20, 1021, 1114}
-#: Of a file or a storage engine, with the system's error 28 in their text.
+#: Errors of a file or a storage engine, with the system's error 28 in their text.
 MYSQL_FILE = {3, 1026, 1030}
 SQLITE_FULL = 13
 
@@ -73,7 +72,7 @@ _USER = 'the user or the password'
 _RIGHTS = 'the user, or its rights to come from this machine'
 _NAME = 'the name of the database, or make one'
 _GRANTS = 'the user, or grant it SELECT, INSERT, UPDATE and DELETE on all tables there'
-#: A server that runs and refuses us: what is wrong with the url.  MariaDB: by its code.
+#: Refusals of a running server, with the part of the url to correct.  MariaDB: by code.
 MYSQL_REFUSED = {
     1044: 'the name of the database, or the rights of the user',
     1045: _USER,
@@ -83,7 +82,7 @@ MYSQL_REFUSED = {
     1143: _GRANTS,
     1698: _USER,
 }
-#: PostgreSQL: by its code, or by its words where libpq gives no code.
+#: PostgreSQL: by code, or by message where libpq gives no code.
 PG_REFUSED = {
     '28P01': _USER,
     '28000': _RIGHTS,
@@ -104,22 +103,22 @@ _SYSTEM_FULL = re.compile(r'\b(error|errcode|errno):? 28\b', re.IGNORECASE)
 
 
 def signal_of(error: BaseException | None) -> RetrySignal | None:
-    """What ``error``, or what it wraps, says; None: nothing that trying again would cure."""
-    seen = 0
-    while error is not None and seen < 8:
+    """Return the signal of ``error`` or the errors it wraps; None: a retry would not cure it."""
+    depth = 0
+    while error is not None and depth < 8:
         if isinstance(error, Again):
             return RetrySignal.CONFLICT
         if isinstance(error, LostInCommit):
             return RetrySignal.LOST
-        found = _driver_signal(error)
-        if found is not None:
-            return found
+        signal = _driver_signal(error)
+        if signal is not None:
+            return signal
         error = (
             getattr(error, 'inner_exception', None)
             or getattr(error, 'orig', None)
             or error.__cause__
         )
-        seen += 1
+        depth += 1
     return None
 
 
@@ -138,7 +137,7 @@ def _driver_signal(error: BaseException) -> RetrySignal | None:
 def _psycopg_signal(error: BaseException) -> RetrySignal | None:
     state = getattr(error, 'sqlstate', None)
     if state is None:
-        # libpq has no code where there is no server to give one.
+        # libpq has no code if no server answers.
         names = ('OperationalError', 'ConnectionTimeout')
         return RetrySignal.LOST if type(error).__name__ in names else None
     if state in PG_CONFLICT:
@@ -155,23 +154,23 @@ def _pymysql_signal(error: BaseException) -> RetrySignal | None:
     if code in MYSQL_LOCKED:
         return RetrySignal.LOCKED
     # PyMySQL answers (0, '') on a connection that it has closed itself.
-    closed = type(error).__name__ == 'InterfaceError' and code == 0
-    return RetrySignal.LOST if code in MYSQL_LOST or closed else None
+    is_closed = type(error).__name__ == 'InterfaceError' and code == 0
+    return RetrySignal.LOST if code in MYSQL_LOST or is_closed else None
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of trying again; both hold."""
+    """Bounds of retries; both hold."""
 
     attempts: int = 8
     seconds: float = 15.0
-    #: Rows that stay locked for so long, all waits together, are not waited for any longer.
+    #: Rows that stay locked for so long, all waits together, are no longer waited for.
     locked_seconds: float = 1.5
     #: Full jitter: each pause is drawn from 2 ms up to a bound that doubles.
     conflict_max: float = 0.05
     lost_max: float = 0.5
 
     def rounds(self) -> 'Iterator[RetryRound]':
-        """Rounds to try in; the last one raises where it fails.
+        """Yield rounds to try in; the last one raises if it fails.
 
         :raises DatabaseUnavailable: from ``RetryRound.failed``
         """
@@ -181,7 +180,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetryRound:
-    """One attempt."""
+    """An attempt of a transaction."""
 
     def __init__(self, policy: RetryPolicy, number: int, began: float) -> None:
         self._policy = policy
@@ -191,7 +190,7 @@ class RetryRound:
     def failed(self, signal: RetrySignal, error: BaseException) -> None:
         """Wait before the next round.
 
-        :raises DatabaseUnavailable: there is none within the bounds
+        :raises DatabaseUnavailable: no round is left within the bounds
         :raises DatabaseContended: likewise, and the database answered
         :raises Busy: rows stay locked
         """
@@ -199,19 +198,19 @@ class RetryRound:
         spent = time.monotonic() - self._began
         if signal is RetrySignal.LOCKED and spent >= policy.locked_seconds:
             raise busy() from error
-        left = policy.seconds - spent
-        if self.number >= policy.attempts or left <= 0:
+        seconds_left = policy.seconds - spent
+        if self.number >= policy.attempts or seconds_left <= 0:
             if signal is RetrySignal.CONFLICT:
                 raise exceptions.DatabaseContended(problem=problem_of(error)) from error
             raise unavailable(error) from error
-        most = policy.lost_max if signal is RetrySignal.LOST else policy.conflict_max
-        bound = min(most, 0.004 * 2**self.number)
-        time.sleep(min(left, random.uniform(0.002, bound)))
+        pause_max = policy.lost_max if signal is RetrySignal.LOST else policy.conflict_max
+        bound = min(pause_max, 0.004 * 2**self.number)
+        time.sleep(min(seconds_left, random.uniform(0.002, bound)))
 
 
 @contextlib.contextmanager
 def unless_raced() -> Iterator[None]:
-    """Around statements that refer to names, or give one.
+    """Wrap statements that refer to names, or assign one.
 
     :raises Again: one was deleted, came into use, or was taken meanwhile
     """
@@ -225,7 +224,7 @@ def unless_raced() -> Iterator[None]:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether the server said that its disk is full; nothing was written then."""
+    """Return whether the server reported that its disk is full; nothing was written then."""
     root = root_of(error)
     module = type(root).__module__.partition('.')[0]
     if module == 'psycopg':
@@ -239,7 +238,7 @@ def is_full(error: BaseException) -> bool:
 
 
 def unavailable(error: BaseException) -> exceptions.DatabaseUnavailable:
-    """What callers are told of a database that is away, or runs and refuses us."""
+    """Return the exception for a database that is away, or runs and refuses us."""
     problem, correct = problem_of(error), refusal_of(error)
     if not correct:
         return exceptions.DatabaseUnavailable(problem=problem)
@@ -251,7 +250,7 @@ def unavailable(error: BaseException) -> exceptions.DatabaseUnavailable:
 
 
 def busy(what: str = 'rows that this needs are') -> exceptions.Busy:
-    """What callers are told where rows stay locked."""
+    """Return the exception for rows that stay locked."""
     return exceptions.Busy(
         reason=f'{what} locked by another process that does not go on',
         retry_after_ms=RETRY_AFTER_MS,
@@ -259,7 +258,7 @@ def busy(what: str = 'rows that this needs are') -> exceptions.Busy:
 
 
 def refusal_of(error: BaseException) -> str:
-    """What in the url a server that runs refuses; '': it does not, or there is none."""
+    """Return the part of the url that a running server refuses; '' if none."""
     root = root_of(error)
     module = type(root).__module__.partition('.')[0]
     if module == 'pymysql':
@@ -270,17 +269,17 @@ def refusal_of(error: BaseException) -> str:
     if state is not None:
         return PG_REFUSED.get(state, '')
     error_text = ' '.join(str(root).split())
-    return next((what for words, what in PG_REFUSED_WORDS if words.search(error_text)), '')
+    return next((part for pattern, part in PG_REFUSED_WORDS if pattern.search(error_text)), '')
 
 
 def problem_of(error: BaseException) -> str:
-    """The innermost message of an error, one line, without the statement."""
+    """Return the innermost message of an error, one line, without the statement."""
     root = root_of(error)
     return (' '.join(str(root).split()) or type(root).__name__)[:300]
 
 
 def root_of(error: BaseException) -> BaseException:
-    """The driver's own error inside of what SQLAlchemy and oslo.db made of it."""
+    """Return the driver's own error inside of those of SQLAlchemy and oslo.db."""
     for _ in range(8):
         inner = getattr(error, 'inner_exception', None) or getattr(error, 'orig', None)
         if inner is None or inner is error:

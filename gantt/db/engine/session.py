@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions: run, run again where that helps, within bounds.
+"""Transactions: run, and run again where that helps, within bounds.
 
-``Database`` keeps its connections checked out between transactions: oslo.db's
-pool asks the server whether it is there each time one is taken, which is one
-round trip more, and opens SQLite's file anew each time.  A connection that
-broke meanwhile is one that the retry policy replaces.
+``Database`` keeps its connections checked out between transactions: oslo.db's pool pings the
+server each time a connection is taken, which is one round trip more, and opens SQLite's file anew
+each time.  A connection that broke meanwhile is replaced by the retry policy.
 """
 
 import contextlib
@@ -55,13 +54,13 @@ T = TypeVar('T')
 P = ParamSpec('P')
 S = TypeVar('S', bound='Transactions')
 
-#: After so many connections lost in a row the server may have ended them for being idle: who
-#: has much to do between two statements, or hardly gets to run, is given the time.
+#: After so many connections lost in a row the server may have ended them for being idle: a process
+#: that is busy between two statements, or hardly gets to run, is given the time.
 LOST_AS_IDLE = 2
 
 
 class Now(sa.FunctionElement[float]):
-    """The database's clock, to be read along with something else."""
+    """The database's clock, to be read along with other columns."""
 
     name = 'gantt_now'
     type = sa.Double()
@@ -80,10 +79,10 @@ class Tx:
         self.connection = connection
         self.kind = kind
         self._at_once = at_once
-        #: For the stamps that this transaction writes: drawn, not counted, so that what
-        #: a process remembers of a transaction that failed is never taken for another's.
+        #: For the stamps that this transaction writes: random, not counted, so that the cache of a
+        #: failed transaction is never taken for another's.
         self.stamp = random.getrandbits(62)
-        #: Called once the transaction is committed.
+        #: Callbacks after the transaction is committed.
         self.after: list[Callable[[], None]] = []
         self._now: float | None = None
 
@@ -102,35 +101,35 @@ class Tx:
             self._now = float(seconds)
 
     def snapshot(self) -> None:
-        """Let every statement see the same moment; the first word of a transaction."""
+        """Give every statement the same snapshot; called before any statement of a transaction."""
         if self._at_once:
             self.connection.exec_driver_sql('BEGIN ISOLATION LEVEL REPEATABLE READ')
-        elif self.kind != 'sqlite':  # there it is always so
+        elif self.kind != 'sqlite':  # its transactions are always snapshots
             self.connection.exec_driver_sql('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ')
 
     def all(self, statement: Any, **parameters: Any) -> Sequence[Any]:
-        """Rows of a query."""
+        """Return the rows of a query."""
         return self.connection.execute(statement, parameters).all()
 
     def stream(self, statement: Any, **parameters: Any) -> Iterator[Any]:
-        """Rows of a large query, made a few thousand at a time."""
+        """Yield the rows of a large query, fetched a few thousand at a time."""
         for part in self.connection.execute(statement, parameters).partitions(5000):
             yield from part
 
     def first(self, statement: Any, **parameters: Any) -> Any:
-        """First row of a query, or None."""
+        """Return the first row of a query, or None."""
         return self.connection.execute(statement, parameters).first()
 
     def run(self, statement: Any, **parameters: Any) -> int:
-        """Rows matched by a change."""
+        """Run a statement; return the number of rows matched."""
         return self.connection.execute(statement, parameters).rowcount
 
     def many(self, statement: Any, rows: Sequence[dict[str, Any]]) -> int:
-        """Rows matched by a change run for each of ``rows``; nothing where there is none."""
+        """Run a statement for each of ``rows``, if any; return the number of rows matched."""
         return self.connection.execute(statement, rows).rowcount if rows else 0
 
     def insert_new(self, table: sa.Table, rows: Sequence[dict[str, Any]], *key: str) -> None:
-        """Insert rows, leaving out those whose ``key`` is there; ascending by it.
+        """Insert rows, except those whose ``key`` is stored, ascending by it.
 
         A row that another transaction is just inserting is waited for.
         """
@@ -141,7 +140,7 @@ class Tx:
     def insert_or_step(
         self, table: sa.Table, rows: Sequence[dict[str, Any]], key: str, counter: str
     ) -> None:
-        """Insert rows, counting up ``counter`` of those that are there; all end up locked."""
+        """Insert rows, and increase ``counter`` of those that are stored; all end up locked."""
         if rows:
             rows = sorted(rows, key=lambda row: row[key])
             self.connection.execute(_insert_new(table, (key,), self.kind, counter), rows)
@@ -154,16 +153,18 @@ def _insert_new(table: sa.Table, key: tuple[str, ...], kind: str, counter: str =
     statement = _inserts.get((table.name, kind, counter))
     if statement is None:
         # A literal: PyMySQL sends many rows in one statement only where the rest has no values.
-        step = {counter: table.c[counter] + sa.literal_column('1')} if counter else {}
+        counter_step = {counter: table.c[counter] + sa.literal_column('1')} if counter else {}
         if kind == 'mysql':
             # Not IGNORE, which hides other errors and takes a shared lock first.
             statement = mysql.insert(table).on_duplicate_key_update(
-                step or {key[0]: table.c[key[0]]}
+                counter_step or {key[0]: table.c[key[0]]}
             )
         else:
             insert = (postgresql if kind == 'postgresql' else sqlite).insert(table)
             if counter:
-                statement = insert.on_conflict_do_update(index_elements=list(key), set_=step)
+                statement = insert.on_conflict_do_update(
+                    index_elements=list(key), set_=counter_step
+                )
             else:
                 statement = insert.on_conflict_do_nothing(index_elements=list(key))
         _inserts[(table.name, kind, counter)] = statement
@@ -171,7 +172,7 @@ def _insert_new(table: sa.Table, key: tuple[str, ...], kind: str, counter: str =
 
 
 def _ours(error: Exception) -> Exception:
-    """What callers are told of an error that trying again would not cure."""
+    """Return the exception for callers, of an error that a retry would not cure."""
     root = retry.root_of(error)
     module = type(root).__module__.partition('.')[0]
     if module not in ('psycopg', 'pymysql', 'sqlite3'):
@@ -187,7 +188,7 @@ def _ours(error: Exception) -> Exception:
 
 
 def _discard(connection: sa.Connection) -> None:
-    """Close a connection that may be in any state, and the one to the server with it."""
+    """Close a connection that may be in any state, and its connection to the server."""
     with contextlib.suppress(Exception):
         connection.invalidate()
     with contextlib.suppress(Exception):
@@ -195,14 +196,14 @@ def _discard(connection: sa.Connection) -> None:
 
 
 class GivenUp(Exception):
-    """Work that ends its transaction itself: nothing is wrong with its connection."""
+    """Signal of work that ends its transaction itself: its connection is sound."""
 
 
 class Database:
-    """Runs work in transactions, again where that helps, within bounds.
+    """Runner of transactions with retries, within bounds.
 
-    :param keep: how many connections are kept while nobody uses them
-    :param session_settings: statements that its connections are told beside the usual ones
+    :param keep: number of connections that are kept while idle
+    :param session_settings: statements that its connections run beside the usual ones
     :param at_once: each statement is a transaction of its own, without BEGIN and COMMIT around
         it, unless the work begins with ``Tx.snapshot``: PostgreSQL only
     """
@@ -222,7 +223,7 @@ class Database:
         self._keep = keep
         self._session_settings = session_settings
         self._at_once = at_once
-        #: How many connections broke: who answers since may be another server.
+        #: Number of connections that broke: another server may have answered since.
         self.lost = 0
         self._idle: list[sa.Connection] = []
         self._lock = threading.Lock()
@@ -244,28 +245,28 @@ class Database:
         """Run ``work`` in a transaction and commit.
 
         :param already_committed: run first after a COMMIT whose outcome is not known:
-            the result where that transaction turns out to be committed, else None
+            the result if that transaction turns out to be committed, else None
         :param patient: as in ``read``
         :param once_locked: rows that stay locked are waited for once
         :raises Busy: rows stay locked
         :raises retry.Locked: the same, with ``once_locked``
-        :raises DatabaseUnavailable: it did not work within the bounds
+        :raises DatabaseUnavailable: it did not succeed within the bounds
         """
-        unknown, lost = False, 0
+        is_unknown, lost_count = False, 0
         for attempt in self.policy.rounds():
             try:
-                if unknown and already_committed is not None:
-                    done = self._once(already_committed, False)
-                    if done is not None:
-                        return done
-                    unknown = False
-                return self._once(work, False, patient, lost >= LOST_AS_IDLE)
+                if is_unknown and already_committed is not None:
+                    result = self._once(already_committed, False)
+                    if result is not None:
+                        return result
+                    is_unknown = False
+                return self._once(work, False, patient, lost_count >= LOST_AS_IDLE)
             except Exception as e:
                 signal = retry.signal_of(e)
                 if signal is None:
                     raise _ours(e) from e
-                lost += signal is retry.RetrySignal.LOST
-                unknown = unknown or isinstance(e, retry.LostInCommit)
+                lost_count += signal is retry.RetrySignal.LOST
+                is_unknown = is_unknown or isinstance(e, retry.LostInCommit)
                 if once_locked and signal is retry.RetrySignal.LOCKED:
                     raise retry.RowsLocked(retry.problem_of(e)) from e
                 attempt.failed(signal, e)
@@ -275,8 +276,8 @@ class Database:
         """Run ``work`` in a transaction that only reads.
 
         :param patient: its statements may take long: their answers are waited for longer,
-            and are no sign of a database that is silent
-        :raises DatabaseUnavailable: it did not work within the bounds
+            and do not count as silence of the database
+        :raises DatabaseUnavailable: it did not succeed within the bounds
         """
         for attempt in self.policy.rounds():
             try:
@@ -311,7 +312,7 @@ class Database:
             try:
                 result = work(tx)
             except BaseException:
-                # Broken connections cannot roll back; the error at hand says more.
+                # Broken connections cannot roll back; the original error has more information.
                 with contextlib.suppress(Exception):
                     transaction.rollback()
                 raise
@@ -323,23 +324,23 @@ class Database:
                 if retry.signal_of(e) is retry.RetrySignal.LOST:
                     raise retry.LostInCommit(retry.problem_of(e)) from e
                 raise
-            for done in tx.after:
-                done()
+            for callback in tx.after:
+                callback()
             return result
 
     def commit(self, transaction: sa.Transaction) -> None:
-        """COMMIT; its own method so that a test can lose the answer to it."""
+        """Send COMMIT; a method of its own so that a test can lose the answer to it."""
         transaction.commit()
 
     @contextlib.contextmanager
     def connection(self) -> Any:
-        """A connection for one transaction; kept afterwards unless it failed."""
+        """Provide a connection for one transaction; it is kept afterwards unless it failed."""
         connection = self._take()
         try:
             yield connection
         except BaseException as e:
-            sound = isinstance(e, exceptions.GanttError | retry.Again | GivenUp)
-            if sound or retry.signal_of(e) in (
+            is_sound = isinstance(e, exceptions.GanttError | retry.Again | GivenUp)
+            if is_sound or retry.signal_of(e) in (
                 retry.RetrySignal.CONFLICT,
                 retry.RetrySignal.LOCKED,
             ):
@@ -347,7 +348,7 @@ class Database:
                 raise
             _discard(connection)
             if retry.signal_of(e) is retry.RetrySignal.LOST:
-                # What broke it broke the others: each of them would use up a try.
+                # The cause broke the others too: each of them would use up a try.
                 self.close_idle()
                 self.lost += 1
             raise
@@ -355,7 +356,7 @@ class Database:
 
     @contextlib.contextmanager
     def unhurried(self) -> Any:
-        """A connection whose transactions may be idle for long; closed afterwards."""
+        """Provide a connection whose transactions may be idle for long; it is closed afterwards."""
         connection = self._open((*self._session_settings, *unhurried(self.kind)))
         try:
             yield connection
@@ -365,8 +366,8 @@ class Database:
     def _take(self) -> sa.Connection:
         with self._lock:
             if self._pid != os.getpid():
-                # A fork: these belong to the parent and must not even be closed,
-                # which would say goodbye to the server in its name.
+                # A fork: these belong to the parent and must not even be closed here,
+                # which would end the parent's session.
                 self._orphans += self._idle
                 self._pid, self._idle = os.getpid(), []
             while self._idle:
@@ -393,7 +394,7 @@ class Database:
         return connection
 
     def close_idle(self) -> None:
-        """Close the connections that nobody uses just now."""
+        """Close the idle connections."""
         with self._lock:
             if self._pid != os.getpid():
                 return  # they belong to the parent
@@ -407,19 +408,19 @@ class Database:
                 self._idle.append(connection)
                 return
         if self._session_settings:
-            _discard(connection)  # others are to have none that is set so
+            _discard(connection)  # its settings must not reach other users
         else:
             connection.close()
 
     def silent_for(self) -> float:
-        """Seconds that the longest wait for an answer has lasted, long statements left out.
+        """Return the seconds of the longest current wait for an answer, except long statements.
 
-        Of all connections to this database; cheap, from any thread.
+        Covers all connections to this database; cheap, thread-safe.
         """
         return watch.silent_for(self.engine)
 
     def close(self) -> None:
-        """Give every connection back to the engine's pool; those in use follow."""
+        """Return every connection to the engine's pool; those in use follow."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -427,20 +428,20 @@ class Database:
                 connection.close()
 
 
-#: Connections for reading that stay open while nobody uses them.
+#: Connections for reading that stay open while idle.
 READERS_MOST = 4
 
 
 class Transactions:
-    """What the methods of a store run in.
+    """Databases in which the methods of a store run.
 
-    :ivar reads: for what only reads: it locks nothing that others wait for
+    :ivar reads: for transactions that only read: they lock no rows
     """
 
     def __init__(self, engine: sa.Engine, policy: retry.RetryPolicy | None) -> None:
         self.database = Database(engine, policy)
         kind = family(engine)
-        # Statements of one transaction see a moment each anyhow, but for those after snapshot().
+        # Each statement has a snapshot of its own anyhow, except those after snapshot().
         self.reads = Database(
             engine, policy, READERS_MOST, unhurried(kind), at_once=kind == 'postgresql'
         )
@@ -449,13 +450,13 @@ class Transactions:
 def _in_transaction(
     run: Callable[[Any, Callable[[Tx], Any]], Any],
 ) -> Callable[[Callable[Concatenate[S, Tx, P], T]], Callable[Concatenate[S, P], T]]:
-    """A decorator for methods of a store: ``run`` runs them, callers leave out ``tx``."""
+    """Return a decorator for methods of a store: ``run`` runs them, callers omit ``tx``."""
 
     def decorate(method: Callable[Concatenate[S, Tx, P], T]) -> Callable[Concatenate[S, P], T]:
         @functools.wraps(method)
         def call(self: S, /, *args: P.args, **options: P.kwargs) -> T:
-            done: T = run(self, lambda tx: method(self, tx, *args, **options))
-            return done
+            result: T = run(self, lambda tx: method(self, tx, *args, **options))
+            return result
 
         return call
 
@@ -463,7 +464,7 @@ def _in_transaction(
 
 
 def write_once(database: Database, work: Callable[[Tx], T]) -> T:
-    """Write for who cannot wait for long.  :raises Busy: rows stay locked"""
+    """Write for a caller that cannot wait for long.  :raises Busy: rows stay locked"""
     try:
         return database.write(work, once_locked=True)
     except retry.RowsLocked as e:
@@ -471,8 +472,8 @@ def write_once(database: Database, work: Callable[[Tx], T]) -> T:
 
 
 reading = _in_transaction(lambda store, work: store.reads.read(work))
-#: For statements that may take long.
+#: Decorator for statements that may take long.
 reading_long = _in_transaction(lambda store, work: store.reads.read(work, patient=True))
 writing = _in_transaction(lambda store, work: store.database.write(work))
-#: For who cannot wait for long: rows that stay locked are waited for once.
+#: Decorator for callers that cannot wait for long: rows that stay locked are waited for once.
 writing_once = _in_transaction(lambda store, work: write_once(store.database, work))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statements for psycopg itself that take many rows: an array for each column.
 
-What SQLAlchemy would make of a statement for each batch anew is written once, and the server
+A statement that SQLAlchemy would build for each batch anew is written once, and the server
 prepares it once for batches of any size.
 """
 
@@ -12,10 +12,10 @@ import sqlalchemy as sa
 
 from gantt.db.engine.arrays import numbers, texts
 
-#: Names of columns, with their types as they are called in a cast.
+#: Names of columns, with the names of their types in a cast.
 Typed = Sequence[tuple[str, str]]
 
-#: All others are text.
+#: Array types; all other columns are text.
 _KINDS = {
     sa.BigInteger: 'bigint',
     sa.Integer: 'int',
@@ -25,37 +25,43 @@ _KINDS = {
 
 
 def sql(text: str) -> Any:
-    """A statement of ours for psycopg: made of constants and placeholders only."""
+    """Return a statement of ours for psycopg: it consists of constants and placeholders only."""
     return ' '.join(text.split()).encode()
 
 
 def columns_of(table: sa.Table, *but: str) -> list[tuple[str, str]]:
-    """The columns of a table, without some."""
+    """Return the columns of a table, except some."""
     return [
-        (c.name, next((of for kind, of in _KINDS.items() if isinstance(c.type, kind)), 'text'))
-        for c in table.c
-        if c.name not in but
+        (
+            column.name,
+            next(
+                (kind_name for kind, kind_name in _KINDS.items() if isinstance(column.type, kind)),
+                'text',
+            ),
+        )
+        for column in table.c
+        if column.name not in but
     ]
 
 
 def unnest(columns: Typed, name: str) -> str:
-    """Rows of these columns, to be read from under a name."""
+    """Return a FROM clause of rows of these columns, under a name."""
     arrays = ', '.join(f'%{"b" if kind == "bytea" else "s"}::{kind}[]' for _, kind in columns)
     return f'unnest({arrays}) AS {name} ({", ".join(column for column, _ in columns)})'
 
 
 def names(columns: Typed) -> str:
-    """As they are listed in a statement."""
+    """Return the columns' names as a list in SQL."""
     return ', '.join(column for column, _ in columns)
 
 
 def arrays(found: Sequence[Mapping[str, Any]], columns: Typed) -> list[Any]:
-    """The columns of rows, each as one array."""
+    """Return the columns of rows, each as one array."""
     return [array(kind, [row[column] for row in found]) for column, kind in columns]
 
 
 def array(kind: str, values: Sequence[Any]) -> Any:
-    """One column."""
+    """Return one column as an array."""
     if kind == 'text':
         return texts(values)
     return list(values) if kind == 'bytea' else numbers(values)

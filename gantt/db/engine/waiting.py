@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for PostgreSQL in which something else is done.
+"""Waits for PostgreSQL during which a callback runs.
 
-psycopg waits for one socket.  A thread that has asked for a commit has time for what comes on
-others meanwhile.
+psycopg waits for one socket.  A thread that waits for a commit has time to read other sockets
+meanwhile.
 """
 
 import select
@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import psycopg
 from psycopg.waiting import Ready, Wait
 
-#: psycopg's own: between two looks at a connection that says nothing.
+#: psycopg's own: seconds between two checks of a connection without messages.
 _LOOK_SECONDS = 0.1
-#: For so long only the server is waited for where nothing could be read.
+#: Seconds in which only the server is waited for after nothing could be read.
 _BUSY_SECONDS = 0.002
 _EVENTS = {
     Wait.R: select.POLLIN,
@@ -24,30 +24,30 @@ _EVENTS = {
 
 
 class Meanwhile(Protocol):
-    """What is done while the server works on a commit."""
+    """Work that is done while the server works on a commit."""
 
     def sockets(self) -> list[int]:
-        """Numbers of the sockets on which something may come, just now."""
+        """Return the numbers of the sockets on which messages may come, as of now."""
 
     def read(self) -> bool:
-        """Take what has come, as much as takes some milliseconds; never raises."""
+        """Read what has come, for at most some milliseconds; never raises."""
 
 
 def wait(asked: Generator[Any, Any, Any], socket: int, meanwhile: Meanwhile) -> Any:
-    """What psycopg's ``waiting.wait`` does.
+    """Wait like psycopg's ``waiting.wait``.
 
-    :param asked: yields what it waits for on ``socket``, and is sent what is there
+    :param asked: yields what it waits for on ``socket``, and is sent what is ready
     :raises psycopg.Error: the connection broke
     """
     try:
-        wants = next(asked)
+        awaited = next(asked)
         while True:
             poll = select.poll()
-            poll.register(socket, _EVENTS[wants])
+            poll.register(socket, _EVENTS[awaited])
             for number in meanwhile.sockets():
                 poll.register(number, select.POLLIN)
-            found = dict(poll.poll(1000 * _LOOK_SECONDS))
-            events = found.pop(socket, 0)
+            ready_sockets = dict(poll.poll(1000 * _LOOK_SECONDS))
+            events = ready_sockets.pop(socket, 0)
             ready = Ready.NONE
             if events & select.POLLIN:
                 ready = Ready.R
@@ -55,10 +55,10 @@ def wait(asked: Generator[Any, Any, Any], socket: int, meanwhile: Meanwhile) -> 
                 ready = Ready.RW if ready else Ready.W
             if events and not ready:
                 raise psycopg.OperationalError('connection socket closed')
-            if ready or not found:
-                wants = asked.send(ready) or wants
+            if ready or not ready_sockets:
+                awaited = asked.send(ready) or awaited
             elif not meanwhile.read():
-                # Another thread is at it, and is not to be asked again at once.
+                # Another thread reads, and is not to be tried again at once.
                 poll = select.poll()
                 poll.register(socket, select.POLLIN)
                 poll.poll(1000 * _BUSY_SECONDS)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for the database that are under way, seen by another thread than the one that waits.
+"""Current waits for the database, watched by another thread than the one that waits.
 
-A server whose replies never come, on a connection that TCP still acknowledges, ends no
-read: neither keepalives nor ``tcp_user_timeout`` notice, and what bounds a statement in
-the server does not help who does not hear from it.  Every connection has an
-:class:`Exchange`, which knows since when it waits; one thread of the process looks at
-all of them and shuts the sockets of those that waited for too long.
+A server whose replies never come, on a connection that TCP still acknowledges, ends no read:
+neither keepalives nor ``tcp_user_timeout`` notice, and a statement timeout of the server does not
+help a client that gets no answer.  Every connection has an :class:`Exchange` with the time
+since which it waits; one thread of the process checks all of them and shuts the sockets of those
+that waited for too long.
 """
 
 import contextlib
@@ -21,23 +21,23 @@ import sqlalchemy as sa
 
 LOG = logging.getLogger(__name__)
 
-#: Between two looks at the waits.
+#: Seconds between two checks of the waits.
 LOOK_SECONDS = 0.25
-#: A process that was not run for so long between two looks may have answers to read.
+#: A process that was not run for so long between two checks may have answers to read.
 STOOD_STILL_SECONDS = 1.0
-#: From then on the log says that the database is silent.
+#: Seconds of silence after which the log reports the database as silent.
 SILENT_SECONDS = 2.0
-#: A wait that ended after so long without an answer goes on as silence until there is one.
+#: A wait that ended after so long without an answer counts as silence until an answer comes.
 VAIN_SECONDS = 1.0
-#: Between two such lines.
+#: Seconds between two such lines.
 COMPLAIN_SECONDS = 30.0
 
 
 class Exchange:
-    """One connection's current wait, if any.
+    """The current wait of one connection, if any.
 
-    :ivar since: monotonic time when it began; 0: nothing is waited for
-    :ivar patient: a long statement is under way, which says nothing of the server's health
+    :ivar since: monotonic time when it began; 0: no wait
+    :ivar patient: a long statement is under way, which is no sign of the server's health
     :ivar given_up: its socket was shut as the answer did not come
     """
 
@@ -54,19 +54,19 @@ class Exchange:
         self._guard = threading.Lock()
 
     def begin(self) -> None:
-        """Something was sent, or is about to be."""
+        """Record that a message was sent, or is about to be."""
         self.since = time.monotonic()
 
     def end(self) -> None:
-        """All of the answer is there."""
-        # While the socket is being shut it stays open: its number is not another's yet.
+        """Record that the answer is complete."""
+        # While the socket is being shut it stays open: its number is not reused yet.
         with self._guard:
             self.since = 0.0
         if self._watch.vain_since:
             self._watch.vain_since = 0.0
 
     def end_in_vain(self) -> None:
-        """The answer will not come."""
+        """Record that the answer will not come."""
         with self._guard:
             since, self.since = self.since, 0.0
         watch = self._watch
@@ -74,7 +74,7 @@ class Exchange:
             watch.vain_since = since
 
     def give_up(self, since: float) -> bool:
-        """Shut the socket, so that who waits since then wakes; whether that was done."""
+        """Shut the socket, so that its reader wakes; return whether that was done."""
         with self._guard:
             if self.since != since or self.given_up or self._socket is None:
                 return False
@@ -83,23 +83,23 @@ class Exchange:
                 # Closing this copy leaves the connection's own open.
                 with socket.socket(fileno=os.dup(self._socket())) as copy:
                     copy.shutdown(socket.SHUT_RDWR)
-            except Exception:  # closed meanwhile: each driver says it by an error of its own
+            except Exception:  # closed meanwhile: each driver reports it by an error of its own
                 return False
             return True
 
 
 class Watch:
-    """The waits of one engine's connections.
+    """Waits of one engine's connections.
 
-    :param answer: seconds that the answer to a statement is waited for
-    :param patient: the same of a long one
-    :param shown: what the log calls the database
+    :param answer: seconds to wait for the answer to a statement
+    :param patient: the same for a long one
+    :param shown: name of the database in the log
     """
 
     def __init__(self, answer: float, patient: float, shown: str) -> None:
         self.answer = answer
         self.patient = patient
-        #: When the first wait began that had no answer in the end, nor has any since; 0: none.
+        #: Begin of the first wait that ended without an answer, if none has come since; 0: none.
         self.vain_since = 0.0
         self._shown = shown
         self._exchanges: weakref.WeakSet[Exchange] = weakref.WeakSet()
@@ -108,43 +108,43 @@ class Watch:
         self._is_silent = False
 
     def silent_for(self) -> float:
-        """Seconds that the longest wait has lasted, long statements left out.  Any thread."""
-        waits = [one.since for one in self._all() if not one.patient]
+        """Return the seconds of the longest wait, except long statements.  Thread-safe."""
+        waits = [exchange.since for exchange in self._all() if not exchange.patient]
         began = min((since for since in (*waits, self.vain_since) if since), default=None)
         return 0.0 if began is None else max(0.0, time.monotonic() - began)
 
     def add(self, socket_of: Callable[[], int]) -> Exchange:
-        """The exchange of a new connection; patient until who uses it says otherwise."""
-        made = Exchange(self, socket_of)
+        """Return the exchange of a new connection; patient until its user sets it otherwise."""
+        exchange = Exchange(self, socket_of)
         with self._lock:
-            self._exchanges.add(made)
+            self._exchanges.add(exchange)
         _looking.ensure(self)
-        return made
+        return exchange
 
     @contextlib.contextmanager
     def dialing(self) -> Iterator[None]:
-        """A connection is being made: that is a wait as well, bounded by who makes it."""
-        made = Exchange(self, patient=False)
+        """Record the opening of a connection as a wait, bounded by its caller."""
+        exchange = Exchange(self, patient=False)
         with self._lock:
-            self._exchanges.add(made)
-        made.begin()
+            self._exchanges.add(exchange)
+        exchange.begin()
         try:
             yield
         except BaseException:
-            made.end_in_vain()
+            exchange.end_in_vain()
             raise
-        made.end()
+        exchange.end()
 
     def look(self, resumed: float) -> None:
-        """Give up what has waited for too long, and log a silence.
+        """Give up waits that took too long, and log a silence.
 
-        :param resumed: when this process last began to run again
+        :param resumed: monotonic time when this process last began to run again
         """
         now = time.monotonic()
-        for one in self._all():
-            since = one.since
-            most = self.patient if one.patient else self.answer
-            if since and now - max(since, resumed) > most and one.give_up(since):
+        for exchange in self._all():
+            since = exchange.since
+            seconds_max = self.patient if exchange.patient else self.answer
+            if since and now - max(since, resumed) > seconds_max and exchange.give_up(since):
                 LOG.warning(
                     'the database %s did not answer for %.1f s on one connection, which is '
                     'given up: what waited there is tried on another',
@@ -154,7 +154,7 @@ class Watch:
         self._log_silence(self.silent_for(), now)
 
     def forget(self) -> None:
-        """What was inherited by a fork: these are the waits of another process."""
+        """Forget what a fork inherited: these are the waits of another process."""
         self._lock = threading.Lock()
         self._exchanges = weakref.WeakSet()
         self.vain_since = 0.0
@@ -175,7 +175,7 @@ class Watch:
 
 
 class _Looking:
-    """The thread of this process that looks at all waits."""
+    """The thread of this process that checks all waits."""
 
     def __init__(self) -> None:
         self._watches: weakref.WeakSet[Watch] = weakref.WeakSet()
@@ -183,7 +183,7 @@ class _Looking:
         self._thread: threading.Thread | None = None
 
     def ensure(self, watch: Watch) -> None:
-        """Look at this one too; start the thread where there is none yet."""
+        """Check this watch too; start the thread if it does not run yet."""
         with self._lock:
             self._watches.add(watch)
             if self._thread is None or not self._thread.is_alive():
@@ -191,7 +191,7 @@ class _Looking:
                 self._thread.start()
 
     def forked(self) -> None:
-        """In a child: the thread stayed with the parent."""
+        """Reset in a child process: the thread stayed with the parent."""
         self._lock = threading.Lock()
         self._thread = None
         for watch in list(self._watches):
@@ -221,18 +221,18 @@ _of: 'weakref.WeakKeyDictionary[sa.Engine, Watch]' = weakref.WeakKeyDictionary()
 
 def install(engine: sa.Engine, answer: float, patient: float) -> Watch:
     """Watch the connections of an engine that has none yet."""
-    made = _of[engine] = Watch(answer, patient, engine.url.render_as_string(hide_password=True))
-    return made
+    watch = _of[engine] = Watch(answer, patient, engine.url.render_as_string(hide_password=True))
+    return watch
 
 
 def silent_for(engine: sa.Engine) -> float:
-    """See :meth:`Watch.silent_for`; 0 of a database in this process."""
+    """Return :meth:`Watch.silent_for`; 0 for a database in this process."""
     watch = _of.get(engine)
     return 0.0 if watch is None else watch.silent_for()
 
 
 def set_patient(connection: sa.Connection, patient: bool) -> None:
-    """Whether what is asked next on a connection may take long."""
+    """Set whether the next statements on a connection may take long."""
     exchange = getattr(connection.connection.driver_connection, 'exchange', None)
     if exchange is not None:
         exchange.patient = patient

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts as operators keep them: disabled, renamed, removed, their keys and their history.
+"""Hosts as operators manage them: disabled, renamed, removed, their keys and their history.
 
-Claims hang off the id of a host and follow by themselves where it gets another name; here
-is what hangs off its name.  Aggregates are written before the host is locked, as they are
-where their members change.
+Claims refer to the id of a host and follow by themselves where it gets another name; here are the
+rows that refer to its name.  Aggregates are written before the host is locked, as where their
+members change.
 """
 
 from collections.abc import Collection
@@ -69,8 +69,8 @@ class HostAdministration(HostTables):
 
     @reading
     def load_host_key(self, tx: session.Tx, name: str) -> HostKey | None:
-        found = tx.first(KEY, name=name)
-        return None if found is None else rows.known_key(found.signing_key)
+        key_row = tx.first(KEY, name=name)
+        return None if key_row is None else rows.known_key(key_row.signing_key)
 
     @writing
     def remove_host(self, tx: session.Tx, name: str) -> HostChange:
@@ -87,13 +87,15 @@ class HostAdministration(HostTables):
             )
         _move_members(hosts, old, new)
         locked, counters, template = hosts.lock_one(old)
-        before = locked.row(counters.id)
+        row_before = locked.row(counters.id)
         former = tx.first(FORMER, name=new)
-        row = renamed(before, new, former.epoch if former is not None else 0)
+        row = renamed(row_before, new, former.epoch if former is not None else 0)
         tx.run(_h.delete().where(_h.c.name.in_([old, new])))
-        tx.run(_h.insert().values(name=old, epoch=before.epoch))
+        tx.run(_h.insert().values(name=old, epoch=row_before.epoch))
         _move_events_seen(hosts, old, new)
-        own_name = sa.case((_p.c.own_name != old, _p.c.own_name))  # chosen anew where it was that
+        own_name = sa.case(
+            (_p.c.own_name != old, _p.c.own_name)
+        )  # chosen anew if it was the old name
         tx.run(_p.update().where(_p.c.id == row.id).values(name=new, own_name=own_name))
         member_of = details.aggregates_of(tx, [row.id])[row.id]
         row_fields = {
@@ -129,7 +131,7 @@ class HostAdministration(HostTables):
 
 
 def _move_members(hosts: HostRecords, old: str, new: str | None) -> None:
-    """Let the host of another name be in the aggregates; None: none."""
+    """Move a host's memberships in aggregates to its new name; None: remove them."""
     tx = hosts.tx
     of_old = {row.aggregate_id for row in tx.all(AGGREGATES_OF, host=old)}
     if not of_old:
@@ -137,14 +139,16 @@ def _move_members(hosts: HostRecords, old: str, new: str | None) -> None:
     tx.run(_m.delete().where(_m.c.host == old))
     if new is not None:
         of_new = {row.aggregate_id for row in tx.all(AGGREGATES_OF, host=new)}
-        rows = [{'aggregate_id': one, 'host': new} for one in sorted(of_old - of_new)]
-        tx.many(_m.insert(), rows)
+        member_rows = [
+            {'aggregate_id': aggregate_id, 'host': new} for aggregate_id in sorted(of_old - of_new)
+        ]
+        tx.many(_m.insert(), member_rows)
     tx.run(_a.update().where(_a.c.id.in_(sorted(of_old))).values(generation=_a.c.generation + 1))
     providers.announce(tx, 'aggregate', sorted(of_old))
 
 
 def _move_events_seen(hosts: HostRecords, old: str, new: str) -> None:
-    """What an unmodified Nova said of the host."""
+    """Move the record of Nova events seen to the new name of a host."""
     tx = hosts.tx
     tx.run(_n.delete().where(_n.c.id == key_of_host(new)))
     tx.run(_n.update().where(_n.c.id == key_of_host(old)).values(id=key_of_host(new)))

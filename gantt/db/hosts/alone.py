@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools that may be asked for alone: providers in trees whose root is no host.
+"""Pools that may be requested alone: providers in trees whose root is no host.
 
-They are read as rows of a table of the same make as that of hosts.  Who has claims there is not
-among it: a pool may have a hundred thousand of them, and no rule asks.
+They are read as rows of a table like that of hosts.  Their claims are not part of it: a pool may
+have a hundred thousand of them, and no rule needs them.
 """
 
 from collections.abc import Collection, Iterable
@@ -19,7 +19,7 @@ _p = models.providers
 _top = _p.alias('top')
 _ids: Any = sa.bindparam('ids', expanding=True)
 
-#: Of a root its ``root_id`` is null.
+#: Null in ``root_id`` of a root.
 ALL = (
     sa.select(
         *[_p.c[name] for name in rows.COUNTERS],
@@ -33,22 +33,26 @@ ALONE_OF = ALL.where(_p.c.id.in_(_ids))
 
 
 def load(tx: session.Tx, ids: Collection[int] | None = None) -> list[HostChange]:
-    """Pools by id: all there are, or those among these providers.
+    """Return pools by id: all, or those among these providers.
 
-    What is read after the counters of a pool may be newer than its version: then there is news
-    of it again.
+    Details read after the counters of a pool may be newer than its version: then the feed has
+    another entry of it.
     """
     if ids is None:
         return list(_changes(tx, tx.all(ALL)))
-    return [change for found in pools.in_parts(tx, ALONE_OF, ids) for change in _changes(tx, found)]
+    return [
+        change
+        for pool_rows in pools.in_parts(tx, ALONE_OF, ids)
+        for change in _changes(tx, pool_rows)
+    ]
 
 
 def _changes(tx: session.Tx, found: Collection[Any]) -> Iterable[HostChange]:
     counters = pools.counters_of(tx, found)
-    has = details.read(tx, list(counters))
+    details_of_pool = details.read(tx, list(counters))
     for row in found:
         used_of, foreign_of = pools.usage(counters[row.id])
-        mine = has[row.id]
+        pool_details = details_of_pool[row.id]
         yield HostChange(
             provider_id=row.id,
             row=HostRow(
@@ -59,9 +63,9 @@ def _changes(tx: session.Tx, found: Collection[Any]) -> Iterable[HostChange]:
                 parent=row.parent_id or 0,
                 generation=row.generation,
                 version=row.version,
-                facts=HostFacts(inventories=mine.inventories, traits=mine.traits),
+                facts=HostFacts(inventories=pool_details.inventories, traits=pool_details.traits),
                 used=used_of,
                 foreign=foreign_of,
-                aggregates=mine.aggregates,
+                aggregates=pool_details.aggregates,
             ),
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every store stands on: its transactions, and what the process remembers of hosts."""
+"""Base of all stores: their transactions, and the process's cache of hosts."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from gantt.db.hosts.rows import Memory
 
 
 class HostTables(session.Transactions):
-    """A store of one concept is complete by itself; ``SqlStore`` is all of them.
+    """A store of one concept, complete by itself; ``SqlStore`` is all of them.
 
-    What it remembers is a cache; any number of stores may share a database.
+    Its memory is a cache; any number of stores may share a database.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class HostTables(session.Transactions):
 
     @property
     def engine(self) -> sa.Engine:
-        """For migrations and tests."""
+        """The engine, for migrations and tests."""
         return self.database.engine
 
     def close(self) -> None:
@@ -34,5 +34,5 @@ class HostTables(session.Transactions):
 
 
 def is_id(text: str) -> bool:
-    """Whether an id could be stored at all: ids are ASCII, of bounded length."""
+    """Return whether an id can be stored at all: ids are ASCII, of bounded length."""
     return text.isascii() and 0 < len(text) <= 64 and '\x00' not in text

@@ -30,13 +30,13 @@ from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 
 def expires_at(claim: Claim) -> float | None:
-    """When the sweeper may end it, None: never."""
+    """Return the time from which the sweeper may end a claim, None: never."""
     if claim.state is State.RESERVED and claim.lifecycle in EXPIRES:
         return claim.lease_until
     return None
 
 
-#: Columns of ``claims`` that are not a field of ``Claim`` as it is -> how they follow from it.
+#: Columns of ``claims`` that are no plain field of ``Claim`` -> their computation.
 _MADE: dict[str, Callable[[Claim], Any]] = {
     'state': lambda claim: claim.state.value,
     'live': lambda claim: int(claim.state in LIVE),
@@ -54,16 +54,16 @@ _MADE: dict[str, Callable[[Claim], Any]] = {
         for name, column in CORE_CLASS_COLUMNS.items()
     },
 }
-#: Columns of what it takes of its own host; without any of that they are null.
+#: Columns of the amounts on its own host; null without any.
 AMOUNTS = (*CORE_CLASS_COLUMNS.values(), 'other')
-#: Every column of ``claims``, and how it is got from a claim.
+#: Every column of ``claims``, and its computation from a claim.
 CLAIM: dict[str, Callable[[Claim], Any]] = {
     column.name: _MADE.get(column.name) or operator.attrgetter(column.name)
     for column in models.claims.c
 }
 _READ = [c for c in models.claims.c if c.name not in ('live', 'expires_at', 'sole', *AMOUNTS)]
 _FIELDS = [*('group' if c.name == 'group_uuid' else c.name for c in _READ), 'host']
-#: Of them those that a later release may write so that this one cannot read them.
+#: Columns that a later release may write in a form that this one cannot read.
 _DECODED: dict[str, Callable[[Any], Any]] = {
     'state': State,
     'lifecycle': Lifecycle,
@@ -73,7 +73,7 @@ _DECODED: dict[str, Callable[[Any], Any]] = {
 }
 CLAIMS = sa.select(
     *_READ,
-    # Of claims that lie on a provider which is no host: none.
+    # None for claims on a provider that is no host.
     sa.case((models.providers.c.kind == HostKind.HOST.value, models.providers.c.name)).label(
         'host'
     ),
@@ -82,20 +82,20 @@ CLAIMS = sa.select(
 ).select_from(
     models.claims.outerjoin(models.providers, models.providers.c.id == models.claims.c.provider_id)
 )
-#: Whose claim it is to lists, groups and hints, see ``core.claims.claim.guest_of``.
+#: Guest of a claim for lists, groups and hints, see ``core.claims.claim.guest_of``.
 GUEST = sa.func.coalesce(models.claims.c.guest, models.claims.c.consumer)
-#: Not "live = 1", by which PostgreSQL might read every live claim there is, and no parameter,
-#: for which no partial index is used.
+#: Not "live = 1", for which PostgreSQL might read all live claims, and no parameter, for which no
+#: partial index is used.
 is_live = models.claims.c.live != sa.literal_column('0')
 
 
 def of_guests(guests: Sequence[str]) -> Any:
-    """Return what finds claims of guests, also those that are another consumer's by now."""
+    """Return a condition for claims of guests, with claims of another consumer by now."""
     return sa.or_(models.claims.c.consumer.in_(guests), models.claims.c.guest.in_(guests))
 
 
 def of_projects(kind: str) -> list[Any]:
-    """Return what finds claims of some projects by the index of a kind of database."""
+    """Return conditions for claims of some projects, by the index of a kind of database."""
     project = models.claims.c.project_id
     where = [project.in_(sa.bindparam('projects', expanding=True))]
     if kind == 'postgresql':
@@ -112,13 +112,13 @@ def bound_projects(projects: Sequence[str]) -> dict[str, Any]:
 
 
 def own_shares(*columns: Any, where: Sequence[Any]) -> Any:
-    """Select what claims take of their hosts: ``columns``, provider, classes, ``other``."""
+    """Select claims' amounts on their hosts: ``columns``, provider, classes, ``other``."""
     query = sa.select(*columns, _c.provider_id, *(_c[name] for name in AMOUNTS))
     return query.where(_c.vcpu.is_not(None), *where)
 
 
 def other_shares(*columns: Any, where: Sequence[Any]) -> Any:
-    """Select what claims take of other providers, likewise."""
+    """Select claims' amounts on other providers, likewise."""
     query = sa.select(*columns, _a.c.provider_id, *(_a.c[name] for name in AMOUNTS))
     return query.join_from(models.claims, _a, _a.c.claim_id == _c.id).where(*where)
 
@@ -134,12 +134,12 @@ def _other(amounts: Mapping[str, int]) -> str | None:
 
 
 def claim_values(claim: Claim) -> dict[str, Any]:
-    """The columns of ``claims`` for a claim."""
-    return {name: of(claim) for name, of in CLAIM.items()}
+    """Return the columns of ``claims`` for a claim."""
+    return {name: column_of(claim) for name, column_of in CLAIM.items()}
 
 
 def _claim(rows: Sequence[Any]) -> Claim:
-    """A claim from its rows of a query of ``with_shares``."""
+    """Return a claim from its rows of a query of ``with_shares``."""
     values = dict(zip(_FIELDS, rows[0], strict=False))
     try:
         values |= {name: decode(values[name]) for name, decode in _DECODED.items()}
@@ -149,17 +149,17 @@ def _claim(rows: Sequence[Any]) -> Claim:
 
 
 def _as_far_as_readable(rows: Sequence[Any]) -> Claim:
-    """A claim with the reasons why the rest of it is not known.
+    """Return a claim with the reasons why the rest of it is not known.
 
-    Whether it is live is told by its mark, and it takes what its columns say.
+    Its ``live`` mark decides whether it is live, and its columns give its amounts.
     """
-    first, unread = rows[0], ColumnReader()
+    first, reader = rows[0], ColumnReader()
     values = dict(zip(_FIELDS, first, strict=False))
 
     def of_classes(text: str) -> dict[str, int]:
-        return cast('dict[str, int]', unread.read('other', decode_amounts, text, {}))
+        return cast('dict[str, int]', reader.read('other', decode_amounts, text, {}))
 
-    otherwise = {
+    defaults = {
         'state': State.CONFIRMED if first.live else State.RELEASED,
         'lifecycle': Lifecycle.HOST,
         'purpose': Purpose.CREATE,
@@ -167,9 +167,9 @@ def _as_far_as_readable(rows: Sequence[Any]) -> Claim:
         'planned': None,
     }
     for name, decode in _DECODED.items():
-        values[name] = unread.read(name, decode, values[name], otherwise[name])
+        values[name] = reader.read(name, decode, values[name], defaults[name])
     allocations, inherits = taken(rows, of_classes), inherited.of_rows(rows, of_classes)
-    return _of({**values, 'problem': str(unread)}, allocations, inherits)
+    return _of({**values, 'problem': str(reader)}, allocations, inherits)
 
 
 def _of(values: dict[str, Any], allocations: Amounts, inherits: Amounts) -> Claim:
@@ -181,18 +181,18 @@ def _of(values: dict[str, Any], allocations: Amounts, inherits: Amounts) -> Clai
 def put_right(tx: session.Tx, claim: Claim) -> None:
     """Store a claim as it was read, so that all can read it; its providers are locked.
 
-    What could not be read is lost by that, so that only what is about to end is put right.
+    Unreadable columns are lost, so only claims that are about to end are rewritten.
     """
-    mine = models.claims.update().where(models.claims.c.id == claim.id)
-    tx.run(mine.values({name: CLAIM[name](claim) for name in (*_DECODED, 'other')}))
+    statement = models.claims.update().where(models.claims.c.id == claim.id)
+    tx.run(statement.values({name: CLAIM[name](claim) for name in (*_DECODED, 'other')}))
     for values in allocation_values(claim):
-        here = _a.c.claim_id == claim.id, _a.c.provider_id == values['provider_id']
+        keys = _a.c.claim_id == claim.id, _a.c.provider_id == values['provider_id']
         changed = {name: values[name] for name in ('other', 'inherits')}
-        tx.run(_a.update().where(*here).values(changed))
+        tx.run(_a.update().where(*keys).values(changed))
 
 
 def allocation_values(claim: Claim) -> list[dict[str, Any]]:
-    """The rows of ``allocations`` for a claim: of other providers than its host."""
+    """Return the rows of ``allocations`` for a claim: of other providers than its host."""
     return [
         {'claim_id': claim.id, 'provider_id': provider_id, **amount_values(amounts)}
         | {'inherits': inherited.text_of(claim.inherits.get(provider_id))}
@@ -202,7 +202,7 @@ def allocation_values(claim: Claim) -> list[dict[str, Any]]:
 
 
 def amount_values(amounts: Mapping[str, int]) -> dict[str, Any]:
-    """Hot classes as columns, the rest as JSON."""
+    """Return the columns of amounts: hot classes as columns, the rest as JSON."""
     values: dict[str, Any] = {
         column: amounts.get(name, 0) for name, column in CORE_CLASS_COLUMNS.items()
     }
@@ -212,22 +212,22 @@ def amount_values(amounts: Mapping[str, int]) -> dict[str, Any]:
 def amounts(
     row: Any, prefix: str = '', decode: inherited.Decode = decode_amounts
 ) -> dict[str, int]:
-    """The amounts of one row of ``allocations``, or of ``claims``."""
-    found = {
+    """Return the amounts of one row of ``allocations``, or of ``claims``."""
+    by_class = {
         name: amount
         for name, column in CORE_CLASS_COLUMNS.items()
         if (amount := getattr(row, prefix + column))
     }
     other = getattr(row, f'{prefix}other')
     if other is not None:
-        found.update(decode(other))
-    return found
+        by_class.update(decode(other))
+    return by_class
 
 
 # -- claims with their allocations ------------------------------------------------------
 _ids: Any = sa.bindparam('ids', expanding=True)
 _a = models.allocations
-#: What a claim takes beside its host, as :func:`taken` reads it.
+#: Columns of a claim's amounts beside its host, as :func:`taken` reads them.
 SHARE = [column.label(f'beside_{column.name}') for column in _a.c if column.name != 'claim_id']
 _c = models.claims.c
 LAYOUTS = sa.select(_c.provider_id, _c.id, _c.layout).where(
@@ -246,14 +246,18 @@ def load_claims(
     where: Sequence[Any] = (),
     limit: int | None = None,
 ) -> list[Claim]:
-    """Claims with their allocations, ascending by id."""
-    given = [ids, request_ids, provider_ids, consumers]
-    among = {n: list(some) for n, some in zip(_AMONG, given, strict=True) if some is not None}
-    query, whole = _claims_among(tuple(among), live)
+    """Return claims with their allocations, ascending by id."""
+    id_lists = [ids, request_ids, provider_ids, consumers]
+    parameters = {
+        name: list(values)
+        for name, values in zip(_AMONG, id_lists, strict=True)
+        if values is not None
+    }
+    query, statement = _claims_among(tuple(parameters), live)
     if where or limit is not None:
         query = query.where(*where)
-        whole = with_shares(query if limit is None else query.order_by(_c.id).limit(limit))
-    return whole_claims(tx.all(whole, **among))
+        statement = with_shares(query if limit is None else query.order_by(_c.id).limit(limit))
+    return whole_claims(tx.all(statement, **parameters))
 
 
 _AMONG = ('id', 'request_id', 'provider_id', 'consumer')
@@ -261,50 +265,50 @@ _AMONG = ('id', 'request_id', 'provider_id', 'consumer')
 
 @functools.cache
 def _claims_among(columns: tuple[str, ...], live: bool) -> tuple[Any, Any]:
-    """``CLAIMS`` by columns, and whole; made once, which takes longer than to run it."""
+    """Return ``CLAIMS`` by columns, without and with shares; cached, as building is slow."""
     query = CLAIMS.where(*(_c[name].in_(sa.bindparam(name, expanding=True)) for name in columns))
     if live:
-        # Of a few consumers not "= 1", by which PostgreSQL might read every live claim there is.
+        # For a few consumers not "= 1", for which PostgreSQL might read all live claims.
         query = query.where(_c.live != 0 if 'consumer' in columns else _c.live == 1)
     return query, with_shares(query)
 
 
 def with_shares(query: Any) -> Any:
-    """A query of ``CLAIMS`` with all that they take, ascending by id."""
-    of = query.subquery('of')
-    source = of.outerjoin(_a, _a.c.claim_id == of.c.id)
-    return sa.select(of, *SHARE).select_from(source).order_by(of.c.id)
+    """Return a query of ``CLAIMS`` with all their amounts, ascending by id."""
+    claims = query.subquery('of')
+    source = claims.outerjoin(_a, _a.c.claim_id == claims.c.id)
+    return sa.select(claims, *SHARE).select_from(source).order_by(claims.c.id)
 
 
 def whole_claims(found: Sequence[Any]) -> list[Claim]:
-    """Claims from rows of such a query."""
+    """Return the claims in the rows of such a query."""
     by_claim = itertools.groupby(found, operator.attrgetter('id'))
-    return [_claim(list(of)) for _, of in by_claim]
+    return [_claim(list(rows_of_claim)) for _, rows_of_claim in by_claim]
 
 
 def taken(rows: Sequence[Any], decode: inherited.Decode = decode_amounts) -> Amounts:
-    """What a claim takes: rows of it, one for each other provider, or one alone."""
+    """Return the amounts of a claim, from its rows: one for each other provider, or one alone."""
     first = rows[0]
-    taken = {} if first.vcpu is None else {first.provider_id: amounts(first, '', decode)}
+    by_provider = {} if first.vcpu is None else {first.provider_id: amounts(first, '', decode)}
     for row in rows:
         if row.beside_provider_id is not None:
-            taken[row.beside_provider_id] = amounts(row, 'beside_', decode)
-    return taken
+            by_provider[row.beside_provider_id] = amounts(row, 'beside_', decode)
+    return by_provider
 
 
 def layouts_on(tx: session.Tx, hosts: Iterable[int]) -> dict[int, dict[str, Layout]]:
-    """Host -> claim -> what it takes inside, of the live claims; every host is in it."""
-    found: dict[int, dict[str, Layout]] = {pid: {} for pid in sorted(hosts)}
-    for row in tx.all(LAYOUTS, ids=list(found)) if found else ():
-        inside = layout(row.layout)
-        if inside is not None:
-            found[row.provider_id][row.id] = inside
-    return found
+    """Return host -> claim -> layout, of the live claims; every host is a key."""
+    layouts: dict[int, dict[str, Layout]] = {pid: {} for pid in sorted(hosts)}
+    for row in tx.all(LAYOUTS, ids=list(layouts)) if layouts else ():
+        claim_layout = layout(row.layout)
+        if claim_layout is not None:
+            layouts[row.provider_id][row.id] = claim_layout
+    return layouts
 
 
 _consumer_ids: Any = sa.bindparam('ids', expanding=True)
-#: What holds comes last: what live claims say, else what was said last.  Who writes allocations
-#: may have given the consumer to another project, and that rewrites no claims that have ended.
+#: Ordered so that the valid owner comes last: that of live claims, else the last one.  A write of
+#: allocations may have given the consumer to another project, which rewrites no ended claims.
 OWNERS = (
     sa.select(
         *(models.claims.c[name] for name in ('consumer', 'project_id', 'user_id', 'consumer_type'))
@@ -315,29 +319,31 @@ OWNERS = (
 
 
 def owners(tx: session.Tx, consumers: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Project, user and type of these consumers of whom a claim is stored, live or ended."""
-    found = tx.all(OWNERS, ids=sorted(set(consumers))) if consumers else ()
+    """Return project, user and type of the consumers with a stored claim, live or ended."""
+    owner_rows = tx.all(OWNERS, ids=sorted(set(consumers))) if consumers else ()
     return {
         row.consumer: {
             'project_id': row.project_id,
             'user_id': row.user_id,
             'consumer_type': row.consumer_type,
         }
-        for row in found
+        for row in owner_rows
     }
 
 
 def insert_claims(tx: session.Tx, made: Sequence[Claim]) -> None:
-    """The rows of claims that are new.
+    """Insert the rows of new claims.
 
-    A consumer stays its project's while a claim of it is stored: a new one takes over what those
-    before it say.
+    A consumer stays its project's while a claim of it is stored: a new claim takes the owner of the
+    earlier ones.
 
-    :raises Again: another transaction has made a claim that may not live beside one of these
+    :raises Again: another transaction has created a claim that may not live beside one of these
     """
-    known = owners(tx, [claim.consumer for claim in made])
-    made = [msgspec.structs.replace(one, **known.get(one.consumer, {})) for one in made]
-    # Who inserts for the same consumers waits, in this order.
+    stored_owners = owners(tx, [claim.consumer for claim in made])
+    made = [
+        msgspec.structs.replace(claim, **stored_owners.get(claim.consumer, {})) for claim in made
+    ]
+    # Transactions that insert for the same consumers wait for each other in this order.
     made = sorted(made, key=lambda claim: (claim.consumer, claim.id))
     try:
         tx.many(models.claims.insert(), [claim_values(claim) for claim in made])

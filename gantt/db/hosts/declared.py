@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators declare: aggregates, resource classes, metrics."""
+"""Declarations by operators: aggregates, resource classes, metrics."""
 
 import msgspec
 import sqlalchemy as sa
@@ -25,7 +25,7 @@ COUNT = sa.select(sa.func.count()).select_from(_m)
 
 
 def load(tx: session.Tx) -> list[DeclaredMetric]:
-    """All declarations, by name."""
+    """Return all declarations, by name."""
     return [_declared(row) for row in tx.all(READ)]
 
 

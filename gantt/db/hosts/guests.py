@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is on hosts, from rows of their live claims."""
+"""Guests placed on hosts, from rows of their live claims."""
 
 import hashlib
 import itertools
@@ -13,12 +13,12 @@ from gantt.db.hosts import rows
 
 
 def fold(found: Iterable[Any]) -> dict[int, tuple[tuple[Placed, ...], bytes]]:
-    """Rows of ``PLACED`` by provider, with the digest of a quiet report."""
+    """Return rows of ``PLACED`` by provider, with the digest of a quiet report."""
     by_host = {}
-    for pid, of in itertools.groupby(found, key=operator.itemgetter(0)):
+    for pid, host_rows in itertools.groupby(found, key=operator.itemgetter(0)):
         placed, is_complete = [], True
-        for _, claim_id, consumer, group, unsettled, image, flavor, member, layout in of:
-            # Thousands of guests have a few of them.
+        for _, claim_id, consumer, group, unsettled, image, flavor, member, layout in host_rows:
+            # Thousands of guests share a few of these strings.
             image = image and sys.intern(image)
             flavor = flavor and sys.intern(flavor)
             placed.append(
@@ -26,14 +26,16 @@ def fold(found: Iterable[Any]) -> dict[int, tuple[tuple[Placed, ...], bytes]]:
             )
             is_complete = is_complete and not unsettled
         digest = (
-            quiet_digest((one.claim_id, one.consumer) for one in placed) if is_complete else b''
+            quiet_digest((guest.claim_id, guest.consumer) for guest in placed)
+            if is_complete
+            else b''
         )
         by_host[pid] = tuple(placed), digest
     return by_host
 
 
 def quiet_digest(guests: Iterable[tuple[str, str]]) -> bytes:
-    """What a report that says nothing new about claims is known by.
+    """Return the digest of a report without changes of claims.
 
     :param guests: ids of claims, ascending, each with its guest
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history of hosts: lines that were written when something changed, and claims as kept."""
+"""History of hosts: lines written at each change, and events of claims as they are stored."""
 
 from collections.abc import Collection, Iterable
 
@@ -14,7 +14,7 @@ _e = models.host_events
 _c = models.claims
 _p = models.providers
 
-#: Of so many transactions that write lines one cuts what is too much of their hosts.
+#: Transactions that write lines per transaction that cuts excess lines of their hosts.
 CUT_EACH = 16
 
 SINCE: sa.BindParameter[float] = sa.bindparam('since')
@@ -68,8 +68,14 @@ def write(tx: session.Tx, lines: Iterable[tuple[str, HostEvent]]) -> None:
     if not lines:
         return
     values = [
-        {'host': host, 'kind': one.kind, 'what': one.what, 'actor': one.by, 'created_at': tx.now}
-        for host, one in lines
+        {
+            'host': host,
+            'kind': event.kind,
+            'what': event.what,
+            'actor': event.by,
+            'created_at': tx.now,
+        }
+        for host, event in lines
     ]
     tx.many(_e.insert(), values)
     if tx.stamp % CUT_EACH == 0:
@@ -77,7 +83,7 @@ def write(tx: session.Tx, lines: Iterable[tuple[str, HostEvent]]) -> None:
 
 
 def cut(tx: session.Tx, hosts: Iterable[str]) -> None:
-    """Delete the lines of these hosts that are too many."""
+    """Delete the excess lines of these hosts."""
     for host in sorted(hosts):
         beyond = tx.first(BEYOND, host=host)
         if beyond is not None:
@@ -85,31 +91,31 @@ def cut(tx: session.Tx, hosts: Iterable[str]) -> None:
 
 
 def rename(tx: session.Tx, old: str, new: str) -> None:
-    """The lines of a host follow its name."""
+    """Move the lines of a host to its new name."""
     tx.run(_e.update().where(_e.c.host == old).values(host=new))
 
 
 def load(tx: session.Tx, host: str, limit: int) -> list[HostEvent]:
-    """The last ``limit`` lines, newest first."""
+    """Return the last ``limit`` lines, newest first."""
     host = engine.storable(host)
-    found = [
+    events = [
         HostEvent(kind=row.kind, what=row.what, by=row.actor, at=row.created_at)
         for row in tx.all(LINES, host=host, limit=limit)
     ]
     for row in tx.all(CLAIMS, host=host, limit=limit):
-        found += of_claim(
+        events += of_claim(
             row.id, row.consumer, row.state, row.reason, row.created_at, row.updated_at
         )
-    # Sorting is stable: of lines of one moment those that were written later come first.
-    return sorted(found, key=lambda one: -one.at)[:limit]
+    # Sorting is stable: lines of one moment that were written later come first.
+    return sorted(events, key=lambda event: -event.at)[:limit]
 
 
 def recent(
     tx: session.Tx, hosts: Collection[str], since: float, limit: int
 ) -> list[tuple[str, HostEvent]]:
-    """What happened to these hosts since then, oldest first; of lines and claims ``limit`` each."""
+    """Return these hosts' events since then, oldest first; of lines and claims ``limit`` each."""
     parameters = {'hosts': sorted({engine.storable(host) for host in hosts}), 'since': since}
-    found = [
+    host_lines = [
         (row.host, HostEvent(kind=row.kind, what=row.what, by=row.actor, at=row.created_at))
         for row in reversed(tx.all(RECENT_LINES, limit=limit, **parameters))
     ]
@@ -117,30 +123,35 @@ def recent(
         events = of_claim(
             row.id, row.consumer, row.state, row.reason, row.created_at, row.updated_at
         )
-        found += [(row.name, one) for one in reversed(events) if one.at >= since]
-    return sorted(found, key=lambda pair: pair[1].at)
+        host_lines += [(row.name, event) for event in reversed(events) if event.at >= since]
+    return sorted(host_lines, key=lambda pair: pair[1].at)
 
 
 def of_claim(
     claim_id: str, consumer: str, state: str, reason: str, created_at: float, updated_at: float
 ) -> list[HostEvent]:
-    """What is known of a claim: when it was made, and when it came to be as it is."""
+    """Return the events of a claim: its creation, and its last change of state."""
     lines = [HostEvent(kind='claimed', what=f'for {consumer}', at=created_at, claim_id=claim_id)]
     if state != State.RESERVED:
-        why = f': {reason}' if reason else ''
+        reason_text = f': {reason}' if reason else ''
         lines.insert(
             0,
             HostEvent(
-                kind=str(state), what=f'for {consumer}{why}', at=updated_at, claim_id=claim_id
+                kind=str(state),
+                what=f'for {consumer}{reason_text}',
+                at=updated_at,
+                claim_id=claim_id,
             ),
         )
     return lines
 
 
 def purge(tx: session.Tx, limit: int) -> int:
-    """Delete old lines, at most ``limit``; how many went."""
-    before = tx.now - STORED_SECONDS
-    old = [row.number for row in tx.all(OLDEST, limit=limit) if row.created_at < before]
-    if old:
-        tx.run(_e.delete().where(_e.c.number <= old[-1]))
-    return len(old)
+    """Delete old lines, at most ``limit``; return their number."""
+    oldest_time = tx.now - STORED_SECONDS
+    old_numbers = [
+        row.number for row in tx.all(OLDEST, limit=limit) if row.created_at < oldest_time
+    ]
+    if old_numbers:
+        tx.run(_e.delete().where(_e.c.number <= old_numbers[-1]))
+    return len(old_numbers)

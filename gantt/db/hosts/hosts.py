@@ -43,14 +43,14 @@ _h = models.former_hosts
 
 NAMED = sa.select(_p.c.id).where(_p.c.name == sa.bindparam('name'))
 FORMER = sa.select(_h.c.epoch).where(_h.c.name == sa.bindparam('name'))
-#: Rarely asked: of hosts that come back under a name that is not used any more.
+#: Rarely needed: for hosts that come back under an unused former name.
 WITH_JOURNAL = (
     sa.select(_p.c.name)
     .join(_f, _f.c.provider_id == _p.c.id)
     .where(_f.c.journal == sa.bindparam('journal'))
     .limit(1)
 )
-#: Of a provider, whatever it is.
+#: A provider of any kind.
 WITH_UUID = sa.select(_p.c.id, _p.c.name, _p.c.own_name, _p.c.kind).where(
     _p.c.uuid == sa.bindparam('uuid')
 )
@@ -64,13 +64,13 @@ KEY = (
 INCARNATION = sa.select(models.meta.c.incarnation)
 _facts_columns = [c.name for c in _f.c if c.name != 'provider_id']
 WRITE_FACTS = Update(_f, {'b_id': 'provider_id'}, _facts_columns)
-#: Most of what hosts report anew are metrics: then nothing else of the row is written.
+#: Most changes in reports are metrics: then nothing else of the row is written.
 WRITE_LONG_FACTS = Update(_f, {'b_id': 'provider_id'}, ['facts'])
 _names: Any = sa.bindparam('names', expanding=True)
 _ids: Any = sa.bindparam('ids', expanding=True)
 UNNAMED = sa.select(_p.c.id).where(_p.c.id.in_(_ids), _p.c.own_name.is_(None))
 NAMES_TAKEN = sa.select(_p.c.own_name.label('name')).where(_p.c.own_name.in_(_names))
-#: Hosts that go by the name of their service as long as they have none of their own.
+#: Hosts that use the name of their service as long as they have none of their own.
 HOSTS_CALLED = sa.select(_p.c.name).where(
     _p.c.name.in_(_names), _p.c.own_name.is_(None), _p.c.id.not_in(_ids)
 )
@@ -91,9 +91,9 @@ LIVE_CLAIMS = sa.select(sa.func.count()).where(
 
 
 class HostRecords:
-    """The verbs about hosts, within one transaction.
+    """Operations on hosts, within one transaction.
 
-    :param by: who changes them, for the history
+    :param by: the actor, for the history
     """
 
     def __init__(self, tx: session.Tx, memory: rows.Memory, by: str = '') -> None:
@@ -103,40 +103,40 @@ class HostRecords:
         self._traits = Ids(tx, models.traits)
         self._facts: list[dict[str, Any]] = []
         self._long_facts: list[dict[str, Any]] = []
-        #: Of the history: name of a host and what changed of it.
+        #: Lines of the history: (name of a host, change).
         self.lines: list[tuple[str, HostEvent]] = []
         self._by = by
 
-    # -- verbs ------------------------------------------------------------------
+    # -- operations -------------------------------------------------------------
     def register(
         self, messages: Sequence[RegisterHost], report_seconds: int, aside: Aside
     ) -> list[RegistrationOutcome]:
-        """Hand out the next epochs, or say why not; the same nonce again gets the same one.
+        """Assign the next epochs, or refuse; the same nonce again gets the same epoch.
 
         :param messages: of different hosts
         """
         refused: dict[str, exceptions.GanttError] = {}
-        known = providers.ids_by_name(self.tx, [one.name for one in messages])
-        # In the order of names: two schedulers that make the same hosts must not
+        host_ids = providers.ids_by_name(self.tx, [message.name for message in messages])
+        # In the order of names: two schedulers that insert the same hosts must not
         # wait for each other.
-        for one in sorted(messages, key=operator.attrgetter('name')):
-            if one.name not in known:
+        for message in sorted(messages, key=operator.attrgetter('name')):
+            if message.name not in host_ids:
                 try:
-                    registration.check_key(None, one)
-                    known[one.name] = self._make(one)
+                    registration.check_key(None, message)
+                    host_ids[message.name] = self._make(message)
                 except exceptions.GanttError as e:
-                    refused[one.name] = e
-        locked = providers.lock(self.tx, self.memory, aside.without(set(known.values())))
-        for one in messages:
-            if known.get(one.name) in aside.left:
-                refused[one.name] = retry.busy(f'host {one.name} is')
-            if one.name not in refused:
+                    refused[message.name] = e
+        locked = providers.lock(self.tx, self.memory, aside.without(set(host_ids.values())))
+        for message in messages:
+            if host_ids.get(message.name) in aside.left:
+                refused[message.name] = retry.busy(f'host {message.name} is')
+            if message.name not in refused:
                 try:
-                    self._register(locked, known[one.name], one, report_seconds)
+                    self._register(locked, host_ids[message.name], message, report_seconds)
                 except exceptions.Refused as e:
-                    refused[one.name] = e
+                    refused[message.name] = e
         self.write_noted()
-        ids = [known[one.name] for one in messages if one.name not in refused]
+        ids = [host_ids[message.name] for message in messages if message.name not in refused]
         self.name(locked, ids)
         providers.save(self.tx, locked, ids)
         changed = {
@@ -145,9 +145,9 @@ class HostRecords:
         }
         incarnation = self.tx.first(INCARNATION).incarnation
         return [
-            refused.get(one.name)
-            or _registration(changed[known[one.name]], incarnation, report_seconds)
-            for one in messages
+            refused.get(message.name)
+            or _registration(changed[host_ids[message.name]], incarnation, report_seconds)
+            for message in messages
         ]
 
     def _register(
@@ -188,9 +188,9 @@ class HostRecords:
         counters.sequence, counters.full_sequence = row.sequence, row.full_sequence
 
     def _make(self, message: RegisterHost) -> int:
-        """Insert a host that is not known yet, at epoch 0; its id.
+        """Insert a host that is not known yet, at epoch 0; return its id.
 
-        A provider that somebody has made already becomes the host once it is locked.
+        A provider that is stored already becomes the host once it is locked.
         """
         former = self.tx.first(FORMER, name=message.name)
         last_epoch = former.epoch if former is not None else 0
@@ -199,9 +199,9 @@ class HostRecords:
             if renamed is not None:
                 raise exceptions.HostRenamed(name=message.name, new=renamed.name)
         uuid = message.uuid or derived_id('host', message.name, last_epoch)
-        made = self.tx.first(WITH_UUID, uuid=uuid)
-        if made is not None and made.kind != HostKind.HOST:
-            return int(made.id)
+        stored_provider = self.tx.first(WITH_UUID, uuid=uuid)
+        if stored_provider is not None and stored_provider.kind != HostKind.HOST:
+            return int(stored_provider.id)
         self._check_uuid(uuid, message.name)
         self.tx.insert_new(
             _p,
@@ -220,38 +220,38 @@ class HostRecords:
         if row is None:
             raise Again('the host was removed meanwhile')
         self._insert_record(row.id, uuid, message.name)
-        found: int = row.id
-        return found
+        host_id: int = row.id
+        return host_id
 
     def _insert_record(
         self, provider_id: int, uuid: str, name: str, by: str | None = None
     ) -> HostRow:
-        """The record of a host, of which no more is known yet than its rows say."""
-        known = details.read(self.tx, [provider_id])[provider_id]
+        """Insert and return the record of a host that has no facts yet but its rows."""
+        host_details = details.read(self.tx, [provider_id])[provider_id]
         blank = HostRow(
             id=provider_id,
             uuid=uuid,
             name=name,
-            aggregates=known.aggregates,
-            facts=HostFacts(inventories=known.inventories, traits=known.traits),
+            aggregates=host_details.aggregates,
+            facts=HostFacts(inventories=host_details.inventories, traits=host_details.traits),
             inventories_by=by,
         )
-        values = {'provider_id': provider_id, **self._facts_values(blank, known)}
+        values = {'provider_id': provider_id, **self._facts_values(blank, host_details)}
         self.tx.insert_new(_f, [values], 'provider_id')
         return blank
 
     def _attach(
         self, locked: providers.LockedProviders, provider_id: int, message: RegisterHost
     ) -> None:
-        """Let a provider under lock be the host that registers with its uuid.
+        """Convert a locked provider to the host that registers with its uuid.
 
-        Its id, name, what it has and what is claimed there stay, and so does who says what it has.
+        Its id, name, inventories and claims stay, and so does the source of its inventories.
         """
-        own = self.tx.first(WITH_ID, id=provider_id)
-        if own.parent_id is not None:
+        row = self.tx.first(WITH_ID, id=provider_id)
+        if row.parent_id is not None:
             raise exceptions.invalid(
                 'register_host.uuid',
-                f'{own.uuid} is the uuid of provider {own.own_name!r}, which is below another one; '
+                f'{row.uuid} is the uuid of provider {row.own_name!r}, which is below another one; '
                 'expected a root',
             )
         former = self.tx.first(FORMER, name=message.name)
@@ -262,7 +262,7 @@ class HostRecords:
                 .values(name=message.name, kind=HostKind.HOST.value)
             )
         locked.templates[provider_id] = self._insert_record(
-            provider_id, own.uuid, message.name, API
+            provider_id, row.uuid, message.name, API
         )
         counters = locked.counters[provider_id]
         counters.facts_stamp = self.tx.stamp
@@ -270,42 +270,45 @@ class HostRecords:
         providers.announce(self.tx, 'provider', [provider_id])
 
     def _check_uuid(self, uuid: str, name: str) -> None:
-        taken = self.tx.first(WITH_UUID, uuid=uuid)
-        # Its own name: another scheduler has made it meanwhile, for a copy of this message.
-        if taken is not None and taken.name != name:
-            raise _uuid_taken(uuid, taken)
+        owner = self.tx.first(WITH_UUID, uuid=uuid)
+        # Its own name: another scheduler has inserted it meanwhile, for a copy of this message.
+        if owner is not None and owner.name != name:
+            raise _uuid_taken(uuid, owner)
 
     def name(self, locked: providers.LockedProviders, ids: Collection[int]) -> None:
-        """Give hosts under lock that have none a name of their own, by the node if it is free."""
+        """Give locked hosts without a name of their own one, the node's if it is free."""
         unnamed = [row.id for row in self.tx.all(UNNAMED, ids=sorted(ids))] if ids else []
         if not unnamed:
             return
         rows_of = {pid: locked.templates[pid] for pid in sorted(unnamed)}
-        wanted = {
+        candidates = {
             pid: [engine.storable(name) for name in (row.node, row.name, row.uuid) if name]
             for pid, row in rows_of.items()
         }
-        asked = sorted({name for names in wanted.values() for name in names})
-        taken = {row.name for row in self.tx.all(NAMES_TAKEN, names=asked)}
-        taken |= {row.name for row in self.tx.all(HOSTS_CALLED, names=asked, ids=sorted(unnamed))}
-        named = []
-        for pid, names in wanted.items():
-            own = next(name for name in names if name not in taken or name == names[-1])
-            taken.add(own)
-            named.append({'b_id': pid, 'own_name': own})
-        # Who gives away the same names waits for others in the same order.
-        named.sort(key=operator.itemgetter('own_name'))
+        candidate_names = sorted({name for names in candidates.values() for name in names})
+        taken_names = {row.name for row in self.tx.all(NAMES_TAKEN, names=candidate_names)}
+        taken_names |= {
+            row.name
+            for row in self.tx.all(HOSTS_CALLED, names=candidate_names, ids=sorted(unnamed))
+        }
+        name_rows = []
+        for pid, names in candidates.items():
+            own_name = next(name for name in names if name not in taken_names or name == names[-1])
+            taken_names.add(own_name)
+            name_rows.append({'b_id': pid, 'own_name': own_name})
+        # Transactions that assign the same names wait for each other in this order.
+        name_rows.sort(key=operator.itemgetter('own_name'))
         with providers.unless_taken():
-            self.tx.many(NAME, named)
+            self.tx.many(NAME, name_rows)
 
     def change(self, name: str, **row_known: Any) -> HostChange:
-        """Change what the row of a host says.  :raises NotFound:"""
+        """Change fields of a host's row.  :raises NotFound:"""
         locked, row, template = self.lock_one(name)
         self.write_facts(locked, msgspec.structs.replace(template, **row_known))
         return self.save(locked, row.id)
 
     def change_key(self, name: str, change: Callable[[HostKey], HostKey | None]) -> HostChange:
-        """An operator's verb on the key of a host.
+        """Change the key of a host.
 
         :raises NotFound: the host is not known, or has no key
         """
@@ -316,7 +319,7 @@ class HostRecords:
         return self.save(locked, row.id)
 
     def remove(self, name: str) -> HostChange:
-        """Forget a host without live claims."""
+        """Remove a host without live claims."""
         locked, row, _ = self.lock_one(name)
         count = self.tx.connection.execute(LIVE_CLAIMS, {'id': row.id}).scalar_one()
         if count:
@@ -325,12 +328,12 @@ class HostRecords:
                 name=name,
                 claims=count,
             )
-        below = self.tx.connection.execute(CHILDREN, {'id': row.id}).scalar_one()
-        if below:
+        child_count = self.tx.connection.execute(CHILDREN, {'id': row.id}).scalar_one()
+        if child_count:
             raise exceptions.Refused(
-                f'host {name!r} has {below} providers below it; delete or move them first',
+                f'host {name!r} has {child_count} providers below it; delete or move them first',
                 name=name,
-                providers=below,
+                providers=child_count,
             )
         removed = HostEvent(kind='removed', what='it was forgotten')
         host_events.write(self.tx, [(name, removed)])
@@ -342,52 +345,57 @@ class HostRecords:
         providers.announce(self.tx, 'host', [row.id])
         return HostChange(provider_id=row.id, row=None)
 
-    # -- parts of them --------------------------------------------------------------
+    # -- parts of operations --------------------------------------------------------
     def lock_one(self, name: str) -> tuple[providers.LockedProviders, rows.Counters, HostRow]:
-        """One host under lock.  :raises NotFound:"""
-        found = self.tx.first(NAMED, name=name)
-        locked = providers.lock(self.tx, self.memory, [found.id] if found else [])
-        if found is None or found.id not in locked.counters:
+        """Lock and return one host.  :raises NotFound:"""
+        host = self.tx.first(NAMED, name=name)
+        locked = providers.lock(self.tx, self.memory, [host.id] if host else [])
+        if host is None or host.id not in locked.counters:
             raise exceptions.NotFound(kind='host', name=name)
-        return locked, locked.counters[found.id], locked.templates[found.id]
+        return locked, locked.counters[host.id], locked.templates[host.id]
 
     def write_facts(self, locked: providers.LockedProviders, row_known: HostRow) -> None:
-        """Write what the host's row says beyond its counters, where it differs."""
+        """Write the host's row beyond its counters, where it differs."""
         self.note(locked, row_known)
         self.write_noted()
 
     def note(self, locked: providers.LockedProviders, row_known: HostRow) -> None:
-        """The same, to be written by ``write_noted`` together with what others say."""
-        known = locked.templates[row_known.id]
-        if row_known == known:
+        """Note such a change, to be written by ``write_noted`` with those of other hosts."""
+        known_row = locked.templates[row_known.id]
+        if row_known == known_row:
             return
         self.lines += [
-            (row_known.name, one) for one in host_event.changes(known, row_known, self._by)
+            (row_known.name, event) for event in host_event.changes(known_row, row_known, self._by)
         ]
-        has = self.memory.share(self.memory.details.of_row(row_known))
-        if row_known == msgspec.structs.replace(known, facts=row_known.facts):
-            text = self._facts_text(row_known, has)
+        host_details = self.memory.share(self.memory.details.of_row(row_known))
+        if row_known == msgspec.structs.replace(known_row, facts=row_known.facts):
+            text = self._facts_text(row_known, host_details)
             self._long_facts.append({'b_id': row_known.id, 'facts': text})
         else:
-            self._facts.append({'b_id': row_known.id, **self._facts_values(row_known, has)})
-        facts = self.memory.details.sharing(details.with_details(row_known.facts, has))
-        row_known = msgspec.structs.replace(row_known, facts=facts, aggregates=has.aggregates)
+            self._facts.append(
+                {'b_id': row_known.id, **self._facts_values(row_known, host_details)}
+            )
+        facts = self.memory.details.sharing(details.with_details(row_known.facts, host_details))
+        row_known = msgspec.structs.replace(
+            row_known, facts=facts, aggregates=host_details.aggregates
+        )
         locked.templates[row_known.id] = row_known
         locked.counters[row_known.id].facts_stamp = self.tx.stamp
         self.memory.keep(row_known, self.tx.stamp)
 
     def follow_rows(self, locked: providers.LockedProviders, provider_id: int) -> None:
-        """Let what is known of a host be what its rows say, which this transaction has written."""
+        """Update the known facts of a host from its rows, which this transaction has written."""
         if locked.is_host(provider_id):
-            has = details.read(self.tx, [provider_id])[provider_id]
+            host_details = details.read(self.tx, [provider_id])[provider_id]
             template = locked.templates[provider_id]
-            facts = details.with_details(template.facts, has)
+            facts = details.with_details(template.facts, host_details)
             self.write_facts(
-                locked, msgspec.structs.replace(template, facts=facts, aggregates=has.aggregates)
+                locked,
+                msgspec.structs.replace(template, facts=facts, aggregates=host_details.aggregates),
             )
 
     def write_noted(self) -> None:
-        """Write what was noted."""
+        """Write the noted changes."""
         if self._facts:
             WRITE_FACTS.run(self.tx, self._facts)
         if self._long_facts:
@@ -403,7 +411,7 @@ class HostRecords:
         return rows.text(details.marked(row.facts, has))
 
     def _facts_values(self, row: HostRow, has: ProviderDetails) -> dict[str, Any]:
-        """The columns of ``provider_facts``, without the provider's id."""
+        """Return the columns of ``provider_facts``, without the provider's id."""
         unread = dict(row.facts.stored) if isinstance(row.facts, UnreadableFacts) else {}
         if row.key is not host_keys.UNREADABLE:
             unread.pop('signing_key', None)
@@ -415,59 +423,70 @@ class HostRecords:
         }
 
     def save(self, locked: providers.LockedProviders, provider_id: int) -> HostChange:
-        """Write the counters of a host as they became; the host as it is now."""
+        """Write the changed counters of a host; return the host as it is now."""
         providers.save(self.tx, locked, [provider_id])
         return providers.changes_of(self.tx, self.memory, locked, [provider_id])[0]
 
-    # -- what a report changes beyond counters ------------------------------------------
+    # -- changes by a report beyond counters --------------------------------------------
     def write_inventories(
         self, provider_id: int, facts: HostFacts, others: dict[str, list[int]]
     ) -> int:
-        """Bring the inventories in line with the facts.
+        """Write the inventories of the facts.
 
-        :param others: class -> [cap, used, foreign] of the classes that are not
-            hot; what is used without an inventory keeps a row of nothing
-        :returns: how many rows of such classes there are now
+        :param others: class -> [cap, used, foreign] of the classes that are not hot; usage
+            without an inventory keeps a row with a total of 0
+        :returns: the number of rows of such classes
         """
         names = set(facts.inventories) | set(others)
         ids = self._classes.of(names)
-        before = {row.class_id for row in self.tx.all(INVENTORIES, id=provider_id)}
+        ids_before = {row.class_id for row in self.tx.all(INVENTORIES, id=provider_id)}
         values = [
             inventory_values(provider_id, ids[name], facts, name, others.get(name))
             for name in sorted(names)
         ]
-        gone = before - {value['class_id'] for value in values}
-        if gone:
+        removed_ids = ids_before - {value['class_id'] for value in values}
+        if removed_ids:
             self.tx.run(
-                _i.delete().where(_i.c.provider_id == provider_id, _i.c.class_id.in_(sorted(gone)))
+                _i.delete().where(
+                    _i.c.provider_id == provider_id, _i.c.class_id.in_(sorted(removed_ids))
+                )
             )
         with retry.unless_raced():
-            new = [value for value in values if value['class_id'] not in before]
-            self.tx.many(_i.insert(), new)
+            new_rows = [value for value in values if value['class_id'] not in ids_before]
+            self.tx.many(_i.insert(), new_rows)
         self.tx.many(
             UPDATE_INVENTORY,
             [
                 {
                     'b_provider': provider_id,
                     'b_class': value['class_id'],
-                    **{k: v for k, v in value.items() if k not in ('provider_id', 'class_id')},
+                    **{
+                        column: column_value
+                        for column, column_value in value.items()
+                        if column not in ('provider_id', 'class_id')
+                    },
                 }
                 for value in values
-                if value['class_id'] in before
+                if value['class_id'] in ids_before
             ],
         )
         return sum(name not in CORE_CLASSES for name in names)
 
     def write_traits(self, provider_id: int, names: list[str]) -> None:
-        """Bring the traits in line with the facts."""
-        wanted = set(self._traits.of(names).values())
-        before = {row.trait_id for row in self.tx.all(TRAITS, id=provider_id)}
-        gone = sorted(before - wanted)
-        if gone:
-            self.tx.run(_t.delete().where(_t.c.provider_id == provider_id, _t.c.trait_id.in_(gone)))
-        new = [{'provider_id': provider_id, 'trait_id': one} for one in sorted(wanted - before)]
+        """Write the traits of the facts."""
+        trait_ids = set(self._traits.of(names).values())
+        ids_before = {row.trait_id for row in self.tx.all(TRAITS, id=provider_id)}
+        removed_ids = sorted(ids_before - trait_ids)
+        if removed_ids:
+            self.tx.run(
+                _t.delete().where(_t.c.provider_id == provider_id, _t.c.trait_id.in_(removed_ids))
+            )
+        new_rows = [
+            {'provider_id': provider_id, 'trait_id': trait_id}
+            for trait_id in sorted(trait_ids - ids_before)
+        ]
         with retry.unless_raced():
-            self.tx.many(_t.insert(), new)
+            self.tx.many(_t.insert(), new_rows)
 
 
 UPDATE_INVENTORY = (
@@ -482,7 +501,7 @@ UPDATE_INVENTORY = (
 def inventory_values(
     provider_id: int, class_id: int, facts: HostFacts, name: str, other: list[int] | None
 ) -> dict[str, Any]:
-    """A row of ``inventories``."""
+    """Return a row of ``inventories``."""
     inventory = facts.inventories.get(name)
     values: dict[str, Any] = {
         'provider_id': provider_id,
@@ -504,9 +523,9 @@ def inventory_values(
 
 def _uuid_taken(uuid: str, taken: Any) -> exceptions.InvalidMessage:
     is_host = taken.kind == HostKind.HOST
-    whose = f'host {taken.name!r}' if is_host else f'provider {taken.own_name!r}, which is no host'
+    holder = f'host {taken.name!r}' if is_host else f'provider {taken.own_name!r}, which is no host'
     return exceptions.invalid(
-        'register_host.uuid', f'{uuid} is the uuid of {whose}; expected one of its own'
+        'register_host.uuid', f'{uuid} is the uuid of {holder}; expected one of its own'
     )
 
 
@@ -523,14 +542,14 @@ def _registration(change: HostChange, incarnation: int, report_seconds: int) -> 
     return registered, change
 
 
-#: What a registration says beyond counters.
+#: Fields of a registration beyond counters.
 _REGISTERED = (
     *('uuid', 'node', 'cell', 'zone', 'build_topic', 'boot_nonce', 'speaks_for'),
     *('journal', 'journal_count', 'key'),
 )
 
 
-#: Made once: to make a statement takes longer than to run it.
+#: Built once: building a statement takes longer than running it.
 IDS = {
     table: sa.select(table.c.name, table.c.id).where(
         table.c.name.in_(sa.bindparam('names', expanding=True))
@@ -540,10 +559,10 @@ IDS = {
 
 
 class Ids:
-    """Ids of resource classes, or of traits, for one transaction; made when first seen.
+    """Ids of resource classes, or of traits, for one transaction; inserted when first seen.
 
-    Never kept beyond it: a database that was put back to an older state gives an id that
-    it had given before to another name.
+    Never kept beyond it: a database that was restored to an older state gives an id to another
+    name than before.
     """
 
     def __init__(self, tx: session.Tx, table: sa.Table) -> None:
@@ -552,17 +571,17 @@ class Ids:
         self._known: dict[str, int] = {}
 
     def of(self, names: Iterable[str]) -> dict[str, int]:
-        """The ids of names; those never seen are inserted."""
-        stored = {name: engine.storable(name) for name in names}
-        missing = sorted({name for name in stored.values() if name not in self._known})
+        """Return the ids of names; new names are inserted."""
+        stored_names = {name: engine.storable(name) for name in names}
+        missing = sorted({name for name in stored_names.values() if name not in self._known})
         if missing:
             self._find(missing)
             unknown = [name for name in missing if name not in self._known]
             if unknown:
                 self._tx.insert_new(self._table, [{'name': name} for name in unknown], 'name')
                 self._find(unknown)
-        return {name: self._known[cached] for name, cached in stored.items()}
+        return {name: self._known[cached] for name, cached in stored_names.items()}
 
     def _find(self, names: list[str]) -> None:
-        found = self._tx.all(IDS[self._table], names=names)
-        self._known.update((row.name, row.id) for row in found)
+        id_rows = self._tx.all(IDS[self._table], names=names)
+        self._known.update((row.name, row.id) for row in id_rows)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inventories of providers, and what is said of providers that are no hosts."""
+"""Inventories of providers, and facts of providers that are no hosts."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ _p = models.providers
 _i = models.inventories
 _rc = models.resource_classes
 _ids: Any = sa.bindparam('ids', expanding=True)
-#: What is used without an inventory has a row of nothing.
+#: Usage without an inventory has a row with a total of 0.
 _inventory = (_rc.c.name, *(_i.c[name] for name in Inventory.__struct_fields__))
 INVENTORIES_OF = (
     sa.select(_i.c.provider_id, *_inventory)
@@ -23,7 +23,7 @@ INVENTORIES_OF = (
     .where(_i.c.provider_id.in_(_ids), _i.c.total > 0)
     .order_by(_rc.c.name)
 )
-#: Of these the ones that are no hosts, a row for each inventory, or one without any.
+#: Providers that are no hosts, a row for each inventory, or one without any.
 NO_HOSTS = (
     sa.select(_p.c.id, _p.c.own_name, *_inventory)
     .select_from(
@@ -37,14 +37,14 @@ NO_HOSTS = (
 
 
 class PoolFacts(NamedTuple):
-    """What is said of a provider that is no host."""
+    """Name and inventories of a provider that is no host."""
 
     name: str
     inventories: dict[str, Inventory]
 
 
 class ReadPools(NamedTuple):
-    """Providers that are no hosts, as they were read behind the lock of their rows.
+    """Providers that are no hosts, as read behind the lock of their rows.
 
     :ivar facts: by id
     :ivar others: id -> class -> [cap, used, foreign], of the classes that are not hot
@@ -58,7 +58,7 @@ NONE_READ = ReadPools({}, {})
 
 
 def pools_of(tx: session.Tx, ids: Sequence[int]) -> dict[int, PoolFacts]:
-    """What there is to know of those that are no hosts."""
+    """Return the facts of the providers that are no hosts."""
     pools: dict[int, PoolFacts] = {}
     for row in tx.all(NO_HOSTS, ids=ids):
         pool = pools.setdefault(row.id, PoolFacts(row.own_name, {}))
@@ -68,11 +68,11 @@ def pools_of(tx: session.Tx, ids: Sequence[int]) -> dict[int, PoolFacts]:
 
 
 def inventories_of(tx: session.Tx, ids: Collection[int]) -> dict[int, dict[str, Inventory]]:
-    """Provider id -> class -> its inventory; every one of the providers is in it."""
-    found: dict[int, dict[str, Inventory]] = {pid: {} for pid in ids}
+    """Return provider id -> class -> its inventory; every provider is a key."""
+    inventories: dict[int, dict[str, Inventory]] = {pid: {} for pid in ids}
     for row in tx.all(INVENTORIES_OF, ids=sorted(ids)) if ids else ():
-        found[row.provider_id][row.name] = _inventory_of(row)
-    return found
+        inventories[row.provider_id][row.name] = _inventory_of(row)
+    return inventories
 
 
 def _inventory_of(row: Any) -> Inventory:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an unmodified Nova says, folded into claims and aggregates: see ``core.nova.guest_events``.
+"""Messages of an unmodified Nova, folded into claims and aggregates: ``core.nova.guest_events``.
 
-A batch of broadcasts is one transaction.  Hosts are locked before any claim is
-read that is to be changed; what else turns out to be needed is locked in the
-next try, in the order of all locks.
+A batch of broadcasts is one transaction.  Hosts are locked before any claim is read that is to
+be changed; further locks that turn out to be needed are taken in the next try, in the order of
+all locks.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +61,7 @@ MOVED = (
     .order_by(_c.c.created_at)
     .limit(sa.bindparam('most'))
 )
-# Of hosts of Nova alone: others, and groups that are planned, may have any number of such.
+# Only of hosts of Nova: others, and planned groups, may have any number of such claims.
 AWAITED = (
     sa.select(claim_rows.GUEST.label('consumer'))
     .join(_f, _f.c.provider_id == _c.c.provider_id)
@@ -81,14 +81,14 @@ UUID_OF = sa.select(_a.c.uuid).where(_a.c.name == sa.bindparam('name'))
 
 
 def key_of_host(name: str) -> str:
-    """The row of ``nova_events_seen`` for a host."""
+    """Return the id of a host's row in ``nova_events_seen``."""
     return derived_id('nova host', name)
 
 
 class GuestEventBatch:
-    """A batch of words about guests.
+    """A batch of broadcasts about guests.
 
-    :ivar also_locked: providers to lock beside the hosts that the words are of
+    :ivar also_locked: providers to lock beside the hosts that sent the broadcasts
     """
 
     def __init__(self, casts: Sequence[NovaCast]) -> None:
@@ -97,44 +97,44 @@ class GuestEventBatch:
         self.groups: set[str] = set()
 
     def run(self, changes: Changes, hosts: HostRecords, aside: Aside) -> NovaUpdateResult:
-        """Fold the batch, but for the words of hosts that are locked.
+        """Fold the batch, except the broadcasts of hosts that are locked.
 
         :raises MoreLocks: to be run again in a new transaction
         """
         tx = changes.tx
         ids = providers.ids_by_name(tx, {host_of(cast) for cast in self.casts})
         keys = {host_of(cast): key_of_host(host_of(cast)) for cast in self.casts}
-        known = _read(tx, READ, keys.values())
+        known_events = _read(tx, READ, keys.values())
         casts = [
             cast
             for cast in self.casts
-            if host_of(cast) in ids and not _seen(known, keys[host_of(cast)]).knows(cast)
+            if host_of(cast) in ids and not _seen(known_events, keys[host_of(cast)]).knows(cast)
         ]
         if not casts:
             return NovaUpdateResult()
         groups.lock(tx, self.groups)
         changes.lock(aside.without({ids[host_of(cast)] for cast in casts} | self.also_locked))
-        locked = sorted({host_of(cast) for cast in casts if ids[host_of(cast)] in aside.left})
+        locked_names = sorted({host_of(cast) for cast in casts if ids[host_of(cast)] in aside.left})
         casts = [cast for cast in casts if ids[host_of(cast)] not in aside.left]
-        counted = [(cast, _counts(changes, ids[host_of(cast)])) for cast in casts]
-        casts = [cast for cast, counts in counted if counts]
-        not_novas = [host_of(cast) for cast, counts in counted if not counts]
+        judged = [(cast, _counts(changes, ids[host_of(cast)])) for cast in casts]
+        casts = [cast for cast, counts in judged if counts]
+        not_novas = [host_of(cast) for cast, counts in judged if not counts]
         if not casts:
-            return NovaUpdateResult(not_novas=not_novas, locked=locked)
+            return NovaUpdateResult(not_novas=not_novas, locked=locked_names)
         desk = GuestEventDesk(changes, casts, ids)
-        seen = _read(tx, READ, {keys[host_of(cast)] for cast in casts})
+        seen_events = _read(tx, READ, {keys[host_of(cast)] for cast in casts})
         result = NovaEffect()
         for cast in casts:
             host = host_of(cast)
             if ids[host] not in changes.locked.counters:
                 continue
-            before = _seen(seen, keys[host])
-            seen[keys[host]], effect = desk.fold(ids[host], before, cast)
+            before = _seen(seen_events, keys[host])
+            seen_events[keys[host]], effect = desk.fold(ids[host], before, cast)
             result = _joined(result, effect)
         self._demand_locks(changes, desk, aside)
         mark(changes, hosts, {ids[host_of(cast)] for cast in casts})
         desk.write(hosts)
-        _write(tx, seen)
+        _write(tx, seen_events)
         groups.bump(tx, {claim.group for claim in desk.made if claim.group is not None})
         return NovaUpdateResult(
             confirmed=result.confirmed,
@@ -142,22 +142,22 @@ class GuestEventBatch:
             adopted=result.adopted,
             hosts=changes.result([]).hosts,
             not_novas=not_novas,
-            locked=locked,
+            locked=locked_names,
         )
 
     def _demand_locks(self, changes: Changes, desk: 'GuestEventDesk', aside: Aside) -> None:
-        needed = providers_of(desk.now[claim_id] for claim_id in desk.changed)
-        if not needed.isdisjoint(aside.left):
+        needed_ids = providers_of(desk.now[claim_id] for claim_id in desk.changed)
+        if not needed_ids.isdisjoint(aside.left):
             raise RowsLocked('a guest moves to or from a host whose row is locked')
-        voided = {claim.group for claim in desk.made if claim.group is not None}
-        if not needed <= set(changes.locked.counters) or not voided <= self.groups:
-            self.also_locked |= needed
-            self.groups |= voided
+        changed_groups = {claim.group for claim in desk.made if claim.group is not None}
+        if not needed_ids <= set(changes.locked.counters) or not changed_groups <= self.groups:
+            self.also_locked |= needed_ids
+            self.groups |= changed_groups
             raise MoreLocks('a broadcast changes more than its host')
 
 
 class GuestEventDesk:
-    """The claims that a batch is about, while it is folded."""
+    """The claims that a batch concerns, while it is folded."""
 
     def __init__(self, changes: Changes, casts: Sequence[NovaCast], ids: Mapping[str, int]) -> None:
         self._changes = changes
@@ -169,23 +169,23 @@ class GuestEventDesk:
 
     def _load(self, casts: Sequence[NovaCast], ids: Mapping[str, int]) -> None:
         tx = self._changes.tx
-        on = sorted({ids[host_of(cast)] for cast in casts})
-        here = load_claims(tx, provider_ids=on, live=True)
-        self._keep(here)
-        placed = {guest_of(claim) for claim in here}
-        placed_on = {(claim.provider_id, guest_of(claim)) for claim in here}
+        host_ids = sorted({ids[host_of(cast)] for cast in casts})
+        host_claims = load_claims(tx, provider_ids=host_ids, live=True)
+        self._keep(host_claims)
+        placed = {guest_of(claim) for claim in host_claims}
+        placed_on = {(claim.provider_id, guest_of(claim)) for claim in host_claims}
         unplaced = {
             consumer
             for cast in casts
             for consumer in guest_events.consumers_of(cast)
             if (ids[host_of(cast)], consumer) not in placed_on
         }
-        # Of a guest with a claim here the live ones tell whether it moves; of one that its host
-        # names without, its history tells what it takes, and whether it has left since.  Not
-        # "live = 1": of a few consumers this is.
+        # For a guest with a claim here its live claims show whether it moves; for a guest that its
+        # host names without a claim, its history shows its amounts, and whether it has left.  Not
+        # "live = 1", for which PostgreSQL might read all live claims.
         for consumers, live in ((placed - unplaced, True), (unplaced, False)):
-            for some in _parts(sorted(consumers)):
-                where = [claim_rows.of_guests(some), *([_c.c.live != 0] if live else [])]
+            for part in _parts(sorted(consumers)):
+                where = [claim_rows.of_guests(part), *([_c.c.live != 0] if live else [])]
                 self._keep(load_claims(tx, where=where))
 
     def _keep(self, claims: Iterable[Claim]) -> None:
@@ -196,17 +196,19 @@ class GuestEventDesk:
     def fold(
         self, provider_id: int, seen: EventsSeen, cast: NovaCast
     ) -> tuple[EventsSeen, NovaEffect]:
-        """One broadcast."""
+        """Fold one broadcast."""
         host = self._changes.locked.row(provider_id)
-        about = set(guest_events.consumers_of(cast))
-        about.update(self._on.get(host.id, ()))
-        claims = [self.now[one] for consumer in about for one in self._of.get(consumer, ())]
+        consumers = set(guest_events.consumers_of(cast))
+        consumers.update(self._on.get(host.id, ()))
+        claims = [
+            self.now[claim_id] for consumer in consumers for claim_id in self._of.get(consumer, ())
+        ]
         seen, effect = guest_events.fold(host, seen, claims, cast, self._changes.tx.now)
         self.take(effect)
         return seen, effect
 
     def take(self, effect: NovaEffect) -> None:
-        """Claims as they become."""
+        """Record the claims of an effect as they become."""
         for claim in effect.claims:
             self._note(claim)
 
@@ -217,16 +219,18 @@ class GuestEventDesk:
 
     @property
     def changed(self) -> list[str]:
-        """Ids of claims that are new or not as they were."""
-        return sorted(one for one, claim in self.now.items() if self.before.get(one) != claim)
+        """The ids of claims that are new or changed."""
+        return sorted(
+            claim_id for claim_id, claim in self.now.items() if self.before.get(claim_id) != claim
+        )
 
     @property
     def made(self) -> list[Claim]:
-        """Claims that are new."""
-        return [self.now[one] for one in self.changed if one not in self.before]
+        """The claims that are new."""
+        return [self.now[claim_id] for claim_id in self.changed if claim_id not in self.before]
 
     def write(self, hosts: HostRecords) -> None:
-        """Claims, and what follows for the hosts."""
+        """Write the claims, and flag the hosts accordingly."""
         changes = self._changes
         for claim_id in self.changed:
             before, now = self.before.get(claim_id), self.now[claim_id]
@@ -246,7 +250,7 @@ class GuestEventDesk:
 
 
 def _counts(changes: Changes, provider_id: int) -> bool:
-    """What is said of a host that was removed meanwhile, or of no host, is left to others."""
+    """Return whether Nova's messages about a host count; True too for removed or non-hosts."""
     if not changes.locked.is_host(provider_id):
         return True
     return guest_events.counts(changes.locked.row(provider_id))
@@ -263,41 +267,43 @@ def mark(changes: Changes, hosts: HostRecords, provider_ids: Iterable[int]) -> N
 
 
 def host_of(cast: NovaCast) -> str:
-    """The host that a word about guests comes from."""
+    """Return the host that a broadcast about guests comes from."""
     if isinstance(cast.word, AggregatesUpdated | AggregateDeleted):
         raise TypeError('aggregates are no business of one host')
     return cast.word.host
 
 
 def _live_of(tx: session.Tx, query: Any, seconds: float, limit: int) -> list[Claim]:
-    """All live claims of the guests that a query names."""
-    named = {row.consumer for row in tx.all(query, before=tx.now - seconds, most=limit)}
-    found: list[Claim] = []
-    for some in _parts(sorted(named)):
-        found += load_claims(tx, where=[claim_rows.of_guests(some), _c.c.live != 0])
-    return found
+    """Return all live claims of the guests that a query names."""
+    consumers = {row.consumer for row in tx.all(query, before=tx.now - seconds, most=limit)}
+    claims: list[Claim] = []
+    for part in _parts(sorted(consumers)):
+        claims += load_claims(tx, where=[claim_rows.of_guests(part), _c.c.live != 0])
+    return claims
 
 
 # -- aggregates -----------------------------------------------------------------------
 def _save_aggregate(hosts: HostRecords, counted: NovaAggregate) -> None:
     tx = hosts.tx
-    before = tx.first(NAME_OF, uuid=counted.uuid)
-    if before is not None and before.name != counted.name:
+    name_before = tx.first(NAME_OF, uuid=counted.uuid)
+    if name_before is not None and name_before.name != counted.name:
         if tx.first(UUID_OF, name=counted.name) is not None:
-            aggregates.remove(hosts, before.name)
+            aggregates.remove(hosts, name_before.name)
         else:
             tx.run(_a.update().where(_a.c.uuid == counted.uuid).values(name=counted.name))
-    known = next((one for one in aggregates.load(tx) if one.name == counted.name), None)
-    metadata: dict[str, str | None] = dict.fromkeys(known.metadata if known else ())
+    stored = next(
+        (aggregate for aggregate in aggregates.load(tx) if aggregate.name == counted.name), None
+    )
+    metadata: dict[str, str | None] = dict.fromkeys(stored.metadata if stored else ())
     aggregates.save(
         hosts, counted.name, metadata | counted.metadata, sorted(set(counted.hosts)), counted.uuid
     )
 
 
 def _forget_aggregate(hosts: HostRecords, counted: NovaAggregate) -> None:
-    before = hosts.tx.first(NAME_OF, uuid=counted.uuid)
-    if before is not None:
-        aggregates.remove(hosts, before.name)
+    name_before = hosts.tx.first(NAME_OF, uuid=counted.uuid)
+    if name_before is not None:
+        aggregates.remove(hosts, name_before.name)
 
 
 # -- rows ------------------------------------------------------------------------------
@@ -317,9 +323,9 @@ def _read(tx: session.Tx, query: Any, keys: Iterable[str]) -> dict[str, EventsSe
 
 
 def _write(tx: session.Tx, seen: Mapping[str, EventsSeen]) -> None:
-    written = [_values(key, seen[key]) for key in sorted(seen)]
-    tx.insert_new(_n, written, 'id')
-    tx.many(WRITE, [{'b_id': row.pop('id'), **row} for row in written])
+    event_rows = [_values(key, seen[key]) for key in sorted(seen)]
+    tx.insert_new(_n, event_rows, 'id')
+    tx.many(WRITE, [{'b_id': row.pop('id'), **row} for row in event_rows])
 
 
 def _values(key: str, seen: EventsSeen) -> dict[str, Any]:
@@ -332,8 +338,8 @@ def _values(key: str, seen: EventsSeen) -> dict[str, Any]:
 
 
 def _rewrite_amounts(tx: session.Tx, claim: Claim) -> None:
-    own = {name: claim_rows.CLAIM[name](claim) for name in claim_rows.AMOUNTS}
-    tx.run(_c.update().where(_c.c.id == claim.id).values(own))
+    amount_columns = {name: claim_rows.CLAIM[name](claim) for name in claim_rows.AMOUNTS}
+    tx.run(_c.update().where(_c.c.id == claim.id).values(amount_columns))
     tx.run(_l.delete().where(_l.c.claim_id == claim.id))
     tx.many(_l.insert(), claim_rows.allocation_values(claim))
 
@@ -354,9 +360,9 @@ class NovaHosts(Locking):
     """See ``scheduler.ports.nova``."""
 
     def apply_guest_events(self, casts: Sequence[NovaCast]) -> NovaUpdateResult:
-        hearing = GuestEventBatch(casts)
+        batch = GuestEventBatch(casts)
         return self._around(
-            lambda tx, aside: hearing.run(
+            lambda tx, aside: batch.run(
                 Changes(tx, self.memory), HostRecords(tx, self.memory), aside
             )
         )
@@ -365,42 +371,42 @@ class NovaHosts(Locking):
     def apply_aggregates(self, tx: session.Tx, cast: NovaCast) -> bool:
         hosts, event = HostRecords(tx, self.memory), cast.word
         if isinstance(event, AggregatesUpdated):
-            named = event.aggregates
+            cast_aggregates = event.aggregates
         elif isinstance(event, AggregateDeleted):
-            named = [event.aggregate]
+            cast_aggregates = [event.aggregate]
         else:
             raise TypeError('this is about guests')
-        keys = [derived_id('nova aggregate', one.uuid) for one in named]
+        keys = [derived_id('nova aggregate', aggregate.uuid) for aggregate in cast_aggregates]
         tx.insert_new(_n, [_values(key, EventsSeen()) for key in sorted(set(keys))], 'id')
-        seen = _read(tx, LOCK, keys)
-        news = False
-        for key, one in zip(keys, named, strict=True):
-            if seen[key].knows(cast):
+        seen_events = _read(tx, LOCK, keys)
+        has_news = False
+        for key, aggregate in zip(keys, cast_aggregates, strict=True):
+            if seen_events[key].knows(cast):
                 continue
-            news = True
-            seen[key] = guest_events.noted(seen[key], cast)
+            has_news = True
+            seen_events[key] = guest_events.noted(seen_events[key], cast)
             if isinstance(event, AggregateDeleted):
-                _forget_aggregate(hosts, one)
+                _forget_aggregate(hosts, aggregate)
             else:
-                _save_aggregate(hosts, one)
-        _write(tx, seen)
-        return news
+                _save_aggregate(hosts, aggregate)
+        _write(tx, seen_events)
+        return has_news
 
     @writing
     def resolve_guest(self, tx: session.Tx, counted: GuestLocation) -> NovaUpdateResult:
         changes = Changes(tx, self.memory)
         where = [claim_rows.of_guests([counted.consumer]), _c.c.live != 0]
-        before = load_claims(tx, where=where)
-        changes.lock(providers_of(before))
-        again = load_claims(tx, where=where)
-        if providers_of(again) - providers_of(before):
+        claims_before = load_claims(tx, where=where)
+        changes.lock(providers_of(claims_before))
+        claims_now = load_claims(tx, where=where)
+        if providers_of(claims_now) - providers_of(claims_before):
             raise Again('a claim came to be meanwhile')
-        again = [claim for claim in again if guest_of(claim) == counted.consumer]
-        mine = [claim for claim in again if _counts(changes, claim.provider_id)]
-        effect = nova_host.located(mine, counted, tx.now)
-        was = {claim.id: claim for claim in again}
+        claims_now = [claim for claim in claims_now if guest_of(claim) == counted.consumer]
+        nova_claims = [claim for claim in claims_now if _counts(changes, claim.provider_id)]
+        effect = nova_host.located(nova_claims, counted, tx.now)
+        claims_by_id = {claim.id: claim for claim in claims_now}
         for claim in effect.claims:
-            changes.change(was[claim.id], claim)
+            changes.change(claims_by_id[claim.id], claim)
         changes.write()
         return NovaUpdateResult(
             confirmed=effect.confirmed,
@@ -412,17 +418,23 @@ class NovaHosts(Locking):
     def open_moves(
         self, tx: session.Tx, seconds: float, limit: int, reserved: bool = False
     ) -> list[OpenMove]:
-        late = nova_host.overdue_moves(_live_of(tx, MOVED, seconds, limit), tx.now, seconds)
-        late.sort(key=lambda move: (move.target.created_at, move.target.id))
+        late_moves = nova_host.overdue_moves(_live_of(tx, MOVED, seconds, limit), tx.now, seconds)
+        late_moves.sort(key=lambda move: (move.target.created_at, move.target.id))
         if reserved:
-            found = nova_host.awaited(_live_of(tx, AWAITED, seconds, limit), tx.now, seconds)
-            found.sort(key=lambda claim: (claim.created_at, claim.id))
-            late += [nova_host.NovaMove(source=claim, target=claim) for claim in found]
-        templates = providers.read(tx, self.memory, {m.target.provider_id for m in late}).templates
+            waiting_claims = nova_host.awaited(
+                _live_of(tx, AWAITED, seconds, limit), tx.now, seconds
+            )
+            waiting_claims.sort(key=lambda claim: (claim.created_at, claim.id))
+            late_moves += [
+                nova_host.NovaMove(source=claim, target=claim) for claim in waiting_claims
+            ]
+        templates = providers.read(
+            tx, self.memory, {m.target.provider_id for m in late_moves}
+        ).templates
         return [
             OpenMove(
                 source=move.source, target=move.target, seconds=tx.now - move.target.created_at
             )
-            for move in late
+            for move in late_moves
             if (host := templates.get(move.target.provider_id)) and host.speaks_for == 'nova'
         ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a place goes back to, as it stands in rows of ``claims``."""
+"""The plan that a place returns to, as stored in rows of ``claims``."""
 
 import msgspec
 
@@ -9,5 +9,5 @@ _decode = msgspec.json.Decoder(PlannedFor).decode
 
 
 def of_text(text: str | None) -> PlannedFor | None:
-    """From JSON; None: no create has the claim as a place."""
+    """Return it from JSON; None: no create has the claim as a place."""
     return None if text is None else _decode(text)

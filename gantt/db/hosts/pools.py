@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools that hosts share, and what is nested below hosts, as host tables know them.
+"""Pools that hosts share, and providers nested below hosts, as host tables know them.
 
-A provider that is no host shares what it has with all hosts in its aggregates once it has the
-trait that says so.  One without that trait, or in no aggregate, is no pool to anybody.  What is
-nested below a host is that host's own.
+A provider that is no host shares its inventories with all hosts in its aggregates if it has the
+trait of sharing.  One without that trait, or in no aggregate, is no pool of any host.  A provider
+nested below a host belongs to that host only.
 """
 
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
@@ -54,7 +54,7 @@ TRAITS_OF = _TRAITS.where(_t.c.provider_id.in_(_ids))
 _AGGREGATES = sa.select(_a.c.provider_id, _a.c.uuid).order_by(_a.c.provider_id, _a.c.uuid)
 ALL, POOLS_OF = _POOLS, _POOLS.where(_p.c.id.in_(_ids))
 AGGREGATES_OF = _AGGREGATES.where(_a.c.provider_id.in_(_ids))
-#: Aggregates that pools share in; of a provider that does not share there is none.
+#: Aggregates that pools share in; none for a provider that does not share.
 SHARED_IN = (
     sa.select(_a.c.provider_id, _a.c.uuid)
     .join(_t, _t.c.provider_id == _a.c.provider_id)
@@ -71,20 +71,20 @@ CHUNK = 500
 
 
 def load(tx: session.Tx, ids: Collection[int] | None = None) -> list[SharedPool]:
-    """Pools by id: all there are, or those among these providers.
+    """Return pools by id: all, or those among these providers.
 
-    What is read after the counters of a pool may be newer than its version: then there is news
-    of it again.
+    Details read after the counters of a pool may be newer than its version: then the feed has
+    another entry of it.
     """
     if ids is None:
         return list(_pools(tx, tx.all(ALL)))
-    return [pool for found in in_parts(tx, POOLS_OF, ids) for pool in _pools(tx, found)]
+    return [pool for pool_rows in in_parts(tx, POOLS_OF, ids) for pool in _pools(tx, pool_rows)]
 
 
 def shared_in(tx: session.Tx, ids: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """(pool, uuid) of the aggregates that these share in."""
-    for found in in_parts(tx, SHARED_IN, ids):
-        yield from ((pid, uuid) for pid, uuid in found)
+    """Yield (pool, uuid) of the aggregates that these pools share in."""
+    for sharing_rows in in_parts(tx, SHARED_IN, ids):
+        yield from ((pid, uuid) for pid, uuid in sharing_rows)
 
 
 def serving(
@@ -93,47 +93,51 @@ def serving(
     pairs: Collection[tuple[int, int]],
     shares: Iterable[tuple[int, str]],
 ) -> dict[int, frozenset[int]]:
-    """Pool -> those of its hosts that it serves, all of them under lock.
+    """Return pool -> the hosts of the pairs that it serves, all of them under lock.
 
-    :param pairs: (pool, host), of those that are asked for
-    :param shares: of these pools, read behind the locks, see :func:`shared_in`
+    :param pairs: the (pool, host) pairs to check
+    :param shares: aggregates of these pools, read behind the locks, see :func:`shared_in`
     """
     shared: dict[int, set[str]] = {}
     for pid, uuid in shares:
         shared.setdefault(pid, set()).add(uuid)
-    of_host = {
+    aggregates_of_host = {
         host: _aggregates_of(tx, locked.templates[host])
         for host in {host for _, host in pairs}
         if locked.is_host(host)
     }
     serves: dict[int, set[int]] = {}
     for pool, host in pairs:
-        if not shared.get(pool, set()).isdisjoint(of_host.get(host, ())):
+        if not shared.get(pool, set()).isdisjoint(aggregates_of_host.get(host, ())):
             serves.setdefault(pool, set()).add(host)
     return {pool: frozenset(hosts) for pool, hosts in serves.items()}
 
 
 def _aggregates_of(tx: session.Tx, host: HostRow) -> set[str]:
-    """Those that a host is in, and those that its service is in where that has another name."""
-    found, service = set(host.aggregates), host.facts.hypervisor.service
+    """Return the aggregates of a host, and of its service where that has another name."""
+    uuids, service = set(host.aggregates), host.facts.hypervisor.service
     if service and service != host.name:
-        found.update(row.uuid for row in tx.all(LISTING, host=service))
-    return found
+        uuids.update(row.uuid for row in tx.all(LISTING, host=service))
+    return uuids
 
 
 def in_parts(tx: session.Tx, query: Any, ids: Iterable[int]) -> Iterator[Sequence[Any]]:
-    """Rows of a query by ``ids``, ascending, so many of these in a statement."""
-    wanted = sorted(ids)
-    for start in range(0, len(wanted), CHUNK):
-        yield tx.all(query, ids=wanted[start : start + CHUNK])
+    """Yield rows of a query by ``ids``, ascending, :data:`CHUNK` ids per statement."""
+    sorted_ids = sorted(ids)
+    for start in range(0, len(sorted_ids), CHUNK):
+        yield tx.all(query, ids=sorted_ids[start : start + CHUNK])
 
 
 def counters_of(
     tx: session.Tx, found: Collection[Any], among: Container[int] | None = None
 ) -> dict[int, rows.Counters]:
-    """From rows of counters, with the classes that are not hot; those of ``among``, or of all."""
+    """Return counters from their rows, with the classes that are not hot: of ``among``, or all."""
     counters = {row.id: rows.counters(row) for row in found}
-    cold = [pid for pid, of in counters.items() if of.cold and (among is None or pid in among)]
+    cold = [
+        pid
+        for pid, row_counters in counters.items()
+        if row_counters.cold and (among is None or pid in among)
+    ]
     for others in in_parts(tx, providers.OTHERS_OF, cold):
         for pid, name, cap, used, foreign in others:
             counters[pid].others[name] = [cap, used, foreign]
@@ -145,15 +149,15 @@ def _pools(tx: session.Tx, found: Collection[Any]) -> Iterable[SharedPool]:
     for members in in_parts(tx, AGGREGATES_OF, (row.id for row in found)):
         for pid, uuid in members:
             aggregates.setdefault(pid, []).append(uuid)
-    wanted = [row.id for row in found if row.of_host or row.id in aggregates]
+    pool_ids = [row.id for row in found if row.of_host or row.id in aggregates]
     traits: dict[int, list[str]] = {}
-    for having in in_parts(tx, TRAITS_OF, wanted):
-        for pid, name in having:
+    for trait_rows in in_parts(tx, TRAITS_OF, pool_ids):
+        for pid, name in trait_rows:
             traits.setdefault(pid, []).append(name)
-    counters = counters_of(tx, found, set(wanted))
+    counters = counters_of(tx, found, set(pool_ids))
     inventories: dict[int, dict[str, Inventory]] = {}
-    for start in range(0, len(wanted), CHUNK):
-        inventories |= inventories_of(tx, wanted[start : start + CHUNK])
+    for start in range(0, len(pool_ids), CHUNK):
+        inventories |= inventories_of(tx, pool_ids[start : start + CHUNK])
     for row in found:
         if row.of_host or row.id in aggregates:
             used, foreign = usage(counters[row.id])
@@ -173,14 +177,14 @@ def _pools(tx: session.Tx, found: Collection[Any]) -> Iterable[SharedPool]:
 
 
 def usages(locked: providers.LockedProviders, written: Collection[int]) -> list[PoolUsage]:
-    """Providers that are no hosts, as they become.
+    """Return the usage of providers that are no hosts, as they become.
 
     :param written: ids of those that are written, one version up
     """
-    found = []
+    pool_usages = []
     for pid in sorted(locked.pools):
         used, foreign = usage(locked.counters[pid])
-        found.append(
+        pool_usages.append(
             PoolUsage(
                 id=pid,
                 version=locked.counters[pid].version,
@@ -190,15 +194,15 @@ def usages(locked: providers.LockedProviders, written: Collection[int]) -> list[
                 foreign=foreign,
             )
         )
-    return found
+    return pool_usages
 
 
 def usage(row: rows.Counters) -> tuple[dict[str, int], dict[str, int]]:
-    """What is used, and what is used outside of claims, by class; zeros are left out."""
+    """Return the usage by claims, and outside of claims, by class; zeros are left out."""
     used = dict(zip(CORE_CLASSES, row.used, strict=True))
     foreign = dict(zip(CORE_CLASSES, row.foreign, strict=True))
-    for name, (_, taken, outside) in row.others.items():
-        used[name], foreign[name] = taken, outside
+    for name, (_, claimed, unclaimed) in row.others.items():
+        used[name], foreign[name] = claimed, unclaimed
     return (
         {name: amount for name, amount in used.items() if amount},
         {name: amount for name, amount in foreign.items() if amount},

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of providers: read, locked in ascending order, written.
 
-Everything that changes a provider or a claim on it takes the provider's row
-first, through ``lock``.
+Every change of a provider or a claim on it locks the provider's row first, through ``lock``.
 
-Those with a row in ``provider_facts`` are hosts.  Of others nothing but counters
-is read and locked here: what they are is the business of ``db.hosts.trees``.
+Providers with a row in ``provider_facts`` are hosts.  Of others only counters are read and
+locked here: see ``db.hosts.trees``.
 """
 
 import contextlib
@@ -41,7 +40,7 @@ _PLACED = _LOCKED.add_columns(
 
 
 def _by_id(query: Any) -> Any:
-    """FOR NO KEY UPDATE, or FOR UPDATE elsewhere."""
+    """Return the query with FOR NO KEY UPDATE, or FOR UPDATE elsewhere."""
     query = query.where(_p.c.id.in_(_ids)).order_by(_p.c.id)
     return by_key(query.with_for_update(key_share=True), _p)
 
@@ -56,7 +55,7 @@ LOCK_PLACED, LOCK_PLACED_TOGETHER = _by_id(_PLACED), _by_ids_together(_PLACED)
 LOCK_NAMED = _LOCKED.where(_p.c.name == sa.bindparam('name')).with_for_update(key_share=True)
 is_host = _p.c.kind == HostKind.HOST.value
 ALL = _COUNTERS.where(is_host).order_by(_p.c.id)
-#: What a provider is called: a host by its service, another one by its own name.
+#: The shown name of a provider: of a host its service's, of others their own.
 SHOWN_NAME = sa.case((is_host, _p.c.name), else_=_p.c.own_name).label('name')
 FACTS = sa.select(*[(_p if name in _p.c else _f).c[name] for name in rows.FACTS]).select_from(
     _p.join(_f, _f.c.provider_id == _p.c.id)
@@ -69,7 +68,7 @@ OTHERS = (
     .join(models.resource_classes, models.resource_classes.c.id == _i.c.class_id)
     .where(models.resource_classes.c.name.not_in(CORE_CLASSES))
 )
-#: Of the indexes that hold names and uuids apart, as databases call them.
+#: Names of the unique indexes of names and uuids, as databases report them.
 UNIQUE = (
     *('uq_providers_', 'ix_providers_own_name'),
     *('providers.name', 'providers.own_name', 'providers.uuid'),
@@ -89,10 +88,10 @@ _PLACED_ROWS = sa.select(
 ).order_by(_c.c.provider_id, _c.c.id)
 PLACED = _PLACED_ROWS.where(_c.c.live == 1)
 PLACED_ON = PLACED.where(_c.c.provider_id.in_(_ids))
-# Not "live = 1", by which PostgreSQL may read all live claims and compare each with every id.
+# Not "live = 1", for which PostgreSQL may read all live claims and compare each with every id.
 PLACED_CLAIMS = _PLACED_ROWS.where(claim_rows.is_live, one_of(_c.c.id, 'claims', sa.Text))
 #: A line for each live claim of a host: id, consumer, 1 where it has a layout, 1 where it is
-#: unsettled.  Of most of them everything else is known already, and does not change.
+#: unsettled.  The rest of most claims is known already, and does not change.
 MEMBERS_ON = (
     sa.select(
         _c.c.provider_id,
@@ -113,14 +112,14 @@ MEMBERS_ON = (
 BY_NAME = sa.select(_p.c.name, _p.c.id).where(_p.c.name.in_(sa.bindparam('names', expanding=True)))
 BY_NAME_TOGETHER = sa.select(_p.c.name, _p.c.id).where(one_of(_p.c.name, 'names', sa.Text))
 
-#: The counters as they become; the version read guards against a write in between
-#: where locks are local to a node.
+#: Write of counters; the version read guards against a concurrent write where locks are local
+#: to a node.
 _KEY = {'b_id': 'id', 'b_version': 'version'}
 WRITE = Update(_p, _KEY, [name for name in rows.COUNTERS if name != 'id'])
-#: What claims change of them.
+#: Counters that claims change.
 USAGE = ('generation', 'version', 'claims_stamp', 'over_committed', *rows.COUNTERS[15:19])
 WRITE_USAGE = Update(_p, _KEY, USAGE)
-#: By its name: an id that was read earlier may be of another class, or of none, since.
+#: Id by name: an id that was read earlier may be of another class, or of none, since.
 CLASS_ID = (
     sa.select(models.resource_classes.c.id)
     .where(models.resource_classes.c.name == sa.bindparam('b_class'))
@@ -139,7 +138,7 @@ CHANGES = sa.text(
 
 
 class LockedPlace(NamedTuple):
-    """Where a provider stands, as its row says under lock; a root is its own root."""
+    """Position of a provider in its tree, as its row has it under lock; a root is its own root."""
 
     uuid: str
     kind: str
@@ -149,10 +148,10 @@ class LockedPlace(NamedTuple):
 class LockedProviders:
     """Providers under lock: as read, and as they become.
 
-    :ivar counters: to be changed in place by whoever holds the lock
-    :ivar templates: of those that are hosts, what their rows say beyond counters
-    :ivar pools: the others, as far as they were read
-    :ivar places: where they stand, see :func:`lock_placed`
+    :ivar counters: to be changed in place by the holder of the lock
+    :ivar templates: rows of the hosts, complete but for the counters
+    :ivar pools: facts of the other providers, as far as they were read
+    :ivar places: positions in their trees, see :func:`lock_placed`
     """
 
     def __init__(
@@ -167,21 +166,21 @@ class LockedProviders:
         self.places: dict[int, LockedPlace] = {}
         self._versions = {row.id: row.version for row in counters.values()}
         self._others = {
-            row.id: {name: list(of) for name, of in row.others.items()}
+            row.id: {name: list(usage) for name, usage in row.others.items()}
             for row in counters.values()
             if row.others
         }
 
     def hosts(self) -> list[int]:
-        """Those that are hosts, ascending."""
+        """Return the ids of the hosts, ascending."""
         return sorted(self.templates)
 
     def is_host(self, provider_id: int) -> bool:
-        """Whether there is the record of a host."""
+        """Return whether the provider has the record of a host."""
         return provider_id in self.templates
 
     def row(self, provider_id: int) -> HostRow:
-        """A host, whole, as it becomes."""
+        """Return the complete row of a host, as it becomes."""
         return rows.host_row(self.templates[provider_id], self.counters[provider_id])
 
     def state(
@@ -190,19 +189,19 @@ class LockedProviders:
         inside: FreeTopology | None = None,
         serves: frozenset[int] = frozenset(),
     ) -> ProviderState:
-        """A provider as claims on it are judged.
+        """Return the state of a provider by which claims on it are judged.
 
-        Its facts, and so its units, are those of this moment: who changes them locks its row
-        and writes it.  Where locks are local to a node one of two such writes fails.
+        Its facts, and so its units, are current: a change of them locks and writes its row.  Where
+        locks are local to a node one of two such writes fails.
 
-        :param inside: what its live claims leave inside of it, where that is to be judged
+        :param inside: free topology beside its live claims, where that is to be judged
         :param serves: hosts that it serves as a pool, likewise
         """
         counters = self.counters[provider_id]
         template = self.templates.get(provider_id)
         if template is None:
             name = self.pools[provider_id].name
-            closed = ''  # nobody disables it, and room is judged by class
+            closed = ''  # it cannot be disabled, and room is judged by class
         else:
             name = template.name
             closed = why_closed(template, over_full=bool(counters.over_committed))
@@ -217,35 +216,35 @@ class LockedProviders:
         )
 
     def inventories(self, provider_id: int) -> dict[str, Inventory]:
-        """What a provider has."""
+        """Return the inventories of a provider."""
         template = self.templates.get(provider_id)
         if template is None:
             return self.pools[provider_id].inventories
         return template.facts.inventories
 
     def version_read(self, provider_id: int) -> int:
-        """The version under the lock, before any change."""
+        """Return the version under the lock, before any change."""
         return self._versions[provider_id]
 
     def others_read(self, provider_id: int) -> set[str]:
-        """Classes that are not hot and have a row in ``inventories``."""
+        """Return the classes that are not hot and have a row in ``inventories``."""
         return set(self._others.get(provider_id, ()))
 
     def forget_others(self, provider_id: int) -> None:
-        """The classes that are not hot were written otherwise."""
+        """Forget the read classes that are not hot, as they were written by other statements."""
         self._others[provider_id] = {
-            name: list(of) for name, of in self.counters[provider_id].others.items()
+            name: list(usage) for name, usage in self.counters[provider_id].others.items()
         }
 
     def changed_others(self, provider_id: int) -> dict[str, list[int]]:
-        """Usage of the classes that are not hot, where it differs from what was read."""
+        """Return the usage of classes that are not hot, where it differs from the usage read."""
         before = self._others.get(provider_id, {})
         now = self.counters[provider_id].others
-        return {name: of for name, of in now.items() if before.get(name) != of}
+        return {name: usage for name, usage in now.items() if before.get(name) != usage}
 
 
 def lock(tx: session.Tx, memory: rows.Memory, ids: Collection[int]) -> LockedProviders:
-    """Lock providers, ascending by id; those that are gone are left out."""
+    """Lock providers, ascending by id; removed ones are left out."""
     if not ids:
         return _locked(tx, memory, [])
     if tx.kind == 'postgresql':
@@ -254,47 +253,52 @@ def lock(tx: session.Tx, memory: rows.Memory, ids: Collection[int]) -> LockedPro
 
 
 def lock_placed(tx: session.Tx, memory: rows.Memory, ids: Collection[int]) -> LockedProviders:
-    """The same, with their places; what is said of pools is left to :func:`read_pools`.
+    """Lock providers and read their positions; facts of pools are left to :func:`read_pools`.
 
     :param ids: at least one
     """
     if tx.kind == 'postgresql':
-        found = tx.all(LOCK_PLACED_TOGETHER, ids=arrays.numbers(sorted(ids)))
+        provider_rows = tx.all(LOCK_PLACED_TOGETHER, ids=arrays.numbers(sorted(ids)))
     else:
-        found = tx.all(LOCK_PLACED, ids=sorted(ids))
-    locked = _locked(tx, memory, found, counters_only=True)
-    locked.places = {row[0]: LockedPlace(row.uuid, row.kind, row.root) for row in found}
+        provider_rows = tx.all(LOCK_PLACED, ids=sorted(ids))
+    locked = _locked(tx, memory, provider_rows, counters_only=True)
+    locked.places = {row[0]: LockedPlace(row.uuid, row.kind, row.root) for row in provider_rows}
     return locked
 
 
 def read_pools(tx: session.Tx, locked: LockedProviders, ids: Iterable[int]) -> None:
-    """Read what is said of those locked that are no hosts, where that is not done."""
+    """Read the facts of locked providers that are no hosts, if not read yet."""
     missing = sorted(set(ids) - locked.templates.keys() - locked.pools.keys())
     if missing:
         locked.pools.update(pools_of(tx, missing))
 
 
 def read_uncounted(tx: session.Tx, locked: LockedProviders, ids: Iterable[int]) -> None:
-    """Read the other classes of those whose rows say that they have none, which may be wrong.
+    """Read other classes of providers whose rows count none, which may be wrong.
 
-    Before all inventories are written anew: what is used of them has to stay.  What was counted
-    meanwhile comes on top.
+    Called before all inventories are written anew: their usage has to stay.  Usage counted in
+    this transaction is added.
     """
-    wanted = sorted({pid for pid in ids if not locked.counters[pid].cold})
-    for pid, name, cap, *taken in tx.all(OTHERS_OF, ids=wanted) if wanted else ():
-        counted = locked.counters[pid].others.get(name, (0, 0, 0))[1:]
-        locked.counters[pid].others[name] = [cap, *map(sum, zip(taken, counted, strict=True))]
+    provider_ids = sorted({pid for pid in ids if not locked.counters[pid].cold})
+    for pid, name, cap, *stored_usage in (
+        tx.all(OTHERS_OF, ids=provider_ids) if provider_ids else ()
+    ):
+        counted_usage = locked.counters[pid].others.get(name, (0, 0, 0))[1:]
+        locked.counters[pid].others[name] = [
+            cap,
+            *map(sum, zip(stored_usage, counted_usage, strict=True)),
+        ]
 
 
 def lock_named(tx: session.Tx, memory: rows.Memory, name: str) -> LockedProviders:
-    """Lock one host, where nothing beside it is to be locked."""
+    """Lock one host, where no other provider is to be locked."""
     return _locked(tx, memory, tx.all(LOCK_NAMED, name=name))
 
 
 def read(tx: session.Tx, memory: rows.Memory, ids: Collection[int]) -> LockedProviders:
     """Read hosts as ``lock`` does, without locking them."""
-    found = tx.all(READ, ids=sorted(ids)) if ids else []
-    return complete(tx, memory, {row[0]: rows.counters(row) for row in found})
+    provider_rows = tx.all(READ, ids=sorted(ids)) if ids else []
+    return complete(tx, memory, {row[0]: rows.counters(row) for row in provider_rows})
 
 
 def _locked(
@@ -312,13 +316,13 @@ def complete(
     counters_only: bool = False,
     read_pools: ReadPools = NONE_READ,
 ) -> LockedProviders:
-    """Add what is not in the counters: facts that are not known yet, other classes.
+    """Add the facts that are not known yet, and the other classes.
 
-    :param counters_only: of those that are known to be no hosts
-    :param read_pools: those that were read already
+    :param counters_only: for providers that are known to be no hosts
+    :param read_pools: facts of pools that were read already
     """
     templates: dict[int, HostRow] = {}
-    pools = {pid: of for pid, of in read_pools.facts.items() if pid in counters}
+    pools = {pid: facts for pid, facts in read_pools.facts.items() if pid in counters}
     no_hosts, unknown = set(), []
     for row in counters.values():
         if row.id in pools:
@@ -333,22 +337,22 @@ def complete(
     if unknown:
         templates |= learn(tx, memory, tx.all(FACTS_OF, ids=unknown))
         unknown = [pid for pid in unknown if pid not in templates]
-    wanted = [*unknown, *(() if counters_only else no_hosts)]
-    if wanted:
-        pools |= pools_of(tx, wanted)
+    pool_ids = [*unknown, *(() if counters_only else no_hosts)]
+    if pool_ids:
+        pools |= pools_of(tx, pool_ids)
         for pid in pools.keys() & set(unknown):
             memory.keep_no_host(pid, counters[pid].facts_stamp)
     _add_others(tx, counters, read_pools)
-    # A host that is just being removed may be gone from one of the two tables.
-    there = templates.keys() | pools.keys() | (no_hosts if counters_only else set())
-    known = {pid: row for pid, row in counters.items() if pid in there}
-    return LockedProviders(known, templates, pools)
+    # A host that is just being removed may be absent from one of the two tables.
+    stored_ids = templates.keys() | pools.keys() | (no_hosts if counters_only else set())
+    stored_counters = {pid: row for pid, row in counters.items() if pid in stored_ids}
+    return LockedProviders(stored_counters, templates, pools)
 
 
 def _add_others(
     tx: session.Tx, counters: Mapping[int, rows.Counters], read_pools: ReadPools
 ) -> None:
-    """Add the classes that are not hot, of those that have any."""
+    """Add the classes that are not hot, for providers that have any."""
     cold = []
     for row in counters.values():
         if row.cold and row.id in read_pools.facts:
@@ -361,40 +365,46 @@ def _add_others(
 
 
 def learn(tx: session.Tx, memory: rows.Memory, found: Iterable[Any]) -> dict[int, HostRow]:
-    """What hosts say beyond counters, by id.
+    """Return the rows of hosts beyond counters, by id.
 
-    Of those whose records have the same mark one is asked what its rows say.  Where they were
-    written after the record was read the others are asked as well.
+    Details are read for one host of each mark.  Where they were written after the record was
+    read they are read for the other hosts as well.
 
     :param found: rows of ``FACTS``
     """
     records = {row.id: row for row in found}
     marks = {pid: details.mark_of(row.facts) for pid, row in records.items()}
-    known = {pid: memory.details_of(pid, mark) for pid, mark in marks.items()}
-    of = {pid: one for pid, one in known.items() if one is not None}
-    missing = {pid: mark for pid, mark in marks.items() if pid not in of}
-    firsts = {mark: pid for pid, mark in missing.items() if mark is not None}
-    asked = [pid for pid, mark in missing.items() if mark is None or firsts[mark] == pid]
-    has = details.read(tx, asked)
-    alike = {one.digest: one for one in has.values()}
-    of |= has | {
-        pid: alike[mark]
-        for pid, mark in missing.items()
-        if mark is not None and mark in alike and pid not in has
+    known_details = {pid: memory.details_of(pid, mark) for pid, mark in marks.items()}
+    details_of = {
+        pid: provider_details
+        for pid, provider_details in known_details.items()
+        if provider_details is not None
     }
-    of |= details.read(tx, records.keys() - of.keys())
-    return {pid: memory.learn(row, of[pid]) for pid, row in records.items()}
+    missing = {pid: mark for pid, mark in marks.items() if pid not in details_of}
+    firsts = {mark: pid for pid, mark in missing.items() if mark is not None}
+    ids_to_read = [pid for pid, mark in missing.items() if mark is None or firsts[mark] == pid]
+    read_details = details.read(tx, ids_to_read)
+    details_of_mark = {
+        provider_details.digest: provider_details for provider_details in read_details.values()
+    }
+    details_of |= read_details | {
+        pid: details_of_mark[mark]
+        for pid, mark in missing.items()
+        if mark is not None and mark in details_of_mark and pid not in read_details
+    }
+    details_of |= details.read(tx, records.keys() - details_of.keys())
+    return {pid: memory.learn(row, details_of[pid]) for pid, row in records.items()}
 
 
 def save(
     tx: session.Tx, locked: LockedProviders, touched: Iterable[int], *, usage_only: bool = False
 ) -> None:
-    """Write counters as they became, one version up, with their feed entries.
+    """Write changed counters, one version up, with their feed entries.
 
-    A provider that is over-full no more loses its flag here, whoever writes it.
+    A provider that is no longer over-full loses its flag here, by any writer.
 
-    :param usage_only: nothing has changed but what claims change
-    :raises Again: somebody wrote in between, where locks are local to a node
+    :param usage_only: only counters that claims change have changed
+    :raises Again: another transaction wrote them meanwhile, where locks are local to a node
     """
     ids = sorted(touched)
     values = []
@@ -414,15 +424,15 @@ def save(
                 }
             )
     if usage_only:
-        values = [{name: of[name] for name in (*_KEY, *USAGE)} for of in values]
-    done = (WRITE_USAGE if usage_only else WRITE).run(tx, values) == len(values)
-    if not done or (others and tx.many(WRITE_OTHER, others) != len(others)):
+        values = [{name: row_values[name] for name in (*_KEY, *USAGE)} for row_values in values]
+    all_written = (WRITE_USAGE if usage_only else WRITE).run(tx, values) == len(values)
+    if not all_written or (others and tx.many(WRITE_OTHER, others) != len(others)):
         raise Again('a provider was written meanwhile')
     announce_written(tx, locked, ids)
 
 
 def counter_values(row: rows.Counters, version_read: int) -> dict[str, Any]:
-    """Bound values of ``WRITE``."""
+    """Return the bound values of ``WRITE``."""
     values: dict[str, Any] = {
         'b_id': row.id,
         'b_version': version_read,
@@ -444,19 +454,19 @@ def counter_values(row: rows.Counters, version_read: int) -> dict[str, Any]:
 
 
 def announce_written(tx: session.Tx, locked: LockedProviders, ids: Sequence[int]) -> None:
-    """Entries of the feed for providers, by what they are."""
+    """Write feed entries for providers, by their kind."""
     _announce(tx, [('host' if locked.is_host(pid) else 'provider', pid) for pid in ids])
 
 
 def announce(tx: session.Tx, kind: str, refs: Iterable[object]) -> None:
-    """Entries of the feed."""
+    """Write feed entries."""
     _announce(tx, [(kind, ref) for ref in refs])
 
 
 def _announce(tx: session.Tx, entries: Sequence[tuple[str, object]]) -> None:
     values = [{'kind': kind, 'ref': str(ref)} for kind, ref in entries]
     if tx.kind == 'postgresql' and values:
-        kinds, refs = zip(*((one['kind'], one['ref']) for one in values), strict=True)
+        kinds, refs = zip(*((entry['kind'], entry['ref']) for entry in values), strict=True)
         tx.run(CHANGES, kinds=list(kinds), refs=list(refs))
     else:
         tx.many(CHANGE, values)
@@ -465,96 +475,107 @@ def _announce(tx: session.Tx, entries: Sequence[tuple[str, object]]) -> None:
 def changes_of(
     tx: session.Tx, memory: rows.Memory, locked: LockedProviders, ids: Iterable[int]
 ) -> list[HostChange]:
-    """Hosts as they became, with all that is placed on them."""
-    wanted = [pid for pid in sorted(ids) if locked.is_host(pid)]
-    placed = placed_on(tx, memory, {pid: locked.counters[pid].claims_stamp for pid in wanted})
+    """Return changed hosts, with all claims placed on them."""
+    host_ids = [pid for pid in sorted(ids) if locked.is_host(pid)]
+    placed = placed_on(tx, memory, {pid: locked.counters[pid].claims_stamp for pid in host_ids})
     return [
-        HostChange(provider_id=pid, row=locked.row(pid), placed=list(placed[pid])) for pid in wanted
+        HostChange(provider_id=pid, row=locked.row(pid), placed=list(placed[pid]))
+        for pid in host_ids
     ]
 
 
 def placed_on(
     tx: session.Tx, memory: rows.Memory, stamps: dict[int, int]
 ) -> dict[int, tuple[Placed, ...]]:
-    """Provider id -> its live claims, by the claims stamp that was read with it."""
-    found = {}
+    """Return provider id -> its live claims, by the claims stamp that was read with it."""
+    claims_of_host = {}
     missing = []
     for pid, stamp in stamps.items():
-        known = memory.placed(pid, stamp)
-        if known is None:
+        cached = memory.placed(pid, stamp)
+        if cached is None:
             missing.append(pid)
         else:
-            found[pid] = known[0]
+            claims_of_host[pid] = cached[0]
     for pid, (placed, quiet) in read_placed(tx, memory, missing).items():
         memory.keep_placed(pid, stamps[pid], placed, quiet)
-        found[pid] = placed
-    return found
+        claims_of_host[pid] = placed
+    return claims_of_host
 
 
 def keep_members(memory: rows.Memory, provider_id: int, before: int, now: int) -> None:
-    """The claims of a host changed, but it has the same ones: no need to read them again."""
-    known = memory.placed(provider_id, before)
-    if known is not None:
-        memory.keep_placed(provider_id, now, known[0], None)
+    """Keep the known claims of a host in memory after they changed but stayed the same ones."""
+    cached = memory.placed(provider_id, before)
+    if cached is not None:
+        memory.keep_placed(provider_id, now, cached[0], None)
 
 
 def read_placed(
     tx: session.Tx, memory: rows.Memory, ids: Sequence[int]
 ) -> dict[int, tuple[tuple[Placed, ...], bytes]]:
-    """Provider id -> its live claims and the digest of a quiet report about them."""
-    found: dict[int, tuple[tuple[Placed, ...], bytes]] = {}
+    """Return provider id -> (its live claims, the digest of a quiet report about them)."""
+    members: dict[int, tuple[tuple[Placed, ...], bytes]] = {}
     if tx.kind == 'postgresql':
-        before = {pid: placed for pid in ids if (placed := memory.last_placed(pid))}
-        found = _read_members(tx, before) if before else {}
-    others = [pid for pid in ids if pid not in found]
-    found |= guests.fold(tx.all(PLACED_ON, ids=others) if others else ())
-    return {pid: found.get(pid) or guests.NOBODY for pid in ids}
+        last_placed = {pid: placed for pid in ids if (placed := memory.last_placed(pid))}
+        members = _read_members(tx, last_placed) if last_placed else {}
+    others = [pid for pid in ids if pid not in members]
+    members |= guests.fold(tx.all(PLACED_ON, ids=others) if others else ())
+    return {pid: members.get(pid) or guests.NOBODY for pid in ids}
 
 
 def _read_members(
     tx: session.Tx, before: dict[int, tuple[Placed, ...]]
 ) -> dict[int, tuple[tuple[Placed, ...], bytes]]:
-    """The same of hosts of which some claims are known: only the others are read whole.
+    """Return the same for hosts with some known claims: only the unknown ones are read whole.
 
-    :param before: what was placed on the hosts earlier
-    :returns: without the hosts where a claim went between the two statements
+    :param before: claims placed on the hosts earlier
+    :returns: without the hosts where a claim moved between the two statements
     """
-    known = {one.claim_id: one for placed in before.values() for one in placed}
+    placed_by_id = {member.claim_id: member for placed in before.values() for member in placed}
     members: dict[int, list[list[str]]] = {pid: [] for pid in before}
     unknown = []
     for pid, lines in tx.all(MEMBERS_ON, ids=numbers(list(before))):
         members[pid] = [line.split(' ') for line in lines.split('\n')]
         for claim_id, consumer, has_layout, _ in members[pid]:
-            one = known.get(claim_id)
-            same = one is not None and one.consumer == consumer and one.provider_id == pid
-            if not same or has_layout == '1' or (one is not None and one.layout is not None):
+            known_one = placed_by_id.get(claim_id)
+            is_same = (
+                known_one is not None
+                and known_one.consumer == consumer
+                and known_one.provider_id == pid
+            )
+            if (
+                not is_same
+                or has_layout == '1'
+                or (known_one is not None and known_one.layout is not None)
+            ):
                 unknown.append(claim_id)
     if unknown:
         read = tx.all(PLACED_CLAIMS, claims=texts(unknown))
         for claim_id in unknown:
-            known.pop(claim_id, None)
+            placed_by_id.pop(claim_id, None)
         for placed, _ in guests.fold(read).values():
-            known.update((one.claim_id, one) for one in placed)
-    found = {}
+            placed_by_id.update((member.claim_id, member) for member in placed)
+    members_of_host = {}
     for pid, lines_of in members.items():
-        now = [known.get(claim_id) for claim_id, *_ in lines_of]
-        here = tuple(one for one in now if one is not None and one.provider_id == pid)
-        if len(here) == len(lines_of):
+        placed_now = [placed_by_id.get(claim_id) for claim_id, *_ in lines_of]
+        host_members = tuple(
+            member for member in placed_now if member is not None and member.provider_id == pid
+        )
+        if len(host_members) == len(lines_of):
             is_complete = all(unsettled == '0' for *_, unsettled in lines_of)
             digest = (
-                guests.quiet_digest((one.claim_id, one.consumer) for one in here)
+                guests.quiet_digest((member.claim_id, member.consumer) for member in host_members)
                 if is_complete
                 else b''
             )
-            found[pid] = here, digest
-    return found
+            members_of_host[pid] = host_members, digest
+    return members_of_host
 
 
 @contextlib.contextmanager
 def unless_taken() -> Iterator[None]:
-    """Around a statement that gives a provider a name or uuid which looked free.
+    """Wrap a statement that gives a provider a name or uuid that was read as free.
 
-    :raises Again: another transaction has given it away meanwhile
+    :raises Again: another transaction has taken it meanwhile
     """
     try:
         yield
@@ -566,12 +587,12 @@ def unless_taken() -> Iterator[None]:
 
 
 def ids_by_name(tx: session.Tx, names: Iterable[str]) -> dict[str, int]:
-    """Provider ids of the hosts known by these names."""
-    wanted = sorted(set(names))
-    if not wanted:
+    """Return the provider ids of the hosts known by these names."""
+    sorted_names = sorted(set(names))
+    if not sorted_names:
         return {}
     if tx.kind == 'postgresql':
-        found = tx.all(BY_NAME_TOGETHER, names=arrays.texts(wanted))
+        rows_found = tx.all(BY_NAME_TOGETHER, names=arrays.texts(sorted_names))
     else:
-        found = tx.all(BY_NAME, names=wanted)
-    return {row.name: row.id for row in found}
+        rows_found = tx.all(BY_NAME, names=sorted_names)
+    return {row.name: row.id for row in rows_found}

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports: a batch of them folded into hosts and claims in one transaction.
 
-What did not change is neither read nor written.  Most reports say nothing new
-about claims: the digest of the claims that a host lists tells so, and then
-neither claims nor allocations are read for it.
+Unchanged rows are neither read nor written.  Most reports have no changes of claims: the digest
+of the claims that a host lists shows this, and then neither claims nor allocations are read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,7 +43,7 @@ from gantt.scheduler.ports import FactsResult, ReportOutcome, ReportResult
 
 _c = models.claims
 
-#: What a report says of a host beyond counters.
+#: Fields of a host that a report sets, beyond counters.
 _REPORTED = (
     *('node', 'cell', 'zone', 'build_topic', 'boot_nonce', 'speaks_for'),
     *('service_disabled', 'aggregates', 'facts'),
@@ -52,9 +51,9 @@ _REPORTED = (
 
 
 class Fold:
-    """One batch of reports.
+    """A batch of reports.
 
-    :ivar groups: groups to lock before the hosts; grows when a round finds more
+    :ivar groups: groups to lock before the hosts; grows when a round needs more
     :ivar beside: providers to lock beside the hosts
     """
 
@@ -64,7 +63,7 @@ class Fold:
         self.beside: set[int] = set()
 
     def run(self, changes: Changes, hosts: HostRecords, aside: Aside) -> ReportResult:
-        """Apply the batch, but for the reports of hosts that are locked.
+        """Apply the batch, except the reports of hosts that are locked.
 
         :raises MoreLocks: to be run again in a new transaction
         """
@@ -73,39 +72,39 @@ class Fold:
             tx, (r.aggregates for r in self.reports if r.aggregates is not UNSET)
         )
         groups.lock(tx, self.groups)
-        known = providers.ids_by_name(tx, (report.name for report in self.reports))
-        changes.lock(aside.without(set(known.values()) | self.beside))
-        desks = self._desks(changes, known)
+        host_ids = providers.ids_by_name(tx, (report.name for report in self.reports))
+        changes.lock(aside.without(set(host_ids.values()) | self.beside))
+        desks = self._desks(changes, host_ids)
         outcomes = []
         for report in self.reports:
-            if known.get(report.name) in aside.left:
+            if host_ids.get(report.name) in aside.left:
                 outcomes.append(ReportOutcome(name=report.name, outcome='locked'))
                 continue
-            desk = desks.get(known.get(report.name, -1))
+            desk = desks.get(host_ids.get(report.name, -1))
             if desk is None:
                 outcomes.append(ReportOutcome(name=report.name, outcome='unknown_host'))
                 continue
             if report.aggregates is not UNSET:
-                aggregate_names = sorted({names[one] for one in report.aggregates})
+                aggregate_names = sorted({names[aggregate] for aggregate in report.aggregates})
                 report = msgspec.structs.replace(report, aggregates=aggregate_names)
             outcomes.append(desk.fold(report, tx.now))
-        written = [desk for _, desk in sorted(desks.items()) if desk.written]
-        self._demand_locks(written, aside)
-        for desk in written:
+        changed_desks = [desk for _, desk in sorted(desks.items()) if desk.written]
+        self._demand_locks(changed_desks, aside)
+        for desk in changed_desks:
             desk.write(changes, hosts)
         hosts.write_noted()
         adopted.flag(changes, hosts)  # the pools
-        adopted.insert(tx, [claim for desk in written for claim in desk.made])
+        adopted.insert(tx, [claim for desk in changed_desks for claim in desk.made])
         changes.write()
-        groups.bump(tx, {group for desk in written for group in desk.groups})
+        groups.bump(tx, {group for desk in changed_desks for group in desk.groups})
         result = changes.result([])
         return ReportResult(outcomes=outcomes, hosts=result.hosts, now=tx.now)
 
     def _desks(self, changes: Changes, known: dict[str, int]) -> dict[int, 'ReportDesk']:
-        """One desk for each host that is there, with the claims that it will need."""
+        """Return a desk for each stored host, with the claims that it needs."""
         tx, locked = changes.tx, changes.locked
-        there = {pid for pid in known.values() if pid in locked.counters}
-        stamps = {pid: locked.counters[pid].claims_stamp for pid in sorted(there)}
+        stored_ids = {pid for pid in known.values() if pid in locked.counters}
+        stamps = {pid: locked.counters[pid].claims_stamp for pid in sorted(stored_ids)}
         digests = {}
         for pid, stamp in stamps.items():
             placed_before = changes.memory.placed(pid, stamp)
@@ -115,14 +114,14 @@ class Fold:
         for pid, (placed, quiet) in providers.read_placed(tx, changes.memory, missing).items():
             changes.memory.keep_placed(pid, stamps[pid], placed, quiet)
             digests[pid] = quiet
-        restated = {
+        restated_ids = {
             pid
             for report in self.reports
-            if (pid := known.get(report.name, -1)) in there
+            if (pid := known.get(report.name, -1)) in stored_ids
             and not locked.counters[pid].cold
             and _may_restate(report, locked.templates[pid])
         }
-        providers.read_uncounted(tx, locked, restated)
+        providers.read_uncounted(tx, locked, restated_ids)
         desks = {pid: ReportDesk(locked.row(pid), digests[pid]) for pid in stamps}
         loud: dict[int, set[str]] = {}
         for report in self.reports:
@@ -135,7 +134,7 @@ class Fold:
     def _read_claims(
         self, changes: Changes, desks: dict[int, 'ReportDesk'], loud: dict[int, set[str]]
     ) -> None:
-        """Live claims of the hosts that say something new, and the others that they name."""
+        """Read live claims of the hosts with changes, and the other claims that they name."""
         if not loud:
             return
         for pid in loud:
@@ -144,69 +143,75 @@ class Fold:
             live = desks[claim.provider_id].live
             if live is not None:
                 live[claim.id] = claim
-        named = {one for pid, ids in loud.items() for one in ids - set(desks[pid].live or ())}
-        if named:
-            found = {c.id: c for c in load_claims(changes.tx, ids=sorted(named))}
+        other_ids = {
+            claim_id for pid, ids in loud.items() for claim_id in ids - set(desks[pid].live or ())
+        }
+        if other_ids:
+            other_claims = {
+                claim.id: claim for claim in load_claims(changes.tx, ids=sorted(other_ids))
+            }
             for pid, ids in loud.items():
-                desks[pid].known = {one: found[one] for one in ids if one in found}
+                desks[pid].known = {
+                    claim_id: other_claims[claim_id] for claim_id in ids if claim_id in other_claims
+                }
         self._read_history(changes.tx, [desks[pid] for pid in loud])
 
     def _read_history(self, tx: session.Tx, desks: Sequence['ReportDesk']) -> None:
-        """What guests had before that run without a claim, and whose hosts name none."""
+        """Read ended claims of guests that run, and are reported, without a claim."""
         of_host = {desk.row.name: desk for desk in desks}
-        wanted: dict[str, list[ReportDesk]] = {}
+        desks_of_consumer: dict[str, list[ReportDesk]] = {}
         for report in self.reports:
             desk = of_host.get(report.name)
             if desk is not None and desk.live is not None:
                 for consumer in strangers(desk.live.values(), desk.known, report):
-                    wanted.setdefault(consumer, []).append(desk)
-        consumers = sorted(wanted)
+                    desks_of_consumer.setdefault(consumer, []).append(desk)
+        consumers = sorted(desks_of_consumer)
         for start in range(0, len(consumers), adopted.PARTS):
-            # Not "live = 0": of a few consumers this is.
-            some = consumers[start : start + adopted.PARTS]
-            for claim in load_claims(tx, where=[claim_rows.of_guests(some), _c.c.live != 1]):
-                for desk in wanted.get(guest_of(claim), ()):
+            # Not "live = 0": the consumers are few.
+            part = consumers[start : start + adopted.PARTS]
+            for claim in load_claims(tx, where=[claim_rows.of_guests(part), _c.c.live != 1]):
+                for desk in desks_of_consumer.get(guest_of(claim), ()):
                     desk.known[claim.id] = claim
 
     def _demand_locks(self, written: Sequence['ReportDesk'], aside: Aside) -> None:
-        voided = {group for desk in written for group in desk.groups}
-        also_needed: set[int] = set()
+        changed_groups = {group for desk in written for group in desk.groups}
+        all_needed_ids: set[int] = set()
         for desk in written:
-            needed = desk.beside()
-            also_needed |= needed
-            if not needed.isdisjoint(aside.left):
-                # A pool of it is locked: then the host waits as well.
+            needed_ids = desk.beside()
+            all_needed_ids |= needed_ids
+            if not needed_ids.isdisjoint(aside.left):
+                # A pool of the host is locked: then the host waits as well.
                 aside.left.add(desk.row.id)
         if any(desk.row.id in aside.left for desk in written):
             raise MoreLocks('a report changes what others keep locked')
-        if not (voided <= self.groups and also_needed <= self.beside):
-            self.groups |= voided
-            self.beside |= also_needed
+        if not (changed_groups <= self.groups and all_needed_ids <= self.beside):
+            self.groups |= changed_groups
+            self.beside |= all_needed_ids
             raise MoreLocks('a report changes more than its host')
 
 
 def _may_restate(report: HostReport, before: HostRow) -> bool:
-    """Whether all inventories may be written anew, by what it states or for whom it adopts."""
-    stated = {} if report.full and report.inventories is UNSET else report.inventories
-    if before.reports_inventories and stated not in (UNSET, before.facts.inventories):
+    """Return whether a report may rewrite all inventories, by those it states or by an adoption."""
+    stated_inventories = {} if report.full and report.inventories is UNSET else report.inventories
+    if before.reports_inventories and stated_inventories not in (UNSET, before.facts.inventories):
         return True
-    return any(one.claim_id is None for one in report.running or ())
+    return any(guest.claim_id is None for guest in report.running or ())
 
 
 def _named(report: HostReport) -> set[str]:
-    """Claims that a report names."""
-    both: Iterable[Running] = (*(report.running or ()), *(report.pending or ()))
-    return {one.claim_id for one in both if one.claim_id is not None}
+    """Return the ids of the claims that a report names."""
+    guests_named: Iterable[Running] = (*(report.running or ()), *(report.pending or ()))
+    return {guest.claim_id for guest in guests_named if guest.claim_id is not None}
 
 
 class ReportDesk:
-    """One host while a batch of reports is folded into it.
+    """State of one host while a batch of reports is folded into it.
 
-    :ivar live: its live claims by id; None: not read, nothing new is said about them
-    :ivar before: claims that changed, as they are in the database
+    :ivar live: its live claims by id; None: not read, as no report changes claims
+    :ivar before: changed claims, as they are in the database
     :ivar made: adopted claims
     :ivar over: ids of places that end for good, as another guest runs in them
-    :ivar groups: groups whose members changed in a way that nobody planned
+    :ivar groups: groups whose members changed without a plan
     """
 
     def __init__(self, row: HostRow, quiet: bytes) -> None:
@@ -223,21 +228,23 @@ class ReportDesk:
         self._quiet = quiet
 
     def is_quiet(self, report: HostReport) -> bool:
-        """Whether the report lists exactly the claims here, all of them confirmed.
+        """Return whether the report lists exactly the claims here, all of them confirmed.
 
-        Then it cannot change a claim, whatever else it says.
+        Then it cannot change a claim, whatever else it reports.
         """
         if report.running is None:
             return report.used is UNSET
         if report.pending or not self._quiet:
             return False
-        listed = [(one.claim_id, one.consumer) for one in report.running if one.claim_id]
-        if len(listed) < len(report.running):
+        listed_guests = [
+            (guest.claim_id, guest.consumer) for guest in report.running if guest.claim_id
+        ]
+        if len(listed_guests) < len(report.running):
             return False
-        return guests.quiet_digest(sorted(listed)) == self._quiet
+        return guests.quiet_digest(sorted(listed_guests)) == self._quiet
 
     def fold(self, report: HostReport, now: float) -> ReportOutcome:
-        """Apply one report to what is on the desk."""
+        """Apply one report to the state of the host."""
         if self.live is None:
             effect = _fold_quiet(self.row, report, now)
         else:
@@ -249,20 +256,22 @@ class ReportDesk:
         return ReportOutcome.of(effect)
 
     def beside(self) -> set[int]:
-        """Providers other than the host that its changed claims are on."""
+        """Return the providers other than the host that its changed claims are on."""
         changed = (*self.before.values(), *self.made)
         return {pid for claim in changed for pid in claim.allocations if pid != self.row.id}
 
     def _take(self, effect: ReportEffect) -> None:
         self.written = True
         self.row = effect.row
-        made = {claim.id for claim in self.made}
+        made_ids = {claim.id for claim in self.made}
         for claim in effect.claims:
             if self.live is None:
                 raise ValueError('a report that says nothing new changed a claim')
             before = self.live.get(claim.id) or self.known.get(claim.id)
-            if claim.id in made or before is None:
-                self.made = [one for one in self.made if one.id != claim.id] + [claim]
+            if claim.id in made_ids or before is None:
+                self.made = [
+                    made_claim for made_claim in self.made if made_claim.id != claim.id
+                ] + [claim]
             else:
                 self.before.setdefault(claim.id, before)
                 self.now[claim.id] = claim
@@ -273,7 +282,7 @@ class ReportDesk:
                 self.known[claim.id] = claim
 
     def write(self, changes: Changes, hosts: HostRecords) -> None:
-        """Counters, claims and facts as they became; ``changes`` writes the rows."""
+        """Write counters, claims and facts as they became; ``changes`` writes the rows."""
         pid = self.row.id
         counters = changes.locked.counters[pid]
         counters.epoch = self.row.epoch
@@ -286,7 +295,7 @@ class ReportDesk:
         for claim in self.made:
             changes.count(claim, 1)
             changes.touch(pid)
-        # What the fold says holds for the host itself; its pools were counted above.
+        # The fold's generation holds for the host itself; its pools were counted above.
         changes.grown.discard(pid)
         counters.generation = self.row.generation
         counters.used = [self.row.used.get(name, 0) for name in CORE_CLASSES]
@@ -302,15 +311,15 @@ class ReportDesk:
             if name not in CORE_CLASSES
             and ((used := self.row.used.get(name, 0)), (foreign := self.row.foreign.get(name, 0)))
         }
-        for name, of in others.items():
-            of[0] = self.row.cap(name)
+        for name, usage in others.items():
+            usage[0] = self.row.cap(name)
         inventories = self.row.facts.inventories
-        same = inventories == self.first.facts.inventories
-        if same and set(others) <= changes.locked.others_read(self.row.id):
+        is_same = inventories == self.first.facts.inventories
+        if is_same and set(others) <= changes.locked.others_read(self.row.id):
             counters.others.update(others)
             return
         counters.cap = [self.row.cap(name) for name in CORE_CLASSES]
-        others = {name: of for name, of in others.items() if of[1] or of[2]}
+        others = {name: usage for name, usage in others.items() if usage[1] or usage[2]}
         counters.cold = hosts.write_inventories(self.row.id, self.row.facts, others)
         counters.others = {
             name: [inventory.cap, 0, 0]
@@ -336,7 +345,7 @@ class ReportDesk:
 
 
 def _fold_quiet(row: HostRow, report: HostReport, now: float) -> ReportEffect:
-    """The fold of a report that says nothing new about claims."""
+    """Return the fold of a report without changes of claims."""
     outcome = judge(row, report)
     if outcome != APPLIED:
         return ReportEffect(outcome=outcome, row=row)
@@ -347,7 +356,7 @@ def _fold_quiet(row: HostRow, report: HostReport, now: float) -> ReportEffect:
 class SqlReports(Locking):
     """See ``scheduler.ports.hosts``.
 
-    :param report_seconds: how often hosts are told to report
+    :param report_seconds: interval at which hosts report, in their registration
     """
 
     def __init__(
@@ -362,10 +371,10 @@ class SqlReports(Locking):
         self._report_seconds = report_seconds
 
     def register_host(self, message: RegisterHost) -> Registration:
-        (found,) = self.register_hosts([message])
-        if isinstance(found, exceptions.GanttError):
-            raise found
-        return found
+        (registered,) = self.register_hosts([message])
+        if isinstance(registered, exceptions.GanttError):
+            raise registered
+        return registered
 
     def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationOutcome]:
         return self._around(
@@ -384,7 +393,7 @@ class SqlReports(Locking):
 
     @writing
     def tell_facts(self, tx: session.Tx, update: UpdateHostFacts) -> FactsResult:
-        """What is neither new nor of a host of Nova writes nothing."""
+        """Apply facts of a host of Nova; others, and known facts, write nothing."""
         changes, hosts = Changes(tx, self.memory), HostRecords(tx, self.memory)
         ids = providers.ids_by_name(tx, [update.host])
         changes.lock(ids.values())
@@ -392,17 +401,21 @@ class SqlReports(Locking):
         counters = changes.locked.counters.get(pid)
         if counters is None:
             return FactsResult(outcome=host_facts.UNKNOWN)
-        before = changes.locked.row(pid)
-        outcome = host_facts.judge(before, update)
+        row_before = changes.locked.row(pid)
+        outcome = host_facts.judge(row_before, update)
         if outcome != host_facts.APPLIED:
-            known = before.facts.beside
-            return FactsResult(outcome=outcome, sequence=0 if known is None else known.sequence)
-        # Without a word about guests no claim changes.
-        live = [] if update.guests is None else load_claims(tx, provider_ids=[pid], live=True)
-        effect = host_facts.apply(before, live, update, tx.now)
-        was = {claim.id: claim for claim in live}
+            last_update = row_before.facts.beside
+            return FactsResult(
+                outcome=outcome, sequence=0 if last_update is None else last_update.sequence
+            )
+        # An update without guests changes no claim.
+        live_claims = (
+            [] if update.guests is None else load_claims(tx, provider_ids=[pid], live=True)
+        )
+        effect = host_facts.apply(row_before, live_claims, update, tx.now)
+        claims_by_id = {claim.id: claim for claim in live_claims}
         for claim in effect.claims:
-            changes.change(was[claim.id], claim)
+            changes.change(claims_by_id[claim.id], claim)
         counters.generation = effect.row.generation
         template = changes.locked.templates[pid]
         aggregate_names = msgspec.structs.replace(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of hosts, read and written as the core's types.
 
-Facts are decoded once for each provider and ``facts_stamp``, and what is
-placed on a host is read once for each ``claims_stamp``: under load only the
-counters of a row differ from one read to the next.
+Facts are decoded once for each provider and ``facts_stamp``, and the claims placed on a host are
+read once for each ``claims_stamp``: under load only the counters of a row differ from one read to
+the next.
 """
 
 import collections
@@ -30,7 +30,7 @@ from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 LOG = logging.getLogger(__name__)
 
-#: The narrow part of a provider, in the order that ``Counters`` unpacks.
+#: The narrow columns of a provider, in the order that ``Counters`` unpacks.
 COUNTERS = (
     'id',
     'generation',
@@ -48,18 +48,18 @@ COUNTERS = (
     *(f'foreign_{c}' for c in CORE_CLASS_COLUMNS.values()),
 )
 
-#: What ``provider_facts`` has as it is, beside JSON.
+#: Columns of ``provider_facts`` that are not JSON.
 PLAIN_FACTS = [
     column.name
     for column in models.provider_facts.c
     if column.name not in ('provider_id', 'facts', 'signing_key')
 ]
-#: Columns that a HostRow is made of, beside ``details``, and that no claim changes.
+#: Columns that a HostRow is built of, beside ``details``, and that no claim changes.
 FACTS = ('id', 'facts_stamp', 'uuid', 'name', *PLAIN_FACTS, 'facts', 'signing_key')
 
 _facts = msgspec.json.Decoder(HostFacts)
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
-#: Of facts; what stands in rows of its own is read there.
+#: Parts of the facts; those with rows of their own are read there.
 _PARTS = {
     field.name: msgspec.json.Decoder(field.type)
     for field in msgspec.structs.fields(HostFacts)
@@ -69,7 +69,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _key = msgspec.json.Decoder(HostKey)
 _amounts = msgspec.json.Decoder(dict[str, int])
 _texts = msgspec.json.Decoder(list[str])
-#: Raised by decoders where a later release has written what is stored, or somebody damaged it.
+#: Errors of decoders for rows that a later release has written, or that were damaged.
 UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError)
 Amounts = dict[int, dict[str, int]]
 NOTHING: Amounts = {}
@@ -78,17 +78,17 @@ decode_amounts, decode_facts = _amounts.decode, _facts.decode
 
 
 def key(text: str | None) -> HostKey | None:
-    """The key of a host, from JSON; None: it has none."""
+    """Return the key of a host, from JSON; None: it has none."""
     return None if text is None else _key.decode(text)
 
 
 def known_key(text: str | None) -> HostKey | None:
-    """The same; of one that cannot be read nobody is let pass."""
+    """Return the same; an unreadable key admits no message."""
     return ColumnReader().read('signing_key', key, text, host_keys.UNREADABLE)
 
 
 class ColumnReader:
-    """Reads columns of a row one by one, and goes on where one cannot be read.
+    """A reader of columns one at a time that goes on where one cannot be read.
 
     :ivar problems: column -> why it cannot be read
     """
@@ -97,7 +97,7 @@ class ColumnReader:
         self.problems: dict[str, str] = {}
 
     def read(self, name: str, decode: Callable[[Any], Any], stored: Any, otherwise: Any) -> Any:
-        """The value of a column; what to go on with where it cannot be read."""
+        """Return the value of a column, or a default where it cannot be read."""
         try:
             return decode(stored)
         except UNREADABLE as e:
@@ -105,11 +105,11 @@ class ColumnReader:
             return otherwise
 
     def __str__(self) -> str:
-        return '; '.join(f'{name}: {why}' for name, why in self.problems.items())
+        return '; '.join(f'{name}: {problem}' for name, problem in self.problems.items())
 
 
 def known_amounts(text: str) -> dict[str, int]:
-    """Class -> amount, from JSON, for sums; what cannot be read is left out, see the audit."""
+    """Return class -> amount, from JSON, for sums; unreadable ones are left out, see the audit."""
     try:
         return _amounts.decode(text)
     except UNREADABLE:
@@ -117,27 +117,27 @@ def known_amounts(text: str) -> dict[str, int]:
 
 
 def known_texts(text: str) -> list[str]:
-    """A list from JSON; of one that cannot be read nothing is known."""
+    """Return a list from JSON; an empty one where it cannot be read."""
     return ColumnReader().read('', _texts.decode, text, [])
 
 
 def known_purpose(text: str) -> Purpose:
-    """The purpose of a claim; one that cannot be read is in the way of creates, as most are."""
+    """Return the purpose of a claim; an unreadable one counts as CREATE, and bars creates."""
     return ColumnReader().read('', Purpose, text, Purpose.CREATE)
 
 
 def known_state(text: str) -> State:
-    """The state of a claim; of one that cannot be read nobody knows that it has ended."""
+    """Return the state of a claim; an unreadable one counts as not ended."""
     return ColumnReader().read('', State, text, State.CONFIRMED)
 
 
 def body(text: str | None) -> dict[str, Any] | None:
-    """A claim's layout as JSON has it."""
+    """Return a claim's layout as in JSON."""
     return None if text is None else msgspec.json.decode(text, type=dict[str, Any])
 
 
 def layout(text: str | None) -> Layout | None:
-    """What a claim's layout takes, from JSON; None: nothing."""
+    """Return the layout of a claim, from JSON; None: none."""
     try:
         return unsettled(body(text))
     except UNREADABLE:
@@ -145,7 +145,7 @@ def layout(text: str | None) -> Layout | None:
 
 
 def text(value: Any) -> str:
-    """A value as JSON text."""
+    """Return a value as JSON text."""
     try:
         return encode(value).decode()
     except UnicodeEncodeError:
@@ -156,9 +156,9 @@ def _storable(value: Any) -> Any:
     if isinstance(value, str):
         return engine.storable(value)
     if isinstance(value, dict):
-        return {_storable(key): _storable(inner) for key, inner in value.items()}
+        return {_storable(key): _storable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_storable(inner) for inner in value]
+        return [_storable(item) for item in value]
     return value
 
 
@@ -184,17 +184,17 @@ class Counters(msgspec.Struct, array_like=True):
 
 
 def counters(row: Sequence[Any]) -> Counters:
-    """From the columns of ``COUNTERS``."""
+    """Return counters from the columns of ``COUNTERS``."""
     cap, used, foreign = list(row[11:15]), list(row[15:19]), list(row[19:23])
     return Counters(*row[:11], cap, used, foreign, {})  # type: ignore[call-arg]
 
 
-#: Facts remembered for hosts that say the same, where there are few hosts.
+#: Facts remembered for hosts with equal facts, where there are few hosts.
 FACTS_MIN = 64
 
 
 class Memory:
-    """What this process has decoded: bounded, safe to use from any thread."""
+    """Cache of the decoded rows of this process: bounded, thread-safe."""
 
     def __init__(self, hosts: int = 32_768) -> None:
         self._hosts = hosts
@@ -206,24 +206,24 @@ class Memory:
         self._placed: dict[int, tuple[int, tuple[Placed, ...], bytes | None]] = {}
 
     def template(self, provider_id: int, facts_stamp: int) -> HostRow | None:
-        """The row as of that stamp, with counters of no meaning."""
-        found = self._templates.get(provider_id)
-        return found[1] if found is not None and found[0] == facts_stamp else None
+        """Return the row as of that stamp; its counters are meaningless."""
+        cached = self._templates.get(provider_id)
+        return cached[1] if cached is not None and cached[0] == facts_stamp else None
 
     def details_of(self, provider_id: int, mark: str | None) -> ProviderDetails | None:
-        """What a provider whose record has that mark has; None: that is not known."""
-        found = self.details.known(mark)
-        if found is None and mark is not None and provider_id in self._templates:
-            before = of_row(self._templates[provider_id][1])
-            found = before if before.digest == mark else None
-        return found
+        """Return the details of a provider whose record has that mark; None: not known."""
+        cached_details = self.details.known(mark)
+        if cached_details is None and mark is not None and provider_id in self._templates:
+            last_details = of_row(self._templates[provider_id][1])
+            cached_details = last_details if last_details.digest == mark else None
+        return cached_details
 
     def share(self, details: ProviderDetails) -> ProviderDetails:
-        """The same, remembered; see ``KnownDetails.shared``."""
+        """Remember details and return the shared ones; see ``KnownDetails.shared``."""
         return self.details.shared(details, most=len(self._templates) // 4)
 
     def learn(self, row: Any, details: ProviderDetails) -> HostRow:
-        """From the columns of ``FACTS``, and what its rows say."""
+        """Return a host row from the columns of ``FACTS`` and its details; remember it."""
         details = self.share(details)
         values = {name: getattr(row, name) for name in PLAIN_FACTS}
         try:
@@ -242,7 +242,7 @@ class Memory:
         return template
 
     def keep(self, row: HostRow, facts_stamp: int) -> None:
-        """Remember ``row`` as what its provider says at that stamp."""
+        """Remember ``row`` as that of its provider at that stamp."""
         with self._lock:
             if len(self._templates) >= self._hosts:
                 for provider_id in list(self._templates)[: self._hosts // 8]:
@@ -250,30 +250,30 @@ class Memory:
             self._templates[row.id] = (facts_stamp, row)
 
     def is_no_host(self, provider_id: int, facts_stamp: int) -> bool:
-        """Whether a provider is known to have had no record of a host at that stamp."""
+        """Return whether a provider is known to have had no record of a host at that stamp."""
         return self._no_hosts.get(provider_id) == facts_stamp
 
     def keep_no_host(self, provider_id: int, facts_stamp: int) -> None:
-        """Remember that it had none."""
+        """Remember that a provider had no record of a host."""
         with self._lock:
             if len(self._no_hosts) >= self._hosts:
-                for known in list(self._no_hosts)[: self._hosts // 8]:
-                    del self._no_hosts[known]
+                for old_id in list(self._no_hosts)[: self._hosts // 8]:
+                    del self._no_hosts[old_id]
             self._no_hosts[provider_id] = facts_stamp
 
     def decode(self, facts: str, details: ProviderDetails) -> HostFacts:
-        """Facts from JSON and rows; hosts that say the same share one object."""
+        """Return facts from JSON and rows; hosts with equal facts share one object."""
         text = f'{details.digest}{facts}'
         digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
         with self._lock:
-            found = self._decoded.get(digest)
-            if found is not None:
+            cached = self._decoded.get(digest)
+            if cached is not None:
                 self._decoded.move_to_end(digest)
-                return found
+                return cached
         decoded = self.details.sharing(with_details(decode_facts(facts), details))
         with self._lock:
             self._decoded[digest] = decoded
-            # With a metric in them nearly all facts are said once.
+            # With a metric in them nearly all facts occur once.
             while len(self._decoded) > max(FACTS_MIN, len(self._templates) // 4):
                 self._decoded.popitem(last=False)
         return decoded
@@ -281,67 +281,67 @@ class Memory:
     def placed(
         self, provider_id: int, stamp: int
     ) -> tuple[tuple[Placed, ...], bytes | None] | None:
-        """What is placed there as of that stamp, and the digest of the quiet state.
+        """Return the claims placed there as of that stamp, and the digest of the quiet state.
 
         The digest is empty where the state is not quiet, None where that is not known.
         """
-        found = self._placed.get(provider_id)
-        return (found[1], found[2]) if found is not None and found[0] == stamp else None
+        cached = self._placed.get(provider_id)
+        return (cached[1], cached[2]) if cached is not None and cached[0] == stamp else None
 
     def last_placed(self, provider_id: int) -> tuple[Placed, ...]:
-        """What was placed there when it was read last; empty where that is not known."""
-        found = self._placed.get(provider_id)
-        return found[1] if found is not None else ()
+        """Return the claims placed there at the last read; empty where that is not known."""
+        cached = self._placed.get(provider_id)
+        return cached[1] if cached is not None else ()
 
     def keep_placed(
         self, provider_id: int, stamp: int, placed: tuple[Placed, ...], quiet: bytes | None
     ) -> None:
-        """Remember what is placed on a host."""
+        """Remember the claims placed on a host."""
         with self._lock:
             if len(self._placed) >= self._hosts:
-                for known in list(self._placed)[: self._hosts // 8]:
-                    del self._placed[known]
+                for old_id in list(self._placed)[: self._hosts // 8]:
+                    del self._placed[old_id]
             self._placed[provider_id] = (stamp, placed, quiet)
 
 
 def _as_far_as_readable(row: Any, details: ProviderDetails) -> dict[str, Any]:
-    """A host with the reasons why the rest of it is not known: it is closed, for these."""
-    unread = ColumnReader()
-    has_key = unread.read('signing_key', key, row.signing_key, host_keys.UNREADABLE)
-    parts = unread.read('facts', _parts.decode, row.facts, {})
+    """Return readable fields of a host, closed with the reasons why the rest is not known."""
+    reader = ColumnReader()
+    signing_key = reader.read('signing_key', key, row.signing_key, host_keys.UNREADABLE)
+    parts = reader.read('facts', _parts.decode, row.facts, {})
     facts = {
-        name: unread.read(name, of.decode, parts[name], None)
-        for name, of in _PARTS.items()
+        name: reader.read(name, decoder.decode, parts[name], None)
+        for name, decoder in _PARTS.items()
         if name in parts
     }
-    facts = {name: value for name, value in facts.items() if name not in unread.problems}
-    if not unread.problems:  # in rows there is what cannot be read
-        return {'facts': with_details(HostFacts(**facts), details), 'key': has_key}
-    problem = f'cannot be read by this release: {unread}'
+    facts = {name: value for name, value in facts.items() if name not in reader.problems}
+    if not reader.problems:  # the unreadable parts are in rows of their own
+        return {'facts': with_details(HostFacts(**facts), details), 'key': signing_key}
+    problem = f'cannot be read by this release: {reader}'
     LOG.warning(
-        'a host is closed, as its record cannot be read: host=%s problem=%s', row.name, unread
+        'a host is closed, as its record cannot be read: host=%s problem=%s', row.name, reader
     )
     stored = {'service_disabled': row.service_disabled, 'facts': row.facts}
-    if 'signing_key' in unread.problems:
+    if 'signing_key' in reader.problems:
         stored['signing_key'] = row.signing_key
     return {
         'facts': with_details(UnreadableFacts(**facts, stored=stored), details),
-        'key': has_key,
+        'key': signing_key,
         'service_disabled': problem,
     }
 
 
 def host_row(template: HostRow, row: Counters) -> HostRow:
-    """A provider, whole."""
+    """Return the complete row of a provider."""
     used = {name: amount for name, amount in zip(CORE_CLASSES, row.used, strict=True) if amount}
     foreign = {
         name: amount for name, amount in zip(CORE_CLASSES, row.foreign, strict=True) if amount
     }
-    for name, (_, taken, outside) in row.others.items():
-        if taken:
-            used[name] = taken
-        if outside:
-            foreign[name] = outside
+    for name, (_, claimed, unclaimed) in row.others.items():
+        if claimed:
+            used[name] = claimed
+        if unclaimed:
+            foreign[name] = unclaimed
     return msgspec.structs.replace(
         template,
         generation=row.generation,
@@ -357,31 +357,30 @@ def host_row(template: HostRow, row: Counters) -> HostRow:
 
 
 def room(row: Counters) -> dict[str, int]:
-    """Class -> cap - used - foreign."""
-    left = {
+    """Return class -> cap - used - foreign."""
+    room_by_class = {
         name: cap - used - foreign
         for name, cap, used, foreign in zip(
             CORE_CLASSES, row.cap, row.used, row.foreign, strict=True
         )
     }
     for name, (cap, used, foreign) in row.others.items():
-        left[name] = cap - used - foreign
-    return left
+        room_by_class[name] = cap - used - foreign
+    return room_by_class
 
 
 def flag(row: Counters) -> None:
-    """Flag as over-full, or no more, after what the world may do: it is not held to what fits."""
+    """Set or clear the over-full flag after changes of the world, which need not fit."""
     row.over_committed = int(
         any(map(_is_over, row.cap, row.used, row.foreign))
-        or any(_is_over(*of) for of in row.others.values())
+        or any(_is_over(*usage) for usage in row.others.values())
     )
 
 
 def unflag(row: Counters) -> None:
-    """Take the flag away where all of it fits; what writers of claims do never sets it.
+    """Clear the over-full flag if all of it fits; writers of claims never set it.
 
-    One that made a host over-full would be at fault, which the audit sees by the flag that is
-    not there.
+    A claim that overfills a host would be a bug, which the audit detects by the missing flag.
     """
     if row.over_committed:
         flag(row)
@@ -392,17 +391,21 @@ def _is_over(cap: int, used: int, foreign: int) -> bool:
 
 
 def counted(row: Counters, amounts: Mapping[str, int], sign: int) -> Mapping[str, int]:
-    """The amounts as far as they are counted at all.
+    """Return the amounts that are counted.
 
-    What ends always ends: of a class of which no row is left there nothing is given back.
+    Ends always succeed: no amount is given back to a class without a row.
     """
     if sign > 0:
         return amounts
-    return {n: of for n, of in amounts.items() if n in CORE_CLASS_INDEX or n in row.others}
+    return {
+        name: amount
+        for name, amount in amounts.items()
+        if name in CORE_CLASS_INDEX or name in row.others
+    }
 
 
 def add(row: Counters, amounts: Mapping[str, int], sign: int = 1) -> None:
-    """Add amounts to what is used."""
+    """Add amounts to the usage."""
     for name, amount in counted(row, amounts, sign).items():
         column = CORE_CLASS_INDEX.get(name)
         if column is not None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Providers that are no hosts, and the trees that providers form.
 
-Whoever changes a tree locks its root, and every other row that is written, ascending by id; then
-looks again.  Of all rows locked the version grows: where locks are local to a node, two that change
-one tree have written the same row.
+A change of a tree locks its root, and every other row that is written, ascending by id; then it
+reads the tree again.  The version of all locked rows grows: where locks are local to a node, two
+changes of one tree have written the same row.
 """
 
 import uuid as uuids
@@ -29,15 +29,15 @@ from gantt.db.hosts.providers import LockedProviders
 from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
-#: Before the uuid, in the place of the name of a host: no host can be called so.
+#: Prefix of the uuid, in place of the name of a host: no host can have such a name.
 NO_HOST = '\x7f'
 
 _p = models.providers
 _uuid: Any = sa.bindparam('uuid')
 
-#: Of a root it is null: a root is its own root.
+#: Null in the row of a root: a root is its own root.
 ROOT_ID = sa.func.coalesce(_p.c.root_id, _p.c.id)
-#: Of a host that has not registered since it could have one it is the name of its service.
+#: Name of the service of a host that has not registered since hosts have own names.
 OWN_NAME = sa.func.coalesce(_p.c.own_name, _p.c.name)
 PLACE = sa.select(
     _p.c.id, _p.c.uuid, _p.c.name, _p.c.kind, _p.c.parent_id, ROOT_ID.label('root_id')
@@ -51,7 +51,7 @@ _name: Any = sa.bindparam('name')
 is_called = sa.or_(_p.c.own_name == _name, sa.and_(_p.c.name == _name, _p.c.own_name.is_(None)))
 WITH_NAME = sa.select(_p.c.uuid).where(is_called)
 WITH_UUID = sa.select(OWN_NAME.label('own_name')).where(_p.c.uuid == _uuid)
-#: What a transaction of ours has made, while nobody has changed it into a host.
+#: Provider inserted by a transaction of ours, unless it was converted to a host since.
 MADE_BY = sa.select(_p.c.id).where(
     _p.c.uuid == _uuid, _p.c.facts_stamp.in_(sa.bindparam('stamps', expanding=True))
 )
@@ -69,35 +69,37 @@ ONE = READ.where(_p.c.uuid == _uuid)
 
 
 class _Tree:
-    """Where a provider stands, and what a move of it is about.
+    """Position of a provider in its tree, and the rows that a move of it concerns.
 
-    A tree may be broken, by hand or by a backup put back in part.  Then it is changed as far as it
-    is there: a parent or a root that is gone is nothing to lock.
+    A tree may be broken, by hand or by a partly restored backup.  Then it is changed as far as it
+    is stored: a removed parent or root is not locked.
 
-    :ivar row: of the provider
-    :ivar below: its own id, and those of all below it
+    :ivar row: row of the provider
+    :ivar below: its own id, and the ids of its subtree
     """
 
     def __init__(self, tx: session.Tx, uuid: str) -> None:
         self.row = _there(tx, uuid)
-        stands = {row.id: row for row in tx.all(TREE, root=self.row.root_id)}
-        self.below = rules.subtree(self.row.id, {one: of.parent_id for one, of in stands.items()})
-        new = self.below
-        while new:  # whose row says another root is in another tree, and below it all the same
-            found = [row for some in in_parts(tx, BELOW, new) for row in some]
-            stands |= {row.id: row for row in found}
-            new = {row.id for row in found} - self.below
-            self.below |= new
-        self._roots = {row.root_id for one, row in stands.items() if one in self.below}
+        tree_rows = {row.id: row for row in tx.all(TREE, root=self.row.root_id)}
+        self.below = rules.subtree(
+            self.row.id, {pid: tree_row.parent_id for pid, tree_row in tree_rows.items()}
+        )
+        new_ids = self.below
+        while new_ids:  # rows with another root are below it all the same
+            child_rows = [row for part in in_parts(tx, BELOW, new_ids) for row in part]
+            tree_rows |= {row.id: row for row in child_rows}
+            new_ids = {row.id for row in child_rows} - self.below
+            self.below |= new_ids
+        self._roots = {row.root_id for pid, row in tree_rows.items() if pid in self.below}
 
     @property
     def is_host(self) -> bool:
         return bool(self.row.kind == HostKind.HOST)
 
     def stands_below(self, above: Any) -> bool:
-        """Whether it is there already, and all rows of its subtree say so.
+        """Return whether it is below this parent already, in all rows of its subtree.
 
-        :param above: the row of its parent to be; None: it is to be a root
+        :param above: the row of its new parent; None: it becomes a root
         """
         kind = HostKind.HOST if self.is_host else rules.kind_of(above)
         return (
@@ -107,7 +109,7 @@ class _Tree:
         )
 
     def concerned(self, above: Any) -> set[int]:
-        """All that a move below another one writes, or nobody else may write meanwhile."""
+        """Return the rows that a move below another provider writes or must exclude writes of."""
         return self.below | _named(self.row) | _around(above)
 
 
@@ -123,16 +125,16 @@ class SqlProviders(HostTables):
         inventories: Mapping[str, Inventory] = {},
     ) -> ResourceProvider:
         rules.check(name, uuid, inventories)
-        made = uuid or str(uuids.uuid4())
+        new_uuid = uuid or str(uuids.uuid4())
         stamps: list[int] = []
 
         def work(tx: session.Tx) -> ResourceProvider:
             stamps.append(tx.stamp)
-            return self._create(tx, engine.storable(name), made, parent, inventories)
+            return self._create(tx, engine.storable(name), new_uuid, parent, inventories)
 
         def already_committed(tx: session.Tx) -> ResourceProvider | None:
-            ours = tx.first(MADE_BY, uuid=made, stamps=stamps)
-            return None if ours is None else _read(tx, ONE, uuid=made)[0]
+            inserted = tx.first(MADE_BY, uuid=new_uuid, stamps=stamps)
+            return None if inserted is None else _read(tx, ONE, uuid=new_uuid)[0]
 
         return self.database.write(work, already_committed)
 
@@ -144,13 +146,13 @@ class SqlProviders(HostTables):
         parent: str | None,
         inventories: Mapping[str, Inventory],
     ) -> ResourceProvider:
-        above = None if parent is None else _parent_of(tx, parent)
-        locked = providers.lock(tx, self.memory, _around(above))
-        if parent is not None and above != _parent_of(tx, parent):
+        parent_row = None if parent is None else _parent_of(tx, parent)
+        locked = providers.lock(tx, self.memory, _around(parent_row))
+        if parent is not None and parent_row != _parent_of(tx, parent):
             raise Again('the parent was moved meanwhile')
         _must_be_free(tx, name, made)
         with providers.unless_taken():
-            tx.run(_p.insert().values(_values(tx, name, made, above, inventories)))
+            tx.run(_p.insert().values(_values(tx, name, made, parent_row, inventories)))
         pid = _place(tx, made).id
         hosts = HostRecords(tx, self.memory)
         hosts.write_inventories(pid, HostFacts(inventories=dict(inventories)), {})
@@ -160,8 +162,8 @@ class SqlProviders(HostTables):
 
     @reading
     def load_provider(self, tx: session.Tx, uuid: str) -> ResourceProvider | None:
-        found = _read(tx, ONE, uuid=uuid) if is_id(uuid) else []
-        return found[0] if found else None
+        providers_read = _read(tx, ONE, uuid=uuid) if is_id(uuid) else []
+        return providers_read[0] if providers_read else None
 
     @reading
     def providers(
@@ -192,24 +194,24 @@ class SqlProviders(HostTables):
 
     def _move(self, tx: session.Tx, uuid: str, parent: str | None) -> None:
         tree = _Tree(tx, uuid)
-        above = _target(tx, tree, parent)
-        known = tree.concerned(above)
-        locked = providers.lock(tx, self.memory, known)
+        parent_row = _target(tx, tree, parent)
+        locked_ids = tree.concerned(parent_row)
+        locked = providers.lock(tx, self.memory, locked_ids)
         tree = _Tree(tx, uuid)
-        above = _target(tx, tree, parent)
-        if not tree.concerned(above) <= known:
+        parent_row = _target(tx, tree, parent)
+        if not tree.concerned(parent_row) <= locked_ids:
             raise Again('the tree was changed meanwhile')
-        if not tree.stands_below(above):
-            top = tree.row.id if above is None else above.root_id
+        if not tree.stands_below(parent_row):
+            top = tree.row.id if parent_row is None else parent_row.root_id
             tx.run(_p.update().where(_p.c.id.in_(sorted(tree.below))).values(root_id=top))
             place: dict[str, Any] = {'parent_id': None, 'root_id': None}
-            if above is not None:
-                place = {'parent_id': above.id}
+            if parent_row is not None:
+                place = {'parent_id': parent_row.id}
             if not tree.is_host:
                 place['kind'] = rules.kind_of(parent).value
             place['changed_at'] = tx.now
             tx.run(_p.update().where(_p.c.id == tree.row.id).values(place))
-            providers.save(tx, locked, tree.concerned(above) & locked.counters.keys())
+            providers.save(tx, locked, tree.concerned(parent_row) & locked.counters.keys())
 
     @writing
     def save_inventories(
@@ -222,10 +224,10 @@ class SqlProviders(HostTables):
         return _read(tx, ONE, uuid=uuid)[0]
 
     def _lock_one(self, tx: session.Tx, uuid: str) -> tuple[LockedProviders, int]:
-        """A provider of which requests say what it has, under lock, and its id.
+        """Lock a provider whose inventories requests may set; return the locked rows and its id.
 
         :raises NotFound:
-        :raises ReportedByHost: it is a host whose reports say it
+        :raises ReportedByHost: it is a host that reports its inventories
         """
         place = _there(tx, uuid)
         locked = providers.lock(tx, self.memory, [place.id])
@@ -243,10 +245,10 @@ class SqlProviders(HostTables):
         self.database.write(lambda tx: self._delete(tx, uuid), already_committed)
 
     def _delete(self, tx: session.Tx, uuid: str) -> bool:
-        known = _named(_no_host(tx, uuid))
-        locked = providers.lock(tx, self.memory, known)
+        locked_ids = _named(_no_host(tx, uuid))
+        locked = providers.lock(tx, self.memory, locked_ids)
         place = _no_host(tx, uuid)
-        if not _named(place) <= known:
+        if not _named(place) <= locked_ids:
             raise Again('the tree was changed meanwhile')
         pid = place.id
         children = tx.connection.execute(CHILDREN, {'id': pid}).scalar_one()
@@ -260,7 +262,7 @@ class SqlProviders(HostTables):
         return True
 
 
-# -- what it has ----------------------------------------------------------------------
+# -- inventories ----------------------------------------------------------------------
 def write_inventories(
     tx: session.Tx,
     memory: rows.Memory,
@@ -268,16 +270,16 @@ def write_inventories(
     uuid: str,
     inventories: Mapping[str, Inventory],
 ) -> None:
-    """Let it have exactly these; its counters are still to be saved.
+    """Replace the inventories of a provider; its counters are still to be saved.
 
-    :raises InUse: something is used of a class that would be gone
+    :raises InUse: a class that would be removed is in use
     """
     pid = _there(tx, uuid).id
     counters = locked.counters[pid]
     providers.read_uncounted(tx, locked, [pid])
-    others = {name: of for name, of in counters.others.items() if of[1] or of[2]}
+    others = {name: usage for name, usage in counters.others.items() if usage[1] or usage[2]}
     used = dict(zip(CORE_CLASSES, counters.used, strict=True))
-    used |= {name: of[1] for name, of in others.items()}
+    used |= {name: usage[1] for name, usage in others.items()}
     rules.check_used(uuid, used, inventories)
     caps = {name: inventory.cap for name, inventory in inventories.items()}
     hosts = HostRecords(tx, memory)
@@ -295,9 +297,9 @@ def write_inventories(
     hosts.follow_rows(locked, pid)
 
 
-# -- where a provider stands ----------------------------------------------------------
+# -- positions in trees ---------------------------------------------------------------
 def is_astray(parent: Any) -> Any:
-    """Whether the row of a provider says something else than that of its parent lets it say.
+    """Return a condition: a provider's row contradicts the row of its parent.
 
     :param parent: alias of ``providers``, outer joined as its parent
     """
@@ -339,44 +341,44 @@ def _parent_of(tx: session.Tx, parent: str) -> Any:
 
 
 def _target(tx: session.Tx, tree: _Tree, parent: str | None) -> Any:
-    """The row of the provider that it is to be below; None: it is to be a root.
+    """Return the row of the new parent of a move; None: the provider becomes a root.
 
-    :raises InvalidMessage: it is not there, or in the subtree
+    :raises InvalidMessage: it is not stored, or in the subtree
     :raises ReportedByHost: a host stays a root, and is moved only to become one again
     """
     if tree.is_host and (parent is not None or tree.stands_below(None)):
         raise rules.is_a_host(tree.row.uuid, tree.row.name)
     if parent is None:
         return None
-    above = _parent_of(tx, parent)
-    rules.check_below(parent, tree.below, above.id)
-    return above
+    parent_row = _parent_of(tx, parent)
+    rules.check_below(parent, tree.below, parent_row.id)
+    return parent_row
 
 
 def _named(place: Any) -> set[int]:
-    """What is written of the tree that a provider leaves: its root, its parent, itself."""
+    """Return the rows written in the tree that a provider leaves: root, parent and itself."""
     return {place.id, place.root_id, place.parent_id} - {None}
 
 
 def _around(above: Any) -> set[int]:
-    """What is written of the tree where something comes to be below this one."""
+    """Return the rows written in the tree where a provider is added below this one."""
     return set() if above is None else {above.id, above.root_id}
 
 
-# -- making one -----------------------------------------------------------------------
+# -- creation -------------------------------------------------------------------------
 def _must_be_free(tx: session.Tx, name: str, uuid: str) -> None:
-    same = tx.first(WITH_UUID, uuid=uuid)
-    if same is not None:
-        raise rules.uuid_taken(uuid, same.own_name)
-    called = tx.first(WITH_NAME, name=name)
-    if called is not None:
-        raise rules.name_taken(name, called.uuid)
+    uuid_holder = tx.first(WITH_UUID, uuid=uuid)
+    if uuid_holder is not None:
+        raise rules.uuid_taken(uuid, uuid_holder.own_name)
+    name_holder = tx.first(WITH_NAME, name=name)
+    if name_holder is not None:
+        raise rules.name_taken(name, name_holder.uuid)
 
 
 def _values(
     tx: session.Tx, name: str, uuid: str, above: Any, inventories: Mapping[str, Inventory]
 ) -> dict[str, Any]:
-    """The row of a new provider."""
+    """Return the row of a new provider."""
     caps = {name: inventory.cap for name, inventory in inventories.items()}
     return {
         'uuid': uuid,
@@ -394,15 +396,15 @@ def _values(
 
 # -- reading --------------------------------------------------------------------------
 def read_one(tx: session.Tx, uuid: str) -> ResourceProvider:
-    """A provider that is there."""
+    """Return a provider that is stored."""
     return _read(tx, ONE, uuid=uuid)[0]
 
 
 def _read(tx: session.Tx, query: Any, **parameters: Any) -> list[ResourceProvider]:
-    found = tx.all(query, **parameters)
-    ids = [row.id for row in found]
+    provider_rows = tx.all(query, **parameters)
+    ids = [row.id for row in provider_rows]
     inventories = inventories_of(tx, ids)
-    others = _used_of_others(tx, [row.id for row in found if row.cold])
+    others = _used_of_others(tx, [row.id for row in provider_rows if row.cold])
     return [
         ResourceProvider(
             id=row.id,
@@ -417,7 +419,7 @@ def _read(tx: session.Tx, query: Any, **parameters: Any) -> list[ResourceProvide
             used={**_used(row), **others.get(row.id, {})},
             changed_at=row.changed_at,
         )
-        for row in found
+        for row in provider_rows
     ]
 
 
@@ -436,8 +438,8 @@ def _used(row: Any) -> dict[str, int]:
 
 
 def _used_of_others(tx: session.Tx, ids: Collection[int]) -> dict[int, dict[str, int]]:
-    found: dict[int, dict[str, int]] = {}
+    usage: dict[int, dict[str, int]] = {}
     for pid, name, _, used, _ in tx.all(providers.OTHERS_OF, ids=list(ids)) if ids else ():
         if used:
-            found.setdefault(pid, {})[name] = used
-    return found
+            usage.setdefault(pid, {})[name] = used
+    return usage

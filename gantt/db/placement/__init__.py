@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement's interface reads and writes, beside what hosts say of themselves."""
+"""Stores of Placement's interface: its reads and writes, beside the reports of hosts."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocations written by requests, as claims: one transaction for all that one request says.
+"""Allocations written by requests, as claims: one transaction for all of one request.
 
-Who writes allocations locks the consumers' rows of ``written_consumers`` ascending, then all
-providers concerned ascending, whatever is on them; then it looks at the claims again.  Two writers
-of one consumer meet at its row, also where it does not exist yet; schedulers and hosts, which know
-nothing of that row, are met at the providers.
+A writer of allocations locks the consumers' rows of ``written_consumers`` ascending, then all
+providers concerned ascending, whatever is on them; then it reads the claims again.  Two writers of
+one consumer conflict at its row, also where it does not exist yet; schedulers and hosts, which do
+not use that row, conflict at the providers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,12 +53,12 @@ _w = models.written_consumers
 #: id of a provider -> class -> inventory
 Inventories = Mapping[int, Mapping[str, Inventory]]
 NOTHING_RESHAPED: Inventories = MappingProxyType({})
-#: Claims as they were, and as they become.
+#: Claims before and after a change.
 Heirs = Sequence[tuple[Claim, Claim]]
 
 _ids: Any = sa.bindparam('ids', expanding=True)
 _uuids: Any = sa.bindparam('uuids', expanding=True)
-#: What claims are known by: each change of one writes when it was.
+#: Versions of claims: each change of a claim writes its time.
 MARKS_OF = sa.select(_c.c.id, _c.c.state, _c.c.updated_at).where(
     _c.c.consumer.in_(_uuids), claim_rows.is_live
 )
@@ -70,10 +70,10 @@ WRITTEN_BY = (
     .limit(1)
 )
 _OWNER = ('project_id', 'user_id', 'consumer_type')
-#: All that a write changes of a claim that stays.
+#: Columns of a remaining claim that a write changes.
 CHANGED = (*_OWNER, 'consumer', 'guest', 'sole', 'updated_at', *claim_rows.AMOUNTS)
 REWRITE = Update(_c, {'b_id': 'id', 'b_state': 'state'}, CHANGED)
-#: Claims end as they were read, or not at all: of each change the time is another one.
+#: Claims end only in the state that they were read in: each change has another time.
 END = arrays.by_key(
     _c.update()
     .where(_c.c.id.in_(_ids), _c.c.updated_at.in_(sa.bindparam('marks', expanding=True)))
@@ -91,10 +91,10 @@ FORGET_SHARES = _a.delete().where(_a.c.claim_id.in_(_ids))
 
 
 class AllocationWriter:
-    """One transaction that writes allocations.
+    """A transaction that writes allocations.
 
-    :ivar locked: the providers, once they are
-    :ivar end_below: consumers that are to have nothing, whose claims in zones below end
+    :ivar locked: the providers, once they are locked
+    :ivar end_below: consumers without allocations now, whose claims in child zones end
     """
 
     def __init__(self, tx: session.Tx, memory: rows.Memory, known: KnownPlaces) -> None:
@@ -110,9 +110,9 @@ class AllocationWriter:
         self._ids: dict[str, int] = {}
         self._touched: set[int] = set()
 
-    # -- looked at, and locked -------------------------------------------------------------
+    # -- reading and locking ---------------------------------------------------------------
     def begin(self, wishes: Sequence[AllocationWish], also: Iterable[str] = ()) -> None:
-        """Lock consumers and providers, and look at what is there.
+        """Lock consumers and providers, and read the claims.
 
         :param also: uuids of further providers to lock
         """
@@ -123,73 +123,80 @@ class AllocationWriter:
         self._check_generations()
         self._must_not_be_below()
         self.end_below = held.end_below(self.tx, _to_have_nothing(wishes))
-        named = {uuid for wish in wishes for uuid in wish.allocations} | set(also)
-        self._find(named)
-        wanted = self._concerned()
-        if wanted:
-            self.locked = providers.lock_placed(self.tx, self.memory, wanted)
-        # What claims alone name and the look did not find is gone, by hand or by a backup put back
-        # in part: there is nothing to lock, and nothing is given back there.
+        named_uuids = {uuid for wish in wishes for uuid in wish.allocations} | set(also)
+        self._find(named_uuids)
+        locked_ids = self._concerned()
+        if locked_ids:
+            self.locked = providers.lock_placed(self.tx, self.memory, locked_ids)
+        # Providers that only claims name and that were not found were deleted, by hand or a backup
+        # restored in part: there is nothing to lock, and nothing is given back there.
         roots = {place.root.id for place in self._places.values()}
         if not self._places.keys() | roots <= self.locked.counters.keys():
             self._known.forget(self._places.values())
             raise Again('a provider was deleted meanwhile')
         if not all(place.holds(self.locked) for place in self._places.values()):
             self._known.forget(self._places.values())
-            self._find(named)
-            if not self._concerned() <= wanted:
+            self._find(named_uuids)
+            if not self._concerned() <= locked_ids:
                 raise Again('a tree was changed meanwhile')
         if self._matters_what_there_is() and self._have_changed(consumers):
             self._look(consumers)
-            if not self._concerned() <= wanted:
+            if not self._concerned() <= locked_ids:
                 raise Again('a claim came to be meanwhile')
             self._check_generations()
-        # What is only given back is not judged.
+        # Providers that only get amounts back are not judged.
         providers.read_pools(self.tx, self.locked, self._ids.values())
 
     def _look(self, consumers: Sequence[str]) -> None:
-        found = stored.read(self.tx, consumers)
-        self._live = {consumer: of.claims for consumer, of in found.items()}
-        # Their rows are locked, and a step up since.
+        consumers_read = stored.read(self.tx, consumers)
+        self._live = {
+            consumer: consumer_read.claims for consumer, consumer_read in consumers_read.items()
+        }
+        # Their rows were locked, and their generations increased, before.
         self._states = {
-            consumer: of.written._replace(generation=of.written.generation - 1)
-            for consumer, of in found.items()
-            if of.written is not None
+            consumer: consumer_read.written._replace(
+                generation=consumer_read.written.generation - 1
+            )
+            for consumer, consumer_read in consumers_read.items()
+            if consumer_read.written is not None
         }
 
     def _matters_what_there_is(self) -> bool:
-        """Whether anything follows from claims but that they end.
+        """Return whether the write depends on the claims beyond ending them.
 
-        What ends does as it was read, and a claim that came to be meanwhile is one of after the
-        write.  It is not where somebody may inherit, or where a generation was said.
+        Claims end as they were read; a claim created meanwhile counts as one after the write.  The
+        write depends on them if a consumer may inherit, or if a generation was stated.
         """
-        claims = [claim for mine in self._live.values() for claim in mine]
-        says = (wish.allocations or wish.generation is not UNSET for wish in self._wishes)
-        return bool(claims) and (any(says) or any(map(of_pools, claims)))
+        claims = [claim for consumer_claims in self._live.values() for claim in consumer_claims]
+        depends = (wish.allocations or wish.generation is not UNSET for wish in self._wishes)
+        return bool(claims) and (any(depends) or any(map(of_pools, claims)))
 
     def _have_changed(self, consumers: Sequence[str]) -> bool:
-        """Whether claims are others than before their providers were locked."""
-        found = {tuple(row) for row in self.tx.all(MARKS_OF, uuids=list(consumers))}
-        live = (claim for mine in self._live.values() for claim in mine)
-        return found != {(claim.id, claim.state.value, claim.updated_at) for claim in live}
+        """Return whether claims differ from those before their providers were locked."""
+        marks = {tuple(row) for row in self.tx.all(MARKS_OF, uuids=list(consumers))}
+        live_claims = (
+            claim for consumer_claims in self._live.values() for claim in consumer_claims
+        )
+        return marks != {(claim.id, claim.state.value, claim.updated_at) for claim in live_claims}
 
     def _lock_consumers(self, consumers: Sequence[str]) -> None:
         values = [
-            {'uuid': one, 'generation': 0, 'digest': '', 'stamp': self.tx.stamp}
-            for one in consumers
+            {'uuid': consumer, 'generation': 0, 'digest': '', 'stamp': self.tx.stamp}
+            for consumer in consumers
         ]
         self.tx.insert_or_step(_w, values, 'uuid', 'generation')
 
     def _must_not_be_below(self) -> None:
+        """Check that consumers that are new here are not in a child zone.
+
+        :raises ConsumerBelow: one without claims here, that gets some, has claims in a child zone
+        :raises Busy: it is being placed, perhaps in a child zone
         """
-        :raises ConsumerBelow: one that has nothing here, and is to have something, has it below
-        :raises Busy: it is being placed, perhaps below
-        """
-        new = {wish.consumer for wish in self._wishes if wish.allocations}
-        new -= {consumer for consumer, claims in self._live.items() if claims}
-        for consumer, zone in held.zones_of(self.tx, new).items():
+        new_consumers = {wish.consumer for wish in self._wishes if wish.allocations}
+        new_consumers -= {consumer for consumer, claims in self._live.items() if claims}
+        for consumer, zone in held.zones_of(self.tx, new_consumers).items():
             raise exceptions.ConsumerBelow(consumer=consumer, zone=zone)
-        for consumer in sorted(held.on_their_way(self.tx, new)):
+        for consumer in sorted(held.on_their_way(self.tx, new_consumers)):
             raise exceptions.Busy(
                 reason=f'consumer {consumer} is being placed by a request that may go below',
                 retry_after_ms=retry.RETRY_AFTER_MS,
@@ -203,51 +210,53 @@ class AllocationWriter:
         return rules.visible_generation(self._live[consumer], self._states.get(consumer))
 
     def _find(self, named: set[str]) -> None:
+        """Find the providers of the wishes and claims.
+
+        :raises NotFound: a named provider does not exist
         """
-        :raises NotFound: a provider that is named is not there
-        """
-        found = self._known.named(self.tx, sorted(filter(is_id, named)))
-        self._ids = {place.uuid: pid for pid, place in found.items()}
+        places = self._known.named(self.tx, sorted(filter(is_id, named)))
+        self._ids = {place.uuid: pid for pid, place in places.items()}
         for uuid in sorted(named):
             if uuid not in self._ids:
                 raise exceptions.NotFound(kind='provider', name=uuid)
-        claims = [claim for mine in self._live.values() for claim in mine]
-        self._places = found | self._known.of(self.tx, providers_of(claims) - found.keys())
+        claims = [claim for consumer_claims in self._live.values() for claim in consumer_claims]
+        self._places = places | self._known.of(self.tx, providers_of(claims) - places.keys())
 
     def _concerned(self) -> set[int]:
-        """Providers that are named, those of claims that there are, and the roots of both."""
-        claims = [claim for mine in self._live.values() for claim in mine]
+        """Return the named providers, those of claims, and the roots of both."""
+        claims = [claim for consumer_claims in self._live.values() for claim in consumer_claims]
         roots = {place.root.id for place in self._places.values()}
         return {*self._ids.values(), *roots, *providers_of(claims)}
 
     def must_be_apart(self, groups: Sequence[Iterable[str]]) -> None:
-        """
+        """Check that requests of one transaction do not share a guest.
+
         :param groups: consumers of several requests
-        :raises NotTogether: one guest's claims are in two of them: what ends may be inherited
+        :raises NotTogether: one guest's claims are in two of them: one may inherit of the other
         """
-        seen: set[str] = set()
+        seen_guests: set[str] = set()
         for consumers in groups:
-            guests = {guest_of(claim) for one in consumers for claim in self._live[one]}
+            guests = {guest_of(claim) for consumer in consumers for claim in self._live[consumer]}
             guests.update(consumers)
-            if not seen.isdisjoint(guests):
+            if not seen_guests.isdisjoint(guests):
                 raise NotTogether
-            seen |= guests
+            seen_guests |= guests
 
     def id_of(self, uuid: str) -> int:
-        """Of a provider that was named."""
+        """Return the id of a named provider."""
         return self._ids[uuid]
 
     def host_of(self, uuid: str) -> HostRow | None:
-        """The record of a provider that was named, where it is a host."""
+        """Return the record of a named provider if it is a host."""
         return self.locked.templates.get(self._ids[uuid])
 
     def has_any(self, consumer: str) -> bool:
-        """Whether a consumer exists, here or below."""
+        """Return whether a consumer exists, here or in a child zone."""
         return bool(self._live[consumer]) or consumer in self.end_below
 
-    # -- judged, and written -------------------------------------------------------------------
+    # -- judging and writing -------------------------------------------------------------------
     def changes(self, wishes: Sequence[AllocationWish]) -> ClaimChanges:
-        """What becomes of the claims of some of the consumers."""
+        """Return the changes of the claims of some of the consumers."""
         compiler = WishCompiler(
             self._live,
             {pid: place.root for pid, place in self._places.items()},
@@ -258,19 +267,19 @@ class AllocationWriter:
         return compiler.compile(wishes)
 
     def resolve_heirs(self, wishes: Sequence[AllocationWish], changes: ClaimChanges) -> Heirs:
-        """Let what inherits follow from the changes, which are completed.
+        """Complete the changes by the inheritances that follow from them.
 
-        :returns: claims of other consumers that take something over of what these give up
+        :returns: claims of other consumers that take over amounts that these give up
         """
         guests = sorted(rules.guests_concerned(changes))
         if not guests:
             return []
-        theirs = claim_rows.load_claims(
+        guest_claims = claim_rows.load_claims(
             self.tx, where=[claim_rows.of_guests(guests), claim_rows.is_live]
         )
-        theirs = [claim for claim in theirs if guest_of(claim) in guests]
+        guest_claims = [claim for claim in guest_claims if guest_of(claim) in guests]
         consumers = {wish.consumer for wish in wishes}
-        return rules.resolve_heirs(changes, theirs, consumers, self.tx.now)
+        return rules.resolve_heirs(changes, guest_claims, consumers, self.tx.now)
 
     def judge(
         self,
@@ -279,20 +288,23 @@ class AllocationWriter:
         heirs: Heirs,
         union: Inventories = NOTHING_RESHAPED,
     ) -> None:
-        """
-        :param changes: what becomes of the claims of these
-        :param heirs: claims of others that take something over, see :meth:`resolve_heirs`
-        :param union: id of a provider that is reshaped -> what it has meanwhile, by class
-        :raises AllocationRefused: a provider does not have it
+        """Check that the providers admit the allocations as they become.
+
+        :param changes: changes of the claims of these wishes
+        :param heirs: claims of others that take over amounts, see :meth:`resolve_heirs`
+        :param union: id of a reshaped provider -> its inventories meanwhile, by class
+        :raises AllocationRefused: a provider does not have the amounts
         :raises NotFound: of kind ``resource class``
         """
-        before, now = [], []
+        shares_before, shares_now = [], []
         for wish in wishes:
-            before.append(rules.shares_of(self._live[wish.consumer]))
-            now.append(rules.shares_of(changes.of(wish.consumer)))
-        wanted = {pid for one in now for pid in one}
-        states = {pid: self._state(pid, union.get(pid)) for pid in wanted}
-        refusal = why_not_written(states, before, now, [gained(*pair) for pair in heirs])
+            shares_before.append(rules.shares_of(self._live[wish.consumer]))
+            shares_now.append(rules.shares_of(changes.of(wish.consumer)))
+        provider_ids = {pid for shares in shares_now for pid in shares}
+        states = {pid: self._state(pid, union.get(pid)) for pid in provider_ids}
+        refusal = why_not_written(
+            states, shares_before, shares_now, [gained(*pair) for pair in heirs]
+        )
         if refusal is not None:
             self._must_be_classes()
             raise self._refused(refusal)
@@ -314,12 +326,12 @@ class AllocationWriter:
         )
 
     def count(self, changes: ClaimChanges, heirs: Heirs) -> None:
-        """Usage as it becomes, and what others take over."""
-        taken: list[tuple[Claim, int]] = [(claim, -1) for claim in changes.gone]
-        taken += [(claim, 1) for claim in changes.new]
+        """Count the usage as it becomes, with the amounts that heirs take over."""
+        counted_claims: list[tuple[Claim, int]] = [(claim, -1) for claim in changes.gone]
+        counted_claims += [(claim, 1) for claim in changes.new]
         for before, now in changes.changed:
-            taken += [(before, -1), (now, 1)]
-        for claim, sign in taken:
+            counted_claims += [(before, -1), (now, 1)]
+        for claim, sign in counted_claims:
             if claim.provider_id in self.locked.counters:
                 self.locked.counters[claim.provider_id].claims_stamp = self.tx.stamp
                 self._touched.add(claim.provider_id)
@@ -331,47 +343,51 @@ class AllocationWriter:
                 write_inherited(self.tx, now, pid)
 
     def _use(self, pid: int, amounts: Mapping[str, int], sign: int) -> None:
-        """Nothing of a provider that is gone."""
+        """Count amounts on a provider, unless it was deleted."""
         if pid in self.locked.counters:
             rows.add(self.locked.counters[pid], amounts, sign)
             self._touched.add(pid)
 
     def step_named(self, wishes: Sequence[AllocationWish]) -> None:
-        """The generations of what is named, as Placement steps them: once for each provider.
+        """Increase the generations of named providers as Placement does: once for each provider.
 
-        Where a consumer is to have nothing that is what it had.
+        A consumer without allocations now names the providers that it had.
         """
-        stepped: set[int] = set()
+        stepped_ids: set[int] = set()
         for wish in wishes:
             if wish.allocations:
-                named = {self._ids[uuid] for uuid in wish.allocations}
+                named_ids = {self._ids[uuid] for uuid in wish.allocations}
             else:
-                named = set(rules.shares_of(self._live[wish.consumer]))
-            for pid in (named & self.locked.counters.keys()) - stepped:
+                named_ids = set(rules.shares_of(self._live[wish.consumer]))
+            for pid in (named_ids & self.locked.counters.keys()) - stepped_ids:
                 self.step(pid)
-            stepped |= named
+            stepped_ids |= named_ids
 
     def step(self, pid: int, by: int = 1) -> None:
-        """One provider's generation."""
+        """Increase one provider's generation."""
         self.locked.counters[pid].generation += by
         self._touched.add(pid)
 
     def write(self, changes: ClaimChanges, *, usage_only: bool) -> None:
-        """Claims, consumers, providers, and the feed.
+        """Write claims, consumers, providers, and the feed.
 
-        :param usage_only: of providers nothing has changed but what claims change
+        :param usage_only: only counters that claims change have changed of providers
         """
         tx = self.tx
         self._end(changes.gone)
-        changed = sorted((_values(*pair) for pair in changes.changed), key=lambda of: of['b_id'])
+        changed = sorted(
+            (_values(*pair) for pair in changes.changed), key=lambda row_values: row_values['b_id']
+        )
         if changed and _unless_sole(tx, changed) != len(changed):
             raise Again('a claim was written meanwhile')
         if changed:
-            tx.run(FORGET_SHARES, ids=[one['b_id'] for one in changed])
-        made = sorted(changes.new, key=lambda claim: (claim.consumer, claim.id))
-        tx.many(_c.insert(), [claim_rows.claim_values(claim) for claim in made])
-        shares = [*made, *(now for _, now in changes.changed)]
-        values = [one for claim in shares for one in claim_rows.allocation_values(claim)]
+            tx.run(FORGET_SHARES, ids=[row_values['b_id'] for row_values in changed])
+        new_claims = sorted(changes.new, key=lambda claim: (claim.consumer, claim.id))
+        tx.many(_c.insert(), [claim_rows.claim_values(claim) for claim in new_claims])
+        shares = [*new_claims, *(now for _, now in changes.changed)]
+        values = [
+            share_values for claim in shares for share_values in claim_rows.allocation_values(claim)
+        ]
         tx.many(_a.insert(), values)
         self._write_consumers(changes)
         providers.save(tx, self.locked, self._touched, usage_only=usage_only)
@@ -385,18 +401,20 @@ class AllocationWriter:
             raise Again('a claim was written meanwhile')
 
     def _write_consumers(self, changes: ClaimChanges) -> None:
-        gone, stay = [], []
+        ended_consumers, remaining_states = [], []
         for wish in sorted(self._wishes, key=lambda wish: wish.consumer):
             now = changes.of(wish.consumer)
             if not now:
-                gone.append(wish.consumer)
+                ended_consumers.append(wish.consumer)
                 continue
             state = rules.next_state(self._visible(wish.consumer), now)
-            stay.append({'b_uuid': wish.consumer, 'stamp': self.tx.stamp, **state._asdict()})
-        if gone:
-            self.tx.run(FORGET, uuids=gone)
-        if stay:
-            STATE.run(self.tx, stay)
+            remaining_states.append(
+                {'b_uuid': wish.consumer, 'stamp': self.tx.stamp, **state._asdict()}
+            )
+        if ended_consumers:
+            self.tx.run(FORGET, uuids=ended_consumers)
+        if remaining_states:
+            STATE.run(self.tx, remaining_states)
 
 
 def _values(before: Claim, now: Claim) -> dict[str, Any]:
@@ -405,8 +423,9 @@ def _values(before: Claim, now: Claim) -> dict[str, Any]:
 
 
 def _unless_sole(tx: session.Tx, values: Sequence[dict[str, Any]]) -> int:
-    """
-    :raises Again: a claim of the consumer that gets one has come to be meanwhile
+    """Rewrite claims; return the number of rows.
+
+    :raises Again: another claim of a claim's new consumer was created meanwhile
     """
     try:
         return REWRITE.run(tx, values)
@@ -417,17 +436,17 @@ def _unless_sole(tx: session.Tx, values: Sequence[dict[str, Any]]) -> int:
 
 
 def _to_have_nothing(wishes: Iterable[AllocationWish]) -> set[str]:
-    """Consumers of whom everything is to end, wherever it is.
+    """Return the consumers all of whose claims are to end, in child zones too.
 
-    Who says a generation has read what is here, and speaks of that.
+    A client that states a generation has read only the allocations here, and means those.
     """
-    return {one.consumer for one in wishes if not one.allocations and one.generation is UNSET}
+    return {wish.consumer for wish in wishes if not wish.allocations and wish.generation is UNSET}
 
 
 class WriteRequest(NamedTuple):
-    """All that one request says: of all of it, or nothing is written.
+    """Allocations of one request: written completely, or not at all.
 
-    :ivar must_exist: a consumer that does not exist is an error; generations are not stepped
+    :ivar must_exist: a consumer that does not exist is an error; generations do not grow
     """
 
     wishes: Sequence[AllocationWish]
@@ -439,7 +458,7 @@ class WriteRequest(NamedTuple):
 
 
 def _one_of(writer: AllocationWriter, request: WriteRequest) -> ClaimChanges:
-    """What becomes of the claims of one request; usage and generations are counted."""
+    """Return the changes of the claims of one request; usage and generations are counted."""
     if not request.must_exist:
         writer.step_named(request.wishes)
     for wish in request.wishes if request.must_exist else ():
@@ -453,16 +472,16 @@ def _one_of(writer: AllocationWriter, request: WriteRequest) -> ClaimChanges:
 
 
 class NotTogether(Exception):
-    """Requests of one transaction have to do with each other."""
+    """Signal that requests of one transaction depend on each other."""
 
 
 class SqlAllocations(HostTables):
-    """See ``scheduler.ports.allocations``; what is read is in ``placement.usages``."""
+    """See ``scheduler.ports.allocations``; the reads are in ``placement.usages``."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.known_places = KnownPlaces()
-        self._writers = Combined(lambda one: self._write([one]), self._write_together)
+        self._writers = Combined(lambda request: self._write([request]), self._write_together)
 
     def write_allocations(self, wishes: Sequence[AllocationWish]) -> None:
         self._do(WriteRequest(wishes))
@@ -477,7 +496,7 @@ class SqlAllocations(HostTables):
         self._writers.do(request, request.consumers)
 
     def _write_together(self, requests: Sequence[WriteRequest]) -> bool:
-        """Whether all of them were done; else nothing was, and each is told alone what is wrong."""
+        """Write all requests at once; return False, with nothing written, if one of them fails."""
         try:
             self._write(requests)
         except exceptions.DatabaseUnavailable:
@@ -487,7 +506,7 @@ class SqlAllocations(HostTables):
         return True
 
     def _write(self, requests: Sequence[WriteRequest]) -> None:
-        """All of some requests, one after another, in one transaction."""
+        """Write some requests, one after another, in one transaction."""
         wishes = [wish for request in requests for wish in request.wishes]
         stamps: list[int] = []
 
@@ -496,18 +515,18 @@ class SqlAllocations(HostTables):
             writer = AllocationWriter(tx, self.memory, self.known_places)
             writer.begin(wishes)
             writer.must_be_apart([request.consumers for request in requests])
-            together = ClaimChanges(same=[], changed=[], gone=[], new=[])
+            all_changes = ClaimChanges(same=[], changed=[], gone=[], new=[])
             for request in requests:
-                together.extend(_one_of(writer, request))
-            writer.write(together, usage_only=True)
+                all_changes.extend(_one_of(writer, request))
+            writer.write(all_changes, usage_only=True)
             return True
 
         self.run(work, wishes, stamps)
 
     def run(self, work: Any, wishes: Sequence[AllocationWish], stamps: Sequence[int]) -> None:
-        """One transaction, again where that helps.
+        """Run one transaction, again where that helps.
 
-        :param stamps: of those that were begun
+        :param stamps: of the transactions that were begun
         """
 
         def already_committed(tx: session.Tx) -> bool | None:
@@ -517,8 +536,15 @@ class SqlAllocations(HostTables):
             if any(wish.allocations for wish in wishes):
                 return None
             if held.zones_of(tx, _to_have_nothing(wishes)):
-                return None  # to note once more that they are to end there changes nothing
-            return None if any(of.claims for of in stored.read(tx, consumers).values()) else True
+                return None  # noting their end there once more changes nothing
+            return (
+                None
+                if any(
+                    stored_consumer.claims
+                    for stored_consumer in stored.read(tx, consumers).values()
+                )
+                else True
+            )
 
         try:
             self.database.write(work, already_committed, once_locked=True)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Providers with all that a search for candidates looks at, and their news.
+"""Providers with all fields that a search for candidates reads, and their changes.
 
-A host is in the aggregates that are written of its provider, and in those of operators that have it
-by name.
+A host is in the aggregates of its provider, and in those of operators that list it by name.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,7 +32,7 @@ _NUMBERS = 11
 
 
 def _rows(kind: int, pid: Any, text: Any, *numbers: Any) -> Any:
-    """One kind of row: its number, id of a provider, a text, and as many numbers as all have."""
+    """Return a query of one kind of row: kind, id of a provider, a text, and the same numbers."""
     columns = (sa.literal_column(str(kind)), pid, text, *numbers)
     return sa.select(*columns, *([_zero] * (_NUMBERS - len(numbers))))
 
@@ -44,7 +43,7 @@ _a, _m = models.aggregates, models.aggregate_members
 
 
 def _parts(some: bool) -> Any:
-    """All that is said of providers, in one statement.
+    """Return a statement for all parts of providers.
 
     :param some: only of those with ``ids``
     """
@@ -73,14 +72,16 @@ def _parts(some: bool) -> Any:
         _pt.join(_t, _t.c.id == _pt.c.trait_id)
     )
     aggregates = _rows(_AGGREGATE, _pa.c.provider_id, _pa.c.uuid)
-    named = _rows(_AGGREGATE, _p.c.id, _a.c.uuid).select_from(
+    named_aggregates = _rows(_AGGREGATE, _p.c.id, _a.c.uuid).select_from(
         _p.join(_m, _m.c.host == _p.c.name).join(_a, _a.c.id == _m.c.aggregate_id)
     )
-    found = [providers, inventories, traits, aggregates, named]
+    queries = [providers, inventories, traits, aggregates, named_aggregates]
     if some:
-        by = [_p.c.id, _i.c.provider_id, _pt.c.provider_id, _pa.c.provider_id, _p.c.id]
-        found = [one.where(pid.in_(_ids)) for one, pid in zip(found, by, strict=True)]
-    return sa.union_all(*found)
+        id_columns = [_p.c.id, _i.c.provider_id, _pt.c.provider_id, _pa.c.provider_id, _p.c.id]
+        queries = [
+            query.where(pid.in_(_ids)) for query, pid in zip(queries, id_columns, strict=True)
+        ]
+    return sa.union_all(*queries)
 
 
 ALL, SOME = _parts(False), _parts(True)
@@ -91,7 +92,7 @@ _HEADS = {
     ).subquery(name='head')
     for kind, head in feed.HEAD.items()
 }
-#: The head of the feed with each entry after a position, or with none: in one trip.
+#: The head of the feed with each entry after a position, or with none: in one round trip.
 NEWS = {
     kind: sa.select(*head.c, _x.c.id, _x.c.kind, _x.c.ref)
     .select_from(head.outerjoin(_x, _x.c.id > sa.bindparam('since')))
@@ -101,7 +102,7 @@ NEWS = {
 }
 CLASS_NAMES = sa.select(_c.c.name).where(_c.c.name.in_(sa.bindparam('names', expanding=True)))
 TRAIT_NAMES = sa.select(_t.c.name).where(_t.c.name.in_(sa.bindparam('names', expanding=True)))
-#: Where more changed than this, all are read.
+#: If more changed than this, all are read.
 CHANGED_MAX = 2_000
 CHUNK = 500
 
@@ -114,18 +115,18 @@ class SqlCandidates(HostTables):
         return _load(tx)
 
     def poll_provider_entries(self, known: ProviderNews) -> ProviderNews:
-        found = self.reads.read(lambda tx: _poll(tx, known))
-        if found is None:
+        news = self.reads.read(lambda tx: _poll(tx, known))
+        if news is None:
             return self.load_provider_entries()
-        return self._without_ended(*found)
+        return self._without_ended(*news)
 
     def _without_ended(self, found: ProviderNews, now: float) -> ProviderNews:
-        """Without the gaps that nobody is about to fill, where the server shows who is."""
-        old = [gap for gap in found.gaps if now - gap.since > feed.DRAWN_SECONDS]
-        if not old or self.database.kind != 'mysql':
+        """Return news without gaps that no transaction will fill, where the server shows them."""
+        old_gaps = [gap for gap in found.gaps if now - gap.since > feed.DRAWN_SECONDS]
+        if not old_gaps or self.database.kind != 'mysql':
             return found
-        ended = self.reads.read(lambda tx: feed.ended_gaps(tx, old, now))
-        return msgspec.structs.replace(found, gaps=feed.less_gaps(found.gaps, ended))
+        ended_gaps = self.reads.read(lambda tx: feed.ended_gaps(tx, old_gaps, now))
+        return msgspec.structs.replace(found, gaps=feed.less_gaps(found.gaps, ended_gaps))
 
     @reading
     def unknown_names(
@@ -136,8 +137,8 @@ class SqlCandidates(HostTables):
 
 def _unknown(tx: session.Tx, query: Any, names: Collection[str]) -> list[str]:
     possible = [name for name in names if is_id(name)]
-    known = {row.name for row in tx.all(query, names=possible)} if possible else set()
-    return [name for name in names if name not in known]
+    known_names = {row.name for row in tx.all(query, names=possible)} if possible else set()
+    return [name for name in names if name not in known_names]
 
 
 def _load(tx: session.Tx) -> ProviderNews:
@@ -154,7 +155,7 @@ def _load(tx: session.Tx) -> ProviderNews:
 
 
 def _poll(tx: session.Tx, known: ProviderNews) -> tuple[ProviderNews, float] | None:
-    """News, and the database's clock; None: all is to be read."""
+    """Return news, and the database's clock; None: all is to be read."""
     rows = tx.all(NEWS[tx.kind], since=known.position)
     now, incarnation, last, oldest, newest = rows[0][:5]
     behind = last - known.position
@@ -162,24 +163,26 @@ def _poll(tx: session.Tx, known: ProviderNews) -> tuple[ProviderNews, float] | N
         return None
     if not behind and not known.gaps:
         return ProviderNews(position=last, incarnation=incarnation), now
-    found = [row for row in rows if row.id is not None]
-    late = feed.inside(tx, gaps.spans(known.gaps)) if known.gaps else []
-    late = [row for row in late if gaps.covers(known.gaps, row.id)]
-    remaining = _still_open(known.gaps, {row.id for row in late}, now, oldest, newest)
+    entry_rows = [row for row in rows if row.id is not None]
+    late_rows = feed.inside(tx, gaps.spans(known.gaps)) if known.gaps else []
+    late_rows = [row for row in late_rows if gaps.covers(known.gaps, row.id)]
+    remaining = _still_open(known.gaps, {row.id for row in late_rows}, now, oldest, newest)
     if feed.draws_early(tx.kind):
-        numbers = [row.id for row in found]
-        missing = gaps.missing(numbers, known.position, last)
-        remaining += [Gap(first=first, last=upto, since=now) for first, upto in missing]
+        entry_numbers = [row.id for row in entry_rows]
+        missing = gaps.missing(entry_numbers, known.position, last)
+        remaining += [
+            Gap(first=first, last=last_missing, since=now) for first, last_missing in missing
+        ]
     remaining, given_up = gaps.bounded(remaining)
-    changed = {(row.kind, row.ref) for row in (*found, *late)}
+    changed = {(row.kind, row.ref) for row in (*entry_rows, *late_rows)}
     ids = sorted({int(ref) for kind, ref in changed if kind in ('host', 'provider')})
-    # Who is in an aggregate by name is not said one by one.
+    # Hosts that are in an aggregate by name have no entries of their own.
     if given_up or len(ids) > CHANGED_MAX or any(kind == 'aggregate' for kind, _ in changed):
         return None
     entries = _read(tx, ids)
-    gone = sorted(set(ids) - {one.id for one in entries})
+    removed_ids = sorted(set(ids) - {entry.id for entry in entries})
     news = ProviderNews(
-        position=last, incarnation=incarnation, gaps=remaining, entries=entries, gone=gone
+        position=last, incarnation=incarnation, gaps=remaining, entries=entries, gone=removed_ids
     )
     return news, now
 
@@ -187,7 +190,7 @@ def _poll(tx: session.Tx, known: ProviderNews) -> tuple[ProviderNews, float] | N
 def _still_open(
     known: Sequence[Gap], filled: Collection[int], now: float, oldest: int, newest: int
 ) -> list[Gap]:
-    """Gaps whose numbers may still appear, see ``feed``."""
+    """Return the gaps whose numbers may still appear, see ``feed``."""
     return [
         gap if gap.before else msgspec.structs.replace(gap, before=newest)
         for gap in gaps.without(known, filled)
@@ -196,27 +199,27 @@ def _still_open(
 
 
 def _read(tx: session.Tx, ids: Sequence[int]) -> list[ProviderEntry]:
-    found: list[ProviderEntry] = []
+    entries: list[ProviderEntry] = []
     for start in range(0, len(ids), CHUNK):
-        found += _entries(tx.all(SOME, ids=ids[start : start + CHUNK]))
-    return found
+        entries += _entries(tx.all(SOME, ids=ids[start : start + CHUNK]))
+    return entries
 
 
 def _entries(rows: Iterable[Any]) -> list[ProviderEntry]:
-    """Providers from the rows of ``_parts``, those that are there themselves."""
-    of: dict[int, Any] = {}
+    """Return the providers in the rows of ``_parts`` that have a row of their own."""
+    provider_rows: dict[int, Any] = {}
     parts: dict[int, tuple[list[Any], set[str], set[str]]] = {}
     for row in rows:
         kind, pid = row[0], row[1]
         if kind == _PROVIDER:
-            of[pid] = row
+            provider_rows[pid] = row
             continue
         inventories, traits, aggregates = parts.setdefault(pid, ([], set(), set()))
         if kind == _INVENTORY:
             inventories.append(row)
         else:
             (traits if kind == _TRAIT else aggregates).add(row[2])
-    return [_entry(row, *parts.get(pid, ((), (), ()))) for pid, row in of.items()]
+    return [_entry(row, *parts.get(pid, ((), (), ()))) for pid, row in provider_rows.items()]
 
 
 def _entry(
@@ -224,7 +227,8 @@ def _entry(
 ) -> ProviderEntry:
     _, pid, uuid, parent, root, version, *used = row
     core = {
-        name: used[n] + used[n + len(CORE_CLASSES)] for n, name in enumerate(CORE_CLASS_COLUMNS)
+        name: used[index] + used[index + len(CORE_CLASSES)]
+        for index, name in enumerate(CORE_CLASS_COLUMNS)
     }
     return ProviderEntry(
         id=pid,
@@ -234,12 +238,14 @@ def _entry(
         version=version,
         traits=tuple(sorted(traits)),
         aggregates=tuple(sorted(aggregates)),
-        inventories={one[2]: _inventory(one, core) for one in inventories},
+        inventories={inventory[2]: _inventory(inventory, core) for inventory in inventories},
     )
 
 
 def _inventory(row: Any, core: Mapping[str, int]) -> ClassInventory:
-    """:param core: what is used of the classes that stand in the row of the provider"""
+    """Return the inventory of a row.
+
+    :param core: usage of the classes with columns in the row of the provider"""
     _, _, name, cap, used, foreign, least, largest, step, *_ = row
     return ClassInventory(
         cap=min(cap, AMOUNT_BOUND - 1),

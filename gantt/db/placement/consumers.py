@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is stored of consumers: their live claims, and what writers of allocations left of them.
+"""Stored state of consumers: their live claims, and the state that writers of allocations left.
 
-One statement reads both.  Of claims it reads what allocations are about and no more: whatever
-else a claim has, neither what shows allocations nor what writes them needs, or changes.
+One statement reads both.  Of claims it reads only columns of allocations: readers and writers of
+allocations neither need nor change the others.
 """
 
 import itertools
@@ -30,7 +30,7 @@ _FIELDS = (
     *('id', 'consumer', 'provider_id', 'state', 'lifecycle', 'purpose'),
     *('project_id', 'user_id', 'consumer_type', 'created_at', 'updated_at', 'guest'),
 )
-#: Made once: to make it takes longer than to run it.
+#: Built once: building it takes longer than running it.
 LIVE_OF = (
     sa.select(
         *(_c.c[name] for name in (*_FIELDS, *claim_rows.AMOUNTS)),
@@ -49,9 +49,9 @@ LIVE_OF = (
 class StoredConsumer(NamedTuple):
     """A consumer; without a live claim it does not exist.
 
-    :ivar claims: the live ones, ascending by id, with what allocations are about alone: what else
-        a claim has is not read, and is as of a claim that was just made
-    :ivar written: None: nobody has written allocations of it
+    :ivar claims: the live ones, ascending by id, with the columns of allocations only: others are
+        not read, and are as of a new claim
+    :ivar written: None: no request has written allocations of it
     """
 
     claims: list[Claim]
@@ -59,26 +59,26 @@ class StoredConsumer(NamedTuple):
 
 
 def read(tx: session.Tx, uuids: Sequence[str]) -> dict[str, StoredConsumer]:
-    """Consumers by uuid; each of these is in it."""
-    found = {uuid: StoredConsumer([], None) for uuid in uuids}
+    """Return the consumers by uuid; each uuid is a key."""
+    consumers = {uuid: StoredConsumer([], None) for uuid in uuids}
     by_claim = itertools.groupby(
         tx.all(LIVE_OF, uuids=list(uuids)) if uuids else (), operator.attrgetter('id')
     )
-    for some in (list(of) for _, of in by_claim):
-        first = some[0]
-        here = found[first.consumer]
+    for rows_of_claim in (list(group) for _, group in by_claim):
+        first = rows_of_claim[0]
+        consumer = consumers[first.consumer]
         try:
-            here.claims.append(_claim(some))
+            consumer.claims.append(_claim(rows_of_claim))
         except UNREADABLE as e:
             raise exceptions.ClaimUnreadable(claim=first.id, problem=str(e)) from e
-        if first.digest and here.written is None:
+        if first.digest and consumer.written is None:
             state = ConsumerState(first.generation, first.digest)
-            found[first.consumer] = here._replace(written=state)
-    return found
+            consumers[first.consumer] = consumer._replace(written=state)
+    return consumers
 
 
 def _claim(some: Sequence[Any]) -> Claim:
-    """Of the rows of one claim."""
+    """Return the claim in the rows of one claim."""
     first = some[0]
     return Claim(
         id=first.id,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where providers stand, by uuid and by id, as a process remembers it.
+"""Positions of providers in trees, by uuid and by id, as a process caches them.
 
-Trees change seldom, so who writes allocations looks here first and locks what it found.  Under
-the locks the rows say where they stand; what is remembered otherwise is forgotten and read.
+Trees change rarely, so a writer of allocations reads this cache first, and locks its providers.
+The rows under lock have the positions; if the cache differs it is cleared and read anew.
 """
 
 import threading
@@ -19,7 +19,7 @@ from gantt.db.schema import models
 
 _p = models.providers
 _top = _p.alias('top')
-#: Of these providers: where they stand, and whether their tree is a host's.
+#: Positions of these providers, and whether their tree is a host's.
 PLACES = sa.select(
     _p.c.id, _p.c.uuid, _top.c.id.label('top'), _top.c.kind.label('top_kind')
 ).select_from(_p.join(_top, _top.c.id == sa.func.coalesce(_p.c.root_id, _p.c.id)))
@@ -28,23 +28,23 @@ PLACES_BY_ID = PLACES.where(_p.c.id.in_(sa.bindparam('ids', expanding=True)))
 
 
 class KnownPlace(NamedTuple):
-    """Where one provider stands."""
+    """Position of one provider."""
 
     id: int
     uuid: str
     root: ProviderRoot
 
     def holds(self, locked: LockedProviders) -> bool:
-        """Whether the rows under lock say the same; the root is locked as well."""
+        """Return whether the rows under lock have this position; the root is locked as well."""
         row, root = locked.places[self.id], locked.places[self.root.id]
         is_host = root.kind == HostKind.HOST
         return (row.uuid, row.root_id, is_host) == (self.uuid, *self.root)
 
 
 class KnownPlaces:
-    """Places that are remembered: bounded, safe to use from any thread.
+    """Cache of positions: bounded, thread-safe.
 
-    :param most: so many
+    :param most: most positions to remember
     """
 
     def __init__(self, most: int = 32_768) -> None:
@@ -54,22 +54,22 @@ class KnownPlaces:
         self._by_id: dict[int, KnownPlace] = {}
 
     def named(self, tx: session.Tx, uuids: Sequence[str]) -> dict[int, KnownPlace]:
-        """Of providers with these uuids, by id; those that are not there are left out."""
-        known = [self._by_uuid.get(uuid) for uuid in uuids]
-        found = {place.id: place for place in known if place is not None}
-        missing = [uuid for uuid, place in zip(uuids, known, strict=True) if place is None]
+        """Return places of providers with these uuids, by id; absent ones are left out."""
+        cached = [self._by_uuid.get(uuid) for uuid in uuids]
+        places = {place.id: place for place in cached if place is not None}
+        missing = [uuid for uuid, place in zip(uuids, cached, strict=True) if place is None]
         if missing:
-            found |= self._learn(tx.all(PLACES_OF, uuids=missing))
-        return found
+            places |= self._learn(tx.all(PLACES_OF, uuids=missing))
+        return places
 
     def of(self, tx: session.Tx, ids: Collection[int]) -> dict[int, KnownPlace]:
-        """Of providers with these ids, likewise."""
-        known = {pid: self._by_id.get(pid) for pid in ids}
-        found = {pid: place for pid, place in known.items() if place is not None}
-        missing = sorted(ids - found.keys())
+        """Return places of providers with these ids, likewise."""
+        cached = {pid: self._by_id.get(pid) for pid in ids}
+        places = {pid: place for pid, place in cached.items() if place is not None}
+        missing = sorted(ids - places.keys())
         if missing:
-            found |= self._learn(tx.all(PLACES_BY_ID, ids=missing))
-        return found
+            places |= self._learn(tx.all(PLACES_BY_ID, ids=missing))
+        return places
 
     def _learn(self, found: Iterable[Any]) -> dict[int, KnownPlace]:
         learned = [
@@ -84,7 +84,7 @@ class KnownPlaces:
         return {place.id: place for place in learned}
 
     def forget(self, places: Iterable[KnownPlace]) -> None:
-        """Read these anew the next time."""
+        """Forget these places, so that they are read anew."""
         with self._lock:
             for place in places:
                 self._by_id.pop(place.id, None)

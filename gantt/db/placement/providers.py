@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Providers as requests find and change them: names, parents, inventories, traits, aggregates.
 
-Each change is made under the lock of the provider, see ``db.hosts.trees``; the generation is
+Each change is done under the lock of the provider, see ``db.hosts.trees``; the generation is
 compared there.
 """
 
@@ -66,7 +66,7 @@ TRAITS_OF = (
 AGGREGATES_OF = sa.select(_pa.c.uuid).where(_pa.c.provider_id == _id).order_by(_pa.c.uuid)
 CHANGED = _p.update().where(_p.c.id == sa.bindparam('b_id'))
 
-#: Given where a parent is to stay what it is.
+#: Value of an unchanged parent.
 UNCHANGED = ''
 
 
@@ -119,9 +119,9 @@ class SqlProviderRecords(trees.SqlProviders):
         if name is not None and name != row.name:
             locked, pid = self._lock_one(tx, uuid)
             stored = engine.storable(name)
-            called = tx.first(trees.WITH_NAME, name=stored)
-            if called is not None:
-                raise rules.name_taken(name, called.uuid)
+            name_holder = tx.first(trees.WITH_NAME, name=stored)
+            if name_holder is not None:
+                raise rules.name_taken(name, name_holder.uuid)
             with providers.unless_taken():
                 tx.run(CHANGED.values(own_name=stored, changed_at=tx.now), b_id=pid)
             providers.save(tx, locked, [pid])
@@ -137,10 +137,10 @@ class SqlProviderRecords(trees.SqlProviders):
     ) -> ResourceProvider:
         locked, pid = self._lock_one(tx, uuid)
         rules.check_generation(uuid, locked.counters[pid].generation, generation)
-        wanted = change(dict(locked.inventories(pid)))
-        check_classes(tx, wanted)
-        rules.check_inventories(wanted)
-        trees.write_inventories(tx, self.memory, locked, uuid, wanted)
+        inventories = change(dict(locked.inventories(pid)))
+        check_classes(tx, inventories)
+        rules.check_inventories(inventories)
+        trees.write_inventories(tx, self.memory, locked, uuid, inventories)
         _save_changed(tx, locked, pid)
         return trees.read_one(tx, uuid)
 
@@ -157,8 +157,8 @@ class SqlProviderRecords(trees.SqlProviders):
         counters = locked.counters[pid]
         rules.check_generation(uuid, counters.generation, generation)
         _check_traits(tx, names)
-        before = {row.name for row in tx.all(TRAITS_OF, id=pid)}
-        if before != set(names):
+        names_before = {row.name for row in tx.all(TRAITS_OF, id=pid)}
+        if names_before != set(names):
             hosts = HostRecords(tx, self.memory)
             hosts.write_traits(pid, list(names))
             counters.generation += 1
@@ -178,15 +178,18 @@ class SqlProviderRecords(trees.SqlProviders):
         locked, pid = self._lock_one(tx, uuid)
         counters = locked.counters[pid]
         rules.check_generation(uuid, counters.generation, generation)
-        before = {row.uuid for row in tx.all(AGGREGATES_OF, id=pid)}
-        gone, new = sorted(before - set(uuids)), sorted(set(uuids) - before)
-        if gone:
-            tx.run(_pa.delete().where(_pa.c.provider_id == pid, _pa.c.uuid.in_(gone)))
-        tx.many(_pa.insert(), [{'provider_id': pid, 'uuid': one} for one in new])
+        uuids_before = {row.uuid for row in tx.all(AGGREGATES_OF, id=pid)}
+        removed_uuids, new_uuids = (
+            sorted(uuids_before - set(uuids)),
+            sorted(set(uuids) - uuids_before),
+        )
+        if removed_uuids:
+            tx.run(_pa.delete().where(_pa.c.provider_id == pid, _pa.c.uuid.in_(removed_uuids)))
+        tx.many(_pa.insert(), [{'provider_id': pid, 'uuid': new_uuid} for new_uuid in new_uuids])
         HostRecords(tx, self.memory).follow_rows(locked, pid)
         if generation is not None:
             counters.generation += 1
-        if gone or new or generation is not None:
+        if removed_uuids or new_uuids or generation is not None:
             _save_changed(tx, locked, pid)
         return _aggregates(tx, _one(tx, uuid))
 
@@ -198,7 +201,7 @@ def _save_changed(tx: session.Tx, locked: providers.LockedProviders, pid: int) -
 
 # -- reading --------------------------------------------------------------------------
 def _storable_id(uuid: str) -> str:
-    """What no provider has, where it is nothing that could be stored."""
+    """Return the uuid, or one that no provider has if it cannot be stored."""
     return uuid if is_id(uuid) else ''
 
 
@@ -219,17 +222,17 @@ def _record(row: Any) -> ProviderRecord:
 
 
 def _traits(tx: session.Tx, row: Any) -> ProviderTraits:
-    found = tx.all(TRAITS_OF, id=row.id)
-    return ProviderTraits(row.generation, [VocabularyEntry(*one) for one in found])
+    trait_rows = tx.all(TRAITS_OF, id=row.id)
+    return ProviderTraits(row.generation, [VocabularyEntry(*trait) for trait in trait_rows])
 
 
 def _aggregates(tx: session.Tx, row: Any) -> ProviderAggregates:
     return ProviderAggregates(
-        row.generation, [one.uuid for one in tx.all(AGGREGATES_OF, id=row.id)]
+        row.generation, [aggregate.uuid for aggregate in tx.all(AGGREGATES_OF, id=row.id)]
     )
 
 
-# -- names that have to be known ------------------------------------------------------
+# -- names that have to exist ---------------------------------------------------------
 def _check_names(tx: session.Tx, wanted: ProviderFilter) -> None:
     if wanted.traits:
         _check_traits(tx, wanted.traits)
@@ -250,13 +253,15 @@ def check_classes(tx: session.Tx, names: Iterable[str]) -> None:
 def _known(tx: session.Tx, table: sa.Table, names: Collection[str]) -> set[str]:
     if not names:
         return set()
-    stored = [engine.storable(name) for name in names]
-    return {row.name for row in tx.all(sa.select(table.c.name).where(table.c.name.in_(stored)))}
+    stored_names = [engine.storable(name) for name in names]
+    return {
+        row.name for row in tx.all(sa.select(table.c.name).where(table.c.name.in_(stored_names)))
+    }
 
 
 # -- filters --------------------------------------------------------------------------
 def _with_traits(names: Collection[str]) -> Any:
-    """Ids of the providers that have one of them."""
+    """Return a query of ids of the providers that have one of the traits."""
     return (
         sa.select(_pt.c.provider_id)
         .join(_t, _t.c.id == _pt.c.trait_id)
@@ -265,15 +270,15 @@ def _with_traits(names: Collection[str]) -> Any:
 
 
 def _in_aggregates(uuids: Collection[str]) -> Any:
-    """Ids of the providers that are in one of them."""
+    """Return a query of ids of the providers that are in one of the aggregates."""
     return sa.select(_pa.c.provider_id).where(_pa.c.uuid.in_(sorted(uuids)))
 
 
 def _has_room(name: str, amount: int) -> Any:
-    """Whether a provider could give so much of a class in one piece."""
+    """Return a condition: a provider has room for an amount of a class in one piece."""
     if amount > CAP_MAX:
         return sa.false()
-    asked = sa.literal(amount, sa.BigInteger)
+    amount_bound = sa.literal(amount, sa.BigInteger)
     if name in CORE_CLASSES:
         column = CORE_CLASS_COLUMNS[name]
         used = _p.c[f'used_{column}'] + _p.c[f'foreign_{column}']
@@ -284,8 +289,8 @@ def _has_room(name: str, amount: int) -> Any:
         _i.c.class_id == _c.c.id,
         _c.c.name == name,
         _i.c.total > 0,
-        _i.c.cap - used >= asked,
-        _i.c.min_unit <= asked,
-        sa.func.coalesce(_i.c.max_unit, _i.c.total) >= asked,
-        asked % _i.c.step_size == 0,
+        _i.c.cap - used >= amount_bound,
+        _i.c.min_unit <= amount_bound,
+        sa.func.coalesce(_i.c.max_unit, _i.c.total) >= amount_bound,
+        amount_bound % _i.c.step_size == 0,
     )

@@ -39,12 +39,12 @@ class SqlReshaping(SqlAllocations):
         providers: Mapping[str, ReshapedProvider],
         wishes: Sequence[AllocationWish],
     ) -> None:
-        # Before anything of the consumers is looked at, as Placement does; and under the locks.
+        # Checked before any consumer is read, as in Placement; and again under the locks.
         for uuid, declared in providers.items():
-            found = tx.first(GENERATION, uuid=uuid)
-            if found is None:
+            provider_row = tx.first(GENERATION, uuid=uuid)
+            if provider_row is None:
                 raise rules.not_there(uuid)
-            rules.check_generation(uuid, found.generation, declared.generation)
+            rules.check_generation(uuid, provider_row.generation, declared.generation)
         check_classes(
             tx, {name for declared in providers.values() for name in declared.inventories}
         )
@@ -67,7 +67,7 @@ class SqlReshaping(SqlAllocations):
         writer.step_named(wishes)
         for uuid, declared in sorted(providers.items()):
             pid = writer.id_of(uuid)
-            # One step for what it has meanwhile, as Placement takes it, and one for the outcome.
+            # One step for the inventories meanwhile, as in Placement, and one for the outcome.
             writer.step(pid, by=int(bool(declared.inventories)))
             trees.write_inventories(tx, self.memory, locked, uuid, declared.inventories)
             tx.run(CHANGED.values(changed_at=tx.now), b_id=pid)

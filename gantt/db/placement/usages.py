@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What consumers have, read: of one, on one provider, and of a project."""
+"""Reads of consumers' allocations: of one, on one provider, and of a project."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ TAKEN = sa.union_all(
     claim_rows.own_shares(*_consumer, where=[_c.c.provider_id == _pid, _c.c.live == 1]),
     claim_rows.other_shares(*_consumer, where=[_a.c.provider_id == _pid, claim_rows.is_live]),
 )
-#: Of so many consumers at once the claims are read.
+#: Consumers whose claims are read at once.
 PART = 500
 
 
@@ -51,7 +51,7 @@ class SqlUsages(HostTables):
         if generation is None:
             return None
         newest = max(claims, key=lambda claim: (claim.created_at, claim.id))
-        found = {row.id: row for row in tx.all(PROVIDERS, ids=sorted(providers_of(claims)))}
+        provider_rows = {row.id: row for row in tx.all(PROVIDERS, ids=sorted(providers_of(claims)))}
         shares = rules.shares_of(claims)
         return ConsumerAllocations(
             consumer=consumer,
@@ -59,8 +59,16 @@ class SqlUsages(HostTables):
             project_id=newest.project_id,
             user_id=newest.user_id,
             consumer_type=newest.consumer_type,
-            allocations={found[pid].uuid: of for pid, of in shares.items() if pid in found},
-            generations={found[pid].uuid: found[pid].generation for pid in shares if pid in found},
+            allocations={
+                provider_rows[pid].uuid: amounts
+                for pid, amounts in shares.items()
+                if pid in provider_rows
+            },
+            generations={
+                provider_rows[pid].uuid: provider_rows[pid].generation
+                for pid in shares
+                if pid in provider_rows
+            },
             updated_at=max(claim.updated_at for claim in claims),
         )
 
@@ -72,17 +80,17 @@ class SqlUsages(HostTables):
         provider = tx.first(PROVIDER, uuid=uuid)
         if provider is None:
             return None
-        taken: dict[str, dict[str, int]] = {}
-        found = tx.all(TAKEN, pid=provider.id)
-        for row in found:
-            here = taken.setdefault(row.consumer, {})
+        allocations: dict[str, dict[str, int]] = {}
+        share_rows = tx.all(TAKEN, pid=provider.id)
+        for row in share_rows:
+            consumer_amounts = allocations.setdefault(row.consumer, {})
             for name, amount in claim_rows.amounts(row, '', rows.known_amounts).items():
-                here[name] = here.get(name, 0) + amount
+                consumer_amounts[name] = consumer_amounts.get(name, 0) + amount
         return ProviderAllocations(
             generation=provider.generation,
-            allocations={consumer: of for consumer, of in taken.items() if of},
-            generations=_generations(tx, sorted(taken)),
-            updated_at=max((row.updated_at for row in found), default=None),
+            allocations={consumer: amounts for consumer, amounts in allocations.items() if amounts},
+            generations=_generations(tx, sorted(allocations)),
+            updated_at=max((row.updated_at for row in share_rows), default=None),
         )
 
     @reading
@@ -94,50 +102,51 @@ class SqlUsages(HostTables):
         bound = claim_rows.bound_projects([project])
         if user is not None:
             bound['user'] = user
-        found = {
+        usage_of_type = {
             row.type: TypeUsage(consumer_type=row.type, consumers=row.number, resources={})
             for row in tx.all(counts, **bound)
         }
         for row in tx.all(amounts, **bound):
-            taken = found[row.type].resources
+            resources = usage_of_type[row.type].resources
             for name, amount in _sum_of(row):
-                taken[name] = taken.get(name, 0) + amount
-        return [found[name] for name in sorted(found)]
+                resources[name] = resources.get(name, 0) + amount
+        return [usage_of_type[name] for name in sorted(usage_of_type)]
 
 
 def _generations(tx: session.Tx, uuids: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    generations: dict[str, int] = {}
     for start in range(0, len(uuids), PART):
         for uuid, stored in consumers.read(tx, uuids[start : start + PART]).items():
             generation = rules.visible_generation(*stored)
             if generation is not None:
-                found[uuid] = generation
-    return found
+                generations[uuid] = generation
+    return generations
 
 
 @functools.cache
 def _of_project(kind: str, of_user: bool) -> tuple[Any, Any]:
-    """By type what live claims of a project take, and of how many consumers they are."""
-    found = held.of_projects(kind)
-    taken = found.shares('type', 'user_id').subquery('taken')
-    theirs = found.claims('type', 'user_id', 'consumer').subquery('theirs')
+    """Return queries of a project's live claims by type: their amounts, number of consumers."""
+    queries = held.of_projects(kind)
+    shares = queries.shares('type', 'user_id').subquery('taken')
+    consumer_claims = queries.claims('type', 'user_id', 'consumer').subquery('theirs')
     amounts = sa.select(
-        taken.c.type,
-        taken.c.other,
+        shares.c.type,
+        shares.c.other,
         sa.func.count().label('number'),
-        *(sa.func.sum(taken.c[column]).label(column) for column in _hot),
-    ).group_by(taken.c.type, taken.c.other)
+        *(sa.func.sum(shares.c[column]).label(column) for column in _hot),
+    ).group_by(shares.c.type, shares.c.other)
     counts = sa.select(
-        theirs.c.type, sa.func.count(sa.distinct(theirs.c.consumer)).label('number')
-    ).group_by(theirs.c.type)
+        consumer_claims.c.type,
+        sa.func.count(sa.distinct(consumer_claims.c.consumer)).label('number'),
+    ).group_by(consumer_claims.c.type)
     if of_user:
-        amounts = amounts.where(taken.c.user_id == sa.bindparam('user'))
-        counts = counts.where(theirs.c.user_id == sa.bindparam('user'))
+        amounts = amounts.where(shares.c.user_id == sa.bindparam('user'))
+        counts = counts.where(consumer_claims.c.user_id == sa.bindparam('user'))
     return amounts, counts
 
 
 def _sum_of(row: Any) -> Iterable[tuple[str, int]]:
-    """Of rows that say the same of the classes that are no columns."""
+    """Yield the amounts of a row that stands for all with equal amounts without columns."""
     for name, column in CORE_CLASS_COLUMNS.items():
         amount = int(getattr(row, column) or 0)
         if amount:

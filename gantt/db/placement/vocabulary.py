@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resource classes and traits: standard ones are there always, others while they have a row.
+"""Resource classes and traits: standard ones always exist, others while they have a row.
 
-A row is made for a standard name too, when something first has it.
+A row is inserted for a standard name too, when it is first used.
 """
 
 from collections.abc import Collection
@@ -57,8 +57,8 @@ class SqlVocabulary(HostTables):
             if tx.first(CLASSES.where(_c.c.name == new)) is not None:
                 raise exceptions.InUse(f'resource class {new} exists already', name=new)
             _must_be_unused(tx, CLASS_USED, name, 'resource class')
-            # Another row: who has looked up the id of this one, and is about to write that
-            # somebody has the class, is told by the reference to it, as we are of who came before.
+            # Another row: a transaction that has read this one's id, and is about to write that
+            # a provider has the class, fails by its foreign key, as we do by rows written before.
             _delete(tx, _c, name)
             with retry.unless_raced():
                 tx.run(_c.insert().values(name=new, changed_at=tx.now))
@@ -78,20 +78,20 @@ class SqlVocabulary(HostTables):
         prefix: str = '',
         associated: bool | None = None,
     ) -> list[VocabularyEntry]:
-        found = _with_standard(_all(tx, TRAITS), STANDARD_TRAITS)
+        entries = _with_standard(_all(tx, TRAITS), STANDARD_TRAITS)
         if associated is not None:
-            had = {row.name for row in tx.all(ASSOCIATED)}
-            found = [one for one in found if (one.name in had) == associated]
+            associated_names = {row.name for row in tx.all(ASSOCIATED)}
+            entries = [entry for entry in entries if (entry.name in associated_names) == associated]
         return [
-            one
-            for one in found
-            if one.name.startswith(prefix) and (names is None or one.name in names)
+            entry
+            for entry in entries
+            if entry.name.startswith(prefix) and (names is None or entry.name in names)
         ]
 
     @writing
     def create_trait(self, tx: session.Tx, name: str) -> tuple[VocabularyEntry, bool]:
-        made = name not in STANDARD_TRAITS and _create(tx, _t, name)
-        return _all(tx, TRAITS.where(_t.c.name == name)).get(name, VocabularyEntry(name)), made
+        is_new = name not in STANDARD_TRAITS and _create(tx, _t, name)
+        return _all(tx, TRAITS.where(_t.c.name == name)).get(name, VocabularyEntry(name)), is_new
 
     @writing
     def delete_trait(self, tx: session.Tx, name: str) -> None:
@@ -107,15 +107,15 @@ def _all(tx: session.Tx, query: Any) -> dict[str, VocabularyEntry]:
 def _with_standard(
     found: dict[str, VocabularyEntry], standard: Collection[str]
 ) -> list[VocabularyEntry]:
-    """All of both, the standard ones first, each by name."""
-    first = [found.get(name) or VocabularyEntry(name) for name in sorted(standard)]
-    return first + [found[name] for name in sorted(found) if name not in standard]
+    """Return all of both, the standard ones first, each by name."""
+    standard_entries = [found.get(name) or VocabularyEntry(name) for name in sorted(standard)]
+    return standard_entries + [found[name] for name in sorted(found) if name not in standard]
 
 
 def _create(tx: session.Tx, table: sa.Table, name: str) -> bool:
-    """Whether it was not there."""
-    there = sa.select(table.c.name).where(table.c.name == name)
-    if tx.first(there) is not None:
+    """Insert a name; return whether it was new."""
+    query = sa.select(table.c.name).where(table.c.name == name)
+    if tx.first(query) is not None:
         return False
     tx.insert_new(table, [{'name': name, 'changed_at': tx.now}], 'name')
     return True

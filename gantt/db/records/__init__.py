@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows written once, for people and followers: decisions, history, the change feed."""
+"""Rows written once, for operators and readers of the feed: decisions, history, the change feed."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promises P1 to P4 and the rows of providers, checked by query: a line for each violation.
+"""Checks of promises P1 to P4 and the rows of providers by query: a line for each violation.
 
-All of it looks at one moment, so that a running system does not look broken
-only because it moves.
+All queries read one snapshot, so that a running system does not seem broken only because it
+changes.
 """
 
 import itertools
@@ -37,7 +37,7 @@ _i = models.inventories
 _r = models.requests
 _f = models.provider_facts
 
-#: Lines of one kind: the first ones tell the story.
+#: Lines of one kind: the first ones suffice.
 LINES_MAX = 200
 #: A sweep and one report after the lease.
 GRACE_SECONDS = 80.0
@@ -79,7 +79,7 @@ USAGE = (
                 )
                 for c in CORE_CLASS_COLUMNS.values()
             ],
-            # Of a class that is not among these, or of none.
+            # Over-full by another class, or by none.
             sa.and_(
                 _p.c.over_committed != 0,
                 *[
@@ -107,7 +107,7 @@ OTHERS = (
     )
     .where(models.resource_classes.c.name.not_in(CORE_CLASSES))
 )
-#: Mostly many claims take the same of a provider.
+#: Mostly many claims take the same amounts of a provider.
 OTHER_AMOUNTS = (
     sa.select(_taken.c.provider_id, _taken.c.other, sa.func.count().label('claims'))
     .where(_taken.c.other.is_not(None))
@@ -118,30 +118,31 @@ HOMELESS = (
     .select_from(_c.outerjoin(_p, _p.c.id == _c.c.provider_id))
     .where(_live, _p.c.id.is_(None))
 )
-#: Words of a newer release, or damaged ones: whoever reads such a claim fails.
+#: Values of a newer release, or damaged ones: readers of such a claim fail.
 STRANGE = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.purpose).where(
     _live,
     sa.or_(
-        _c.c.state.not_in([one.value for one in State]),
-        _c.c.lifecycle.not_in([one.value for one in Lifecycle]),
-        _c.c.purpose.not_in([one.value for one in Purpose]),
+        _c.c.state.not_in([state.value for state in State]),
+        _c.c.lifecycle.not_in([lifecycle.value for lifecycle in Lifecycle]),
+        _c.c.purpose.not_in([purpose.value for purpose in Purpose]),
     ),
 )
 EMPTY = sa.select(_c.c.id, _c.c.consumer).where(
     _live, _c.c.adopted == 0, _c.c.vcpu.is_(None), ~sa.exists().where(_a.c.claim_id == _c.c.id)
 )
-#: Claims that are not reserved any more, and would bar others still.
+#: Claims that are not reserved any more, and still bar others.
 BARRING = sa.select(_c.c.id, _c.c.consumer).where(
     _c.c.sole.is_not(None), _c.c.state != State.RESERVED.value
 )
-#: By which mark claims are counted, where the state that they are in contradicts it.
+#: Claims whose state contradicts the mark by which they are counted.
 MARKED = (
     sa.select(_c.c.id, _c.c.consumer, _c.c.state)
     .where(
         sa.or_(
-            sa.and_(_c.c.live != 1, _c.c.state.in_([one.value for one in LIVE])),
+            sa.and_(_c.c.live != 1, _c.c.state.in_([state.value for state in LIVE])),
             sa.and_(
-                _c.c.live != 0, _c.c.state.in_([one.value for one in State if one not in LIVE])
+                _c.c.live != 0,
+                _c.c.state.in_([state.value for state in State if state not in LIVE]),
             ),
         )
     )
@@ -164,11 +165,13 @@ LEAKED = (
     .where(_c.c.expires_at < sa.bindparam('before'))
     .order_by(_c.c.expires_at)
 )
-#: What the sweeper does not end, and what is no host's: few, see ``core.claims.claim.endless``.
+#: Claims that the sweeper does not end, and no host has: few, see ``core.claims.claim.endless``.
 UNLEASED = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.expires_at).where(
     _live,
-    _c.c.lifecycle.in_([one.value for one in Lifecycle if one is not Lifecycle.API]),
-    _c.c.state.in_([one.value for one in State]),
+    _c.c.lifecycle.in_(
+        [lifecycle.value for lifecycle in Lifecycle if lifecycle is not Lifecycle.API]
+    ),
+    _c.c.state.in_([state.value for state in State]),
     sa.or_(
         sa.and_(_c.c.state == State.RESERVED.value, _c.c.expires_at.is_(None)),
         sa.and_(
@@ -178,7 +181,7 @@ UNLEASED = sa.select(_c.c.id, _c.c.consumer, _c.c.state, _c.c.lifecycle, _c.c.ex
     ),
 )
 _moves = [purpose.value for purpose in Purpose if purpose.is_move]
-#: What a host was found running without our word is the world's doing, not ours.
+#: Guests that a host was found running without a request are no violation of ours.
 _not_adopted = sa.and_(_live, _c.c.adopted == 0, _c.c.lifecycle != Lifecycle.API.value)
 TWICE = (
     sa.select(_c.c.consumer, _c.c.purpose, sa.func.count().label('count'))
@@ -206,7 +209,7 @@ class Audit(HostTables):
 
     @reading_long
     def audit(self, tx: session.Tx) -> dict[str, list[str]]:
-        """Violations by promise; empty lists are what one wants to see."""
+        """Return violations by promise; empty lists if there are none."""
         tx.snapshot()
         nodes, marked = provider_audit.nodes(tx), tx.all(MARKED)
         places = AuditedPlaces(tx)
@@ -233,10 +236,10 @@ class Audit(HostTables):
 
 
 def _first(lines: Iterable[str]) -> list[str]:
-    found = list(lines)
-    if len(found) > LINES_MAX:
-        return [*found[:LINES_MAX], f'and {len(found) - LINES_MAX} more']
-    return found
+    all_lines = list(lines)
+    if len(all_lines) > LINES_MAX:
+        return [*all_lines[:LINES_MAX], f'and {len(all_lines) - LINES_MAX} more']
+    return all_lines
 
 
 #: Layouts of live claims, by host.
@@ -246,7 +249,7 @@ LAYOUTS = (
     .where(_live, _c.c.layout.is_not(None))
     .order_by(_p.c.name, _c.c.id)
 )
-#: What the hosts of these are made of.
+#: Facts of the hosts of these layouts.
 INSIDES = (
     sa.select(_p.c.id, _p.c.name, _f.c.facts)
     .join(_f, _f.c.provider_id == _p.c.id)
@@ -260,13 +263,13 @@ INSIDES = (
 def _over(tx: session.Tx, nodes: Iterable[TreeNode]) -> Iterable[str]:
     flagged: dict[int, str] = {}
     for row in tx.all(USAGE):
-        within = True
+        is_within = True
         for name, c in CORE_CLASS_COLUMNS.items():
             cap, used = getattr(row, f'cap_{c}'), getattr(row, f'used_{c}')
             foreign, total = getattr(row, f'foreign_{c}'), int(getattr(row, f'sum_{c}'))
             yield from _compare(row.name, name, bool(row.over_committed), cap, used, foreign, total)
-            within = within and used + foreign <= cap
-        if row.over_committed and within:
+            is_within = is_within and used + foreign <= cap
+        if row.over_committed and is_within:
             flagged[row.id] = row.name
     sums: Counter[tuple[int, str]] = Counter()
     for row in tx.all(OTHER_AMOUNTS):
@@ -288,9 +291,9 @@ def _over(tx: session.Tx, nodes: Iterable[TreeNode]) -> Iterable[str]:
 def _without_inventories(
     sums: Mapping[tuple[int, str], int], nodes: Iterable[TreeNode]
 ) -> Iterable[str]:
-    """What live claims take of classes that their providers have no rows of.
+    """Yield violations by claims of classes that their providers have no rows of.
 
-    :param nodes: where a provider is gone is another finding
+    :param nodes: removed providers are reported elsewhere
     """
     if not sums:
         return
@@ -308,18 +311,18 @@ def _inside(tx: session.Tx) -> Iterable[str]:
             yield f'{row.name}: the layout of claim {row.id} cannot be read'
         elif layout is not None:
             layouts.setdefault(row.name, []).append((row.id, layout))
-    for host, of in layouts.items():
-        yield from doubled(host, of)
-    insides = tx.all(INSIDES)
-    has = details.read(tx, [row.id for row in insides])
-    for row in insides:
+    for host, host_layouts in layouts.items():
+        yield from doubled(host, host_layouts)
+    facts_rows = tx.all(INSIDES)
+    details_of_host = details.read(tx, [row.id for row in facts_rows])
+    for row in facts_rows:
         try:
-            facts = details.with_details(rows.decode_facts(row.facts), has[row.id])
+            facts = details.with_details(rows.decode_facts(row.facts), details_of_host[row.id])
         except rows.UNREADABLE as e:
             yield f'{row.name}: its record cannot be read: {quoting.plain(str(e))}'
             continue
-        laid = layouts.get(row.name, ())
-        yield from overdrawn(row.name, facts, [layout for _, layout in laid])
+        claim_layouts = layouts.get(row.name, ())
+        yield from overdrawn(row.name, facts, [layout for _, layout in claim_layouts])
 
 
 def _compare(
@@ -339,8 +342,8 @@ def _lost(tx: session.Tx, marked: Iterable[Any]) -> Iterable[str]:
         if row.state in LIVE:
             yield f'claim {row.id} of {row.consumer}: {row.state}, and not counted as live'
     for row in tx.all(STRANGE):
-        words = f'{row.state}, {row.lifecycle}, {row.purpose}'
-        yield f'claim {row.id} of {row.consumer}: cannot be read: {words}'
+        fields = f'{row.state}, {row.lifecycle}, {row.purpose}'
+        yield f'claim {row.id} of {row.consumer}: cannot be read: {fields}'
     for row in tx.all(EMPTY):
         yield f'claim {row.id} of {row.consumer}: nothing is allocated to it'
     for row in tx.all(MISSING):
@@ -356,9 +359,9 @@ def _leaked(tx: session.Tx, marked: Iterable[Any]) -> Iterable[str]:
         if row.state not in LIVE:
             yield f'claim {row.id} of {row.consumer}: {row.state}, and counted as live'
     for row in tx.all(UNLEASED):
-        why = endless(State(row.state), Lifecycle(row.lifecycle), row.expires_at is not None)
-        if why:
-            yield f'claim {row.id} of {row.consumer}: nothing ends it: {why}'
+        reason = endless(State(row.state), Lifecycle(row.lifecycle), row.expires_at is not None)
+        if reason:
+            yield f'claim {row.id} of {row.consumer}: nothing ends it: {reason}'
 
 
 def _barring(tx: session.Tx) -> Iterable[str]:

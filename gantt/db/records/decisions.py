@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions as they are kept: columns to look for them by, and the packed rest.
+"""Decisions as they are stored: columns for queries, and the packed rest.
 
-The hosts that a decision looked at are the same for thousands of decisions:
-they are stored once for each distinct list.
+The hosts that a decision evaluated are the same for thousands of decisions: they are stored once
+for each distinct list.
 """
 
 import threading
@@ -23,8 +23,8 @@ _s = models.host_sets
 _w = models.decision_consumers
 _c = models.claims
 
-#: A stored list of hosts is written again after so long, which keeps it from
-#: being purged: one that nothing refers to goes after an hour without it.
+#: A stored list of hosts is written again after this time, which keeps it from being purged: an
+#: unreferenced list is deleted after an hour without it.
 REFRESH_SECONDS = 600.0
 UNUSED_SECONDS = 3600.0
 
@@ -49,10 +49,10 @@ FRESH = sa.select(_clock.c.now, _s.c.digest).select_from(
 )
 #: Characters that a prefix of an id must have.
 PREFIX_MIN = 6
-#: Decisions about one consumer that are looked at, those that a commit made and others.
+#: Most decisions about one consumer that are read, those of commits and others.
 DECISIONS_MOST = 1000
 
-#: Decisions about a consumer that no commit made, and requests that claimed for it.
+#: Decisions about a consumer without a commit, and requests that claimed for it.
 MADE_OF = (
     sa.select(_d.c.number)
     .join(_w, _w.c.decision_id == _d.c.id)
@@ -69,10 +69,10 @@ CLAIMED_FOR = (
 
 
 class HostSets:
-    """Which lists of hosts were stored of late, as far as this process knows.
+    """Lists of hosts that were stored recently, as far as this process knows.
 
-    A guess: whoever goes by it looks, in the transaction that refers to them, whether
-    they are there, as in a database that went back they are not.
+    A guess: users check, in the transaction that refers to them, that the lists are stored, as in
+    a restored database they are not.
     """
 
     def __init__(self) -> None:
@@ -80,13 +80,13 @@ class HostSets:
         self._lock = threading.Lock()
 
     def fresh(self) -> set[str]:
-        """Digests of lists that need not be written again yet."""
+        """Return digests of lists that need not be written again yet."""
         oldest = time.monotonic() - REFRESH_SECONDS
         with self._lock:
             return {digest for digest, at in self._written.items() if at >= oldest}
 
     def stored(self, digests: Iterable[str]) -> None:
-        """They are committed."""
+        """Record that lists are committed."""
         with self._lock:
             if len(self._written) > 1000:
                 self._written.clear()
@@ -94,32 +94,32 @@ class HostSets:
             self._written.update((digest, now) for digest in digests)
 
     def forget(self) -> None:
-        """One of them was not there."""
+        """Forget all lists, as one of them was not stored."""
         with self._lock:
             self._written.clear()
 
 
 def values(record: DecisionRecord, now: float) -> dict[str, Any]:
-    """The columns of ``decisions``."""
-    found = {name: getattr(record, name) for name in _COLUMNS}
-    return found | {'packed': record.packed, 'created_at': now}
+    """Return the columns of ``decisions``."""
+    columns = {name: getattr(record, name) for name in _COLUMNS}
+    return columns | {'packed': record.packed, 'created_at': now}
 
 
 def fresh_sets(tx: session.Tx, records: Iterable[DecisionRecord]) -> set[str]:
-    """Digests of the lists of hosts that are stored, and need not be written again yet.
+    """Return digests of the lists of hosts that are stored, and need not be written again yet.
 
-    Reads the database's clock on the way, in the one statement.
+    Reads the database's clock in the same statement.
     """
     digests = sorted({record.host_set for record in records if record.host_set})
     if not digests:
         return set()
-    found = tx.all(FRESH, digests=digests)
-    tx.now = found[0].now
-    return {row.digest for row in found if row.digest is not None}
+    digest_rows = tx.all(FRESH, digests=digests)
+    tx.now = digest_rows[0].now
+    return {row.digest for row in digest_rows if row.digest is not None}
 
 
 def save(tx: session.Tx, fresh: set[str], records: Sequence[DecisionRecord], now: float) -> None:
-    """Keep decisions; one that is kept already stays as it is.
+    """Store decisions; a stored one stays as it is.
 
     :param fresh: digests of lists of hosts that need not be written
     """
@@ -132,7 +132,7 @@ def save(tx: session.Tx, fresh: set[str], records: Sequence[DecisionRecord], now
 def save_sets(
     tx: session.Tx, fresh: set[str], records: Sequence[DecisionRecord], now: float
 ) -> None:
-    """Keep the lists of hosts that these decisions looked at."""
+    """Store the lists of hosts that these decisions evaluated."""
     missing = {
         record.host_set: record.provider_ids
         for record in records
@@ -151,7 +151,7 @@ def save_sets(
 
 
 def _about(tx: session.Tx, consumer: str) -> Any:
-    """The condition that a decision is about a consumer."""
+    """Return the condition that a decision is about a consumer."""
     numbers = [row.number for row in tx.all(MADE_OF, consumer=consumer)]
     requests = {row.request_id for row in tx.all(CLAIMED_FOR, consumer=consumer)}
     return sa.or_(_d.c.number.in_(numbers), _d.c.request_id.in_(sorted(requests)))
@@ -182,16 +182,16 @@ class SqlDecisions(HostTables):
         if not id_or_request.isascii() or not id_or_request or len(id_or_request) > 64:
             return None
         newest = _d.c.number.desc()
-        of = [] if project is None else [_d.c.project_id == project]
+        filters = [] if project is None else [_d.c.project_id == project]
         for condition in (
             _d.c.id == id_or_request,
             _d.c.request_id == id_or_request,
             _d.c.origin == id_or_request,
         ):
-            row = tx.first(_WHOLE.where(condition, *of).order_by(newest).limit(1))
+            row = tx.first(_WHOLE.where(condition, *filters).order_by(newest).limit(1))
             if row is not None:
                 return _loaded(row)
-        row = tx.first(_WHOLE.where(_about(tx, id_or_request), *of).order_by(newest).limit(1))
+        row = tx.first(_WHOLE.where(_about(tx, id_or_request), *filters).order_by(newest).limit(1))
         if row is not None:
             return _loaded(row)
         if len(id_or_request) < PREFIX_MIN:
@@ -199,19 +199,21 @@ class SqlDecisions(HostTables):
         # Ids are compared byte by byte, so a prefix is a range of the index.
         end = id_or_request + '\x7f'
         ids = tx.all(
-            sa.select(_d.c.id).where(_d.c.id >= id_or_request, _d.c.id < end, *of).limit(2)
+            sa.select(_d.c.id).where(_d.c.id >= id_or_request, _d.c.id < end, *filters).limit(2)
         )
         if len(ids) == 1:
             return _loaded(tx.first(_WHOLE.where(_d.c.id == ids[0].id)))
         requests = tx.all(
             sa.select(_d.c.request_id)
-            .where(_d.c.request_id >= id_or_request, _d.c.request_id < end, *of)
+            .where(_d.c.request_id >= id_or_request, _d.c.request_id < end, *filters)
             .distinct()
             .limit(2)
         )
         if len(ids) == 0 and len(requests) == 1:
-            same = _d.c.request_id == requests[0].request_id
-            return _loaded(tx.first(_WHOLE.where(same, *of).order_by(newest).limit(1)))
+            is_of_request = _d.c.request_id == requests[0].request_id
+            return _loaded(
+                tx.first(_WHOLE.where(is_of_request, *filters).order_by(newest).limit(1))
+            )
         return None
 
     @reading

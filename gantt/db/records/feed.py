@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The change feed, and everything that a table starts from.
+"""The change feed, and the complete reading that a table starts from.
 
-Numbers of ``changes`` are drawn before the commit: they appear out of order.
-What is missing between two that have appeared is a *gap*, which the reader
-remembers and asks for again at each poll.  A gap is closed
+Numbers of ``changes`` are drawn before the commit: they appear out of order.  The numbers missing
+between two that have appeared are a *gap*, which the reader remembers and queries again at each
+poll.  A gap is closed
 
 * when its numbers have appeared, or
-* when whoever drew them has ended: PostgreSQL says which is the oldest
+* when the transaction that drew them has ended: PostgreSQL reports the oldest
   transaction under way; MariaDB shows rows that are not committed yet, and a
   number without one is of a transaction that was rolled back, or
 * after ``GAP_SECONDS``, longer than any transaction lives.
 
-So a change is missed only by who gives up gaps because there are too many, and
-such a reader is told to compare everything (``Feed.is_lost``).
+So only a reader that gives up gaps because there are too many misses a change, and the feed
+requires such a reader to compare everything (``Feed.is_lost``).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,14 +36,14 @@ _x = models.changes
 _p = models.providers
 _g = models.group_rules
 
-#: Who is further behind is told to compare everything, which is cheaper then.
+#: A reader that is further behind has to compare everything, which is cheaper then.
 READ_MAX = 20_000
-#: Numbers before the last one that a full reading looks for gaps in.
+#: Numbers before the last one that a complete reading checks for gaps.
 TAIL = 5_000
-#: After so long no transaction is under way that was then.
+#: Seconds after which no transaction is under way that was then.
 GAP_SECONDS = 60.0
-#: MariaDB: between drawing a number and writing its row; in a cluster also until a row
-#: that another node is about to commit can be seen here.
+#: MariaDB: seconds between drawing a number and writing its row; in a cluster also until a row
+#: that another node is about to commit is visible here.
 DRAWN_SECONDS = 1.0
 DRAWN_SECONDS_GALERA = 10.0
 
@@ -75,8 +75,8 @@ _news = (
     .group_by(_tail.c.kind, _tail.c.ref)
     .subquery()
 )
-# Generations of groups in the statement that tells whose hosts to read: whoever plans
-# on a generation has to know everybody who was placed up to it.
+# Generations of groups are in the statement that determines the hosts to read: a plan
+# on a generation has to include all members that were placed up to it.
 NEWS = sa.select(
     _news.c.kind,
     _news.c.ref,
@@ -87,7 +87,7 @@ NEWS = sa.select(
         sa.select(column).where(_g.c.uuid == _news.c.ref, _news.c.kind == 'group').scalar_subquery()
         for column in (_g.c.policy, _g.c.max_per_host, _g.c.policies)
     ),
-    # Asked for by themselves, as many ids would have to be sent as were read.
+    # In the same statement: by a query of their own as many ids would be sent as were read.
     sa.case(
         (
             _news.c.kind == 'host',
@@ -138,10 +138,10 @@ def _poll(
     known: Mapping[int, int],
     open_gaps: Sequence[Gap],
 ) -> tuple[Feed, list[int]]:
-    """What changed since ``position``, or appeared in a gap.
+    """Read the changes since ``position``, and those that appeared in a gap.
 
-    :returns: the feed, and hosts whose version is below the known one: they may only be
-        known to be newer since this has read
+    :returns: the feed, and hosts whose version is below the known one: they may be known to
+        be newer only since this read
     """
     now, incarnation, last, oldest, newest = tx.first(HEAD[tx.kind])
     if last < position:
@@ -154,16 +154,18 @@ def _poll(
     if last > position:
         last = news.read(position)
     news.fill(open_gaps)
-    still = [
+    still_open = [
         gap if gap.before else msgspec.structs.replace(gap, before=newest)
         for gap in gaps.without(open_gaps, news.filled)
-        # Whoever drew it has ended before its numbers were asked for.
+        # Else its transaction had ended before its numbers were queried.
         if not (gap.before and oldest >= gap.before) and now - gap.since <= GAP_SECONDS
     ]
-    still += [Gap(first=first, last=upto, since=now) for first, upto in news.missing]
-    remaining, given_up = gaps.bounded(still)
+    still_open += [
+        Gap(first=first, last=last_missing, since=now) for first, last_missing in news.missing
+    ]
+    remaining, given_up = gaps.bounded(still_open)
     versions = news.versions()
-    changed = sorted(map(int, news.refs['provider']))
+    provider_ids = sorted(map(int, news.refs['provider']))
     feed = Feed(
         position=last,
         hosts=_hosts(tx, memory, versions, known),
@@ -171,9 +173,9 @@ def _poll(
         metrics=declared.load(tx) if news.refs['metric'] else None,
         groups=news.refs['group'],
         rules=news.rules,
-        providers=changed,
-        pools=pools.load(tx, changed) if changed else [],
-        alone=alone.load(tx, changed) if changed else [],
+        providers=provider_ids,
+        pools=pools.load(tx, provider_ids) if provider_ids else [],
+        alone=alone.load(tx, provider_ids) if provider_ids else [],
         now=now,
         incarnation=incarnation,
         gaps=remaining,
@@ -183,15 +185,15 @@ def _poll(
 
 
 def draws_early(kind: str) -> bool:
-    """Whether a number may appear after a later one: not where there is one writer."""
+    """Return whether a number may appear after a later one: not with a single writer."""
     return kind != 'sqlite'
 
 
 class _News:
-    """What entries of the feed are about, as one poll reads them.
+    """Entries of the feed, as one poll reads them.
 
     :ivar refs: kind -> ref -> generation, of groups
-    :ivar rules: of those groups that are there
+    :ivar rules: rules of existing groups, by uuid
     :ivar missing: ranges of numbers that have not appeared
     :ivar filled: numbers that appeared in gaps
     """
@@ -211,94 +213,106 @@ class _News:
         self._versions: dict[int, int | None] = {}
 
     def read(self, position: int) -> int:
-        """Entries after a position; the last of their numbers."""
+        """Read entries after a position; return the last of their numbers."""
         entries, last = 0, position
-        found = self._tx.all(NEWS, since=position)
-        for kind, ref, generation, policy, most, policies, version, count, number in found:
-            self.refs.setdefault(kind, {})[ref] = generation or 0  # of a group that is gone
+        rows_read = self._tx.all(NEWS, since=position)
+        for (
+            kind,
+            ref,
+            generation,
+            policy,
+            max_per_host,
+            policies,
+            version,
+            count,
+            number,
+        ) in rows_read:
+            self.refs.setdefault(kind, {})[ref] = generation or 0  # 0 for a removed group
             if policy is not None:
-                self.rules[ref] = GroupRule(policy, most, generation, policies)
+                self.rules[ref] = GroupRule(policy, max_per_host, generation, policies)
             if kind == 'host':
                 self._versions[int(ref)] = version
             entries, last = entries + count, max(last, number)
         if entries < last - position and draws_early(self._tx.kind):
-            found = self._tx.all(NUMBERS, since=position, upto=last)
-            self.missing = gaps.missing([row.id for row in found], position, last)
-            if len(found) > entries:  # some appeared since; which, is not known
-                self._look_again(found)
+            rows_read = self._tx.all(NUMBERS, since=position, upto=last)
+            self.missing = gaps.missing([row.id for row in rows_read], position, last)
+            if len(rows_read) > entries:  # some appeared since, unknown which
+                self._look_again(rows_read)
         return last
 
     def fill(self, open_gaps: Sequence[Gap]) -> None:
-        """Entries that appeared in gaps."""
+        """Read entries that appeared in gaps."""
         if open_gaps:
-            found = inside(self._tx, gaps.spans(open_gaps))
-            self.filled = {row.id for row in found}
-            self._look_again(row for row in found if gaps.covers(open_gaps, row.id))
+            entries = inside(self._tx, gaps.spans(open_gaps))
+            self.filled = {row.id for row in entries}
+            self._look_again(row for row in entries if gaps.covers(open_gaps, row.id))
 
     def _look_again(self, entries: Iterable[Any]) -> None:
-        groups_too = set()
+        group_uuids = set()
         for _, kind, ref in entries:
             self.refs.setdefault(kind, {}).setdefault(ref, 0)
             if kind == 'host':
                 self._versions.pop(int(ref), None)
             elif kind == 'group':
-                groups_too.add(ref)
-        if groups_too:
-            wanted = sorted(groups_too)
+                group_uuids.add(ref)
+        if group_uuids:
+            uuids = sorted(group_uuids)
             rules: dict[str, GroupRule] = {}
-            for start in range(0, len(wanted), CHUNK):
-                found = self._tx.all(RULES, uuids=wanted[start : start + CHUNK])
-                rules |= groups.rules_of(found)
-            for uuid in wanted:
+            for start in range(0, len(uuids), CHUNK):
+                rule_rows = self._tx.all(RULES, uuids=uuids[start : start + CHUNK])
+                rules |= groups.rules_of(rule_rows)
+            for uuid in uuids:
                 self.rules.pop(uuid, None)
                 self.refs['group'][uuid] = rules[uuid].generation if uuid in rules else 0
             self.rules |= rules
 
     def versions(self) -> dict[int, int | None]:
-        """Versions of the hosts that are to be read; None where one is gone."""
+        """Return versions of the hosts that are to be read; None for a removed one."""
         # Before the rows are read: an aggregate read after them can only be newer.
-        wanted = {int(ref) for ref in self.refs['host']}
-        wanted |= _hosts_of_groups(self._tx, self.refs['group'])
-        more = sorted(wanted - set(self._versions))
-        return self._versions | _versions(self._tx, more)
+        host_ids = {int(ref) for ref in self.refs['host']}
+        host_ids |= _hosts_of_groups(self._tx, self.refs['group'])
+        unknown_ids = sorted(host_ids - set(self._versions))
+        return self._versions | _versions(self._tx, unknown_ids)
 
 
 def inside(tx: session.Tx, spans: Sequence[tuple[int, int]]) -> Sequence[Any]:
-    """Entries with a number in one of a few ranges."""
+    """Return entries with a number in one of a few ranges."""
     ends = dict.fromkeys(
-        (f'{end}_{n}' for end in ('first', 'last') for n in range(gaps.SPANS_MAX)), -1
+        (f'{end}_{index}' for end in ('first', 'last') for index in range(gaps.SPANS_MAX)), -1
     )
-    for n, (first, last) in enumerate(spans):
-        ends[f'first_{n}'], ends[f'last_{n}'] = first, last
+    for index, (first, last) in enumerate(spans):
+        ends[f'first_{index}'], ends[f'last_{index}'] = first, last
     return tx.all(_INSIDE, **ends)
 
 
 def ended_gaps(tx: session.Tx, open_gaps: Sequence[Gap], now: float) -> list[Gap]:
-    """Of these gaps the parts that no transaction under way is about to fill.
+    """Return the parts of these gaps that no transaction under way is about to fill.
 
-    MariaDB and MySQL only: rows that are not committed are read here, so that there is
-    none where a transaction was rolled back.
+    MariaDB and MySQL only: uncommitted rows are read here, so that a missing row is of a
+    transaction that was rolled back.
 
     :param now: the database's clock
     """
     tx.connection.exec_driver_sql('SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED')
-    found = tx.first(WSREP)
-    drawn = DRAWN_SECONDS_GALERA if found is not None and found[1] == 'ON' else DRAWN_SECONDS
-    old = [gap for gap in open_gaps if now - gap.since > drawn]
-    here = [row.id for row in inside(tx, gaps.spans(old))] if old else []
-    return gaps.without(old, here)
+    wsrep = tx.first(WSREP)
+    drawn_seconds = (
+        DRAWN_SECONDS_GALERA if wsrep is not None and wsrep[1] == 'ON' else DRAWN_SECONDS
+    )
+    old_gaps = [gap for gap in open_gaps if now - gap.since > drawn_seconds]
+    present = [row.id for row in inside(tx, gaps.spans(old_gaps))] if old_gaps else []
+    return gaps.without(old_gaps, present)
 
 
 def less_gaps(open_gaps: Sequence[Gap], closed: Sequence[Gap]) -> list[Gap]:
-    """These gaps without some of their parts."""
+    """Return these gaps without some of their parts."""
     numbers = [number for gap in closed for number in range(gap.first, gap.last + 1)]
     return gaps.without(open_gaps, numbers)
 
 
 def _is_behind(tx: session.Tx, known: Mapping[int, int]) -> bool:
-    """Whether a host is at an older version than was known before this began.
+    """Return whether a host is at an older version than was known before this began.
 
-    Versions only grow, ids of hosts are never given again: the database went back.
+    Versions only grow, and ids of hosts are never reused: then the database was restored.
     """
     return bool(_behind(_versions(tx, sorted(known)), known))
 
@@ -312,11 +326,11 @@ def _behind(versions: Mapping[int, int | None], known: Mapping[int, int]) -> lis
 
 
 def _versions(tx: session.Tx, ids: Sequence[int]) -> dict[int, int | None]:
-    """Versions of hosts; None where one is gone."""
-    found: dict[int, int | None] = dict.fromkeys(ids)
+    """Return versions of hosts; None for a removed one."""
+    version_of_host: dict[int, int | None] = dict.fromkeys(ids)
     for start in range(0, len(ids), CHUNK):
-        found.update(tx.all(VERSIONS, ids=ids[start : start + CHUNK]))
-    return found
+        version_of_host.update(tx.all(VERSIONS, ids=ids[start : start + CHUNK]))
+    return version_of_host
 
 
 def _hosts(
@@ -325,7 +339,11 @@ def _hosts(
     versions: Mapping[int, int | None],
     known: Mapping[int, int],
 ) -> list[HostChange]:
-    newer = sorted(p for p, v in versions.items() if v is not None and v > known.get(p, -1))
+    newer = sorted(
+        pid
+        for pid, version in versions.items()
+        if version is not None and version > known.get(pid, -1)
+    )
     changes = [
         HostChange(provider_id=pid, row=None)
         for pid, version in sorted(versions.items())
@@ -338,18 +356,20 @@ def _hosts(
 
 
 def _hosts_of_groups(tx: session.Tx, uuids: Collection[str]) -> set[int]:
-    """Hosts that members of groups are on: that somebody was placed there may be no news
-    any more where the generation still is, or never have been in the window."""
-    wanted, found = sorted(uuids), set()
-    for start in range(0, len(wanted), CHUNK):
-        found |= {pid for (pid,) in tx.all(MEMBERS_ON, uuids=wanted[start : start + CHUNK])}
-    return found
+    """Return hosts of members of groups: their placement may no longer be news while the group's
+    generation still is, or may never have been in the window."""
+    sorted_uuids, host_ids = sorted(uuids), set()
+    for start in range(0, len(sorted_uuids), CHUNK):
+        host_ids |= {
+            pid for (pid,) in tx.all(MEMBERS_ON, uuids=sorted_uuids[start : start + CHUNK])
+        }
+    return host_ids
 
 
 def _compare(tx: session.Tx, memory: rows.Memory, known: Mapping[int, int]) -> Feed:
-    """Everything that differs from what is known, whenever it changed.
+    """Return everything that differs from what is known, whenever it changed.
 
-    :param known: as it was before this began
+    :param known: versions known before this began
     """
     tx.snapshot()
     now, incarnation = tx.now, tx.first(INCARNATION).incarnation
@@ -375,26 +395,30 @@ def _compare(tx: session.Tx, memory: rows.Memory, known: Mapping[int, int]) -> F
 
 
 def end_of_feed(tx: session.Tx, now: float) -> tuple[int, list[Gap]]:
-    """The last number of the feed, and the gaps before it."""
+    """Return the last number of the feed, and the gaps before it."""
     last: int = tx.first(LAST)[0]
     if not draws_early(tx.kind):
         return last, []
     first = max(0, last - TAIL)
     numbers = [row.id for row in tx.all(NUMBERS, since=first, upto=last)]
     ranges = gaps.missing(numbers, first, last)
-    return last, gaps.bounded([Gap(first=a, last=b, since=now) for a, b in ranges])[0]
+    return last, gaps.bounded(
+        [Gap(first=gap_first, last=gap_last, since=now) for gap_first, gap_last in ranges]
+    )[0]
 
 
 def _load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:
-    """All hosts with what is placed on them, aggregates and groups."""
+    """Return all hosts with their placed claims, aggregates and groups."""
     tx.snapshot()
     now, incarnation = tx.now, tx.first(INCARNATION).incarnation
     position, missing = end_of_feed(tx, now)
     counters = {row[0]: rows.counters(row) for row in tx.all(providers.ALL)}
     if any(memory.template(row.id, row.facts_stamp) is None for row in counters.values()):
-        found = tx.all(providers.FACTS)
-        strange = (one for one in found if memory.template(one.id, one.facts_stamp) is None)
-        providers.learn(tx, memory, strange)
+        facts_rows = tx.all(providers.FACTS)
+        unknown_rows = (
+            row for row in facts_rows if memory.template(row.id, row.facts_stamp) is None
+        )
+        providers.learn(tx, memory, unknown_rows)
     locked = providers.complete(tx, memory, counters)
     rules = groups.rules_of(tx.all(groups.RULES))
     by_host = guests.fold(tx.stream(providers.PLACED))
@@ -420,7 +444,7 @@ def _load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:
 
 
 class SqlChangeFeed(HostTables):
-    """See ``scheduler.ports.feed``; the functions above are what each does."""
+    """See ``scheduler.ports.feed``; the work is in the functions above."""
 
     @reading_long
     def load_everything(self, tx: session.Tx) -> Everything:
@@ -434,27 +458,29 @@ class SqlChangeFeed(HostTables):
     def read_groups(
         self, tx: session.Tx, uuids: Collection[str], also_providers: Collection[int] = ()
     ) -> tuple[dict[str, GroupRule], list[HostChange]]:
-        wanted = sorted(uuids)
+        group_uuids = sorted(uuids)
         # Generations first: members read after them can only be newer, and then the next
         # swap fails again instead of missing a member.
-        rules = groups.rules_of(tx.all(RULES, uuids=wanted))
-        ids = _hosts_of_groups(tx, wanted) | set(also_providers)
+        rules = groups.rules_of(tx.all(RULES, uuids=group_uuids))
+        ids = _hosts_of_groups(tx, group_uuids) | set(also_providers)
         versions = _versions(tx, sorted(ids))
         return rules, _hosts(tx, self.memory, versions, dict.fromkeys(also_providers, -1))
 
     def poll(self, position: int, known: dict[int, int], gaps: Sequence[Gap] = ()) -> Feed:
-        found, behind = self.reads.read(lambda tx: _poll(tx, self.memory, position, known, gaps))
-        if behind:
-            # In a transaction that begins after these were known.
+        feed, behind_ids = self.reads.read(lambda tx: _poll(tx, self.memory, position, known, gaps))
+        if behind_ids:
+            # In a transaction that begins after these versions were known.
             # The cache may forget a removed host meanwhile.
-            before = {pid: seen for pid in behind if (seen := known.get(pid)) is not None}
-            if self.reads.read(lambda tx: _is_behind(tx, before)):
-                return msgspec.structs.replace(found, went_back=True)
-        old = [gap for gap in found.gaps if found.now - gap.since > DRAWN_SECONDS]
-        if old and self.database.kind == 'mysql':
-            ended = self.reads.read(lambda tx: ended_gaps(tx, old, found.now))
-            found = msgspec.structs.replace(found, gaps=less_gaps(found.gaps, ended))
-        return found
+            known_before = {
+                pid: version for pid in behind_ids if (version := known.get(pid)) is not None
+            }
+            if self.reads.read(lambda tx: _is_behind(tx, known_before)):
+                return msgspec.structs.replace(feed, went_back=True)
+        old_gaps = [gap for gap in feed.gaps if feed.now - gap.since > DRAWN_SECONDS]
+        if old_gaps and self.database.kind == 'mysql':
+            closed_gaps = self.reads.read(lambda tx: ended_gaps(tx, old_gaps, feed.now))
+            feed = msgspec.structs.replace(feed, gaps=less_gaps(feed.gaps, closed_gaps))
+        return feed
 
     @reading
     def ping(self, tx: session.Tx) -> float:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened lately, by query: decisions over time, claims by state.
+"""Recent history by query: decisions over time, claims by state.
 
-Nothing is indexed by time, it would cost every request more than looking costs:
-a time is found among the numbers of decisions, which grow with it.
+There is no index by time, which would cost every request more than the query costs: a time is
+searched among the numbers of decisions, which grow with it.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from gantt.db.schema import models
 _c = models.claims
 _d = models.decisions
 
-#: Placements, and claims of theirs, that are looked at for waiting times.
+#: Most placements, and claims of theirs, that are read for waiting times.
 PLACED_MAX = 2000
 WAITS_MAX = 10_000
 
@@ -44,9 +44,9 @@ class SqlActivity(HostTables):
     @reading_long
     def count_claims(self, tx: session.Tx) -> ClaimCounts:
         rows = tx.all(COUNTS)
-        found = {row.state: row.claims for row in rows}
+        claims_by_state = {row.state: row.claims for row in rows}
         return ClaimCounts(
-            states={state.value: found.get(state.value, 0) for state in State},
+            states={state.value: claims_by_state.get(state.value, 0) for state in State},
             adopted=int(sum(row.adopted for row in rows)),
         )
 
@@ -61,7 +61,7 @@ class SqlActivity(HostTables):
         oldest = tx.first(NEXT, number=first)
         if oldest is None or (oldest.created_at < since and first == high):
             return History(now=now, since=since, outcomes={}, waits=[])
-        # What lies before the first that is kept, or read, is not known to have been empty.
+        # The time before the first stored or read decision is not known to have been empty.
         if first in (low, high - most + 1):
             since = max(since, oldest.created_at)
         outcomes: dict[str, list[int]] = {}
@@ -73,12 +73,12 @@ class SqlActivity(HostTables):
             now=now,
             since=since,
             outcomes=outcomes,
-            waits=[w for w in waits if w[0] >= now - seconds],
+            waits=[wait for wait in waits if wait[0] >= now - seconds],
         )
 
 
 def _first_since(tx: session.Tx, since: float, low: int, high: int) -> int:
-    """The number of the first decision since a time, or the last one of all."""
+    """Return the number of the first decision since a time, or the last one of all."""
     while low < high:
         middle = (low + high) // 2
         row = tx.first(NEXT, number=middle)
@@ -91,7 +91,7 @@ def _first_since(tx: session.Tx, since: float, low: int, high: int) -> int:
 
 def _counts(kind: str, first: int, start: float, width: float) -> Any:
     part: Any = (_d.c.created_at - start) / width
-    # SQLite has no floor everywhere; its cast cuts off, those of the others round.
+    # Not every SQLite has floor; its cast truncates, while other databases' casts round.
     part = sa.cast(part, sa.Integer) if kind == 'sqlite' else sa.func.floor(part)
     inner = (
         sa.select(_d.c.outcome, part.label('part'))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places of plans as the audit looks at them."""
+"""Places of plans, as the audit reads them."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -40,9 +40,9 @@ PLACES = (
     .where(
         claim_rows.is_live,
         sa.or_(_c.c.member_name.is_not(None), _c.c.planned.is_not(None)),
-        # Those with other words are another finding.
-        _c.c.state.in_([one.value for one in State]),
-        _c.c.lifecycle.in_([one.value for one in Lifecycle]),
+        # Claims with other values are another finding.
+        _c.c.state.in_([state.value for state in State]),
+        _c.c.lifecycle.in_([lifecycle.value for lifecycle in Lifecycle]),
     )
     .order_by(_c.c.id)
 )
@@ -72,7 +72,7 @@ def _place(row: Any) -> AuditedPlace:
 
 
 class AuditedPlaces:
-    """Those of one look, and lines about what cannot be read of them."""
+    """The places of one audit, and lines about unreadable ones."""
 
     def __init__(self, tx: session.Tx) -> None:
         self.found: list[AuditedPlace] = []
@@ -94,10 +94,10 @@ class AuditedPlaces:
                     self._unreadable.append(f'plan of group {row.group_uuid}: cannot be read: {e}')
 
     def doubled(self) -> Iterable[str]:
-        """A line for each member with two places, or two guests."""
+        """Yield a line for each member with two places, or two guests."""
         yield from place_audit.doubled(self.found)
         yield from place_audit.run_twice(self._guests, self._given_up)
 
     def unreadable(self) -> Iterable[str]:
-        """A line for each that is no claim to whoever reads it."""
+        """Return a line for each place that cannot be read as a claim."""
         return iter(self._unreadable)

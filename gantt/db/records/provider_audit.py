@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the audit finds of providers: their trees, and rows that contradict each other.
+"""Audit of providers: their trees, and rows that contradict each other.
 
-Each statement looks at all providers, or all claims, at once, and answers with what is wrong alone;
-where providers stand is read of all of them.
+Each statement checks all providers, or all claims, at once, and returns only violations; only the
+positions of providers in trees are read completely.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ _stated = (
     .group_by(_i.c.provider_id)
     .subquery('stated')
 )
-#: Column of a provider's row -> what its inventories say.
+#: Column of a provider's row -> its value by the inventories.
 _PAIRS = {
     'cold': sa.func.coalesce(_stated.c.cold, 0),
     **{f'cap_{c}': sa.func.coalesce(_stated.c[c], 0) for c in CORE_CLASS_COLUMNS.values()},
@@ -73,7 +73,7 @@ ROWS = (
     .order_by(_p.c.id)
 )
 _promised = (_i.c.total - _i.c.reserved) * _i.c.allocation_ratio
-#: As far as the arithmetic of all databases is the same; what is found is computed again.
+#: Compared as far as the arithmetic of all databases is the same; results are computed again.
 CAPS = (
     sa.select(
         *(_i.c.provider_id, _rc.c.name, _i.c.cap),
@@ -92,14 +92,14 @@ CAPS = (
 
 # -- claims on providers other than their hosts ---------------------------------------------
 _live = _c.c.live == 1
-#: The host of a claim is looked for by its own row.
+#: The host of a claim is checked by its own row.
 HOMELESS_SHARES = (
     sa.select(_c.c.id, _c.c.consumer, _a.c.provider_id)
     .select_from(_a.join(_c, _c.c.id == _a.c.claim_id).outerjoin(_p, _p.c.id == _a.c.provider_id))
     .where(_live, _p.c.id.is_(None), _a.c.provider_id != _c.c.provider_id)
     .order_by(_c.c.id, _a.c.provider_id)
 )
-#: Without a guest where the claim is gone.
+#: Without a guest if the claim is absent.
 HEIRS = (
     sa.select(_a.c.claim_id, _a.c.provider_id, claim_rows.GUEST.label('guest'))
     .select_from(_a.outerjoin(_c, _c.c.id == _a.c.claim_id))
@@ -114,7 +114,7 @@ SHARES_OF = claim_rows.other_shares(
 
 
 def nodes(tx: session.Tx) -> list[TreeNode]:
-    """Where all providers stand, by id."""
+    """Return the positions of all providers in trees, by id."""
     return [
         TreeNode(pid, uuid, name, kind, parent, root, bool(is_host))
         for pid, uuid, name, kind, parent, root, is_host in tx.stream(NODES)
@@ -122,11 +122,11 @@ def nodes(tx: session.Tx) -> list[TreeNode]:
 
 
 def of_rows(tx: session.Tx, found: Sequence[TreeNode]) -> Iterable[str]:
-    """Faults of the trees, and of rows that say of one provider what others deny."""
+    """Yield faults of the trees, and contradictions between rows of one provider."""
     yield from tree_check.broken(found)
-    of = {node.id: node for node in found}
+    nodes_by_id = {node.id: node for node in found}
     for row in tx.all(ROWS):
-        shown = _shown(of, row.id)
+        shown = _shown(nodes_by_id, row.id)
         if row.cold != row.stated_cold:
             yield (
                 f'{shown}: its row says {row.cold} inventories of other classes than '
@@ -140,13 +140,13 @@ def of_rows(tx: session.Tx, found: Sequence[TreeNode]) -> Iterable[str]:
         numbers = Inventory(row.total, row.reserved, allocation_ratio=row.allocation_ratio)
         if numbers.cap != row.cap:
             yield (
-                f'{_shown(of, row.provider_id)}: {row.name}: its inventory says capacity {row.cap},'
-                f' its numbers make {numbers.cap}'
+                f'{_shown(nodes_by_id, row.provider_id)}: {row.name}: its inventory says capacity '
+                f'{row.cap}, its numbers make {numbers.cap}'
             )
 
 
 def homeless_shares(tx: session.Tx) -> Iterable[str]:
-    """Live claims that take from providers which are gone."""
+    """Yield live claims that take from absent providers."""
     for row in tx.all(HOMELESS_SHARES):
         yield (
             f'claim {row.id} of {row.consumer}: takes from provider {row.provider_id}, which is '
@@ -155,7 +155,7 @@ def homeless_shares(tx: session.Tx) -> Iterable[str]:
 
 
 def wrong_heirs(tx: session.Tx, found: Sequence[TreeNode]) -> Iterable[str]:
-    """Claims that inherit what there is not to inherit."""
+    """Yield claims that inherit amounts that do not exist."""
     heirs = tx.all(HEIRS)
     for row in heirs:
         if row.guest is None:
@@ -164,22 +164,26 @@ def wrong_heirs(tx: session.Tx, found: Sequence[TreeNode]) -> Iterable[str]:
                 f'{row.provider_id}'
             )
     guests = sorted({row.guest for row in heirs if row.guest is not None})
-    of = {node.id: node for node in found}
+    node_of_provider = {node.id: node for node in found}
     for start in range(0, len(guests), CHUNK):
-        some = guests[start : start + CHUNK]
-        theirs: dict[str, dict[str, Claim]] = {}
-        for row in tx.all(SHARES_OF.where(claim_rows.of_guests(some))):
+        part = guests[start : start + CHUNK]
+        claims_of_guest: dict[str, dict[str, Claim]] = {}
+        for row in tx.all(SHARES_OF.where(claim_rows.of_guests(part))):
             try:
-                _add_share(theirs.setdefault(row.guest, {}), row)
+                _add_share(claims_of_guest.setdefault(row.guest, {}), row)
             except (ValueError, msgspec.MsgspecError) as e:
                 yield f'claim {row.id} of {row.consumer}: cannot be read: {e}'
-        for claims in theirs.values():
-            names = {pid: _shown(of, pid) for one in claims.values() for pid in one.inherits}
+        for claims in claims_of_guest.values():
+            names = {
+                pid: _shown(node_of_provider, pid)
+                for claim in claims.values()
+                for pid in claim.inherits
+            }
             yield from inheritance.excess(list(claims.values()), names)
 
 
 def _add_share(claims: dict[str, Claim], row: Any) -> None:
-    """What a claim takes and inherits of one provider."""
+    """Add the amounts and inheritance of a claim on one provider."""
     claim = claims.get(row.id) or Claim(
         id=row.id,
         request_id=None,
@@ -190,8 +194,8 @@ def _add_share(claims: dict[str, Claim], row: Any) -> None:
     inherits = claim.inherits
     if row.inherits is not None:
         inherits = {**inherits, row.provider_id: inherited.of_text(row.inherits)}
-    taken = {**claim.allocations, row.provider_id: claim_rows.amounts(row)}
-    claims[row.id] = msgspec.structs.replace(claim, allocations=taken, inherits=inherits)
+    allocations = {**claim.allocations, row.provider_id: claim_rows.amounts(row)}
+    claims[row.id] = msgspec.structs.replace(claim, allocations=allocations, inherits=inherits)
 
 
 def _shown(of: Mapping[int, TreeNode], pid: int) -> str:

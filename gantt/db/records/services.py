@@ -18,7 +18,7 @@ from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
 
 _s = models.services
-#: Characters that a column of the table takes.
+#: Most characters of a column of the table.
 _WORDS_MAX = 1024
 
 READ = (
@@ -35,8 +35,8 @@ class SqlServices(HostTables):
     def note_service(self, tx: session.Tx, note: ServiceNote) -> None:
         """Write the row of a process.
 
-        A new one takes the place of those of its kind on its host that are silent: what is
-        started again and again leaves no trail of rows.
+        A new one replaces the silent processes of its kind on its host: repeated restarts leave no
+        trail of rows.
         """
         now = tx.now
         name = engine.storable(note.name)
@@ -68,12 +68,12 @@ class SqlServices(HostTables):
 
 
 def purge(tx: session.Tx) -> int:
-    """Forget those that have been silent for long; how many went."""
+    """Delete the rows of processes that have been silent for long; return their number."""
     return _delete(tx, _s.c.seen_at < tx.now - STORED_SECONDS)
 
 
 def _delete(tx: session.Tx, *which: Any) -> int:
-    """Delete rows by their names: MariaDB waits for every row that it looks at to delete it."""
+    """Delete rows by their names: MariaDB waits for every row that it reads to delete it."""
     names = [row.name for row in tx.all(sa.select(_s.c.name).where(*which))]
     return tx.run(_s.delete().where(_s.c.name.in_(names), *which)) if names else 0
 

@@ -21,13 +21,13 @@ COUNTS = sa.select(_s.c.verdict, sa.func.count()).group_by(_s.c.verdict)
 
 
 class Shadows(HostTables):
-    """Decisions of Nova and of Gantt side by side."""
+    """Store of decisions of Nova and of Gantt side by side."""
 
     @writing
     def save_shadows(self, tx: session.Tx, found: Sequence[Compared], keep: int) -> None:
-        """Keep comparisons, one that is there as it is, and of all the newest ``keep``."""
-        tx.insert_new(_s, [_values(one, tx.now) for one in found], 'id')
-        # Read first: a subquery of the table that is written to is not for MariaDB.
+        """Store comparisons, except stored ones, and keep the newest ``keep`` of all."""
+        tx.insert_new(_s, [_values(comparison, tx.now) for comparison in found], 'id')
+        # Read first: MariaDB rejects a subquery of the table that is written to.
         last = tx.first(OLDEST_STORED, keep=keep)
         if last is not None:
             tx.run(_s.delete().where(_s.c.number <= last.number))
@@ -36,18 +36,18 @@ class Shadows(HostTables):
     def shadows(
         self, tx: session.Tx, verdicts: Sequence[ShadowVerdict] | None, limit: int
     ) -> list[Compared]:
-        """Newest first.
+        """Return comparisons, newest first.
 
-        :param verdicts: of these only
+        :param verdicts: only these
         """
         query = sa.select(_s).order_by(_s.c.number.desc()).limit(limit)
         if verdicts is not None:
-            query = query.where(_s.c.verdict.in_([one.value for one in verdicts]))
+            query = query.where(_s.c.verdict.in_([verdict.value for verdict in verdicts]))
         return [_compared(row) for row in tx.all(query)]
 
     @reading
     def count_shadows(self, tx: session.Tx) -> dict[ShadowVerdict, int]:
-        """How many of those that are kept have which verdict."""
+        """Return the number of stored comparisons by verdict."""
         return {ShadowVerdict(verdict): count for verdict, count in tx.all(COUNTS)}
 
 

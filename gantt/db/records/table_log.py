@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The change logs of host tables, in parts; a checkpoint starts a part.
+"""Change logs of host tables, in parts; a checkpoint starts a part.
 
-A part is one compressed blob cut into chunks, so that no row is larger than a
-database's packet.  Of each worker everything since the last checkpoint before
-the retention is kept: what a decision within the retention needs.
+A part is one compressed blob cut into chunks, so that no row is larger than a database's packet.
+Of each worker all since the last checkpoint before the retention is stored: a decision within
+the retention needs it.
 """
 
 import sqlalchemy as sa
@@ -86,11 +86,13 @@ class SqlTableLogs(HostTables):
 
     @writing
     def purge_table_log(self, tx: session.Tx, keep_seconds: float) -> int:
-        before = tx.now - keep_seconds
-        silent = {row.worker for row in tx.all(SILENT, before=before)}
-        started = {row.worker: row.first_event for row in tx.all(OLD_CHECKPOINTS, before=before)}
-        for worker in sorted(silent):
+        oldest_time = tx.now - keep_seconds
+        silent_workers = {row.worker for row in tx.all(SILENT, before=oldest_time)}
+        first_events = {
+            row.worker: row.first_event for row in tx.all(OLD_CHECKPOINTS, before=oldest_time)
+        }
+        for worker in sorted(silent_workers):
             tx.run(FORGET, b_worker=worker)
-        for worker in sorted(started.keys() - silent):
-            tx.run(FORGET_BEFORE, b_worker=worker, b_first=started[worker])
-        return len(started.keys() | silent)
+        for worker in sorted(first_events.keys() - silent_workers):
+            tx.run(FORGET_BEFORE, b_worker=worker, b_first=first_events[worker])
+        return len(first_events.keys() | silent_workers)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables, and the steps from one version of the schema to the next."""
+"""The tables, and the migrations from one version of the schema to the next."""

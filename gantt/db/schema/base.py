@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all tables have in common: the metadata that they are in, and columns that count."""
+"""Common parts of all tables: their metadata, and columns of counters."""
 
 import sqlalchemy as sa
 
@@ -15,7 +15,7 @@ metadata = sa.MetaData(
     }
 )
 
-#: Column suffix of each class that stands in the rows of providers and claims themselves.
+#: Column suffix of each class with columns in the rows of providers and claims.
 CORE_CLASS_COLUMNS = {name: name.lower() for name in CORE_CLASSES}
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema's version: make it, ask for it, insist on it.
+"""The schema's version: upgrade, read and check it.
 
-Only taking steps needs Alembic.  Importing it is a tenth of the start of a process, which asks
-for the version alone: that is read here, as Alembic reads it.
+Only migrations need Alembic.  Importing it takes a tenth of the start of a process, which needs
+only the version: that is read here as Alembic reads it.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ from gantt.db.schema import models
 if TYPE_CHECKING:
     from alembic import config
 
-#: What a migration waits for a table that others use, or for another migration.
+#: Seconds that a migration waits for a table that others use, or for another migration.
 LOCK_SECONDS = 5
-#: What a process waits for another one that changes the schema.
+#: Seconds that a process waits for another one that changes the schema.
 TURN_SECONDS = 60.0
-#: How often a step is begun that the server ends, to let others go on.
+#: Tries of a migration that the server ends to let others go on.
 TRIES = 5
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'alembic')
-#: Where Alembic notes what the database is at.
+#: Table of Alembic with the revision of the database.
 _VERSIONS = sa.table('alembic_version', sa.column('version_num', sa.String))
 
 
@@ -43,14 +43,14 @@ def _config() -> 'config.Config':
 
 @functools.cache
 def expected() -> str:
-    """The revision that this version of Gantt needs; read once, as the steps come with the code."""
+    """Return the revision that this version of Gantt needs; cached, as the code ships it."""
     return revisions()[0]
 
 
 def current(engine: sa.Engine) -> str | None:
-    """The revision that the database is at, None where it has no schema.
+    """Return the revision of the database, None if it has no schema.
 
-    :raises DatabaseUnavailable: it does not answer, or refuses us
+    :raises DatabaseUnavailable: the database does not answer, or refuses us
     """
     with _logged_steps(), engine.connect() as connection:
         heads = _heads(connection)
@@ -66,9 +66,9 @@ def _heads(connection: sa.Connection) -> list[str]:
 
 
 def _must_see(connection: sa.Connection) -> None:
-    """Tables that a user may not see are none for it.
+    """Check that the user may see tables; otherwise they seem not to exist.
 
-    :raises DatabaseUnavailable: it may use no schema of those it looks in
+    :raises DatabaseUnavailable: the user may use no schema of its search path
     """
     if connection.exec_driver_sql('SELECT current_schema()').scalar() is None:
         path = connection.exec_driver_sql('SHOW search_path').scalar()
@@ -82,23 +82,23 @@ def _must_see(connection: sa.Connection) -> None:
 
 
 def version(engine: sa.Engine) -> str:
-    """The current revision in words."""
+    """Return the current revision as a text."""
     return current(engine) or 'none'
 
 
 def sync(engine: sa.Engine, revision: str = 'head') -> str:
-    """Bring the schema to ``revision`` (a later one only); the revision it is at then.
+    """Bring the schema to ``revision`` (a later one only); return its revision then.
 
-    Several processes may do so at the same time: they queue for it.
+    Several processes may do so at the same time: they wait for each other.
 
-    :raises DatabaseUnavailable: it does not answer, or refuses us
-    :raises DatabaseNotSynced: it is not this release's to change
+    :raises DatabaseUnavailable: the database does not answer, or refuses us
+    :raises DatabaseNotSynced: the schema is not this release's to change
     """
-    found = current(engine)
-    if found is not None:
-        _must_be_known(engine, found)
-        if not pending(found):
-            return found  # nothing to do, or a later release was here, and took nothing away
+    revision_found = current(engine)
+    if revision_found is not None:
+        _must_be_known(engine, revision_found)
+        if not pending(revision_found):
+            return revision_found  # nothing to do, or a later release has only added to it
     settings = _config()
     with _logged_steps(), engine.connect() as connection, _turn(connection):
         settings.attributes['connection'] = connection
@@ -107,24 +107,24 @@ def sync(engine: sa.Engine, revision: str = 'head') -> str:
 
 
 def _upgrade(connection: sa.Connection, settings: 'config.Config', revision: str) -> None:
-    """Take the steps; one that meets the writers of other processes in a circle is begun anew."""
+    """Run the migrations; one that ends in a deadlock with other processes is begun anew."""
     from alembic import command
 
-    for left in range(TRIES - 1, -1, -1):
+    for tries_left in range(TRIES - 1, -1, -1):
         try:
             command.upgrade(settings, revision)
             return
         except Exception as e:
             connection.rollback()
-            if not left or retry.signal_of(e) is not retry.RetrySignal.CONFLICT:
+            if not tries_left or retry.signal_of(e) is not retry.RetrySignal.CONFLICT:
                 raise
 
 
 @contextlib.contextmanager
 def _logged_steps() -> Iterator[None]:
-    """Say what is wrong with the database.
+    """Report errors of the database as such.
 
-    :raises DatabaseUnavailable: it does not answer, or refuses us
+    :raises DatabaseUnavailable: the database does not answer, or refuses us
     """
     try:
         yield
@@ -136,7 +136,7 @@ def _logged_steps() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _with_time(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A connection whose bounds are those of a migration; it is closed afterwards."""
+    """Provide a connection with the timeouts of a migration; it is closed afterwards."""
     kind = session.family(engine)
     with engine.connect() as connection:
         if kind != 'sqlite':
@@ -149,10 +149,10 @@ def _with_time(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 @contextlib.contextmanager
 def _turn(connection: sa.Connection):
-    """One process at a time, where the server can say so."""
+    """Exclude other processes, if the server has locks for that."""
     name = connection.dialect.name
     if name == 'postgresql':
-        # Asked again and again: an index that is made beside writers waits for who waits here.
+        # Polled: a concurrent index build waits for transactions that wait here.
         until = time.monotonic() + TURN_SECONDS
         while not connection.exec_driver_sql('SELECT pg_try_advisory_lock(4711001)').scalar_one():
             connection.commit()
@@ -180,26 +180,26 @@ def _turn(connection: sa.Connection):
 
 
 def check(engine: sa.Engine) -> None:
-    """Whether this code can work with the schema.
+    """Check that this code can work with the schema.
 
-    :raises DatabaseNotSynced: it is older than the code, or so much newer that something that
-        the code needs may be gone
+    :raises DatabaseNotSynced: it is older than the code, or so much newer that something the
+        code needs may be removed
     """
-    found, wanted = current(engine), expected()
-    if found is None:
+    revision, needed = current(engine), expected()
+    if revision is None:
         raise exceptions.DatabaseNotSynced(
-            f'the database has no schema, this version of Gantt needs {wanted}; '
+            f'the database has no schema, this version of Gantt needs {needed}; '
             'run "gantt-manage db sync"',
             current='none',
-            expected=wanted,
+            expected=needed,
         )
-    _must_be_known(engine, found)
-    if pending(found):
-        raise exceptions.DatabaseNotSynced(current=found, expected=wanted)
+    _must_be_known(engine, revision)
+    if pending(revision):
+        raise exceptions.DatabaseNotSynced(current=revision, expected=needed)
 
 
 def strange(found: str) -> str:
-    """What a revision means that this code does not know, and what to do."""
+    """Return the meaning of a revision that this code does not know, and what to do."""
     return (
         f'the database is at {found}, which this release does not know; it needs {expected()}. '
         "The database is another service's, of a newer release of Gantt, or of a version that was "
@@ -214,57 +214,57 @@ def _must_be_known(engine: sa.Engine, found: str) -> None:
 
 
 def pending(found: str) -> list[str] | None:
-    """Revisions that come after ``found``, in order; None: this code does not know it."""
-    known = revisions()[::-1]
-    return list(known[known.index(found) + 1 :]) if found in known else None
+    """Return revisions that come after ``found``, in order; None: this code does not know it."""
+    ascending = revisions()[::-1]
+    return list(ascending[ascending.index(found) + 1 :]) if found in ascending else None
 
 
 def added(engine: sa.Engine, found: str) -> list[str]:
-    """Steps of later releases, where our own are all taken and those only add; else [].
+    """Return later releases' steps, if all of ours are taken and those only add; else [].
 
-    Each step is noted by its name as it is taken, by the release that brings it.
+    Each step is recorded by its name as it is taken, by the release that brings it.
 
-    :param found: what the database is at, a revision that this code does not know
+    :param found: the revision of the database, which this code does not know
     """
     with engine.connect() as connection:
         if not sa.inspect(connection).has_table(models.schema_steps.name):
             return []
-        taken = set(connection.execute(sa.select(models.schema_steps.c.revision)).scalars())
-    known = set(revisions())
-    later = sorted(taken - known)
-    complete = known <= taken and found in taken
-    return later if complete and not any(map(contracts, later)) else []
+        taken_steps = set(connection.execute(sa.select(models.schema_steps.c.revision)).scalars())
+    own_steps = set(revisions())
+    later_steps = sorted(taken_steps - own_steps)
+    is_complete = own_steps <= taken_steps and found in taken_steps
+    return later_steps if is_complete and not any(map(contracts, later_steps)) else []
 
 
 def contracts(revision: str) -> bool:
-    """Whether a revision takes away what the code before it needs.
+    """Return whether a revision removes something that the code before it needs.
 
-    Its name says so; one that only adds is called ``NNNN_expand_...``.
+    Its name shows it: one that only adds is called ``NNNN_expand_...``.
     """
     return '_expand_' not in revision
 
 
 def bump_incarnation(engine: sa.Engine) -> int:
-    """Another incarnation, after the database was put back to an older state.
+    """Set and return a new incarnation, after the database was restored to an older state.
 
-    Every host registers again then, and what it runs is adopted.
+    Then every host registers again, and its running guests are adopted.
 
     :raises DatabaseNotSynced: there is no schema, or none that this code knows
     """
-    found = current(engine)
-    if found is None:
+    revision = current(engine)
+    if revision is None:
         check(engine)
     else:
-        _must_be_known(engine, found)
+        _must_be_known(engine, revision)
     with engine.begin() as connection:
         now = connection.exec_driver_sql(f'SELECT {session.CLOCK[session.family(engine)]}')
-        before = connection.execute(sa.select(models.meta.c.incarnation)).scalar_one()
-        number = max(before + 1, int(now.scalar_one()))
+        incarnation_before = connection.execute(sa.select(models.meta.c.incarnation)).scalar_one()
+        number = max(incarnation_before + 1, int(now.scalar_one()))
         connection.execute(models.meta.update().values(incarnation=number))
     return number
 
 
-#: Numbers of changes begin anew.
+#: Statements that restart the numbers of changes.
 _BEGIN = {
     'postgresql': "SELECT setval(pg_get_serial_sequence('changes', 'id'), 1, false)",
     'mysql': 'ALTER TABLE changes AUTO_INCREMENT = 1',
@@ -272,20 +272,26 @@ _BEGIN = {
 
 
 def empty(engine: sa.Engine) -> None:
-    """Delete every row but what the migrations themselves put there."""
+    """Delete every row except those that the migrations insert."""
     with _with_time(engine) as connection, connection.begin():
         keep = ('meta', 'resource_classes', 'schema_steps')
-        tables = [one for one in models.metadata.sorted_tables if one.name not in keep]
-        # One trip tells which have rows: of most of them there is nothing to delete.
+        tables = [
+            table_of_rows
+            for table_of_rows in models.metadata.sorted_tables
+            if table_of_rows.name not in keep
+        ]
+        # One query finds the tables with rows: most of them have none to delete.
         filled = connection.execute(
-            sa.select(*(sa.exists(sa.select(1).select_from(one)) for one in tables))
+            sa.select(
+                *(sa.exists(sa.select(1).select_from(table_of_rows)) for table_of_rows in tables)
+            )
         ).one()
         for table, has_rows in reversed([*zip(tables, filled, strict=True)]):
             if has_rows:
                 connection.execute(table.delete())
         custom = models.resource_classes.c.name.like('CUSTOM%')
         connection.execute(models.resource_classes.delete().where(custom))
-        # Else who reads the feed from its beginning is far behind the first change.
+        # Else a reader from the beginning of the feed is far behind the first change.
         begin = _BEGIN.get(engine.dialect.name)
         if begin is not None:
             connection.execute(sa.text(begin))
@@ -293,9 +299,15 @@ def empty(engine: sa.Engine) -> None:
 
 @functools.cache
 def revisions() -> tuple[str, ...]:
-    """All revisions, newest first; read once.
+    """Return all revisions, newest first; cached.
 
-    Each step is a file of the same name, and their numbers say their order.
+    Each step is a file of the same name, and their numbers give their order.
     """
-    names = (os.path.splitext(one) for one in os.listdir(os.path.join(HERE, 'versions')))
-    return tuple(sorted((n for n, kind in names if kind == '.py' and n[0].isdigit()), reverse=True))
+    names = (
+        os.path.splitext(file_name) for file_name in os.listdir(os.path.join(HERE, 'versions'))
+    )
+    return tuple(
+        sorted(
+            (name for name, suffix in names if suffix == '.py' and name[0].isdigit()), reverse=True
+        )
+    )

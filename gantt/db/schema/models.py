@@ -1,26 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables.
 
-Row locks are always taken in the order of this page: requests, group_rules,
-providers ascending by id, then everything that hangs off a provider.  Who writes
-allocations by requests locks ``written_consumers`` ascending before providers.  The row
-of a provider is the lock for all rows of that provider.
+Row locks are always taken in the order of this module: requests, group_rules, providers ascending
+by id, then the rows that refer to a provider.  A writer of allocations by requests locks
+``written_consumers`` ascending before providers.  The row of a provider is the lock for all rows of
+that provider.
 
-A provider's row is what every claim writes, so it is kept narrow: usage and
-capacity of the hot classes and the counters stand in it, and no column that a
-claim changes is indexed.
+Every claim writes a provider's row, so it is kept narrow: it has usage and capacity of the hot
+classes and the counters, and no column that a claim changes is indexed.
 
-A provider is a host where it has a row in ``provider_facts``: that is the record
-of a host, with its long facts.  ``name`` is that of the service host, by which
-hosts are found and which no other provider may get: of those it is nothing that
-a host can be called, see ``db.hosts.trees``.  ``own_name`` is what Placement
-calls the provider.  Providers form trees; a root has neither ``parent_id`` nor
-``root_id``.
+A provider is a host if it has a row in ``provider_facts``: that is the record of a host, with its
+long facts.  ``name`` is that of the service host, by which hosts are found; other providers get one
+that no host can have, see ``db.hosts.trees``.  ``own_name`` is the provider's name in Placement.
+Providers form trees; a root has neither ``parent_id`` nor ``root_id``.
 
-``providers.generation`` grows with every change of usage or of a fact,
-``version`` with every write, ``claims_stamp`` with every change of a live
-claim there, ``facts_stamp`` with every change of what ``HostRow`` says beyond
-usage and counters.  The stamps let a process keep what it has decoded.
+``providers.generation`` grows with every change of usage or of a fact, ``version`` with every
+write, ``claims_stamp`` changes with every change of a live claim there, ``facts_stamp`` with every
+change of a field of ``HostRow`` beyond usage and counters.  The stamps let a process cache decoded
+rows.
 """
 
 from typing import Any
@@ -43,7 +40,7 @@ from gantt.db.engine.engine import (
 from gantt.db.schema import base, plan_models, zone_models
 from gantt.db.schema.base import count, metadata
 
-# Those of zones and of plans have pages of their own.
+# Tables of zones and of plans have modules of their own.
 allocation_orders = zone_models.allocation_orders
 allocations_above = zone_models.allocations_above
 child_zones = zone_models.child_zones
@@ -70,7 +67,7 @@ meta = sa.Table(
     sa.Column('incarnation', sa.BigInteger, nullable=False),
 )
 
-#: Every step of the schema that was taken: an older release reads whether those that it does
+#: Every step of the schema that was taken: an older release reads whether the steps that it does
 #: not know only add, see ``migration``.
 schema_steps = sa.Table('schema_steps', metadata, sa.Column('revision', Id, primary_key=True))
 
@@ -83,12 +80,12 @@ requests = sa.Table(
     sa.Column('owner', Name, nullable=False),
     sa.Column('attempt', sa.Integer, nullable=False),
     sa.Column('deadline', Seconds, nullable=False),
-    # Of the transaction that wrote the row last: tells a lost COMMIT from a done one.
+    # Token of the transaction that wrote the row last: distinguishes a lost COMMIT from a done one.
     sa.Column('token', Id, nullable=False),
     sa.Column('answer', Blob),
     sa.Column('created_at', Seconds, nullable=False),
     sa.Column('updated_at', Seconds, nullable=False),
-    count('claims'),  # how many it made, for the audit
+    count('claims'),  # number of claims created, for the audit
 )
 
 group_rules = sa.Table(
@@ -100,9 +97,9 @@ group_rules = sa.Table(
     sa.Column('max_per_host', sa.Integer, nullable=False),
     sa.Column('project_id', Name, index=True),
     sa.Column('generation', sa.BigInteger, nullable=False),
-    sa.Column('members', LongText, nullable=False),  # as told, JSON; claims count beside
+    sa.Column('members', LongText, nullable=False),  # as stated at creation, JSON; claims count too
     sa.Column('policies', LongText),  # JSON; null: the policy is one of Nova's
-    # Of the rule, as zones below are told it, or as the zone above says it; null: neither yet.
+    # Number of the rule: as sent to child zones, or as the parent zone sent it; null: neither yet.
     sa.Column('rule_generation', sa.BigInteger),
 )
 
@@ -115,8 +112,8 @@ providers = sa.Table(
     sa.Column('kind', Word, nullable=False),  # host | pool | nested
     sa.Column('root_id', sa.BigInteger),  # null: it is a root itself
     sa.Column('parent_id', sa.BigInteger),
-    sa.Column('own_name', Name),  # null: of a host that was renamed, till it registers
-    sa.Column('changed_at', Seconds),  # of what is said of it by requests; null: never
+    sa.Column('own_name', Name),  # null: a host that was renamed, until it registers
+    sa.Column('changed_at', Seconds),  # last change by requests; null: never
     count('generation'),
     count('version'),
     count('claims_stamp'),
@@ -126,7 +123,7 @@ providers = sa.Table(
     count('full_sequence'),
     sa.Column('reported_at', Seconds, nullable=False, server_default='0'),
     sa.Column('over_committed', sa.SmallInteger, nullable=False, server_default='0'),
-    # Classes other than the hot ones: how many rows of inventories to read beside.
+    # Number of inventories of classes other than the hot ones.
     count('cold'),
     count('refusals'),
     *_core_class_columns('cap'),
@@ -142,10 +139,10 @@ providers = sa.Table(
         )
         for column in ('root_id', 'parent_id', 'own_name')
     ),
-    sqlite_autoincrement=True,  # an id that is gone never comes again
+    sqlite_autoincrement=True,  # ids are never reused
 )
 
-# The record of a host: of no other provider there is one.
+# The record of a host: no other provider has one.
 provider_facts = sa.Table(
     'provider_facts',
     metadata,
@@ -169,11 +166,11 @@ provider_facts = sa.Table(
     sa.Column('service_disabled', Note),
     sa.Column('facts', LongText, nullable=False),  # HostFacts, JSON, see ``db.hosts.details``
     sa.Column('signing_key', LongText),  # HostKey, JSON
-    # Who says what it has: null: its reports; 'api': requests to Placement's interface.
+    # Source of its inventories: null: its reports; 'api': requests to Placement's interface.
     sa.Column('inventories_by', Word),
 )
 
-# Of hosts that were removed: an epoch is never handed out twice.
+# Removed hosts: an epoch is never assigned twice.
 former_hosts = sa.Table(
     'former_hosts',
     metadata,
@@ -213,7 +210,7 @@ inventories = sa.Table(
     sa.Column('step_size', Amount, nullable=False),
     sa.Column('allocation_ratio', Seconds, nullable=False),
     sa.Column('cap', Amount, nullable=False),
-    # Of the hot classes both stand in the provider's row, and are 0 here.
+    # For the hot classes both are in the provider's row, and are 0 here.
     count('used'),
     count('foreign_use'),
 )
@@ -258,7 +255,7 @@ provider_traits = sa.Table(
     ),
 )
 
-# Of a provider by its uuid alone, as Placement has them; they need no row in ``aggregates``.
+# Aggregates of a provider by uuid, as in Placement; they need no row in ``aggregates``.
 provider_aggregates = sa.Table(
     'provider_aggregates',
     metadata,
@@ -279,7 +276,7 @@ aggregates = sa.Table(
     sa.Column('uuid', Id, nullable=False, unique=True),
     sa.Column('name', Name, nullable=False, unique=True),
     count('generation'),
-    sqlite_autoincrement=True,  # an id that is gone never comes again
+    sqlite_autoincrement=True,  # ids are never reused
 )
 
 aggregate_metadata = sa.Table(
@@ -296,7 +293,7 @@ aggregate_metadata = sa.Table(
     sa.Column('value', LongText, nullable=False),
 )
 
-# By name, so that a host may be put into an aggregate before it is known.
+# Members are kept by name, so that a host may be put into an aggregate before it is known.
 aggregate_members = sa.Table(
     'aggregate_members',
     metadata,
@@ -310,18 +307,20 @@ aggregate_members = sa.Table(
     sa.Column('host', Name, primary_key=True, index=True),
 )
 
-# Of consumers that allocations were written of by requests: the lock of such writers, and what
-# ``core.claims.allocations.ConsumerState`` says.  Others have none.
+# Consumers whose allocations were written by requests: the lock of such writers, and the fields of
+# ``core.claims.allocations.ConsumerState``.  Other consumers have no row.
 written_consumers = sa.Table(
     'written_consumers',
     metadata,
     sa.Column('uuid', Id, primary_key=True),
     sa.Column('generation', sa.BigInteger, nullable=False),
     sa.Column('digest', Id, nullable=False),
-    sa.Column('stamp', sa.BigInteger, nullable=False),  # of the transaction that wrote it last
+    sa.Column(
+        'stamp', sa.BigInteger, nullable=False
+    ),  # stamp of the transaction that wrote it last
 )
 
-# project_id: of a project, or ``default``; see core.quota.
+# project_id: a project, or ``default``; see core.quota.
 quotas = sa.Table(
     'quotas',
     metadata,
@@ -358,13 +357,13 @@ claims = sa.Table(
     sa.Column('reason', Note, nullable=False),
     sa.Column('created_at', Seconds, nullable=False),
     sa.Column('updated_at', Seconds, nullable=False),
-    # What it takes of its host; null: nothing.
+    # Amounts on its host; null: none.
     *[sa.Column(suffix, Amount) for suffix in CORE_CLASS_COLUMNS.values()],
     sa.Column('other', LongText),  # class -> amount, JSON
     sa.Column('project_id', Note),
     sa.Column('user_id', Note),
     sa.Column('consumer_type', Name, nullable=False),
-    sa.Column('sole', ascii_of(100)),  # what no other reserved claim may have
+    sa.Column('sole', ascii_of(100)),  # key that no other reserved claim may have
     sa.Column('guest', Id),  # null: the consumer, see ``core.claims.claim.guest_of``
     sa.Column('member_name', Name),
     sa.Column('planned', LongText),  # PlannedFor, JSON; null: no create has it as a place
@@ -387,12 +386,12 @@ claims = sa.Table(
     ),
 )
 
-#: Characters of a project that its index has: texts of any length do not go into one.
+#: Characters of a project in its index: an index does not take texts of any length.
 PROJECT_PART = 64
 
 
 class ProjectPart(sa.ColumnElement[str]):
-    """The beginning of a project, as it is looked for; MariaDB cuts it by itself."""
+    """The beginning of a project, as used in queries; MariaDB truncates by itself."""
 
     type = Note
     inherit_cache = True
@@ -420,7 +419,7 @@ sa.Index(
     _table=claims,
 )
 
-# What claims take of other providers than their hosts.
+# Amounts of claims on other providers than their hosts.
 allocations = sa.Table(
     'allocations',
     metadata,
@@ -445,7 +444,7 @@ decisions = sa.Table(
     sa.Column('host_set', Id, nullable=False),
     sa.Column('packed', Blob, nullable=False),
     sa.Column('created_at', Seconds, nullable=False),
-    sa.Column('origin', Id),  # the id that its request has elsewhere
+    sa.Column('origin', Id),  # id of its request in another system
     sa.Index(
         'ix_decisions_origin_number',
         'origin',
@@ -453,10 +452,10 @@ decisions = sa.Table(
         postgresql_where=sa.text('origin IS NOT NULL'),
         sqlite_where=sa.text('origin IS NOT NULL'),
     ),
-    sqlite_autoincrement=True,  # an id that is gone never comes again
+    sqlite_autoincrement=True,  # ids are never reused
 )
 
-# Whom decisions were about that no commit made: of others the claims tell.
+# Consumers of decisions without a commit: those of others are found by their claims.
 decision_consumers = sa.Table(
     'decision_consumers',
     metadata,
@@ -487,7 +486,7 @@ table_log = sa.Table(
     sa.Index('ix_table_log_worker_first', 'worker', 'first_event'),
 )
 
-# What was heard of a host or an aggregate of Nova, by a digest of its name or uuid.
+# Events received of a host or an aggregate of Nova, by a digest of its name or uuid.
 nova_events_seen = sa.Table(
     'nova_heard',
     metadata,
@@ -497,7 +496,7 @@ nova_events_seen = sa.Table(
     sa.Column('synced_at', Seconds, nullable=False),
 )
 
-# What Nova chose beside what was decided here.
+# Choices of Nova beside the decisions here.
 shadows = sa.Table(
     'shadows',
     metadata,
@@ -512,10 +511,10 @@ shadows = sa.Table(
     sa.Column('theirs', Name),
     sa.Column('why', Note, nullable=False),
     sa.Column('created_at', Seconds, nullable=False),
-    sqlite_autoincrement=True,  # an id that is gone never comes again
+    sqlite_autoincrement=True,  # ids are never reused
 )
 
-# Processes of the site, as they note themselves.
+# Processes of the site, as they report themselves.
 services = sa.Table(
     'services',
     metadata,
@@ -531,7 +530,7 @@ services = sa.Table(
     sa.Column('alarm', Note),
 )
 
-# What changed of hosts, by name: a line each.
+# Changes of hosts, by name: a line each.
 host_events = sa.Table(
     'host_events',
     metadata,
@@ -542,7 +541,7 @@ host_events = sa.Table(
     sa.Column('actor', Name, nullable=False),
     sa.Column('created_at', Seconds, nullable=False),
     sa.Index('ix_host_events_host_number', 'host', 'number'),
-    sqlite_autoincrement=True,  # an id that is gone never comes again
+    sqlite_autoincrement=True,  # ids are never reused
 )
 
 # Kinds: host (ref: provider id), provider (id, of one that is no host), aggregate (id),
@@ -553,14 +552,14 @@ changes = sa.Table(
     sa.Column('id', Serial, primary_key=True),
     sa.Column('kind', Word, nullable=False),
     sa.Column('ref', Id, nullable=False),
-    sqlite_autoincrement=True,  # an id that is gone never comes again
+    sqlite_autoincrement=True,  # ids are never reused
 )
 
-#: How full PostgreSQL makes the pages of tables whose rows change all the time, in percent: a
-#: row that finds room on its own page for its next version needs no new entry in any index.
+#: Fill factor of PostgreSQL for tables whose rows change all the time, in percent: a row that finds
+#: room on its own page for its next version needs no new entry in any index.
 FILL_FACTORS = {'requests': 70, 'group_rules': 50, 'providers': 50, 'claims': 70}
 
-# By statements of their own: SQLAlchemy has an option of tables for it only since 2.1.
+# Separate statements: SQLAlchemy has a table option for it only since 2.1.
 for _name, _percent in FILL_FACTORS.items():
     _statement = sa.DDL(f'ALTER TABLE {_name} SET (fillfactor = {_percent})')
     sa.event.listen(

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from gantt.db.engine.engine import Amount, Blob, Id, LongText, Name, Note, Seconds, Word
 from gantt.db.schema.base import CORE_CLASS_COLUMNS, metadata
 
-# Who this zone is: one row, made by whoever asks first.  The secret seals what it offers.
+# Identity of this zone: one row, inserted at the first read.  The secret seals its offers.
 zone = sa.Table(
     'zone',
     metadata,
@@ -15,7 +15,7 @@ zone = sa.Table(
     sa.Column('secret', Blob, nullable=False),
 )
 
-# Zones directly below, see ``core.zones.messages.ZoneRecord``.
+# Child zones directly below, see ``core.zones.messages.ZoneRecord``.
 child_zones = sa.Table(
     'child_zones',
     metadata,
@@ -30,12 +30,12 @@ child_zones = sa.Table(
     sa.Column('score_set', Id, nullable=False),
     sa.Column('incarnation', sa.BigInteger, nullable=False),
     sa.Column('revision', Seconds, nullable=False),
-    # Of this zone's database when all claims there were read last; null: they never were.
+    # Incarnation of this zone's database when all claims there were read last; null: never.
     sa.Column('own_incarnation', sa.BigInteger),
     sa.Column('trusted', sa.SmallInteger),
 )
 
-# Zones above that may ask here, see ``core.zones.messages.ParentRecord``.
+# Parent zones that may send requests here, see ``core.zones.messages.ParentRecord``.
 parent_zones = sa.Table(
     'parent_zones',
     metadata,
@@ -48,7 +48,7 @@ parent_zones = sa.Table(
     sa.Column('certificate_sha256', Id),
 )
 
-# Allocations of zones above: the request of here that each is, under the key that it has there.
+# Allocations of parent zones: the request here for each, with its key in the parent zone.
 allocations_above = sa.Table(
     'allocations_above',
     metadata,
@@ -56,10 +56,10 @@ allocations_above = sa.Table(
     sa.Column('parent', Name, nullable=False, index=True),
     sa.Column('request_key', Id, nullable=False),
     sa.Column('receipt', LongText, nullable=False),  # sealed by that zone, for itself
-    sa.Column('until', Seconds, nullable=False),  # then it has claimed, or never will
+    sa.Column('until', Seconds, nullable=False),  # by then it has claimed, or never will
 )
 
-# Claims that requests of here have in zones directly below, as far as those have said.
+# Claims of requests here in zones directly below, as far as those have reported them.
 claims_below = sa.Table(
     'claims_below',
     metadata,
@@ -70,14 +70,14 @@ claims_below = sa.Table(
     sa.Column('consumer', Id, nullable=False, index=True),
     sa.Column('purpose', Word, nullable=False),
     sa.Column('project_id', Name),
-    sa.Column('parent', Name, index=True),  # the zone above that asked; null: none did
+    sa.Column('parent', Name, index=True),  # the parent zone that sent the request; null: none
     sa.Column('state', Word, nullable=False),  # as of a claim
     sa.Column('place', LongText, nullable=False),  # sealed by that zone
     sa.Column('created_at', Seconds, nullable=False),
     sa.Column('updated_at', Seconds, nullable=False),
     sa.Column('group_uuid', Id, index=True),
-    sa.Column('read_back', sa.SmallInteger),  # 1: it was forgotten here, and the zone knew it
-    # The most that was asked for; null: what it takes is not known here, as of one read back.
+    sa.Column('read_back', sa.SmallInteger),  # 1: it was unknown here, and read back from the zone
+    # The requested maximum; null: its amounts are not known here, as of one read back.
     *[sa.Column(suffix, Amount) for suffix in CORE_CLASS_COLUMNS.values()],
     sa.Column('other', LongText),  # class -> amount, JSON
     sa.Column('user_id', Note),
@@ -86,17 +86,17 @@ claims_below = sa.Table(
 )
 
 # The zone of a server group whose members have to be together: decided once, before any of them is
-# claimed, and until none of them lives.
+# claimed, and valid until none of them lives.
 group_places = sa.Table(
     'group_places',
     metadata,
     sa.Column('group_uuid', Id, primary_key=True),
     sa.Column('place', Id, nullable=False),  # uuid of a zone directly below, or of this one
-    sa.Column('request_id', Id, nullable=False, index=True),  # that decided
-    sa.Column('until', Seconds, nullable=False),  # then it has claimed a member, or never will
+    sa.Column('request_id', Id, nullable=False, index=True),  # the request that decided
+    sa.Column('until', Seconds, nullable=False),  # by then it has claimed a member, or never will
 )
 
-# Allocations that are to end in zones directly below, or here: until those have heard of it.
+# Allocations that are to end in zones directly below, or here: until those have confirmed it.
 give_backs = sa.Table(
     'give_backs',
     metadata,
@@ -107,7 +107,7 @@ give_backs = sa.Table(
     sa.Column('created_at', Seconds, nullable=False),
 )
 
-# The last allocation of a zone above for each consumer: one that is older claims nothing any more.
+# The last allocation of a parent zone for each consumer: an older one claims nothing any more.
 allocation_orders = sa.Table(
     'allocation_orders',
     metadata,
@@ -119,12 +119,12 @@ allocation_orders = sa.Table(
     sa.Column('updated_at', Seconds, nullable=False, index=True),
 )
 
-# Whom a request that may go down places: another one for the same consumer meets it here.
+# Consumers of requests that may go to child zones: another request for one conflicts here.
 consumers_on_their_way = sa.Table(
     'consumers_on_their_way',
     metadata,
     sa.Column('consumer', Id, primary_key=True),
     sa.Column('purpose', Word, primary_key=True),
     sa.Column('request_id', Id, nullable=False, index=True),
-    sa.Column('order_no', sa.BigInteger),  # of the opening, in that of all for the consumer
+    sa.Column('order_no', sa.BigInteger),  # of the opening, among all for the consumer
 )

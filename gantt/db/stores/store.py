@@ -37,11 +37,11 @@ from gantt.db.zones.orders import SqlAllocationOrders
 
 
 def connect(conf: Any) -> 'SqlStore':
-    """The store that ``[database]`` describes.
+    """Return the store that ``[database]`` describes.
 
-    :raises Misconfigured: no connection url, or one that is not understood
+    :raises Misconfigured: no connection url, or an invalid one
     :raises DatabaseNotSynced: the schema is older or newer than the code
-    :raises DatabaseUnavailable: it does not answer
+    :raises DatabaseUnavailable: the database does not answer
     """
     engine = session.engine_from_conf(conf)
     migration.check(engine)
@@ -87,11 +87,11 @@ class SqlStore(
 
     @classmethod
     def for_url(cls, url: str, *, waits: session.Waits | None = None, **options: Any) -> 'SqlStore':
-        """A store on ``url``; an SQLite file that is not there yet is made and synced.
+        """Return a store on ``url``; an absent SQLite file is created and synced.
 
         :param waits: bounds of its connections; None: the defaults of ``[database]``
         :param options: as the store's own
-        :raises DatabaseNotSynced: a database that is there has another schema
+        :raises DatabaseNotSynced: an existing database has another schema
         """
         engine = session.build_engine(url, waits=waits)
         if session.family(engine) == 'sqlite' and migration.current(engine) is None:
@@ -101,11 +101,11 @@ class SqlStore(
 
     @writing
     def check_rights(self, tx: session.Tx) -> None:
-        """Whether the user may write every table; nothing is written, no row is locked.
+        """Check that the user may write every table; nothing is written, no row is locked.
 
         :raises DatabaseUnavailable: it may not; names a table
         """
-        # The server looks at the rights of a statement before it looks for rows.
+        # The server checks the rights of a statement before it reads rows.
         for table in models.metadata.sorted_tables:
             columns = list(table.columns)
             tx.run(sa.insert(table).from_select(columns, sa.select(table).where(sa.false())))

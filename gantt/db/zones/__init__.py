@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of zones: who this one is, those around it, what it has claimed below."""
+"""Tables of zones: this zone, those around it, and its claims in child zones."""

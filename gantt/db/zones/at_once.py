@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that may go down, on PostgreSQL: opened in one statement, and finished in one.
+"""Requests that may go to child zones, on PostgreSQL: opened and finished in one statement each.
 
-Each is a transaction of its own, and a round trip with it.  Where nothing is in the way it has
-done what the statements one by one would do, and else little or nothing: what it left of a new
-request those go on with.
+Each statement is a transaction of its own, and one round trip.  Without conflicts it does all of
+the work of the separate statements, else little or nothing: these continue from the rows that it
+left of a new request.
 """
 
 import sqlalchemy as sa
@@ -13,13 +13,12 @@ from gantt.db.engine.unnest import columns_of, names
 from gantt.db.schema import models
 
 _NOW = CLOCK['postgresql']
-#: What is given for a claim below; the rest is of its request.
+#: Columns of a claim below that are given; the others are of its request.
 BELOW = columns_of(models.claims_below, 'request_id', 'created_at', 'updated_at', 'read_back')
 _ARRAYS = ', '.join(f'CAST(:{name} AS {kind}[])' for name, kind in BELOW)
 
-#: A new request, and whom it is for: how many rows of each were made, and whether hosts of here
-#: have claims for one of them; the order of the opening; and the rule of its group, as it is
-#: stored.
+#: A new request with its consumers: the numbers of rows inserted, whether hosts here have claims
+#: for one of them, the order of the opening, and the stored rule of its group.
 OPEN_AT_ONCE = sa.text(f"""
     WITH n AS (
         SELECT {_NOW} AS now, CAST(floor({_NOW} * 1000000) AS bigint) AS "order"),
@@ -44,9 +43,9 @@ OPEN_AT_ONCE = sa.text(f"""
            g.policy, g.max_per_host, g.generation, g.policies, g.rule_generation
       FROM n LEFT JOIN group_rules g ON g.uuid = CAST(:group AS text)
 """)  # noqa: S608 - the clock's expression is a constant
-#: The answer of an open request, with what it has below: 1, or 0 where it is not open, or a zone
-#: was removed meanwhile, or the rule of its group is not the one that it was placed under; one
-#: that is held is removed after it, and not while claims live there.
+#: The answer of an open request, with its claims below: 1, or 0 if it is not open, or a zone was
+#: removed meanwhile, or the rule of its group is not the one that it was placed under.  A zone that
+#: is locked here is removed only after it, and not while claims live there.
 FINISH_AT_ONCE = sa.text(f"""
     WITH held AS (
         SELECT uuid FROM child_zones WHERE uuid = ANY(CAST(:child AS text[]))

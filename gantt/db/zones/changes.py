@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of claims below, as their zones say; and what this zone says to those above it.
+"""Changes of claims in child zones, and the changes that this zone reports to parent zones.
 
-A zone knows of claims that are not known here where the database of this one went back: they are
-read back, so that their consumers are not placed a second time.  Claims that the zone does not know
-any more are lost: that holds their consumers until somebody has looked.
+A zone may report claims that are not known here because this database was restored: they are read
+back, so that their consumers are not placed a second time.  Claims that the zone does not know any
+more are lost: they hold their consumers until an operator has checked.
 """
 
 import uuid
@@ -26,13 +26,13 @@ from gantt.scheduler.ports.zones import ChangedClaim, StoredBelow
 _r, _c = models.requests, models.claims
 _child, _below, _way = models.child_zones, models.claims_below, models.consumers_on_their_way
 _gb, _above = models.give_backs, models.allocations_above
-#: Ids looked for in one statement.
+#: Ids in one statement.
 _PART = 500
-#: Of a request that nobody here has sent, as far as is known: no caller comes with it.
+#: Fingerprint of a request that is not known to be sent here: no caller comes with it.
 READ_BACK = 'read back'
 
 _ids: Any = sa.bindparam('ids', expanding=True)
-#: What is known of claims in a zone below, and what it says of them now.
+#: Known states of claims in a child zone.
 STATES = sa.select(_below.c.claim_id, _below.c.state).where(
     _below.c.child == sa.bindparam('child'), _below.c.claim_id.in_(_ids)
 )
@@ -70,7 +70,7 @@ def _behind(at: Any, claim_id: Any) -> Any:
     return sa.or_(at > _since, sa.and_(at == _since, claim_id > _after))
 
 
-#: Changed claims of a zone above, here and below, the oldest change first; by its own key.
+#: Changed claims of a parent zone, here and below, the oldest change first, with its own key.
 CHANGED_HERE = (
     sa.select(
         *(_c.c.id, _c.c.request_id, _c.c.consumer, _c.c.state, _c.c.updated_at),
@@ -81,7 +81,7 @@ CHANGED_HERE = (
     .order_by(_c.c.updated_at, _c.c.id)
     .limit(_most)
 )
-#: What is lost is not known to have ended: nothing is said of it.
+#: Lost claims are left out: they are not known to have ended.
 CHANGED_BELOW = (
     sa.select(
         _below.c.claim_id.label('id'),
@@ -108,16 +108,16 @@ class SqlZoneChanges(SqlZones):
         known: Mapping[str, str],
         own_incarnation: int,
     ) -> None:
-        ids, changed = sorted(known), []
-        # Most of what a zone says again and again is known.
-        for first in range(0, len(ids), _PART):
-            changed += [
+        ids, changed_states = sorted(known), []
+        # Most of the states that a zone reports again and again are known.
+        for start in range(0, len(ids), _PART):
+            changed_states += [
                 {'b_id': row.claim_id, 'b_child': child, 'state': known[row.claim_id]}
-                for row in tx.all(STATES, child=child, ids=ids[first : first + _PART])
+                for row in tx.all(STATES, child=child, ids=ids[start : start + _PART])
                 if row.state != known[row.claim_id]
             ]
-        now = tx.now if changed else 0.0
-        # Before its claims, as whoever removes it does.
+        now = tx.now if changed_states else 0.0
+        # Before its claims, as a removal of the zone does.
         tx.run(
             _child.update()
             .where(_child.c.uuid == child)
@@ -127,52 +127,55 @@ class SqlZoneChanges(SqlZones):
                 own_incarnation=own_incarnation,
             )
         )
-        tx.many(NOTE, [row | {'updated_at': now} for row in changed])
+        tx.many(NOTE, [row | {'updated_at': now} for row in changed_states])
 
     @reading
     def unknown_below(
         self, tx: session.Tx, child: str, claims: Collection[ClaimBelow]
     ) -> list[ClaimBelow]:
-        left = self._not_known(tx, child, [one for one in claims if one.state in LIVE])
-        found: list[ClaimBelow] = []
-        for first in range(0, len(left), _PART):
-            part = left[first : first + _PART]
-            openings = tx.all(OPENINGS, ids=sorted({one.consumer for one in part}))
-            moving = {key_of(row.token, child) for row in openings}
-            keys = sorted({one.key for one in part})
-            moving |= {row.request_key for row in tx.all(GIVEN_BACK, child=child, ids=keys)}
-            found += [one for one in part if one.key not in moving]
-        # A request that was finished before its opening was looked for has stored them by now.
-        return self._not_known(tx, child, found)
+        unknown_claims = self._not_known(
+            tx, child, [claim for claim in claims if claim.state in LIVE]
+        )
+        claims_found: list[ClaimBelow] = []
+        for start in range(0, len(unknown_claims), _PART):
+            part = unknown_claims[start : start + _PART]
+            openings = tx.all(OPENINGS, ids=sorted({claim.consumer for claim in part}))
+            moving_keys = {key_of(row.token, child) for row in openings}
+            keys = sorted({claim.key for claim in part})
+            moving_keys |= {row.request_key for row in tx.all(GIVEN_BACK, child=child, ids=keys)}
+            claims_found += [claim for claim in part if claim.key not in moving_keys]
+        # A request that was finished before its opening was queried has stored them by now.
+        return self._not_known(tx, child, claims_found)
 
     @staticmethod
     def _not_known(tx: session.Tx, child: str, claims: Sequence[ClaimBelow]) -> list[ClaimBelow]:
-        found: list[ClaimBelow] = []
-        for first in range(0, len(claims), _PART):
-            part = claims[first : first + _PART]
-            ids = sorted({one.claim_id for one in part})
-            known = {row.claim_id for row in tx.all(STATES, child=child, ids=ids)}
-            # An allocation has one claim for each of its consumers: a second one was made up.
-            consumers = sorted({one.consumer for one in part})
-            of = {
+        unknown_claims: list[ClaimBelow] = []
+        for start in range(0, len(claims), _PART):
+            part = claims[start : start + _PART]
+            ids = sorted({claim.claim_id for claim in part})
+            known_ids = {row.claim_id for row in tx.all(STATES, child=child, ids=ids)}
+            # An allocation has one claim for each of its consumers: a second one is forged.
+            consumers = sorted({claim.consumer for claim in part})
+            known_pairs = {
                 (row.request_key, row.consumer)
                 for row in tx.all(ALLOCATED, child=child, ids=consumers)
             }
-            found += [
-                one
-                for one in part
-                if one.claim_id not in known and (one.key, one.consumer) not in of
+            unknown_claims += [
+                claim
+                for claim in part
+                if claim.claim_id not in known_ids
+                and (claim.key, claim.consumer) not in known_pairs
             ]
-        return found
+        return unknown_claims
 
     @writing_once
     def read_back(
         self, tx: session.Tx, rows: Sequence[StoredBelow], answers: Mapping[str, bytes]
     ) -> None:
         now = tx.now
-        held = held_children(tx, {one.child for one in rows})
-        rows = [one for one in rows if one.child in held]  # nobody would hear of the others
-        known = {one.request_id for one in rows}
+        child_uuids = held_children(tx, {row.child for row in rows})
+        rows = [row for row in rows if row.child in child_uuids]  # others would get no updates
+        request_ids = {row.request_id for row in rows}
         requests = [
             {
                 'id': request_id,
@@ -188,19 +191,21 @@ class SqlZoneChanges(SqlZones):
                 'claims': 0,
             }
             for request_id, answer in answers.items()
-            if request_id in known
+            if request_id in request_ids
         ]
         tx.insert_new(_r, requests, 'id')
-        new = {'created_at': now, 'updated_at': now, 'read_back': 1}
-        below = [below_values(one) | new | {'request_id': one.request_id} for one in rows]
-        tx.insert_new(_below, below, 'claim_id', 'child')
-        # Whoever places one of them again meets it there, unless somebody has placed it already.
-        way = {(one.consumer, kind_of(one.purpose)): one.request_id for one in rows}
+        new_columns = {'created_at': now, 'updated_at': now, 'read_back': 1}
+        rows_below = [
+            below_values(row) | new_columns | {'request_id': row.request_id} for row in rows
+        ]
+        tx.insert_new(_below, rows_below, 'claim_id', 'child')
+        # A request that places one again conflicts there, unless another has placed it already.
+        request_of_consumer = {(row.consumer, kind_of(row.purpose)): row.request_id for row in rows}
         tx.insert_new(
             _way,
             [
                 {'consumer': consumer, 'purpose': purpose, 'request_id': request_id}
-                for (consumer, purpose), request_id in way.items()
+                for (consumer, purpose), request_id in request_of_consumer.items()
             ],
             'consumer',
             'purpose',
@@ -217,12 +222,12 @@ class SqlZoneChanges(SqlZones):
     def claims_of_parent(
         self, tx: session.Tx, parent: str, since: float, limit: int, after: str = ''
     ) -> list[ChangedClaim]:
-        found = [
+        claim_rows = [
             row
             for query in (CHANGED_HERE, CHANGED_BELOW)
             for row in tx.all(query, parent=parent, since=since, after=after, most=limit)
         ]
-        found.sort(key=lambda row: (row.updated_at, row.id))
+        claim_rows.sort(key=lambda row: (row.updated_at, row.id))
         return [
             ChangedClaim(
                 claim=ClaimBelow(
@@ -237,5 +242,5 @@ class SqlZoneChanges(SqlZones):
                 ),
                 at=row.updated_at,
             )
-            for row in found[:limit]
+            for row in claim_rows[:limit]
         ]

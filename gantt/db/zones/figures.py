@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted and compared over zones: live claims by zone, hosts by their marks, consumers."""
+"""Counts and comparisons over zones: live claims by zone, hosts by their marks, consumers."""
 
 from collections.abc import Collection
 from typing import Any
@@ -18,7 +18,7 @@ from gantt.db.schema.zone_models import claims_below
 from gantt.scheduler.ports.zones import LiveClaims, LiveHere, ToLookAt
 
 _p, _c, _f, _b = models.providers, models.claims, models.provider_facts, claims_below
-#: Consumers looked for in one statement.
+#: Consumers in one statement.
 _PART = 500
 
 _live_below = _b.c.state.in_(('reserved', 'confirmed'))
@@ -35,8 +35,8 @@ LIVE_OF_PARENTS = (
 )
 _is_lost = _b.c.state == LOST
 _is_read_back = sa.and_(_b.c.read_back == 1, _live_below)
-#: Of a move there are two.
-_no_moves = [one.value for one in Purpose if not one.is_move]
+#: Purposes without moves, which have two claims.
+_no_moves = [purpose.value for purpose in Purpose if not purpose.is_move]
 _is_doubled = sa.and_(
     holds_below,
     _b.c.purpose.in_(_no_moves),
@@ -89,8 +89,8 @@ class SqlZoneFigures(HostTables):
 
     @reading_long
     def live_here(self, tx: session.Tx, consumers: Collection[str]) -> list[LiveHere]:
-        wanted = sorted(consumers)
-        found: list[Any] = []
-        for first in range(0, len(wanted), _PART):
-            found += tx.all(LIVE_HERE, ids=wanted[first : first + _PART])
-        return [LiveHere(row.id, row.consumer, Purpose(row.purpose)) for row in found]
+        sorted_consumers = sorted(consumers)
+        claim_rows: list[Any] = []
+        for start in range(0, len(sorted_consumers), _PART):
+            claim_rows += tx.all(LIVE_HERE, ids=sorted_consumers[start : start + _PART])
+        return [LiveHere(row.id, row.consumer, Purpose(row.purpose)) for row in claim_rows]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocations that are to end in zones below, as long as those have not heard of it."""
+"""Allocations that are to end in child zones, until those have confirmed it."""
 
 import threading
 from collections.abc import Collection
@@ -15,11 +15,11 @@ from gantt.db.schema import models
 from gantt.scheduler.ports.zones import DueGiveBack, LeftRequest, WaitingGiveBacks
 
 _r, _b, _way = models.requests, models.give_backs, models.consumers_on_their_way
-#: Between two tries of one, at most: it doubles from the first, in seconds.
+#: Longest time between two tries, in seconds: it doubles from the first.
 MOST_SECONDS = 300.0
-#: For so long after its time a request is left to whoever repeats it, in seconds.
+#: Seconds after its deadline for which a request is left to a client that repeats it.
 LEFT_SECONDS = 5.0
-#: Rows of requests that one look for left ones comes by.
+#: Rows of requests that one search for left ones reads.
 LOOK = 5000
 
 _now: Any = sa.bindparam('now')
@@ -46,7 +46,7 @@ _window = (
     .limit(sa.bindparam('look'))
     .subquery()
 )
-#: No index by time: it would cost every request more than a walk costs.
+#: Without an index by time, which would cost every request more than a walk costs.
 LEFT = (
     sa.select(_window.c.id, _window.c.token)
     .where(_window.c.state == 'open', _window.c.deadline < sa.bindparam('before'))
@@ -74,7 +74,7 @@ class SqlGiveBacks(SqlRequests):
 
     @writing
     def due_give_backs(self, tx: session.Tx, limit: int) -> list[DueGiveBack]:
-        found = tx.all(DUE, now=tx.now, most=limit)
+        due_rows = tx.all(DUE, now=tx.now, most=limit)
         tx.many(
             TRY,
             [
@@ -84,12 +84,12 @@ class SqlGiveBacks(SqlRequests):
                     'tries': row.tries + 1,
                     'next_at': tx.now + min(MOST_SECONDS, FIRST_SECONDS * 2 ** min(row.tries, 20)),
                 }
-                for row in found
+                for row in due_rows
             ],
         )
         return [
             DueGiveBack(row.child, row.request_key, row.tries + 1, tx.now - row.created_at)
-            for row in found
+            for row in due_rows
         ]
 
     @writing
@@ -104,18 +104,18 @@ class SqlGiveBacks(SqlRequests):
 
     def left_requests(self, limit: int) -> list[LeftRequest]:
         with self._left_lock:
-            found, self._left_after = self._left(limit, self._left_after)
-        return found
+            requests, self._left_after = self._left(limit, self._left_after)
+        return requests
 
     @reading
     def _left(self, tx: session.Tx, limit: int, after: str) -> tuple[list[LeftRequest], str]:
         window = {'after': after, 'look': LOOK}
         rows = tx.all(LEFT, before=tx.now - LEFT_SECONDS, most=limit, **window)
-        found = [LeftRequest(row.id, row.token) for row in rows]
+        requests = [LeftRequest(row.id, row.token) for row in rows]
         if len(rows) == limit:
-            return found, rows[-1].id
-        passed = tx.first(EDGE, **window)
-        return found, passed.last if passed.count == LOOK else ''
+            return requests, rows[-1].id
+        window_edge = tx.first(EDGE, **window)
+        return requests, window_edge.last if window_edge.count == LOOK else ''
 
     @writing_once
     def leave_request(self, tx: session.Tx, left: LeftRequest) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a zone above has sent, and in which order for each consumer.
+"""Allocations that parent zones have sent, and their order for each consumer.
 
-One that was held up on its way may come after a later one for its consumer, which is answered: it
-would take that one's place, as what is newer here takes that of what is only reserved.  For the
-same reason a zone above claims for no consumer of others: what those have reserved is theirs.
+An allocation that was delayed may come after a later one for its consumer, which is answered: it
+would replace that one, as newer claims here replace those that are only reserved.  For the same
+reason a parent zone does not claim for consumers of others, whose reservations are theirs.
 """
 
 from typing import Any
@@ -30,9 +30,9 @@ KNOWN = (
     .order_by(_o.c.consumer)
     .with_for_update()
 )
-#: Claims that make place for a newer one, or of guests that a newer one could move, and what was
-#: written through the allocation API: of others than a zone above.  What was found running is this
-#: zone's own, and stays as it is.
+#: Claims that give way to a newer one, or of guests that a newer one could move, and claims that
+#: were written through the allocation API: of others than a parent zone.  Guests that were found
+#: running are this zone's own, and stay.
 OF_OTHERS = (
     sa.select(_c.c.consumer)
     .where(_c.c.consumer.in_(_ids), _c.c.live == 1, _c.c.adopted == 0)
@@ -53,7 +53,7 @@ STEP = (
         updated_at=sa.bindparam('updated_at'),
     )
 )
-#: It is not removed while an allocation of it is noted; who is noted meanwhile waits for nothing.
+#: The zone is not removed while an allocation of it is noted; concurrent notes do not wait for it.
 HELD_PARENT = (
     sa.select(_p.c.name)
     .where(_p.c.name == sa.bindparam('parent'))
@@ -64,9 +64,9 @@ LONGER = (
     .where(_above.c.request_id == sa.bindparam('b_id'))
     .values(until=sa.bindparam('until'))
 )
-#: On PostgreSQL, under a key that is not known, of consumers of which none is: how many rows were
-#: made.  It does not wait for the disk: what is claimed after it is in the log behind it, so that
-#: no claim that is promised outlives the note of its order.
+#: On PostgreSQL, for a new key and new consumers: returns the number of rows inserted.  It does not
+#: wait for the disk: later claims are behind it in the log, so that no promised claim outlives the
+#: note of its order.
 NOTE_AT_ONCE = sa.text(f"""
     WITH held AS (
         SELECT name FROM parent_zones WHERE name = CAST(:parent AS text) FOR KEY SHARE),
@@ -101,7 +101,7 @@ class SqlAllocationOrders(SqlZones):
         if self.at_once is None:
             return False
         ids = sorted(set(wanted.consumers))
-        given = {
+        parameters = {
             'parent': wanted.parent,
             'key': wanted.key,
             'request_id': wanted.request_id,
@@ -111,45 +111,45 @@ class SqlAllocationOrders(SqlZones):
             'order_no': wanted.order,
             'consumers': ids,
         }
-        noted = write_once(self.at_once, lambda tx: tx.first(NOTE_AT_ONCE, **given)[0])
-        return bool(noted == len(ids))
+        row_count = write_once(self.at_once, lambda tx: tx.first(NOTE_AT_ONCE, **parameters)[0])
+        return bool(row_count == len(ids))
 
     @writing_once
     def note_allocation(self, tx: session.Tx, wanted: AllocationAbove) -> list[str]:
         parent, request_id, ids = wanted.parent, wanted.request_id, sorted(set(wanted.consumers))
         if tx.first(HELD_PARENT, parent=parent) is None:
             raise exceptions.NotFound(kind='parent zone', name=parent)
-        found = tx.first(OF_OTHERS, parent=parent, ids=ids)
-        if found is not None:
+        foreign_claim = tx.first(OF_OTHERS, parent=parent, ids=ids)
+        if foreign_claim is not None:
             raise exceptions.Refused(
-                f'consumer {found.consumer} has a claim that is not of this zone above; '
+                f'consumer {foreign_claim.consumer} has a claim that is not of this zone above; '
                 'expected one that it has claimed itself, or none'
             )
         until = tx.now + wanted.seconds
         row = {'request_id': request_id, 'parent': parent, 'request_key': wanted.key}
         tx.insert_new(_above, [row | {'receipt': wanted.receipt, 'until': until}], 'request_id')
         tx.run(LONGER, b_id=request_id, until=until)
-        new = {
+        order_values = {
             'parent': parent,
             'purpose': kind_of(wanted.purpose),
             'order_no': wanted.order,
             'request_key': request_id,
             'updated_at': tx.now,
         }
-        rows = [{**new, 'consumer': consumer} for consumer in ids]
+        rows = [{**order_values, 'consumer': consumer} for consumer in ids]
         tx.insert_new(_o, rows, 'parent', 'consumer', 'purpose')
-        known = tx.all(KNOWN, parent=parent, purpose=new['purpose'], ids=ids)
-        others = [row for row in known if row.request_key != request_id]
+        stored_orders = tx.all(KNOWN, parent=parent, purpose=order_values['purpose'], ids=ids)
+        others = [row for row in stored_orders if row.request_key != request_id]
         if any(row.order_no >= wanted.order for row in others):
             raise exceptions.AllocationOutdated()
-        stepped = [
+        new_orders = [
             {
                 'b_parent': row.parent,
                 'b_consumer': row.consumer,
                 'b_purpose': row.purpose,
-                **{name: new[name] for name in ('order_no', 'request_key', 'updated_at')},
+                **{name: order_values[name] for name in ('order_no', 'request_key', 'updated_at')},
             }
             for row in others
         ]
-        tx.many(STEP, stepped)
+        tx.many(STEP, new_orders)
         return sorted({row.request_key for row in others})

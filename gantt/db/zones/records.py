@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who this zone is, the zones below and above it, and requests that may go down.
+"""Identity of this zone, the zones below and above it, and requests that may go to child zones.
 
-A request that may go down has its row open before anything is claimed, and its consumers stand in
-``consumers_on_their_way``: so two requests for one consumer meet, wherever each is placed.
+A request that may go to a child zone has its row open before anything is claimed, and its consumers
+are in ``consumers_on_their_way``: so two requests for one consumer conflict, wherever each is
+placed.
 """
 
 import secrets
@@ -42,11 +43,11 @@ _r, _c = models.requests, models.claims
 _self, _child, _parent = models.zone, models.child_zones, models.parent_zones
 _below, _way = models.claims_below, models.consumers_on_their_way
 _places, _above = models.group_places, models.allocations_above
-#: Bytes of the secret that offers are sealed with: a key of AES-256.
+#: Bytes of the secret that seals offers: a key of AES-256.
 SECRET_BYTES = 32
-#: States of a claim that lives.
+#: States of a live claim.
 LIVE = (State.RESERVED.value, State.CONFIRMED.value)
-#: Consumers looked for in one statement.
+#: Consumers in one statement.
 _PART = 500
 
 _id: Any = sa.bindparam('id')
@@ -93,21 +94,21 @@ LIVE_BELOW = sa.select(_below.c.request_id).where(_below.c.consumer == _id, hold
 LIVE_HERE = sa.select(_c.c.consumer, _c.c.purpose, _c.c.request_id, _c.c.lifecycle).where(
     _c.c.consumer.in_(_ids), _c.c.live == 1
 )
-#: Whoever had a request open beyond its time goes on with it no more: not even one that wakes up.
+#: An owner of a request that is past its deadline loses it, even if its process wakes up again.
 LEAVE = (
     _r.update()
     .where(_r.c.id == sa.bindparam('b_id'), _r.c.state == 'open')
     .where(_r.c.deadline <= sa.bindparam('now'))
     .values(owner='', attempt=_r.c.attempt + 1)
 )
-#: On PostgreSQL what is noted of such a zone meanwhile waits for nothing.
+#: On PostgreSQL writes of rows that refer to such a zone do not wait for this lock.
 HELD_CHILDREN = (
     sa.select(_child.c.uuid)
     .where(_child.c.uuid.in_(_ids))
     .order_by(_child.c.uuid)
     .with_for_update(read=True, key_share=True)
 )
-#: Until when what a zone above has sent may claim something, that is not answered yet.
+#: Latest time at which an unanswered allocation of a parent zone may claim something.
 UNDER_WAY = sa.select(sa.func.max(_above.c.until).label('until')).where(
     _above.c.parent == sa.bindparam('parent'),
     _above.c.until > sa.bindparam('now'),
@@ -122,7 +123,7 @@ GROUP_LIVES_BELOW = sa.select(_below.c.child).where(_below.c.group_uuid == _id, 
 class SqlZones(SqlHeld, SqlRequests):
     """See ``scheduler.ports.zones``.
 
-    :ivar at_once: for statements that are a transaction each; None: they are not used here
+    :ivar at_once: for statements that are a transaction each; None: not used here
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class SqlZones(SqlHeld, SqlRequests):
             uuid=row.uuid, secret=bytes(row.secret), incarnation=int(row.incarnation)
         )
 
-    # -- the zones around ------------------------------------------------------------
+    # -- child and parent zones ------------------------------------------------------
     @reading
     def child_zones(self, tx: session.Tx) -> list[ZoneRecord]:
         return [_zone(row) for row in tx.all(sa.select(_child).order_by(_child.c.name))]
@@ -163,10 +164,10 @@ class SqlZones(SqlHeld, SqlRequests):
             raise exceptions.Refused(
                 f'another zone is called {zone.name!r}; expected a name of its own'
             )
-        known = tx.first(sa.select(_child.c.name).where(_child.c.uuid == zone.uuid))
-        if known is not None and known.name != zone.name:
+        registered = tx.first(sa.select(_child.c.name).where(_child.c.uuid == zone.uuid))
+        if registered is not None and registered.name != zone.name:
             raise exceptions.Refused(
-                f'that zone is registered as {known.name!r}; expected one that is not'
+                f'that zone is registered as {registered.name!r}; expected one that is not'
             )
         values = {
             'name': zone.name,
@@ -186,10 +187,11 @@ class SqlZones(SqlHeld, SqlRequests):
 
     @writing
     def remove_child_zone(self, tx: session.Tx, uuid: str) -> None:
-        # First its own row, as whoever stores a claim there does: one of them waits for the other.
+        # First its own row, as a transaction that stores a claim there does: they wait for each
+        # other.
         tx.first(sa.select(_child.c.uuid).where(_child.c.uuid == uuid).with_for_update())
-        live = sa.select(sa.func.count()).where(_below.c.child == uuid, holds_below)
-        count = int(tx.first(live)[0])
+        live_query = sa.select(sa.func.count()).where(_below.c.child == uuid, holds_below)
+        count = int(tx.first(live_query)[0])
         if count:
             raise exceptions.InUse(
                 f'{count} claims of here live in that zone, or are lost there; expected none'
@@ -208,10 +210,10 @@ class SqlZones(SqlHeld, SqlRequests):
         others = sa.select(_parent.c.name).where(
             _parent.c.identity == parent.identity, _parent.c.name != parent.name
         )
-        known = tx.first(others)
-        if known is not None:
+        holder = tx.first(others)
+        if holder is not None:
             raise exceptions.Refused(
-                f'the identity {parent.identity!r} is that of {known.name!r}; expected another one'
+                f'the identity {parent.identity!r} is that of {holder.name!r}; expected another one'
             )
         values = {
             'identity': parent.identity,
@@ -226,28 +228,28 @@ class SqlZones(SqlHeld, SqlRequests):
 
     @writing
     def remove_parent_zone(self, tx: session.Tx, name: str) -> None:
-        # First its own row, as whoever notes an allocation of it does.
+        # First its own row, as a transaction that notes an allocation of it does.
         tx.first(sa.select(_parent.c.name).where(_parent.c.name == name).with_for_update())
-        here = sa.select(sa.func.count()).where(_c.c.parent_key == name, _c.c.live == 1)
-        below = sa.select(sa.func.count()).where(_below.c.parent == name, holds_below)
-        count = int(tx.first(here)[0]) + int(tx.first(below)[0])
+        claims_here = sa.select(sa.func.count()).where(_c.c.parent_key == name, _c.c.live == 1)
+        claims_below = sa.select(sa.func.count()).where(_below.c.parent == name, holds_below)
+        count = int(tx.first(claims_here)[0]) + int(tx.first(claims_below)[0])
         if count:
             raise exceptions.InUse(f'{count} claims of {name!r} live here or below; expected none')
-        left = tx.first(UNDER_WAY, parent=name, now=tx.now).until
-        if left is not None:
+        busy_until = tx.first(UNDER_WAY, parent=name, now=tx.now).until
+        if busy_until is not None:
             raise exceptions.InUse(
-                f'an allocation of {name!r} is under way, for {left - tx.now:.0f} s at most; '
+                f'an allocation of {name!r} is under way, for {busy_until - tx.now:.0f} s at most; '
                 'expected none: disable it first'
             )
         if not tx.run(_parent.delete().where(_parent.c.name == name)):
             raise exceptions.NotFound(kind='parent zone', name=name)
 
-    # -- requests that may go down -----------------------------------------------------
+    # -- requests that may go to child zones -------------------------------------------
     def open_request(self, wanted: OpenRequest) -> OpenedRequest:
         token = new_opening(wanted.stays)
         if self.at_once is not None and wanted.takes_over is None:
             consumers = sorted(set(wanted.consumers))
-            given = {
+            parameters = {
                 'id': wanted.id,
                 'fingerprint': wanted.fingerprint,
                 'owner': wanted.owner,
@@ -258,20 +260,25 @@ class SqlZones(SqlHeld, SqlRequests):
                 'consumers': consumers,
                 'group': None if wanted.group is None else wanted.group.uuid,
             }
-            opened = write_once(self.at_once, lambda tx: tx.first(OPEN_AT_ONCE, **given))
-            made, noted, live, order, *stored = opened
-            rule = rules.of(stored)
+            opened_row = write_once(self.at_once, lambda tx: tx.first(OPEN_AT_ONCE, **parameters))
+            new_rows, consumer_rows, has_live_claims, order, *rule_columns = opened_row
+            rule = rules.of(rule_columns)
             is_ruled = wanted.group is None or (
                 group_rule.holds(wanted.group, rule)
                 and rules.is_numbered(rule, wanted.rule_generation, wanted.of_parent)
             )
-            if made and noted == len(consumers) and (wanted.stays or not live) and is_ruled:
+            if (
+                new_rows
+                and consumer_rows == len(consumers)
+                and (wanted.stays or not has_live_claims)
+                and is_ruled
+            ):
                 return OpenedRequest(outcome=None, opening=token, order=order, rule=rule)
         return self._open_request(wanted, token)
 
     @writing_once
     def _open_request(self, tx: session.Tx, wanted: OpenRequest, token: str) -> OpenedRequest:
-        """Statement by statement, whatever is there.
+        """Open a request by several statements, whatever is stored.
 
         :param token: of this opening: a row that has it is ours
         """
@@ -297,27 +304,29 @@ class SqlZones(SqlHeld, SqlRequests):
             'claims': 0,
         }
         tx.insert_new(_r, [row], 'id')
-        found = tx.first(LOCK, id=wanted.id)
-        if found is None or found.token != token:
-            outcome = judge_request(found, draft, tx.now)
+        stored = tx.first(LOCK, id=wanted.id)
+        if stored is None or stored.token != token:
+            outcome = judge_request(stored, draft, tx.now)
             if outcome is not None:
-                opening = '' if found is None else found.token
+                opening = '' if stored is None else stored.token
                 return OpenedRequest(outcome=outcome, opening=opening)
-            if takes_over(found, draft):
-                assert found is not None, 'nothing is taken over of a row that is gone'
-                openings.give_back_opening(tx, found.token)
+            if takes_over(stored, draft):
+                assert stored is not None, 'nothing is taken over of a row that is gone'
+                openings.give_back_opening(tx, stored.token)
                 self._cancel_claims(tx, wanted.id, 'taken over')
-            values = {k: row[k] for k in ('owner', 'attempt', 'deadline', 'token', 'updated_at')}
+            values = {
+                name: row[name] for name in ('owner', 'attempt', 'deadline', 'token', 'updated_at')
+            }
             tx.run(OPEN, b_id=wanted.id, **values)
         rule, reason = _rule_of(tx, wanted)
         order = 0
         if not reason:
             reason, order = _note_consumers(tx, wanted)
-        is_new = found is not None and found.token == token
+        is_new = stored is not None and stored.token == token
         if not reason and not wanted.stays:
-            # What is claimed here by requests of which nothing is noted: from before there were
-            # zones, for hosts of here alone, or a share of a request that was split.  And what
-            # was written through the allocation API, by no request, at any time.
+            # Claims here of requests without noted consumers: from before there were
+            # zones, only for hosts here, or a share of a request that was split.  And claims
+            # that were written through the allocation API, without a request, at any time.
             reason = _claimed_here(tx, wanted, is_new)
         if not reason:
             return OpenedRequest(outcome=None, opening=token, order=order, rule=rule)
@@ -339,13 +348,13 @@ class SqlZones(SqlHeld, SqlRequests):
         group: GroupRef | None = None,
     ) -> bool:
         token = uuid.uuid4().hex
-        rows = [below_values(one) for one in below]
+        rows = [below_values(claim_below) for claim_below in below]
         if self.at_once is not None and own is None:
-            given = {'id': request_id, 'owner': owner, 'attempt': attempt, 'answer': answer}
-            given |= {name: [row[name] for row in rows] for name, _ in BELOW}
-            given['token'] = token
-            given |= rules.compared(group)
-            if write_once(self.at_once, lambda tx: tx.first(FINISH_AT_ONCE, **given)[0]):
+            parameters = {'id': request_id, 'owner': owner, 'attempt': attempt, 'answer': answer}
+            parameters |= {name: [row[name] for row in rows] for name, _ in BELOW}
+            parameters['token'] = token
+            parameters |= rules.compared(group)
+            if write_once(self.at_once, lambda tx: tx.first(FINISH_AT_ONCE, **parameters)[0]):
                 return True
         return self._finish_request(request_id, owner, attempt, answer, rows, own, token, group)
 
@@ -362,7 +371,7 @@ class SqlZones(SqlHeld, SqlRequests):
         token: str,
         group: GroupRef | None,
     ) -> bool:
-        """Statement by statement.
+        """Finish a request by several statements.
 
         :param token: of this answer: a row that has it was written before its COMMIT was lost
         """
@@ -371,24 +380,30 @@ class SqlZones(SqlHeld, SqlRequests):
             return row is not None
         if (row.state, row.owner, row.attempt) != ('open', owner, attempt):
             return False
-        project_id = next((one['project_id'] for one in below), None)
+        project_id = next((row_below['project_id'] for row_below in below), None)
         if group is not None and not rules.stands(tx, group, project_id):
-            return False  # what it was placed under is no more: nothing of it may stay
-        children = {one['child'] for one in below}
+            return False  # the rule that it was placed under has changed: no claim of it may stay
+        children = {row_below['child'] for row_below in below}
         if held_children(tx, children) != children:
-            return False  # a zone was removed meanwhile: nobody would hear what becomes of it
+            return False  # a zone was removed meanwhile: its claims would get no updates
         now = tx.now
         times = {'request_id': request_id, 'created_at': now, 'updated_at': now}
-        tx.insert_new(_below, [one | times for one in below], 'claim_id', 'child')
+        tx.insert_new(_below, [row_below | times for row_below in below], 'claim_id', 'child')
         own_claims = 0 if own is None else len(own.members)
         values = {'answer': answer, 'token': token, 'updated_at': now, 'own_claims': own_claims}
         tx.run(FINISH, b_id=request_id, **values)
         if own is not None:
-            # Whoever cancels, extends or reads the request means these as well, and the zone above
-            # hears what becomes of them: only now, as until now it knew the request by no answer.
+            # Cancelling, extending or reading the request includes these as well, and the parent
+            # zone gets their updates: only now, as until now it had no answer of the request.
             of_all = {'request_id': request_id, 'attempt': attempt, 'updated_at': now}
             of_all |= {'b_key': own.key, 'parent': own.parent}
-            tx.many(TAKE_IN, [{'b_id': c, 'member': n, **of_all} for c, n in own.members.items()])
+            tx.many(
+                TAKE_IN,
+                [
+                    {'b_id': claim_id, 'member': member, **of_all}
+                    for claim_id, member in own.members.items()
+                ],
+            )
             tx.run(DELETE, b_id=own.key)
         return True
 
@@ -420,26 +435,26 @@ class SqlZones(SqlHeld, SqlRequests):
     def decide_group_place(
         self, tx: session.Tx, group: str, own: str, place: str, request_id: str, seconds: float
     ) -> str:
-        new = {'place': place, 'request_id': request_id, 'until': tx.now + seconds}
-        tx.insert_new(_places, [{'group_uuid': group, **new}], 'group_uuid')
+        new_place = {'place': place, 'request_id': request_id, 'until': tx.now + seconds}
+        tx.insert_new(_places, [{'group_uuid': group, **new_place}], 'group_uuid')
         row = tx.first(PLACE_OF_GROUP.with_for_update(), id=group)
-        # First: a request that is answered in between has its members live by then.
+        # First: the members of a request that is answered in between are live by then.
         promised = '' if row.request_id == request_id else _promised(tx, row)
-        lives = _where_it_lives(tx, group, own) or promised
-        if lives and lives != place:
-            return lives
-        tx.run(_places.update().where(_places.c.group_uuid == group).values(new))
+        zone_of_members = _where_it_lives(tx, group, own) or promised
+        if zone_of_members and zone_of_members != place:
+            return zone_of_members
+        tx.run(_places.update().where(_places.c.group_uuid == group).values(new_place))
         return place
 
 
 def _make_identity(tx: session.Tx) -> None:
-    """Make this zone one, unless it is."""
-    made = {'id': 1, 'uuid': str(uuid.uuid4()), 'secret': secrets.token_bytes(SECRET_BYTES)}
-    tx.insert_new(_self, [made], 'id')
+    """Insert the identity of this zone, unless it has one."""
+    identity = {'id': 1, 'uuid': str(uuid.uuid4()), 'secret': secrets.token_bytes(SECRET_BYTES)}
+    tx.insert_new(_self, [identity], 'id')
 
 
 def _one_at_a_time(tx: session.Tx) -> None:
-    """Whoever registers a zone waits for others who do: then it is seen that a name is taken."""
+    """Lock the zone's row, so that concurrent registrations detect a taken name."""
     lock = sa.select(_self.c.id).with_for_update()
     if tx.first(lock) is None:
         _make_identity(tx)
@@ -447,33 +462,33 @@ def _one_at_a_time(tx: session.Tx) -> None:
 
 
 def held_children(tx: session.Tx, children: Collection[str]) -> set[str]:
-    """Those of the zones below that are registered; none of them is removed until the commit.
+    """Return the child zones that are registered; none of them is removed until the commit.
 
-    Taken before rows of ``claims_below``: one that is removed meanwhile would leave them behind.
+    Locked before rows of ``claims_below``: a removal meanwhile would leave these behind.
     """
     if not children:
         return set()
-    found = tx.all(HELD_CHILDREN, ids=sorted(children))
-    return {row.uuid for row in found}
+    zone_rows = tx.all(HELD_CHILDREN, ids=sorted(children))
+    return {row.uuid for row in zone_rows}
 
 
 def _promised(tx: session.Tx, row: Any) -> str:
-    """The zone that a request is about to place the members of a group in; '': it is answered."""
+    """Return the zone that a request is about to place a group in; '' if it is answered."""
     if row.until <= tx.now or tx.first(IS_OPEN, id=row.request_id) is None:
         return ''
     return str(row.place)
 
 
 def _where_it_lives(tx: session.Tx, group: str, own: str) -> str:
-    """The zone of the live members of a group; '': there are none."""
+    """Return the zone of the live members of a group; '' if there are none."""
     if tx.first(GROUP_LIVES_HERE, id=group) is not None:
         return own
-    below = tx.first(GROUP_LIVES_BELOW, id=group)
-    return '' if below is None else below.child
+    claim_below = tx.first(GROUP_LIVES_BELOW, id=group)
+    return '' if claim_below is None else claim_below.child
 
 
 def _rule_of(tx: session.Tx, wanted: OpenRequest) -> tuple[GroupRule | None, str]:
-    """The rule of its group; and why the request cannot be, else ''."""
+    """Return the rule of the request's group, and a reason to refuse the request, or ''."""
     if wanted.group is None:
         return None, ''
     try:
@@ -484,27 +499,28 @@ def _rule_of(tx: session.Tx, wanted: OpenRequest) -> tuple[GroupRule | None, str
 
 
 def _note_consumers(tx: session.Tx, wanted: OpenRequest) -> tuple[str, int]:
-    """Whom the request is for is on the way by it; why that cannot be, else ''; and its order.
+    """Note a request's consumers as on their way; return (reason to refuse or '', order).
 
-    The order is the time, in microseconds, and higher than that of any opening before for one of
+    The order is the time, in microseconds, and higher than that of any earlier opening for one of
     the consumers, however the clocks of two servers differ.
     """
     purpose, order = kind_of(wanted.purpose), int(tx.now * 1_000_000)
     rows = [
-        {'consumer': one, 'purpose': purpose, 'request_id': wanted.id} for one in wanted.consumers
+        {'consumer': consumer, 'purpose': purpose, 'request_id': wanted.id}
+        for consumer in wanted.consumers
     ]
     tx.insert_new(_way, rows, 'consumer', 'purpose')
     others: list[str] = []
     for part in _parts(wanted.consumers):
-        found = [
+        way_rows = [
             row
             for row in tx.all(ON_THEIR_WAY.with_for_update(), ids=part)
             if row.purpose == purpose
         ]
-        order = max([order, *((row.order_no or 0) + 1 for row in found)])
+        order = max([order, *((row.order_no or 0) + 1 for row in way_rows)])
         others += [
             row.consumer
-            for row in found
+            for row in way_rows
             if row.request_id != wanted.id
             and _holds(tx, row.consumer, row.request_id, wanted.stays)
         ]
@@ -519,11 +535,11 @@ def _note_consumers(tx: session.Tx, wanted: OpenRequest) -> tuple[str, int]:
 
 
 def _claimed_here(tx: session.Tx, wanted: OpenRequest, is_new: bool) -> str:
-    """Why the request cannot be, as hosts of here have claims for its consumers; else ''.
+    """Return a reason to refuse the request, if hosts here have claims for its consumers, or ''.
 
     :param is_new: nothing of it can be claimed here yet
     """
-    found = [
+    claimed_consumers = [
         row.consumer
         for part in _parts(wanted.consumers)
         for row in tx.all(LIVE_HERE, ids=part)
@@ -531,7 +547,7 @@ def _claimed_here(tx: session.Tx, wanted: OpenRequest, is_new: bool) -> str:
         and row.request_id != wanted.id
         and (is_new or row.lifecycle == Lifecycle.API.value)
     ]
-    return _has_claim(found) if found else ''
+    return _has_claim(claimed_consumers) if claimed_consumers else ''
 
 
 def _has_claim(consumers: Sequence[str]) -> str:
@@ -539,33 +555,33 @@ def _has_claim(consumers: Sequence[str]) -> str:
 
 
 def _parts(consumers: Sequence[str]) -> list[list[str]]:
-    return [list(consumers[first : first + _PART]) for first in range(0, len(consumers), _PART)]
+    return [list(consumers[start : start + _PART]) for start in range(0, len(consumers), _PART)]
 
 
 def _holds(tx: session.Tx, consumer: str, request_id: str, stays: bool) -> bool:
-    """Whether a request still places a consumer, or has placed it.
+    """Return whether a request still places a consumer, or has placed it.
 
-    :param stays: below, that is; what is on hosts of here is judged by the commit
+    :param stays: consider child zones only; claims on hosts here are judged by the commit
 
-    One that is past its deadline does not: whoever has it may be frozen, and is not to finish it
-    once the consumer is another request's.
+    A request past its deadline does not: its owner may be frozen, and must not finish it once the
+    consumer is another request's.
     """
     if not tx.run(LEAVE, b_id=request_id, now=tx.now):
         row = tx.first(sa.select(_r.c.state).where(_r.c.id == request_id))
         if row is not None and row.state == 'open':
             return True
     else:
-        left = tx.first(sa.select(_r.c.token).where(_r.c.id == request_id))
-        openings.give_back_opening(tx, left.token)
-    if any(one.request_id == request_id for one in tx.all(LIVE_BELOW, id=consumer)):
+        left_request = tx.first(sa.select(_r.c.token).where(_r.c.id == request_id))
+        openings.give_back_opening(tx, left_request.token)
+    if any(claim.request_id == request_id for claim in tx.all(LIVE_BELOW, id=consumer)):
         return True
     if stays:
         return False
-    return any(one.request_id == request_id for one in tx.all(LIVE_HERE, ids=[consumer]))
+    return any(claim.request_id == request_id for claim in tx.all(LIVE_HERE, ids=[consumer]))
 
 
 def kind_of(purpose: Purpose) -> str:
-    """Under what two requests for one consumer meet: moves are one, whichever they are."""
+    """Return the key under which two requests for one consumer conflict: one for all moves."""
     return 'move' if purpose.is_move else purpose.value
 
 

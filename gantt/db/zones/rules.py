@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rule of a server group for a request whose row is opened.
 
-It is said before anything is claimed, wherever that will be: a zone below is told it.  Whoever
-stores an answer compares it once more, as the group may be another by then.
+It is determined before anything is claimed, wherever that will be: a child zone is sent it.  The
+transaction that stores an answer compares it once more, as the group may have changed by then.
 """
 
 from collections.abc import Sequence
@@ -33,11 +33,11 @@ _OF_REQUEST = sa.select(_g.c.uuid).where(
     _g.c.members == '[]',
     ~sa.exists().where(models.group_plans.c.group_uuid == _g.c.uuid),
 )
-#: Whether a rule came with a request, and nobody ever was in its group, here or below.
+#: Finds a rule that came with a request, and whose group never had a member, here or below.
 IS_UNUSED = _OF_REQUEST.where(
     *(~sa.exists().where(table.c.group_uuid == _g.c.uuid) for table in (_c, _b))
 )
-#: Whether it came with one of a project, and nobody is in its group now.
+#: Finds a rule that came with a request of a project, and whose group has no member now.
 IS_IDLE = _OF_REQUEST.where(
     _g.c.project_id == sa.bindparam('project', type_=_g.c.project_id.type),
     ~sa.exists().where(_c.c.group_uuid == _g.c.uuid, _c.c.live == 1),
@@ -59,20 +59,20 @@ NUMBER = (
     .where(_g.c.uuid == sa.bindparam('b_uuid'))
     .values(rule_generation=sa.bindparam('rule_generation'))
 )
-#: Nobody removes or replaces it until the transaction ends.
+#: Lock against removal or replacement until the transaction ends.
 HOLD = groups.READ.with_for_update(read=True)
 
 
 def of(row: Sequence[Any]) -> GroupRule | None:
-    """A rule out of its columns; None: there is none."""
-    policy, most, generation, policies, rule_generation = row
+    """Return the rule in its columns; None if there is none."""
+    policy, max_per_host, generation, policies, rule_generation = row
     if policy is None:
         return None
-    return GroupRule(policy, most, generation, policies, rule_generation)
+    return GroupRule(policy, max_per_host, generation, policies, rule_generation)
 
 
 def is_numbered(stored: GroupRule | None, declared: int | None, of_parent: bool) -> bool:
-    """Whether a rule has its number: the one that a zone above says, else one of here."""
+    """Return whether a rule has its number: the one of the parent zone, else one of this zone."""
     if stored is None:
         return False
     number = stored.rule_generation
@@ -84,83 +84,88 @@ def is_numbered(stored: GroupRule | None, declared: int | None, of_parent: bool)
 def rule_for(
     tx: session.Tx, group: GroupRef, project_id: str | None, of_parent: bool, declared: int | None
 ) -> GroupRule:
-    """The rule that holds for a request, stored with its group.
+    """Return the rule that holds for a request, after storing it with its group.
 
-    A rule that a request has brought, and of which nobody ever was, is that of whoever comes next.
-    A zone above knows best whether its group was made anew: of its requests nobody need be left;
-    but one that comes late, under a rule of before, changes nothing.
+    A rule that came with a request, and whose group never had a member, is replaced by that of the
+    next request.  A parent zone decides whether its group was created anew, as none of its requests
+    may be left; but a late request, under an earlier rule, changes nothing.
 
     :param project_id: of the request
-    :param of_parent: it is of a zone above
+    :param of_parent: the request is of a parent zone
     :param declared: the generation of the rule there
-    :raises Refused: nobody says which, or it names another one than is stored
+    :raises Refused: the request names no rule, or another one than is stored
     """
-    stored = _stored(tx, groups.READ, group)
-    asked = group_rule.named(group)
-    if stored is None and asked is not None:
-        _insert(tx, group, asked, project_id, declared if of_parent else _next(tx, None))
-        stored = _stored(tx, groups.READ, group)
+    stored_rule = _stored(tx, groups.READ, group)
+    named_rule = group_rule.named(group)
+    if stored_rule is None and named_rule is not None:
+        _insert(tx, group, named_rule, project_id, declared if of_parent else _next(tx, None))
+        stored_rule = _stored(tx, groups.READ, group)
     try:
-        found = group_rule.of_request(group, stored)
-        if is_numbered(stored, declared, of_parent):
-            return found
+        rule = group_rule.of_request(group, stored_rule)
+        if is_numbered(stored_rule, declared, of_parent):
+            return rule
         locked = _stored(tx, groups.LOCK, group)
-        found = group_rule.of_request(group, locked)
+        rule = group_rule.of_request(group, locked)
         if not is_numbered(locked, declared, of_parent):
             number = declared if of_parent else _next(tx, None)
             tx.run(NUMBER, b_uuid=group.uuid, rule_generation=number)
-            found = msgspec.structs.replace(found, rule_generation=number)
-        return found
+            rule = msgspec.structs.replace(rule, rule_generation=number)
+        return rule
     except exceptions.NotFound:
         raise
     except exceptions.Refused:
         locked = _stored(tx, groups.LOCK, group)
-        if asked is None or locked is None:
+        if named_rule is None or locked is None:
             raise
-        known = locked.rule_generation
-        if of_parent and declared is not None and known is not None and declared <= known:
+        known_number = locked.rule_generation
+        if (
+            of_parent
+            and declared is not None
+            and known_number is not None
+            and declared <= known_number
+        ):
             raise exceptions.Refused(
                 f'server group {group.uuid} exists with {group_rule.in_words(locked)} of '
-                f'generation {known}, and {group_rule.in_words(asked)} of generation {declared} '
-                'was asked for; expected one of a higher generation, or the same rule',
+                f'generation {known_number}, and {group_rule.in_words(named_rule)} of generation '
+                f'{declared} was asked for; expected one of a higher generation, or the same rule',
                 uuid=group.uuid,
             ) from None
-        found = tx.first(IS_UNUSED, uuid=group.uuid)
-        if found is None and of_parent:
-            found = tx.first(IS_IDLE, uuid=group.uuid, project=project_id)
-        if found is None:
+        rule = tx.first(IS_UNUSED, uuid=group.uuid)
+        if rule is None and of_parent:
+            rule = tx.first(IS_IDLE, uuid=group.uuid, project=project_id)
+        if rule is None:
             raise
-        number = declared if of_parent else _next(tx, known)
-        tx.run(REPLACE, b_uuid=group.uuid, **_values(asked), rule_generation=number)
+        number = declared if of_parent else _next(tx, known_number)
+        tx.run(REPLACE, b_uuid=group.uuid, **_values(named_rule), rule_generation=number)
         providers.announce(tx, 'group', [group.uuid])
         return group_rule.of_request(group, _stored(tx, groups.READ, group))
 
 
 def is_known(tx: session.Tx, group: GroupRef, declared: int | None) -> bool:
-    """Whether what a zone above says of the rule of its group is stored."""
+    """Return whether the rule that a parent zone states for its group is stored."""
     rule = _stored(tx, groups.READ, group)
     return group_rule.holds(group, rule) and is_numbered(rule, declared, of_parent=True)
 
 
 def stands(tx: session.Tx, group: GroupRef, project_id: str | None) -> bool:
-    """Whether the rule that a request was placed under holds still; until the end it does."""
-    asked = group_rule.named(group)
-    if asked is None:
+    """Return whether the rule that a request was placed under still holds; lock it."""
+    named_rule = group_rule.named(group)
+    if named_rule is None:
         return True
-    stored = _stored(tx, HOLD, group)
-    if stored is None:
-        # Forgotten in between, as nobody was in it.
-        _insert(tx, group, asked, project_id, None)
-        stored = _stored(tx, HOLD, group)
-    return stored is not None and group_rule.agree(asked, stored)
+    stored_rule = _stored(tx, HOLD, group)
+    if stored_rule is None:
+        # Deleted in between, as the group had no members.
+        _insert(tx, group, named_rule, project_id, None)
+        stored_rule = _stored(tx, HOLD, group)
+    return stored_rule is not None and group_rule.agree(named_rule, stored_rule)
 
 
 def compared(group: GroupRef | None) -> dict[str, Any]:
-    """What a statement is given to compare the rule that a request was placed under."""
-    asked = None if group is None else group_rule.named(group)
-    if group is None or asked is None:
+    """Return parameters to compare the rule that a request was placed under."""
+    named_rule = None if group is None else group_rule.named(group)
+    if group is None or named_rule is None:
         return dict.fromkeys(('group', 'policy', 'max_per_host', 'policies'))
-    return {'group': group.uuid, **_values(asked)}
+    return {'group': group.uuid, **_values(named_rule)}
 
 
 def _stored(tx: session.Tx, statement: Any, group: GroupRef) -> GroupRule | None:
@@ -169,7 +174,7 @@ def _stored(tx: session.Tx, statement: Any, group: GroupRef) -> GroupRule | None
 
 
 def _next(tx: session.Tx, known: int | None) -> int:
-    """A number of a rule that is made now: the time, and higher than that of the one before."""
+    """Return a number for a new rule: the time, and higher than that of the rule before."""
     return max(int(tx.now * 1_000_000), (known or 0) + 1)
 
 
