@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What computes and callers say about claims, and what time says about them.
+"""Updates of claims: by computes and callers, and by time.
 
-Every word is one short transaction on the host's row; the hosts it touched are
+Every update is one short transaction on the host's row; the touched hosts are
 offered to the host table.
 """
 
@@ -36,7 +36,7 @@ UNREADABLE_NAMED = 10
 
 @dataclasses.dataclass(eq=False)
 class ClaimUpdates:
-    """The verbs on claims other than making them."""
+    """Operations on claims other than creating them."""
 
     store: Store
     cache: HostCache
@@ -45,29 +45,31 @@ class ClaimUpdates:
     alarm: Alarm
 
     def register_host(self, message: RegisterHost) -> Registered:
-        """A host is there; hands out its epoch and says how often to report."""
-        (found,) = self.register_hosts([message])
-        if isinstance(found, exceptions.GanttError):
-            raise found
-        return found
+        """Register a host; return its epoch and the report interval."""
+        (result,) = self.register_hosts([message])
+        if isinstance(result, exceptions.GanttError):
+            raise result
+        return result
 
     def register_hosts(
         self, messages: Sequence[RegisterHost]
     ) -> list[Registered | exceptions.GanttError]:
-        """Register hosts that differ; errors in place of those refused."""
-        before = [self.cache.row_of(one.name) for one in messages]
-        found = self.store.register_hosts(messages)
-        self._look_at(before, messages, found)
-        made = [one for one in found if not isinstance(one, exceptions.GanttError)]
-        if made:
-            self.cache.offer([change for _, change in made])
-            self.recorder.count('gantt_registrations_total', len(made))
+        """Register distinct hosts; errors in place of those refused."""
+        rows_before = [self.cache.row_of(outcome.name) for outcome in messages]
+        outcomes = self.store.register_hosts(messages)
+        self._look_at(rows_before, messages, outcomes)
+        registered = [
+            outcome for outcome in outcomes if not isinstance(outcome, exceptions.GanttError)
+        ]
+        if registered:
+            self.cache.offer([change for _, change in registered])
+            self.recorder.count('gantt_registrations_total', len(registered))
         seconds = self.settings.report_seconds
         return [
-            one
-            if isinstance(one, exceptions.GanttError)
-            else msgspec.structs.replace(one[0], report_seconds=seconds)
-            for one in found
+            outcome
+            if isinstance(outcome, exceptions.GanttError)
+            else msgspec.structs.replace(outcome[0], report_seconds=seconds)
+            for outcome in outcomes
         ]
 
     def _look_at(
@@ -76,14 +78,14 @@ class ClaimUpdates:
         messages: Sequence[RegisterHost],
         found: Sequence[RegistrationOutcome],
     ) -> None:
-        """Alarms: who is refused for want of proof, and who comes from another journal."""
-        held = registration.HELD_REPORTS * self.settings.report_seconds
+        """Raise alarms: for hosts refused without proof, and for those from another journal."""
+        held_seconds = registration.HELD_REPORTS * self.settings.report_seconds
         for row, host_message, outcome in zip(before, messages, found, strict=True):
             if isinstance(outcome, exceptions.NotProven):
                 self.alarm.raise_('register_host', outcome)
             if isinstance(outcome, exceptions.GanttError) or row is None:
                 continue
-            if registration.is_elsewhere(row, host_message, self.cache.database_now, held):
+            if registration.is_elsewhere(row, host_message, self.cache.database_now, held_seconds):
                 self.recorder.count('gantt_registrations_elsewhere_total')
                 LOG.warning(
                     'host %s: it was registered from another journal %.0f s after an agent with '
@@ -94,13 +96,13 @@ class ClaimUpdates:
                 )
 
     def confirm(self, update: ClaimUpdate) -> list[ClaimOutcome]:
-        """The compute asks before it starts guests: ok, or gone."""
+        """Confirm claims before the compute starts guests: each outcome is ok, or gone."""
         return self._counted('confirm', self.store.confirm_claims(update))
 
     def refuse(self, update: ClaimUpdate) -> list[ClaimOutcome]:
-        """The compute's second check said no: the two views of the host differ."""
+        """Refuse claims that failed the compute's second check: the two views differ."""
         outcomes = self._counted('refuse', self.store.refuse_claims(update))
-        # Of what was released or expired before, the two views do not differ.
+        # For claims released or expired before, the two views do not differ.
         refused = sum(outcome.outcome == 'ok' for outcome in outcomes)
         if refused:
             LOG.warning(
@@ -113,11 +115,11 @@ class ClaimUpdates:
         return outcomes
 
     def release(self, update: ClaimUpdate) -> list[ClaimOutcome]:
-        """The compute says that guests are gone."""
+        """Release claims whose guests the compute has deleted."""
         return self._counted('release', self.store.release_claims(update))
 
     def cancel(self, message: CancelClaims) -> dict[str, object]:
-        """Take a request back.  Confirmed claims stay: delete the guest instead."""
+        """Cancel a request.  Confirmed claims stay: delete the guest instead."""
         result = self.store.cancel_request(message.request_id, message.reason)
         return {
             'request_id': message.request_id,
@@ -141,7 +143,7 @@ class ClaimUpdates:
         }
 
     def confirm_request(self, message: ConfirmRequest) -> dict[str, object]:
-        """What was asked for without a host is in use."""
+        """Confirm the use of claims without a host."""
         result = self.store.confirm_request(message.request_id, message.consumers)
         return {
             'request_id': message.request_id,
@@ -149,26 +151,28 @@ class ClaimUpdates:
         }
 
     def release_request(self, message: ReleaseRequest) -> dict[str, object]:
-        """What was asked for without a host is used no more."""
+        """Release claims without a host."""
         result = self.store.return_request(message.request_id, message.consumers, message.reason)
         with contextlib.suppress(exceptions.Unavailable):
-            self.cache.fetch_news()  # what a pool has again no result tells
+            self.cache.fetch_news()  # a pool's freed amounts are in no result
         return {
             'request_id': message.request_id,
             'claims': _listed(self._counted('release', result)),
         }
 
     def sweep(self) -> int:
-        """Expire what nobody confirmed in time; how many there were."""
+        """Expire claims not confirmed in time; return their number."""
         result = self.store.sweep(self.settings.sweep_rows)
         if result.unreadable:
             self.recorder.count('gantt_claims_unreadable_total', len(result.unreadable))
-            named = [f'{one} ({problem})' for one, problem in result.unreadable.items()]
+            named_claims = [
+                f'{claim_id} ({problem})' for claim_id, problem in result.unreadable.items()
+            ]
             LOG.error(
                 '%d claims past their lease cannot be ended and hold their places: %s%s',
-                len(named),
-                '; '.join(named[:UNREADABLE_NAMED]),
-                '; ...' if len(named) > UNREADABLE_NAMED else '',
+                len(named_claims),
+                '; '.join(named_claims[:UNREADABLE_NAMED]),
+                '; ...' if len(named_claims) > UNREADABLE_NAMED else '',
             )
         return len(self._counted('expire', result))
 
@@ -180,9 +184,12 @@ class ClaimUpdates:
 
 
 def _listed(outcomes: Sequence[ClaimOutcome]) -> list[dict[str, object]]:
-    return [{'claim_id': f.claim_id, 'fate': f.outcome, 'state': f.state} for f in outcomes]
+    return [
+        {'claim_id': outcome.claim_id, 'fate': outcome.outcome, 'state': outcome.state}
+        for outcome in outcomes
+    ]
 
 
 def jittered(seconds: float) -> float:
-    """``seconds`` ± 50 %, so that schedulers do not sweep in step."""
+    """Return ``seconds`` ± 50 %, so that schedulers do not sweep in step."""
     return seconds * random.uniform(0.5, 1.5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Clock port: the system's, and one that stands until it is told to move."""
+"""The Clock port: the system's, and one that moves only on command."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """Time for tests and the simulator: ``advance`` is the only thing that moves it."""
+    """Time for tests and the simulator: only ``advance`` moves it."""
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
         self._now = start

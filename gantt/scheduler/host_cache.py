@@ -2,16 +2,16 @@
 """The host table of a process: loaded once, kept fresh by the change feed.
 
 The database is the authority; this is a cache of it.  One thread owns the
-working table (the scheduling thread, or whoever holds the lock in a follower)
-and is the only one to change it; everybody else offers news, which the owner
-folds in between two batches, and reads snapshots.
+working table (the scheduling thread, or the holder of the lock in a follower)
+and is the only one to change it; other threads offer news, which the owner
+folds in between two batches, and read snapshots.
 
-There is one notion of version: a host is known whole at a version, with everything that
-is placed on it.  Invariant: the table knows it at the version of its row, and all that it
-lacks up to the newest version that was read waits in the news; what is newer the feed
-brings, and nothing that is older is taken.
+There is one notion of version: a host is known completely at a version, with every claim
+placed on it.  Invariant: the table has the host at the version of its row, and what it
+lacks up to the newest version that was read waits in the news; the feed brings newer
+versions, and older ones are never taken.
 
-A database may go back: a backup is put back, or a standby that was behind takes
+A database may go back: a backup is restored, or a standby that was behind takes
 over.  Versions of hosts and numbers of the feed only grow, so that a lower one
 than was known before the read proves it, and everything is read again.
 """
@@ -43,12 +43,12 @@ NEWS_MAX = 10_000
 #: Seconds between two full comparisons while gaps of the feed were given up, how long
 #: that lasts, and between two readings of everything because the database went back.
 DOUBT_EACH, DOUBT_SECONDS, BACK_EACH = 5.0, 60.0, 1.0
-#: A commit that tells its hosts whole.
+#: Versions of a commit that returns its hosts completely.
 NONE_STEPPED: Mapping[int, int] = {}
 
 
 class Rebuilt:
-    """A table made from everything, by the thread that read it."""
+    """A table built from everything, by the thread that read it."""
 
     def __init__(self, everything: Everything, table: HostTable) -> None:
         self.everything = everything
@@ -56,7 +56,11 @@ class Rebuilt:
 
 
 def _versions(everything: Everything) -> dict[int, int]:
-    return {c.provider_id: c.row.version for c in everything.hosts if c.row is not None}
+    return {
+        change.provider_id: change.row.version
+        for change in everything.hosts
+        if change.row is not None
+    }
 
 
 class HostCache:
@@ -79,30 +83,30 @@ class HostCache:
         self._count, self.log = count or (lambda name, value=1: None), log
         self.clock: Clock = clock or SystemClock()
         self.working = HostTable(default_zone=default_zone) if working is None else working
-        #: Provider id -> version that the host will be known whole at when all news is folded:
+        #: Provider id -> version that the host will be known at when all news is folded:
         #: up to there the feed need not bring it.
         self._known: dict[int, int] = {}
-        #: Keys of hosts by name, as far as the news goes; a host that is gone may still be in it.
+        #: Keys of hosts by name, as far as the news goes; a deleted host may still be in it.
         self.keys: dict[str, HostKey] = {}
         #: Rules of server groups, as far as the news goes; a commit compares them again.
         self.rules: dict[str, GroupRule] = {}
         self._warned: frozenset[str] = frozenset()
-        self._queueing = threading.Lock()  # news and what is seen by it go together
+        self._queueing = threading.Lock()  # guards the news and the versions seen in it together
         self.classes: frozenset[str] = frozenset()
         self.reload_seconds = reload_seconds
         self._default_zone = default_zone
         self._news: collections.deque[Feed | list[HostChange] | Rebuilt] = collections.deque()
         self._position = 0
         self._gaps: list[Gap] = []
-        self._doubt_until = float('-inf')  # until then the feed may have left something out
+        self._doubt_until = float('-inf')  # until then the feed may have left changes out
         self._compared_at = float('-inf')
-        self._lost = store.connections_lost  # when all were compared last
-        self._is_far = False  # behind: the feed does not lead on, everything is to be compared
+        self._lost = store.connections_lost  # as of the last comparison of everything
+        self._is_far = False  # behind: the feed does not lead on, everything must be compared
         self._went_back = ''  # how that was noticed, until everything was read again
         self._is_other = False  # another incarnation, until everything was read again
         self._gone: set[int] | None = None  # hosts removed while all are compared
         self._incarnation: int | None = None
-        self._reads = 0  # readings of the declared classes that ended well
+        self._reads = 0  # successful reads of the declared classes
         self._reading = threading.Lock()
         self.is_loaded = False  # whether the working table was ever filled
         self._offset = 0.0  # database clock minus our monotonic clock
@@ -110,21 +114,21 @@ class HostCache:
         self._loaded_at = float('-inf')
         self._poll_lock = threading.Lock()  # one poll at a time; never held for a full reading
         self._whole_lock = threading.Lock()  # one full reading at a time
-        self._changed: dict[int, str | None] | None = None  # None: nobody asks
+        self._changed: dict[int, str | None] | None = None  # None: not tracked
         self._silence = Silence()
 
     # -- any thread ------------------------------------------------------------
     @property
     def versions(self) -> dict[int, int]:
-        """Provider id -> version that a host is known whole at, with the news that waits."""
+        """Provider id -> version that a host is known at, with pending news."""
         with self._queueing:
             return dict(self._known)
 
     @property
     def age_seconds(self) -> float:
-        """Seconds since the table was last known to be current, but for what is on its way.
+        """Seconds since the table was last known to be current, except for changes under way.
 
-        Where numbers of the feed are missing that is when they were missed first.
+        Where numbers of the feed are missing, seconds since they were first missed.
         """
         return max(0.0, self.clock.monotonic() - self._fresh_at)
 
@@ -139,35 +143,39 @@ class HostCache:
         return self.clock.monotonic() + self._offset
 
     def row_of(self, name: str) -> HostRow | None:
-        """What is known of a host, None where it is not known (any more)."""
+        """Return the row of a host, None where it is not known (any more)."""
         table = self.working
-        row = table.row_of(name)
+        row_index = table.row_of(name)
         # Another thread may move rows meanwhile.
-        found = table.hosts[row] if row is not None and row < len(table.hosts) else None
-        return found if found is not None and found.name == name else None
+        host_row = (
+            table.hosts[row_index]
+            if row_index is not None and row_index < len(table.hosts)
+            else None
+        )
+        return host_row if host_row is not None and host_row.name == name else None
 
     def look_for_silence(self, down_seconds: float) -> Window | None:
-        """When hosts that fell silent together last reported; see ``core.table.silence``."""
+        """Return when hosts that fell silent together last reported; see ``core.table.silence``."""
         table = self.working
         return self._silence.look(table.reported_at, table.enabled, table.now, down_seconds)
 
     def has_classes(self, names: Iterable[str]) -> bool:
-        """Whether all are known here; else ``declared_classes`` reads the database."""
+        """Return whether all are known here; else ``declared_classes`` reads the database."""
         for name in names:
             if name not in resource_classes.STANDARD and name not in self.classes:
                 return False
         return True
 
     def declared_classes(self, names: Iterable[str]) -> frozenset[str]:
-        """Declared classes, read again where ``names`` has another.
+        """Return the declared classes, read again where ``names`` has an unknown one.
 
-        Who asks while others read waits for one more reading, which serves all who wait.
+        A caller that comes while others read waits for one more read, which serves all that wait.
 
         :raises DatabaseUnavailable:
         """
         if self.has_classes(names):
             return self.classes
-        # What is under way now may have begun before the class was declared.
+        # A read under way may have begun before the class was declared.
         enough = self._reads + 2
         with self._reading:
             if self._reads < enough:
@@ -176,7 +184,7 @@ class HostCache:
         return self.classes
 
     def offer(self, hosts: Iterable[HostChange]) -> None:
-        """News that somebody in this process wrote or read; folded in later."""
+        """Queue hosts that this process wrote or read; folded in later."""
         hosts = list(hosts)
         if not hosts:
             return
@@ -222,7 +230,7 @@ class HostCache:
                 self._start_again(started)
 
     def fetch_news(self) -> None:
-        """Read the feed; full readings, which take long, are left to others.
+        """Read the feed; full reads, which take long, are left to other threads.
 
         :raises DatabaseUnavailable:
         """
@@ -232,7 +240,7 @@ class HostCache:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the table is of another database than there is now, or of a later state."""
+        """True where the table is of another database than the current one, or of a later state."""
         return self._is_other or bool(self._went_back)
 
     def _poll(self) -> Feed:
@@ -260,7 +268,7 @@ class HostCache:
                 self._see(feed.hosts)
 
     def _is_due(self, now: float) -> bool:
-        """Whether it is time to compare everything."""
+        """Return whether it is time to compare everything."""
         since = now - self._loaded_at
         if self.store.connections_lost != self._lost and since >= BACK_EACH:
             return True  # a standby may have taken over, without our last commits
@@ -271,19 +279,19 @@ class HostCache:
     def _compare(self, started: float) -> None:
         """Compare everything, and count what the feed should have brought by then."""
         with self._queueing:
-            known, self._gone = dict(self._known), set()
+            known_versions, self._gone = dict(self._known), set()
             pools = self.working.known_pools()
-        position, lost = self._position, self.store.connections_lost
+        position, connections_lost = self._position, self.store.connections_lost
         try:
-            whole = self.store.compare(known)
+            comparison = self.store.compare(known_versions)
             with self._poll_lock:
-                if whole.went_back or whole.position < position:
+                if comparison.went_back or comparison.position < position:
                     self.suspect('all hosts were compared, and one has an older version')
-                elif whole.incarnation != self._incarnation:
+                elif comparison.incarnation != self._incarnation:
                     self._is_other = True  # also where the table was dropped meanwhile
                 else:
-                    self._take_compared(started, whole, pools)
-            self._lost = lost
+                    self._take_compared(started, comparison, pools)
+            self._lost = connections_lost
         finally:
             with self._queueing:
                 self._gone = None
@@ -299,11 +307,11 @@ class HostCache:
         if self.is_suspect:
             return
         with self._queueing:
-            gone = self._gone or set()
+            deleted_ids = self._gone or set()
             hosts = [
                 change
                 for change in whole.hosts
-                if change.provider_id not in gone and self._is_unseen(change)
+                if change.provider_id not in deleted_ids and self._is_unseen(change)
             ]
         if hosts and not was_far:
             self._count('gantt_feed_missed_total', len(hosts))
@@ -315,17 +323,17 @@ class HostCache:
         self._queue(msgspec.structs.replace(whole, hosts=hosts, providers=sorted(pools)))
 
     def _is_unseen(self, change: HostChange) -> bool:
-        known = self._known.get(change.provider_id)
+        known_version = self._known.get(change.provider_id)
         if change.row is None:
-            return known is not None
-        return known is None or change.row.version > known
+            return known_version is not None
+        return known_version is None or change.row.version > known_version
 
     def suspect(self, how: str) -> None:
-        """The database went back: everything is read again by the next ``fetch``."""
+        """Note that the database went back: the next ``fetch`` reads everything again."""
         self._went_back = self._went_back or how
 
     def is_behind(self, hosts: Iterable[HostChange], known: Mapping[int, int]) -> bool:
-        """Whether hosts that were just read are older than was known before.
+        """Return whether hosts that were just read are older than was known before.
 
         :param known: ``versions`` as they were before the read
         """
@@ -359,19 +367,21 @@ class HostCache:
             self._went_back, self._is_other, self._is_far = '', False, False
             self.classes = everything.resource_classes
             self._note(started, everything.now)
-            # Whatever was folded, or waits, before it goes with the table it was for.
+            # What was folded, or waits, before this ends with the table it was for.
             self._known = _versions(everything)
             rows = (change.row for change in everything.hosts)
-            self.keys = {r.name: r.key for r in rows if r is not None and r.key is not None}
+            self.keys = {
+                row.name: row.key for row in rows if row is not None and row.key is not None
+            }
             self._news.append(rebuilt)
 
     def _note(self, started: float, now: float) -> None:
-        # The answer shows the database as of some moment after we asked.
+        # The result shows the database as of some moment after the query began.
         self._offset = now - self.clock.monotonic()
         self._read_at = started
         missing = now - self._gaps[0].since if self._gaps else 0.0
         fresh = started - max(0.0, missing)
-        # Where gaps were given up only a comparison knows.
+        # Where gaps were given up only a comparison shows what is missing.
         self._fresh_at = min(fresh, self._compared_at) if started < self._doubt_until else fresh
 
     # -- the owner ---------------------------------------------------------------
@@ -404,16 +414,16 @@ class HostCache:
             return self._news.popleft()
 
     def _is_checkpoint_due(self, log: table_log.TableLog) -> bool:
-        # Of a table without open picks only: a replay would take them for claims.
+        # Only of a table without open picks: a replay would take them for claims.
         return self.is_loaded and log.is_due(self.clock.monotonic())
 
     def host_row(self, provider_id: int) -> HostRow | None:
-        """What is known of a host, or of a pool that may be asked for alone.  Any thread."""
+        """Return the row of a host, or of a pool that may be requested alone.  Any thread."""
         table = self.working
         return (table if provider_id in table.row_by_id else table.others).known_row(provider_id)
 
     def pool(self, provider_id: int) -> SharedPool | None:
-        """What is known of a pool that hosts share.  Any thread."""
+        """Return a pool that hosts share, None where it is not known.  Any thread."""
         return self.working.pools.of_id.get(provider_id)
 
     def do(self, change: table_log.Change | table_log.Committed) -> None:
@@ -422,7 +432,7 @@ class HostCache:
         change.apply(self.working)
 
     def note(self, event: table_log.Event | table_log.Committed) -> None:
-        """Note for replay what was done to the working table."""
+        """Note a change of the working table for replay."""
         if self.log is not None:
             self.log.add(event)
 
@@ -444,58 +454,58 @@ class HostCache:
         stepped: Mapping[int, int] = NONE_STEPPED,
         pools: Sequence[PoolUsage] = (),
     ) -> None:
-        """Hosts as a commit of ours left them; what it refused is taken back before.
+        """Apply hosts as a commit of this process left them; refused picks are undone before.
 
-        A host that it wrote is known whole where its version is the next one.  Else others
+        A host that it wrote is known completely where its version is the next one.  Else others
         have written it too: its usage is taken over, the claims stay laid over it, and the
         feed brings the rest, see ``core.table.host_table``.
 
         :param rows: hosts that it wrote, and hosts that it read back
         :param written: providers that it wrote; not those that claims have left by it, as
-            who is gone from there only the feed says
-        :param claims: ids of the claims that it made; None: all picks on these hosts
-        :param stepped: hosts that it wrote -> version, of which it tells no more than that
-        :param pools: that it wrote or read: what is laid over them of these claims is in them now
+            only the feed reports which claims have ended there
+        :param claims: ids of the committed claims; None: all picks on these hosts
+        :param stepped: hosts that it wrote -> version, for which it returns no more than that
+        :param pools: written or read: picks of these claims laid over them are included by now
         """
-        table, whole = self.working, []
+        table, whole_rows = self.working, []
         pairs: list[tuple[HostRow, HostRow]] = []
-        laid: list[str] = []
+        pending_ids: list[str] = []
         for row in [*rows, *table.stepped(stepped, claims)]:
-            i = table.row_of_id(row.id)
-            known = None if i is None else table.hosts[i]
-            version = -1 if known is None else known.version
+            row_index = table.row_of_id(row.id)
+            known_row = None if row_index is None else table.hosts[row_index]
+            version = -1 if known_row is None else known_row.version
             if row.version < version:
                 self.suspect('a commit met a host with an older version')
             if row.version == version + 1:
                 if row.id in written:
-                    whole.append(row)
+                    whole_rows.append(row)
                 else:
                     row = msgspec.structs.replace(row, version=version)
-            if known is not None:
-                pairs.append((known, row))
-                laid += table.pending_of(row.id)
+            if known_row is not None:
+                pairs.append((known_row, row))
+                pending_ids += table.pending_of(row.id)
         with self._queueing:
-            # A table that waits was read before: what it is fed must bring these again.
-            if whole and not any(isinstance(news, Rebuilt) for news in self._news):
-                for row in whole:
+            # A table that waits was read before: the feed after it must bring these again.
+            if whole_rows and not any(isinstance(news, Rebuilt) for news in self._news):
+                for row in whole_rows:
                     self._known[row.id] = max(row.version, self._known.get(row.id, -1))
-        # Of pools that serve other hosts as well, only what is known to be in them.
+        # Of pools that serve other hosts as well, only claims known to be in them.
         shared = claims or () if pools else ()
-        if claims is not None and all(claim_id in claims for claim_id in laid):
+        if claims is not None and all(claim_id in claims for claim_id in pending_ids):
             claims = None  # the same, and shorter
         if pairs or pools:
             self.do(table_log.Committed(pairs, claims, pools, shared))
 
     def set_groups(self, generations: dict[str, int], whole: bool = False) -> None:
-        """Generations of groups as a commit or a read left them.
+        """Take over the generations of groups as a commit or a read left them.
 
-        :param whole: of all groups that there are
+        :param whole: ``generations`` covers all existing groups
         """
         if generations or whole:
             self.do(table_log.GroupsEntry(generations, whole))
 
     def set_rules(self, uuids: Iterable[str], rules: Mapping[str, GroupRule]) -> None:
-        """The rules of these groups; one that has none is gone."""
+        """Take over the rules of these groups; a group without one was deleted."""
         for uuid in uuids:
             if uuid in rules:
                 self.rules[uuid] = rules[uuid]
@@ -505,7 +515,9 @@ class HostCache:
     def _fold_hosts(self, hosts: list[HostChange]) -> None:
         self.do(table_log.HostsEntry(hosts))
         if self._changed is not None:
-            self._changed |= {c.provider_id: c.row.name if c.row else None for c in hosts}
+            self._changed |= {
+                change.provider_id: change.row.name if change.row else None for change in hosts
+            }
 
     def _fold_feed(self, feed: Feed) -> None:
         if feed.aggregates is not None:
@@ -531,24 +543,26 @@ class HostCache:
     def _replace(self, rebuilt: Rebuilt) -> None:
         """Start (again) from everything.
 
-        What a commit of ours did since the read is missing for a moment; the
+        What a commit of this process did since the read is missing for a moment; the
         next read of the feed brings it, and until then the commit re-checks.
         """
         self.note(table_log.Checkpoint(rebuilt.everything))
-        before, self.working = self.working, rebuilt.table
+        old_table, self.working = self.working, rebuilt.table
         self.rules = dict(rebuilt.everything.rules)
         self._warn(rebuilt.everything.aggregates)
         if self._changed is not None:
-            self._changed |= dict.fromkeys(before.row_by_id.keys() - self.working.row_by_id.keys())
+            self._changed |= dict.fromkeys(
+                old_table.row_by_id.keys() - self.working.row_by_id.keys()
+            )
             self._changed |= {
                 row.id: row.name
                 for row in self.working.hosts
-                if row.version != before.known_version(row.id)
+                if row.version != old_table.known_version(row.id)
             }
         self.is_loaded = True
 
     def _warn(self, found: Iterable[Aggregate]) -> None:
-        """Once of each multiplier that an aggregate sets in vain."""
+        """Warn once of each multiplier that an aggregate sets without effect."""
         problems = aggregates.problems(found)
         for problem in problems:
             if problem not in self._warned:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host table of a process, or of a part of one, that commits nothing itself.
 
-Any thread asks for it: for a version to read, or for the table itself, to plan on for a moment.
+Any thread may get a version to read, or the table itself, to plan on for a moment.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from gantt.scheduler.host_cache import HostCache
 
 
 class HostFollower(HostCache):
-    """A cache whose table is owned by whoever holds its lock."""
+    """A cache whose table is owned by the holder of its lock."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -25,10 +25,10 @@ class HostFollower(HostCache):
         self._not_before = float('-inf')
 
     def table(self, max_age: float = 1.0) -> HostTable:
-        """A read-only table no older than ``max_age`` seconds where the database answers.
+        """Return a read-only table no older than ``max_age`` seconds where the database answers.
 
         Where the database is away the last table is returned; its ``now`` and the cache's
-        ``age_seconds`` say how old it is.
+        ``age_seconds`` show its age.
 
         :raises DatabaseUnavailable: nothing was ever read
         """
@@ -42,10 +42,10 @@ class HostFollower(HostCache):
 
     @contextlib.contextmanager
     def borrowed(self, max_age: float) -> Iterator[HostTable]:
-        """The table itself, as fresh as that of :meth:`table`, for as long as the block takes.
+        """Yield the table itself, as fresh as that of :meth:`table`, for the block.
 
-        What is taken of it there has to be given back there: a copy costs more than a plan, and
-        grows with the number of hosts.
+        Whatever the block takes from it must be given back there: a copy costs more than a plan,
+        and grows with the number of hosts.
 
         :raises DatabaseUnavailable: nothing was ever read
         """
@@ -55,7 +55,7 @@ class HostFollower(HostCache):
             yield self.working
 
     def refresh(self, max_age: float) -> None:
-        """Read the feed where it was read too long ago; those who come together read it once.
+        """Read the feed where the last read is too old; concurrent callers share one read.
 
         :raises DatabaseUnavailable: nothing was ever read
         """
@@ -72,18 +72,18 @@ class HostFollower(HostCache):
                     raise
 
     def reload_soon(self) -> None:
-        """Read the feed before the next answer, however fresh the table is."""
+        """Read the feed before the next answer, even if the table is fresh."""
         self._not_before = self.clock.monotonic()
 
     def take_changed(self) -> dict[int, str | None]:
-        """Hosts whose rows changed since it was asked last, by id: the name, None of one gone."""
+        """Return hosts whose rows changed since the last call: id -> name, None of one deleted."""
         with self._owning:
-            found, self._changed = self._changed, {}
-        return found or {}
+            changed, self._changed = self._changed, {}
+        return changed or {}
 
     # -- inside ------------------------------------------------------------------------
     def _is_newer(self, oldest: float) -> bool:
-        """Whether the feed was read after a moment, and after it had to be read again."""
+        """Return whether the feed was read after a moment, and after it had to be read again."""
         return self._read_at >= oldest and self._read_at > self._not_before
 
     def _fold(self) -> None:

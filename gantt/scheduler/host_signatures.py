@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a message in the name of a host is that host's: its signature, before all else.
+"""Verification of the signatures of messages in the name of hosts, before all else.
 
-Nothing here runs in a transaction.  A message is verified with the key that is known of its
-host in this process; one that does not match may be signed with a key that another scheduler has
-just taken, so the database is asked, seldom.  A registration is only looked at here: whether
-its key is the host's the store compares, under the lock of the host's row.
+Nothing here runs in a transaction.  A message is verified with the key of its host known
+in this process; one that does not match may be signed with a key that another scheduler has
+just taken, so the database is read, rarely.  A registration is only parsed here: whether
+its key is the host's is compared by the store, under the lock of the host's row.
 
-What this cannot protect is the other direction: builds and deletes that somebody sends to a
+The other direction is not protected here: builds and deletes that others send to a
 host.  The permissions of the broker's users do that.
 """
 
@@ -30,20 +30,20 @@ from gantt.core.resources.host_keys import HostKey, Introduced, Mode, Proof, Rul
 
 LOG = logging.getLogger(__name__)
 
-#: Between two lines of the log about forged messages; those between are counted.
+#: Seconds between two lines of the log about forged messages; those between are counted.
 LOG_EACH = 10.0
-#: An alarm is shown to operators until so long after the last forged message.
+#: Seconds after the last forged message that an alarm is shown to operators.
 SHOWN_SECONDS = 3600.0
 #: Hosts that one line names.
 NAMED_MOST = 5
-#: The database is asked for the key of a host so often, and of all hosts so many a second.
+#: Seconds between two reads of one host's key, and reads of all hosts' keys a second.
 LOOKUP_EACH, LOOKUPS_A_SECOND = 1.0, 20
-#: Hosts of which it is remembered when they were asked for.
+#: Hosts whose last read is remembered.
 REQUESTED_MOST = 10_000
 
 
 class Alarm:
-    """Counts forged messages, and says so in a bounded number of lines."""
+    """A counter of forged messages, which logs them in a bounded number of lines."""
 
     def __init__(self, count: Callable[..., None], monotonic: Callable[[], float]) -> None:
         self._count = count
@@ -56,7 +56,7 @@ class Alarm:
         self.total = 0
 
     def raise_(self, method: str, error: exceptions.NotProven) -> None:
-        """Count one more."""
+        """Count one more forged message."""
         self._count('gantt_forged_messages_total', method=method)
         host = str(error.kwargs.get('host', ''))
         with self._lock:
@@ -76,7 +76,7 @@ class Alarm:
         )
 
     def sentence(self) -> str:
-        """What came lately, for operators; '' where nothing did for an hour."""
+        """Return a sentence about recent ones, for operators; '' where an hour passed without."""
         with self._lock:
             age = self._monotonic() - self._last_at
             if age >= SHOWN_SECONDS:
@@ -85,16 +85,16 @@ class Alarm:
 
 
 def _counted(hosts: collections.Counter[str]) -> str:
-    named = ', '.join(quoting.short(one) for one, _ in hosts.most_common(NAMED_MOST))
-    more = ', ...' if len(hosts) > NAMED_MOST else ''
+    host_names = ', '.join(quoting.short(host) for host, _ in hosts.most_common(NAMED_MOST))
+    ellipsis = ', ...' if len(hosts) > NAMED_MOST else ''
     return (
         'messages in the name of hosts that were not signed with their keys, and changed '
-        f'nothing: {hosts.total()} ({named}{more})'
+        f'nothing: {hosts.total()} ({host_names}{ellipsis})'
     )
 
 
 class _Signed(NamedTuple):
-    """A message with its signature, and what that covers."""
+    """A message with its signature, and the fields that it covers."""
 
     method: str
     host: str
@@ -112,11 +112,11 @@ class _Signed(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class HostSignatures:
-    """Verifies messages that come in the name of hosts.
+    """Verification of messages that come in the name of hosts.
 
-    :ivar key: of a host, as far as it is known here
-    :ivar look_up: the same out of the database
-    :ivar rules: the modes as they are now
+    :ivar key: returns the key of a host, as far as it is known here
+    :ivar look_up: returns the same from the database
+    :ivar rules: returns the modes as they are now
     """
 
     key: Callable[[str], HostKey | None]
@@ -134,13 +134,15 @@ class HostSignatures:
         self.alarm = Alarm(count, self.monotonic)
 
     def mode(self, host: str) -> Mode:
-        """Which messages of a host are taken."""
+        """Return the mode that selects which messages of a host are accepted."""
         return self.rules().of(host)
 
     def is_known(
         self, method: str, message: HostReport | ClaimUpdate, body: Mapping[str, Any]
     ) -> bool:
-        """Whether a message is taken by what is known here; else :meth:`check` it.  Never waits.
+        """Return whether a message is accepted by what is known here; else :meth:`check` it.
+
+        Never waits.
 
         :param message: the message
         :param body: the same as it was sent
@@ -148,7 +150,7 @@ class HostSignatures:
         return self._problem(_Signed.of(method, message, body), self.key(message.name)) is None
 
     def is_free(self, host: str) -> bool:
-        """Whether messages of a host are taken unsigned, by what is known here."""
+        """Return whether messages of a host are accepted unsigned, by what is known here."""
         mode, key = self.mode(host), self.key(host)
         return mode is Mode.OFF or (
             mode is Mode.KNOWN and (key is None or not (key.public or key.is_revoked))
@@ -157,31 +159,31 @@ class HostSignatures:
     def check(
         self, method: str, message: HostReport | ClaimUpdate, body: Mapping[str, Any]
     ) -> None:
-        """A message is the host's.  May wait for the database.
+        """Check that a message is the host's.  May wait for the database.
 
         :raises NotProven: it is not; the alarm was raised
         """
         self._check(_Signed.of(method, message, body))
 
     def check_list(self, message: GuestList, body: Mapping[str, Any]) -> None:
-        """A list of guests is of who reports for the host.  May wait for the database.
+        """Check that a list of guests is of the host's reporter.  May wait for the database.
 
         :raises NotProven: it is not; the alarm was raised
         """
         self._check(_Signed('list_guests', message.host, 0, 0, message.signature, body))
 
     def _check(self, signed: '_Signed') -> None:
-        known = self.key(signed.host)
-        problem = self._problem(signed, known)
+        known_key = self.key(signed.host)
+        problem = self._problem(signed, known_key)
         if problem is not None and self._may_look_up(signed.host):
             stored_key = self.look_up(signed.host)
-            if stored_key != known:
+            if stored_key != known_key:
                 problem = self._problem(signed, stored_key)
         if problem is not None:
             raise self._refused(signed.method, problem)
 
     def check_unsigned(self, method: str, host: str) -> None:
-        """Messages without a field for a signature are taken of a host that need not sign.
+        """Check that a host need not sign, for messages without a field for a signature.
 
         :raises NotProven: it has to; the alarm was raised
         """
@@ -189,7 +191,7 @@ class HostSignatures:
             raise self._refused(method, host_keys.unsigned(host, self.key(host)))
 
     def introduce(self, message: RegisterHost, body: Mapping[str, Any]) -> RegisterHost:
-        """A registration with what it proves.  Never waits.
+        """Return a registration with what it proves.  Never waits.
 
         :raises NotProven: its proof is wrong; the alarm was raised
         """
@@ -200,7 +202,7 @@ class HostSignatures:
         return Introduced(**msgspec.structs.asdict(message), mode=mode, proven=proven)
 
     def introduce_agent(self, message: UpdateHostFacts, body: Mapping[str, Any]) -> UpdateHostFacts:
-        """What an agent next to nova-compute tells, with what it proves.  Never waits.
+        """Return facts of an agent next to nova-compute, with what it proves.  Never waits.
 
         :raises NotProven: its proof is wrong; the alarm was raised
         """
@@ -217,7 +219,7 @@ class HostSignatures:
     def _proven(
         self, method: str, host: str, proof: str | None, body: Mapping[str, Any]
     ) -> Proof | None:
-        """None: nothing is proven.  :raises NotProven: the proof is wrong; the alarm was raised"""
+        """Return None without a proof.  :raises NotProven: it is wrong; the alarm was raised"""
         if proof is None:
             return None
         parts = host_keys.parse(proof)
@@ -225,10 +227,10 @@ class HostSignatures:
             signed = host_keys.signed_bytes(method, host, 0, parts.number if parts else 0, body)
         except ValueError:
             parts = None
-        found = ed25519.proven(parts, signed) if parts is not None else None
-        if found is None:
+        proven = ed25519.proven(parts, signed) if parts is not None else None
+        if proven is None:
             raise self._refused(method, _no_proof(host))
-        return found
+        return proven
 
     def _refused(self, method: str, problem: exceptions.NotProven) -> exceptions.NotProven:
         self.alarm.raise_(method, problem)

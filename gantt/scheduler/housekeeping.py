@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be done again and again: follow the feed, sweep, flush, purge.
+"""Periodic jobs: follow the feed, sweep, flush, purge.
 
-One thread; every job has a period and survives a database that is away.
+One thread; every job has a period and survives an unavailable database.
 """
 
 import dataclasses
@@ -27,16 +27,16 @@ STALE_NAMED = 10
 LOG_SECONDS = 1.0
 #: Rows of a kind that one purge takes, so that the feed is not kept waiting.
 PURGE_ROWS = 1000
-#: To the next run of a job that did as much as it may at once: there is more to do.
+#: Seconds to the next run of a job that reached its bound: there is more to do.
 #: A bound for each period would let the tables grow under load.
 AGAIN_SECONDS = 0.2
 
 
 @dataclasses.dataclass
 class Job:
-    """Something periodic.
+    """A periodic job.
 
-    :ivar most: how much one run does at most, where ``run`` says how much it did
+    :ivar most: bound of one run, where ``run`` returns how much it did
     """
 
     name: str
@@ -68,9 +68,9 @@ class Housekeeping:
         self._settings = settings
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        # Whether the last purge left some, and when to look at all kinds of rows again.
+        # Whether the last purge left rows, and when to purge all kinds of rows again.
         self._purge_more, self._purge_whole = False, 0.0
-        self._stale = 0  # hosts that were silent when last looked
+        self._stale = 0  # hosts that were silent at the last check
         self._together = False  # whether most fell silent together
         self._jobs = [
             Job('feed', lambda: settings.feed_seconds / contention.haste, cache.fetch),
@@ -113,13 +113,13 @@ class Housekeeping:
             self._stopping.wait(max(0.005, self.step()))
 
     def step(self) -> float:
-        """Run what is due; seconds until the next job."""
+        """Run the jobs that are due; return the seconds until the next."""
         for job in self._jobs:
             now = self._clock.monotonic()
             if job.due <= now:
                 done = self._attempt(job, now)
-                more = job.most is not None and done >= job.most()
-                job.due = self._clock.monotonic() + (AGAIN_SECONDS if more else job.seconds())
+                has_more = job.most is not None and done >= job.most()
+                job.due = self._clock.monotonic() + (AGAIN_SECONDS if has_more else job.seconds())
         return min(job.due for job in self._jobs) - self._clock.monotonic()
 
     def _attempt(self, job: Job, now: float) -> int:
@@ -135,7 +135,7 @@ class Housekeeping:
         return 0
 
     def _measure(self) -> None:
-        """Gauges of what this process believes."""
+        """Set gauges of this process's view."""
         table = self._cache.working
         stale = table.count_stale(self._settings.stale_after_seconds)
         self._recorder.gauge('gantt_table_age_seconds', self._cache.age_seconds)
@@ -145,15 +145,15 @@ class Housekeeping:
         self._log_stale(table, stale)
 
     def _unheard(self, table: HostTable) -> int:
-        """How many hosts are silent since most fell silent together; a line when that changes."""
+        """Count hosts silent since most fell silent together; log a line when that changes."""
         window = self._cache.look_for_silence(self._settings.stale_after_seconds)
-        before, self._together = self._together, window is not None
+        was_together, self._together = self._together, window is not None
         if window is None:
-            if before:
+            if was_together:
                 LOG.info('most hosts report again')
             return 0
         unheard = table.count_reported_within(*window)
-        if not before:
+        if not was_together:
             LOG.error(
                 '%d of %d hosts fell silent together: their reports may not reach us, and "no '
                 'valid host" is answered as "not known" where they would fit',
@@ -163,9 +163,9 @@ class Housekeeping:
         return unheard
 
     def _log_stale(self, table: HostTable, stale: int) -> None:
-        """One line when more hosts are silent than before, and one when none is any more."""
-        before, self._stale = self._stale, stale
-        if stale > before:
+        """Log a line when more hosts are silent than before, and one when none is any more."""
+        stale_before, self._stale = self._stale, stale
+        if stale > stale_before:
             names = table.names_of_stale(self._settings.stale_after_seconds, STALE_NAMED)
             LOG.warning(
                 '%d of %d hosts have not reported for %g s: %s%s',
@@ -175,23 +175,23 @@ class Housekeeping:
                 ', '.join(names),
                 ', ...' if stale > len(names) else '',
             )
-        elif before and not stale:
+        elif stale_before and not stale:
             LOG.info('all %d hosts report again', len(table))
 
     def _purge(self) -> int:
         now = self._clock.monotonic()
-        again = self._purge_more and now < self._purge_whole
-        if not again:
+        continues = self._purge_more and now < self._purge_whole
+        if not continues:
             self._purge_whole = now + self._settings.purge_seconds
             self._store.purge_table_log(self._settings.replay_seconds)
-        gone = self._store.purge(
+        purged = self._store.purge(
             decisions=self._settings.decisions_stored,
             decision_bytes=self._settings.decision_bytes,
             decision_seconds=DECISION_SECONDS,
             tombstone_seconds=self._settings.tombstone_seconds,
             request_seconds=self._settings.request_seconds,
             limit=PURGE_ROWS,
-            again=again,
+            again=continues,
         )
-        self._purge_more = gone >= PURGE_ROWS
-        return gone
+        self._purge_more = purged >= PURGE_ROWS
+        return purged

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Recorder port: decisions that no commit stores, and what is counted.
+"""The Recorder port: decisions that no commit stores, and metrics.
 
 Decisions wait in a bounded queue and are written in batches by one thread; when
-the database is slow the oldest of the project that has the most there are dropped and
+the database is slow the oldest of the project with the most there are dropped and
 counted, placing never waits.
 """
 
@@ -19,14 +19,14 @@ from gantt.scheduler.ports import Decisions
 
 LOG = logging.getLogger(__name__)
 BATCH = 200
-#: Of a batch: below what MariaDB takes in one packet (16 MiB unless it is set).
+#: Bytes of a batch: below what MariaDB takes in one packet (16 MiB by default).
 BATCH_BYTES_MAX = 4 << 20
-#: Of all that wait.
+#: Bytes of all waiting decisions.
 BYTES_MAX = 64 << 20
 
 
 class Counting(Protocol):
-    """The metrics registry, as far as it is needed here."""
+    """Methods of the metrics registry that are used here."""
 
     def count(self, name: str, value: float = 1, **labels: str) -> None: ...
 
@@ -38,7 +38,7 @@ class Counting(Protocol):
 
 
 class StoreRecorder:
-    """Keeps refused and dry decisions in the store, counts in a metrics registry."""
+    """A recorder of refused and dry decisions in the store, and of counts in a metrics registry."""
 
     def __init__(self, store: Decisions, metrics: Counting, limit: int) -> None:
         self._store = store
@@ -55,7 +55,7 @@ class StoreRecorder:
         self.gauge = metrics.gauge
 
     def record(self, record: DecisionRecord) -> None:
-        """Keep a decision; where too many wait, the oldest of who has the most is dropped."""
+        """Store a decision; where too many wait, the oldest of the largest project is dropped."""
         size = _size(record)
         with self._lock:
             queue = self._queues.get(record.project_id)
@@ -72,7 +72,7 @@ class StoreRecorder:
             self.count('gantt_decisions_dropped_total', dropped)
 
     def flush(self) -> int:
-        """Write what waits, in bounded batches; how many were written."""
+        """Write waiting decisions, in bounded batches; return the number written."""
         written = 0
         for _ in range(self._limit + 1):
             with self._lock:
@@ -89,11 +89,11 @@ class StoreRecorder:
         return written
 
     def _next(self) -> list[DecisionRecord]:
-        """The next batch: so few bytes that one statement carries them."""
+        """Return the next batch: few enough bytes for one statement."""
         batch: list[DecisionRecord] = []
         size = 0
         while self._queues and len(batch) < BATCH:
-            project = min(self._queues, key=lambda one: self._queues[one][0][0])
+            project = min(self._queues, key=lambda name: self._queues[name][0][0])
             size += _size(self._queues[project][0][1])
             if batch and size > BATCH_BYTES_MAX:
                 break
@@ -101,13 +101,13 @@ class StoreRecorder:
         return batch
 
     def _largest(self) -> str | None:
-        """The project that has the most of what there is too much of."""
+        """Return the project that has the most of the number or bytes above the bound."""
         if self._bytes > BYTES_MAX:
             return max(self._queues, key=self._sizes.__getitem__)
         return max(self._queues, key=lambda project: len(self._queues[project]))
 
     def _take(self, project: str | None) -> DecisionRecord:
-        """The oldest of a project."""
+        """Take the oldest decision of a project."""
         queue = self._queues[project]
         record = queue.popleft()[1]
         self._sizes[project] -= _size(record)
@@ -122,7 +122,7 @@ def _size(record: DecisionRecord) -> int:
 
 
 class MemoryRecorder:
-    """Keeps everything in lists, for tests and the simulator."""
+    """A recorder in lists, for tests and the simulator."""
 
     def __init__(self) -> None:
         self.records: list[DecisionRecord] = []

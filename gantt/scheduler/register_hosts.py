@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compute host comes to life, or ten thousand at once after a power cut.
+"""Registration of compute hosts, of one or of ten thousand at once after a power cut.
 
-    take registrations from a bounded queue → hand out the epochs of many in one
-    transaction → offer the hosts to the host table → tell each its own
+    take registrations from a bounded queue → assign the epochs of many in one
+    transaction → offer the hosts to the host table → answer each
 
-A lone one is waited for by nobody: what gathers is what came while the last
+A lone registration does not wait for others: a batch is what arrived while the last
 transaction ran.
 """
 
@@ -49,13 +49,13 @@ class Registrations:
         return future
 
     def step(self, idle_seconds: float = 0.0) -> int:
-        """One batch; how many registrations it had."""
+        """Run one batch; return the number of its registrations."""
         batch = self._drain(idle_seconds)
         try:
             if batch:
                 self._register(batch)
         except Exception as e:
-            # Nobody is left waiting for an answer that does not come any more.
+            # No caller is left waiting for an answer that will not come.
             for _, future in batch:
                 if not future.done():
                     future.set_exception(e)
@@ -63,7 +63,7 @@ class Registrations:
         return len(batch)
 
     def _drain(self, idle_seconds: float) -> list[Item]:
-        """What waits, each host once: of two words of one host the second sees the first done."""
+        """Return waiting registrations, each host once: a second of a host waits for the first."""
         batch: dict[str, Item] = {}
         with contextlib.suppress(queue.Empty):
             item = self.work_queue.next(idle_seconds)
@@ -78,26 +78,26 @@ class Registrations:
         return list(batch.values())
 
     def _one_by_one(self, batch: list[Item]) -> None:
-        """One that cannot be stored, or is locked by somebody, must not cost the others theirs.
+        """Register each alone: one that fails, or is locked, must not cost the others theirs.
 
-        Where the database is away, two are enough to know it.
+        Where the database is away, two failures are enough to know it.
         """
-        in_vain = 0
+        failures = 0
         for item in batch:
-            if in_vain == TRIES_IN_VAIN:
+            if failures == TRIES_IN_VAIN:
                 item[1].set_exception(
                     exceptions.DatabaseUnavailable(
-                        problem=f'{in_vain} hosts before this one could not be registered'
+                        problem=f'{failures} hosts before this one could not be registered'
                     )
                 )
                 continue
             self._register([item])
             away = isinstance(item[1].exception(), exceptions.Unavailable)
-            in_vain = in_vain + 1 if away else 0
+            failures = failures + 1 if away else 0
 
     def _register(self, batch: list[Item]) -> None:
         try:
-            found = self._claims.register_hosts([message for message, _ in batch])
+            results = self._claims.register_hosts([message for message, _ in batch])
         except Exception as e:
             if len(batch) > 1:
                 self._one_by_one(batch)
@@ -106,8 +106,8 @@ class Registrations:
                 LOG.exception('host %s was not registered', batch[0][0].name)
             batch[0][1].set_exception(e)
             return
-        for (_, future), one in zip(batch, found, strict=True):
-            if isinstance(one, Exception):
-                future.set_exception(one)
+        for (_, future), result in zip(batch, results, strict=True):
+            if isinstance(result, Exception):
+                future.set_exception(result)
             else:
-                future.set_result(one)
+                future.set_result(result)

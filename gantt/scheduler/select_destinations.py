@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flow 1: a conductor asks for places, and gets them already claimed.
+"""Flow 1: placement of a conductor's requests, whose claims are committed before the answer.
 
-    drain the admission queue → fold the news into the table → place every
+    drain the admission queue → fold pending changes into the table → place every
     request, one after another, on the working table → commit all claims in one
     transaction → bring the table in line → answer what is placed, plan again
     what was refused
 
-One thread runs this; nobody waits for a request inside it.  What happens to a request is an
+One thread runs this, and no request waits inside it.  What happens to a request is an
 event of its state machine (``core.claims.request_state``), whose effects are carried out here.
 
 A request of many members would hold the thread; it is planned in slices.  Where members may be
 claimed apart, a slice is a pass of its own, committed before the rest.  Members that must be
-claimed together stay laid over the table while those who wait are served.
+claimed together stay laid over the table while waiting requests are served.
 """
 
 import logging
@@ -45,19 +45,19 @@ from gantt.scheduler.settings import SchedulerSettings
 LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 0.5
 FRESH_SECONDS = 0.02
-GIVEN_BACK_MS = 50  # before a request that was turned away for another scheduler comes again
-#: Of the requests that are committed together: what is written of them is some times as much,
-#: and MariaDB takes 16 MiB in one packet unless it is set.
+GIVEN_BACK_MS = 50  # until a request turned away for another scheduler is sent again
+#: Size of the requests that are committed together: the statements are a multiple of it,
+#: and MariaDB takes 16 MiB in one packet unless configured otherwise.
 BATCH_BYTES_MAX = 1 << 20
-#: Between two looks at a request that another worker has open, that needs what is locked, or
-#: that waits until everything was read again.
+#: Seconds between two checks of a request that another worker has open, that needs a locked host,
+#: or that waits until everything was read again.
 LOOK_SECONDS = 0.1
-#: For so long others wait for the members of one request.
+#: Seconds that others wait for the members of one request.
 SLICE_SECONDS = 0.01
 
 
 class ServedFailed(Exception):
-    """What was served between the members of a call failed: the batch did, and not that call."""
+    """A failure of a batch served between the members of a call, which has not failed itself."""
 
 
 class Placing:
@@ -80,12 +80,12 @@ class Placing:
         self._store = store
         self._cache = cache
         self._planner = Planner(store, cache, settings)
-        #: Filters and weighers as they were given, by any thread; as they were taken over, and
-        #: as they run, by this one.
+        #: Filters and weighers as given by any thread; as taken over, and as they run, by this
+        #: thread.
         self._given = self._taken = self._pipeline = pipeline
         self._ordering = Ordering(clock)
         self._decisions = 0
-        #: What this scheduler has seen of the others.
+        #: Lost races of this scheduler against others.
         self.contention = self._planner.contention
         self._locked = LockedHosts(clock)
         self._recorder = recorder
@@ -93,12 +93,12 @@ class Placing:
         self._settings = settings
         self._owner = settings.worker
         self._quotas = quotas
-        self._round: QuotaRound | None = None  # of the next commit
+        self._round: QuotaRound | None = None  # for the next commit
         self._thread: threading.Thread | None = None
         self._batch: list[PendingRequest] = []
-        self._coming: Iterator[PendingRequest] = iter(())  # of the batch, those not begun
-        self._laid_from = 0.0  # when the last plan was begun
-        # Planned in vain between the members of another: the next batch has them.
+        self._coming: Iterator[PendingRequest] = iter(())  # calls of the batch not begun
+        self._laid_from = 0.0  # start of the last plan
+        # Planned without success between the members of another call: the next batch has them.
         self._in_vain: list[PendingRequest] = []
         stored = StoredAnswers(store, cache.host_row, cache.pool)
         self._answers = Answers(store, stored, self.admission, recorder, clock, on_answers)
@@ -110,13 +110,13 @@ class Placing:
         return self._pipeline if given is self._taken else given
 
     def use(self, pipeline: Pipeline) -> None:
-        """Place what is planned from the next batch on by other filters and weighers."""
+        """Place with other filters and weighers from the next batch on."""
         self._given = pipeline
 
     def know_zones(self, not_queried: Callable[[SelectDestinations], list[str]]) -> None:
-        """Say where else there may be room; before it is started.
+        """Set how to find child zones with room that were not queried; call before the start.
 
-        :param not_queried: names of zones below that a request is not asked of
+        :param not_queried: returns the names of child zones that a request is not sent to
         """
         self._planner.zones_not_queried = not_queried
 
@@ -127,7 +127,7 @@ class Placing:
         self._thread.start()
 
     def stop(self, seconds: float) -> bool:
-        """Take nothing new, finish what is inside; whether that was done in time."""
+        """Take nothing new and finish what is inside; return whether that was done in time."""
         self.admission.closed = True
         self.admission.wake()
         if self._thread is not None:
@@ -136,7 +136,7 @@ class Placing:
         return True
 
     def give_back(self, reason: str) -> int:
-        """Turn away what no batch has had yet; how many there were.  Called by any thread."""
+        """Turn away the calls that no batch has had yet; return their number.  Any thread."""
         calls = self.admission.take_back()
         for call in calls:
             answer = refusal(call.request, Outcome.BUSY, reason, GIVEN_BACK_MS)
@@ -153,12 +153,12 @@ class Placing:
                 LOG.exception('a batch failed')
                 try:
                     self._abandon(e)
-                except Exception:  # of answers that are on their way already
+                except Exception:  # about answers already sent
                     LOG.exception('what is noted of an answer failed')
 
-    # -- the story -----------------------------------------------------------------
+    # -- the flow ------------------------------------------------------------------
     def step(self, idle_seconds: float = 0.0) -> int:
-        """One batch, from the queue to the answers; how many calls it had."""
+        """Run one batch, from the queue to the answers; return the number of its calls."""
         calls = self.admission.drain(
             self._settings.claims_per_commit,
             BATCH_BYTES_MAX,
@@ -169,7 +169,7 @@ class Placing:
         self._round = None
         if self._given is not self._taken:
             self._take_over(self._given)
-        is_suspect = self._cache.is_suspect  # before: what ends that is folded in
+        is_suspect = self._cache.is_suspect  # read before: folding may end it
         self._cache.fold()
         if calls and (is_suspect or not self._cache.is_loaded):
             self._wait_for_hosts(calls)
@@ -189,7 +189,7 @@ class Placing:
         plans: list[Plan] = []
         for call in self._in_time(calls):
             if plans and len(call.attempt.todo) > 1 and call.is_whole:
-                # It may take a while: those before it are not to wait for that.
+                # It may take long: the calls before it do not wait for that.
                 self._commit(plans)
                 self._answers.send()
                 plans = []
@@ -206,7 +206,7 @@ class Placing:
             self._pipeline = self._ordering.begin(pipeline)
 
     def _apart(self, calls: list[PendingRequest]) -> list[PendingRequest]:
-        """One of those that a batch failed with, by itself; else all."""
+        """Return one call of a failed batch by itself; else all calls."""
         suspect = next((call for call in calls if call.attempt.alone), None)
         if suspect is None:
             return calls
@@ -216,7 +216,7 @@ class Placing:
         return [suspect]
 
     def _wait_for_hosts(self, calls: list[PendingRequest]) -> None:
-        """Nothing was read from this database yet: wait within the budgets."""
+        """Let calls wait within their budgets: nothing was read from this database yet."""
         for call in calls:
             if call.deadline <= self._clock.monotonic():
                 reason = 'the database has not answered yet'
@@ -228,23 +228,23 @@ class Placing:
 
     def _in_time(self, calls: Iterable[PendingRequest]) -> Iterable[PendingRequest]:
         now = self._clock.monotonic()
-        room = most = self._settings.claims_per_commit
-        left = BATCH_BYTES_MAX
+        members_left = members_max = self._settings.claims_per_commit
+        bytes_left = BATCH_BYTES_MAX
         for call in calls:
-            size = min(len(call.attempt.todo), most)
+            size = min(len(call.attempt.todo), members_max)
             if call.deadline <= now:
                 self._end(call, RequestEvent.OUT_OF_TIME, *out_of_time(call))
-            elif size > room < most or call.bytes > left < BATCH_BYTES_MAX:
+            elif size > members_left < members_max or call.bytes > bytes_left < BATCH_BYTES_MAX:
                 self.admission.put_back(call)
             else:
-                room, left = room - size, left - call.bytes
+                members_left, bytes_left = members_left - size, bytes_left - call.bytes
                 yield call
 
     def _plan(self, call: PendingRequest) -> Plan | None:
-        """Place a call on the working table; None where that ends it already."""
-        lost = len(call.attempt.conflicts)
-        if lost >= self._settings.attempts_per_request:
-            reason = f'gave up after {lost} attempts'
+        """Place a call on the working table; return None where that ends it already."""
+        conflicts = len(call.attempt.conflicts)
+        if conflicts >= self._settings.attempts_per_request:
+            reason = f'gave up after {conflicts} attempts'
             if not (call.repeats and self._known_before(call, Outcome.CONFLICT, reason)):
                 self._end(call, RequestEvent.OUT_OF_TRIES, Outcome.CONFLICT, reason)
             return None
@@ -273,11 +273,11 @@ class Placing:
         return None if self._needs_no_commit(plan) else plan
 
     def _is_over_quota(self, call: PendingRequest, plan: Plan | None = None) -> bool:
-        """Whether a call ends because its project has as much as it may have.
+        """Return whether a call ends because its project has reached a limit.
 
-        :param plan: it is to be committed: counts for those after it where it is let in
+        :param plan: to be committed: counts for later calls where it is let in
         """
-        # What is planned has been counted; which places it gets is not known before it is planned.
+        # A planned call has been counted; its places are not known before it is planned.
         if plan is None and self._planner.may_take_places(call):
             return False
         paid = plan is not None and self._planner.has_paid(plan)
@@ -286,30 +286,30 @@ class Placing:
                 self._round = self._quotas.round()
             todo = call.attempt.todo
             if plan is None:
-                found = self._round.would_pass(call.request, todo)
+                excess = self._round.would_pass(call.request, todo)
             else:
-                found = self._round.let_in(call.request, todo, plan.lets_go, has_paid=paid)
+                excess = self._round.let_in(call.request, todo, plan.lets_go, has_paid=paid)
         except exceptions.Unavailable as e:
             self._end(call, RequestEvent.FAILED, Outcome.FAILED, e.message)
             return True
-        if found is None:
+        if excess is None:
             return False
-        # A copy of it may have been placed before, and be what the quota is used up by.
-        if not self._known_before(call, Outcome.REFUSED, found.line, found):
-            self._quotas.counted(found)
-            self._end(call, RequestEvent.OVER_QUOTA, Outcome.REFUSED, found.line, excess=found)
+        # A copy of it may have been placed before, and be what uses the quota up.
+        if not self._known_before(call, Outcome.REFUSED, excess.line, excess):
+            self._quotas.counted(excess)
+            self._end(call, RequestEvent.OVER_QUOTA, Outcome.REFUSED, excess.line, excess=excess)
         return True
 
     def _is_put_off(self, call: PendingRequest) -> bool:
-        """Whether a call waits: its plan was made on what the database is not any more."""
+        """Return whether a call waits as its plan rests on an outdated database state."""
         if is_suspect := self._cache.is_suspect:
             self._happens(call, RequestEvent.SUSPECT)
         return is_suspect
 
     def _planned(self, call: PendingRequest) -> Plan:
-        """The plan of a call; one that says no is made on the newest news.
+        """Return the plan of a call; before a refusal, read the feed and plan again.
 
-        Hosts that are locked are chosen where there are no others.
+        Locked hosts are chosen only where there are no others.
         """
         is_old = self._cache.read_seconds_ago > FRESH_SECONDS
         locked = self._locked.names() if self._locked.found else []
@@ -325,7 +325,7 @@ class Placing:
                 raise
             is_old = True
         if is_old:
-            # Room may have come free since, or the group have got another rule.
+            # Room may have come free since, or the group may have another rule.
             self._cache.fetch_news()
             self._cache.fold(mid_batch=True)
         if serve is not None and self._clock.monotonic() - self._laid_from >= SLICE_SECONDS:
@@ -340,11 +340,11 @@ class Placing:
         *,
         is_brief: bool = False,
     ) -> Plan:
-        """Lay a plan of a call over the table; now and then the order of filters follows.
+        """Lay a plan of a call over the table; adapt the order of filters every few decisions.
 
-        :param serve: places who waits; returns whether there was anybody.  None: nobody may be
-            served, as for who is served like that
-        :param is_brief: who needs more than a slice for one member is placed later
+        :param serve: places waiting calls and returns whether there were any.  None: none may be
+            served, as while a call is served like that
+        :param is_brief: a call that needs more than a slice for one member is placed later
         """
         self._decisions += 1
         if not self._decisions % EVERY and self._settings.order_by_cost:
@@ -354,7 +354,7 @@ class Placing:
         began = self._laid_from = clock.monotonic()
 
         def pause(is_searching: bool) -> Pause:
-            """Called before each member but the first, and in long searches: how to go on."""
+            """Return how to go on; called before each further member, and in long searches."""
             nonlocal began
             now = clock.monotonic()
             if now >= call.deadline:
@@ -374,7 +374,7 @@ class Placing:
     def _take_back(self, plan: Plan) -> None:
         """Take the picks of a plan that claims nothing from the table.
 
-        Of many members the record takes a while: others need not wait for that as well.
+        The record of many members takes long: others do not wait for that as well.
         """
         self._planner.undo(plan)
         if len(plan.members) > 1 and self._may_serve(plan.call):
@@ -382,29 +382,37 @@ class Placing:
 
     @staticmethod
     def _may_serve(call: PendingRequest) -> bool:
-        # What an earlier attempt has claimed is aside meanwhile: nobody else is to have that room.
-        # One that is planned by itself is not to fail for what others ask.
+        # Claims of an earlier attempt are set aside meanwhile: no other call may get that room.
+        # A call that is planned by itself must not fail because of others.
         attempt = call.attempt
         return not (attempt.state is RequestState.TAKING_OVER or attempt.alone)
 
     def _serve_others(self, call: PendingRequest) -> bool:
-        """Place who waits behind a call whose members are planned together; whether any did.
+        """Place calls that wait behind one planned whole; return whether any were placed.
 
-        Only those are served who can be placed on the table as it is: nothing is folded into
+        Only calls that can be placed on the table as it is are served: nothing is folded into
         it here, so that the hosts and their rows stay.
 
         :raises ServedFailed: by no fault of the call
         """
-        most = self._settings.claims_per_commit
-        waiting = [*self._coming, *self.admission.drain(most, BATCH_BYTES_MAX, 0.0, 0.0)]
-        served = [c for c in waiting if not (c.attempt.alone or c.is_whole)]
-        for other in waiting:
-            if other not in served:
-                self.admission.put_back(other)
-        # Each once, for ``_abandon``: some are of this batch, and come here again and again.
+        members_max = self._settings.claims_per_commit
+        waiting = [*self._coming, *self.admission.drain(members_max, BATCH_BYTES_MAX, 0.0, 0.0)]
+        served = [
+            waiting_call
+            for waiting_call in waiting
+            if not (waiting_call.attempt.alone or waiting_call.is_whole)
+        ]
+        for waiting_call in waiting:
+            if waiting_call not in served:
+                self.admission.put_back(waiting_call)
+        # Each once, for ``_abandon``: some are of this batch, and come here repeatedly.
         self._batch = list(dict.fromkeys([*self._batch, *served]))
         try:
-            plans = [plan for one in self._in_time(served) if (plan := self._placed_now(one))]
+            plans = [
+                plan
+                for waiting_call in self._in_time(served)
+                if (plan := self._placed_now(waiting_call))
+            ]
             if plans:
                 self._commit(plans)
             self._answers.send()
@@ -413,9 +421,9 @@ class Placing:
         return bool(plans)
 
     def _placed_now(self, call: PendingRequest) -> Plan | None:
-        """The plan of a call that is placed by it; whatever else there is to say is said later.
+        """Return the plan of a call that it places; any other result is left to the next batch.
 
-        Room only becomes less until then: who is in vain here once is not planned here again.
+        Room only decreases until then: a call that fails here once is not planned here again.
         """
         try:
             if len(call.attempt.conflicts) < self._settings.attempts_per_request:
@@ -423,12 +431,12 @@ class Placing:
                 if plan.is_placed:
                     return plan
         except exceptions.GanttError:
-            pass  # the next batch meets it again, and says so
+            pass  # the next batch meets it again, and reports it
         self._in_vain.append(call)
         return None
 
     def _needs_no_commit(self, plan: Plan) -> bool:
-        """Whether a plan claims nothing, or waits as it needs a host that is to be left out."""
+        """Return whether a plan claims nothing, or waits as it needs a locked host."""
         if plan.claims_nothing:
             if not self._is_put_off(plan.call):
                 self._happens(plan.call, RequestEvent.DECIDED, plan.answer(), plan.record())
@@ -443,16 +451,16 @@ class Placing:
     def _known_before(
         self, call: PendingRequest, outcome: Outcome, reason: str, excess: Excess | None = None
     ) -> bool:
-        """Whether a call that is to be refused was seen to before, and so is seen to now."""
-        known = self._answers.known(call, outcome, reason, excess)
-        if isinstance(known, StoredRequest):
-            if known.wait_seconds <= 0:
-                # Its worker is gone; what it had claimed may be the room we need.
-                self._release(call.request.request_id, known.owner, known.attempt)
+        """Return whether a call to be refused was handled before; if so, answer like then."""
+        earlier = self._answers.known(call, outcome, reason, excess)
+        if isinstance(earlier, StoredRequest):
+            if earlier.wait_seconds <= 0:
+                # Its worker is dead; what it had claimed may be the room we need.
+                self._release(call.request.request_id, earlier.owner, earlier.attempt)
             self._happens(call, RequestEvent.OPEN)
-        elif known is not None:
-            self._happens(call, RequestEvent.REPEAT, known)
-        return known is not None
+        elif earlier is not None:
+            self._happens(call, RequestEvent.REPEAT, earlier)
+        return earlier is not None
 
     def _commit(self, plans: list[Plan]) -> None:
         if self._cache.is_suspect:
@@ -472,7 +480,7 @@ class Placing:
         try:
             result = self._store.commit(self._planner.drafts(plans, self._owner, started))
         except exceptions.Unavailable as e:
-            # The outcome is not known: the caller asks again with the same id.
+            # The outcome is not known: the caller repeats with the same id.
             for plan in plans:
                 self._planner.undo(plan)
                 refused = refusal(plan.call.request, Outcome.FAILED, e.message)
@@ -491,7 +499,7 @@ class Placing:
             self._decide(plan, status)
 
     def _within_quotas(self, plans: list[Plan]) -> list[Plan]:
-        """The plans that may be committed; what is used is read anew for the commit after."""
+        """Return the plans that may be committed; usage is read anew for the commit after."""
         placed = []
         for plan in plans:
             if self._is_over_quota(plan.call, plan):
@@ -502,20 +510,20 @@ class Placing:
         return placed
 
     def _decide(self, plan: Plan, status: RequestOutcome) -> None:
-        """Feed the outcome of a commit to the request, with the answer that it may end with."""
+        """Feed the outcome of a commit to the request, with the answer that may end it."""
         call, request = plan.call, plan.call.request
         answer: Answer | None = None
-        made, lost = dict[int, Any](), list[str]()
+        claims_made, lost_hosts = dict[int, Any](), list[str]()
         match status.outcome:
             case CommitStatus.PLACED:
-                taken = len(plan.takes)
-                self._recorder.count('gantt_places_taken_total', taken)
-                self._recorder.count('gantt_claims_made_total', len(plan.members) - taken)
+                places_taken = len(plan.takes)
+                self._recorder.count('gantt_places_taken_total', places_taken)
+                self._recorder.count('gantt_claims_made_total', len(plan.members) - places_taken)
                 answer = plan.final_answer
             case CommitStatus.PARTIAL | CommitStatus.DROPPED | CommitStatus.GROUP_CHANGED:
-                made, lost = plan.outcome(status)
-                if lost:
-                    self._recorder.count('gantt_conflicts_total', len(lost))
+                claims_made, lost_hosts = plan.outcome(status)
+                if lost_hosts:
+                    self._recorder.count('gantt_conflicts_total', len(lost_hosts))
             case CommitStatus.LOCKED:
                 self._recorder.count('gantt_locked_total')
             case CommitStatus.REPEAT:
@@ -527,7 +535,9 @@ class Placing:
             case CommitStatus.REUSED:
                 answer = refusal(request, Outcome.REUSED, 'used with another body')
         event, number, reason = RequestEvent(status.outcome.value), status.attempt, status.reason
-        self._happens(call, event, answer, made=made, lost=lost, number=number, reason=reason)
+        self._happens(
+            call, event, answer, made=claims_made, lost=lost_hosts, number=number, reason=reason
+        )
 
     # -- what happens to a request -----------------------------------------------------
     def _happens(
@@ -543,20 +553,20 @@ class Placing:
     ) -> None:
         """Feed an event to the state of a request, and carry out what follows from it.
 
-        :param answer: what it is answered where that ends it
-        :param record: the decision that is kept then
+        :param answer: sent where the event ends the request
+        :param record: the decision stored then
         """
-        before = call.attempt
-        after, effects = request_state.transition(
-            before, event, made=made, lost=lost, number=number, reason=reason
+        old_attempt = call.attempt
+        new_attempt, effects = request_state.transition(
+            old_attempt, event, made=made, lost=lost, number=number, reason=reason
         )
-        # Answered it is only with the answer on its way: an error before leaves it to be answered.
-        if after.state is not RequestState.ANSWERED:
-            call.attempt = after
+        # It counts as answered only with the answer sent: an error before leaves it to be answered.
+        if new_attempt.state is not RequestState.ANSWERED:
+            call.attempt = new_attempt
         for effect in effects:
             match effect:
                 case Effect.RELEASE:
-                    self._release(call.request.request_id, self._owner, before.number)
+                    self._release(call.request.request_id, self._owner, old_attempt.number)
                 case Effect.RECORD if record is not None:
                     self._recorder.record(record)
                 case Effect.ANSWER:
@@ -567,9 +577,9 @@ class Placing:
                 case Effect.WAIT:
                     self.admission.later(call, LOOK_SECONDS)
                 case Effect.BACK_OFF:
-                    wait = request_state.back_off(call.request.request_id, after)
+                    wait = request_state.back_off(call.request.request_id, new_attempt)
                     self.admission.later(call, wait) if wait else self.admission.again(call)
-        call.attempt = after
+        call.attempt = new_attempt
 
     def _end(
         self,
@@ -580,7 +590,7 @@ class Placing:
         plan: Plan | None = None,
         excess: Excess | None = None,
     ) -> None:
-        """An event that ends a call without a placement, with the answer that says why."""
+        """End a call without a placement, with an answer that gives the reason."""
         record: DecisionRecord | None = None
         if plan is not None:
             for rule in plan.removed:
@@ -605,19 +615,25 @@ class Placing:
             self._recorder.count('gantt_give_up_failed_total')
 
     def _abandon(self, error: Exception) -> None:
-        """After a bug: read the table again from the database, and try each by itself.
+        """Recover from a bug: drop the table to be read again, and try each call by itself.
 
-        What one of them asks must not cost the others their places.  One that fails
-        by itself is told so.
+        A request that causes a failure must not cost the others their places.  One that fails
+        by itself is answered with that.
         """
         self._recorder.count('gantt_batches_failed_total')
         self._cache.forget()
-        calls = [c for c in self._batch if c.waiters and not self.admission.is_waiting(c)]
-        culprit = [c for c in calls if c.attempt.alone or len(calls) == 1]
+        calls = [
+            batch_call
+            for batch_call in self._batch
+            if batch_call.waiters and not self.admission.is_waiting(batch_call)
+        ]
+        culprits = [
+            batch_call for batch_call in calls if batch_call.attempt.alone or len(calls) == 1
+        ]
         for call in calls:
-            if call not in culprit:
+            if call not in culprits:
                 self._happens(call, RequestEvent.BATCH_FAILED)
-        for call in culprit:
+        for call in culprits:
             failed = refusal(call.request, Outcome.FAILED, f'internal: {error}')
             self._happens(call, RequestEvent.UNCERTAIN, failed)
         self._answers.send()

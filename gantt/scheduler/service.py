@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One scheduler: its threads wired together, and the verbs the doors call.
+"""One scheduler: its threads wired together, and the methods that RPC and HTTP call.
 
-No logic here.  RPC, the in-process demo and the tests all talk to this class.
+No logic here.  RPC, the in-process demo and the tests all use this class.
 """
 
 import contextlib
@@ -60,12 +60,12 @@ from gantt.scheduler.zones.parts import ZoneParts
 from gantt.scheduler.zones.place_over_zones import PlaceOverZones
 from gantt.scheduler.zones.shares import among
 
-#: What a part that has nothing left to do needs to end.
+#: Seconds that a part with nothing left to do needs to end.
 MOMENT_SECONDS = 0.5
 
 
 class Scheduler:
-    """The service, whatever it is reached through."""
+    """The service, independent of how it is reached."""
 
     def __init__(
         self,
@@ -116,10 +116,10 @@ class Scheduler:
         )
         self.registrations = Registrations(self.claims, recorder)
         self.nova = NovaEvents(store, self.cache, recorder, self.clock, self.settings)
-        #: Places requests over the zones below; None: there is nothing to speak to them with.
+        #: Places requests over the child zones; None: there are no calls to them.
         self.over_zones: PlaceOverZones | None = None
         self._zones: ZoneParts | None = None
-        #: Reads what becomes of claims below.
+        #: Follows the changes of claims below.
         self.follower: ZoneFollower | None = None
         self._work_queues = (
             self.registrations.work_queue,
@@ -142,7 +142,7 @@ class Scheduler:
         )
 
     def speak_with(self, zones: ZoneParts) -> None:
-        """Let requests go down to the zones below; before it is started."""
+        """Let requests go to the child zones; call before the start."""
         give_backs = GiveBacks(self.store, zones.calls, zones.directory.own_uuid, self.recorder)
         self._zones = zones
         self.placing.know_zones(
@@ -182,7 +182,7 @@ class Scheduler:
             self.follower.start()
 
     def reconfigure(self, settings: SchedulerSettings, pipeline: Pipeline) -> list[str]:
-        """Go on with other settings, filters and weighers from the next batch on.
+        """Continue with other settings, filters and weighers from the next batch on.
 
         :returns: names of the settings that changed
         """
@@ -196,7 +196,7 @@ class Scheduler:
         return changed
 
     def stop(self, seconds: float = 30.0) -> bool:
-        """Take nothing new, finish what is inside; whether that was done in time.
+        """Take nothing new and finish what is inside; return whether that was done in time.
 
         :param seconds: for all of it; a part that comes late still gets a moment
         """
@@ -227,9 +227,9 @@ class Scheduler:
 
         Blocks only to read the database, for a class that ``has_classes`` does not know.
 
-        :param spent_ms: how much of the budget was spent before it got here
+        :param spent_ms: part of the budget that was spent before it got here
         :param stays: it is for hosts of this zone alone, as its caller knows of no other
-        :raises InvalidMessage, UnknownResourceClass: what types cannot say
+        :raises InvalidMessage, UnknownResourceClass: where types do not show it
         """
         over_zones = self.over_zones
         goes_down = over_zones is not None and not stays and over_zones.takes(request)
@@ -240,11 +240,11 @@ class Scheduler:
                 msgspec.structs.replace(step, taken=0 if step.zone else len(request.consumers))
                 for step in request.places[0].steps
             ]
-            request = among(request, [name for one in request.places for name in one.hosts])
+            request = among(request, [name for place in request.places for name in place.hosts])
         declared = self.cache.declared_classes(request.spec.classes)
-        # What is not known here may be known below.
-        named = frozenset(request.spec.classes) if goes_down else frozenset()
-        requests.check(request, declared | named)
+        # A class unknown here may be known in a child zone.
+        requested_classes = frozenset(request.spec.classes) if goes_down else frozenset()
+        requests.check(request, declared | requested_classes)
         too_often = self._too_often(request)
         if too_often is None and goes_down:
             assert over_zones is not None, 'it takes the request'
@@ -259,23 +259,23 @@ class Scheduler:
             if too_often is None
             else [AtOnce(replies, handle, too_often)]
         )
-        for carrier, who, answer in refused:
+        for carrier, waiting_handle, answer in refused:
             self.recorder.count('gantt_turned_away_total', outcome=answer.outcome.value)
-            carrier.send_soon([(who, answer)])
+            carrier.send_soon([(waiting_handle, answer)])
 
     def read_from(self, inbox: Inbox) -> None:
-        """Let the thread that places read what comes there, also while the database works."""
+        """Let the placing thread read an inbox, also while the database works."""
         admission = self.placing.admission
-        before, admission.inbox = admission.inbox, inbox
+        old_inbox, admission.inbox = admission.inbox, inbox
         self.store.do_meanwhile(inbox)
-        before.wake()
+        old_inbox.wake()
 
     def _too_often(self, request: SelectDestinations) -> Answer | None:
-        """The refusal of a request of a project that asks more often than it may."""
+        """Return the refusal of a request where its project exceeds its rate, else None."""
         if request.repeat:
             return None  # it was counted when it was new
-        own = request.only_project is not None
-        excess = self.quotas.take(request.spec.project_id, own, self.quotas.known())
+        is_own = request.only_project is not None
+        excess = self.quotas.take(request.spec.project_id, is_own, self.quotas.known())
         if excess is None:
             return None
         return refusal(request, Outcome.REFUSED, excess.line, excess=excess)
@@ -287,7 +287,7 @@ class Scheduler:
         return plain(waiter.wait(request, request.budget_ms / 1000 + 5))
 
     def get_request(self, message: GetRequest) -> Answer:
-        """The stored answer of an earlier request.
+        """Return the stored answer of an earlier request.
 
         :raises NotFound: it was never placed, or is no longer kept
         """
@@ -301,9 +301,9 @@ class Scheduler:
         return self.stored_answers.read(message.request_id, stored.answer)
 
     def cancel(self, message: CancelClaims) -> dict[str, object]:
-        """Take a request back."""
+        """Cancel a request."""
         if self.over_zones is not None:
-            # Noted first: a process that ends in between leaves nothing below that is not to be.
+            # Noted first: a process that ends in between leaves no claim in child zones by mistake.
             self.over_zones.note_end(message.request_id)
         done = self.claims.cancel(message)
         if self.over_zones is not None:
@@ -311,10 +311,10 @@ class Scheduler:
         return done
 
     def extend(self, message: ExtendClaims) -> dict[str, object]:
-        """Lengthen the leases of a request, here and in zones below.
+        """Lengthen the leases of a request, here and in child zones.
 
         :raises NotFound: nothing of it is reserved
-        :raises Unavailable: a zone below has not answered; some leases may be longer
+        :raises Unavailable: a child zone has not answered; some leases may be longer
         """
         if self.over_zones is not None and self.over_zones.extend(message):
             with contextlib.suppress(exceptions.NotFound):
@@ -330,9 +330,9 @@ class Scheduler:
         """Release the claims of a request for pools."""
         return self.claims.release_request(message)
 
-    # -- flow 2 and the words about claims -----------------------------------------
+    # -- flow 2 and updates of claims ----------------------------------------------
     def report(self, report: HostReport, wait_seconds: float | None = None) -> ReportOutcome | None:
-        """Queue a report; with ``wait_seconds``, wait for its fate.
+        """Queue a report; with ``wait_seconds``, wait for its outcome.
 
         :raises InvalidMessage, UnknownResourceClass, Busy:
         :raises StaleEpoch, NotFound: when waiting, for a host that must register first
@@ -346,7 +346,7 @@ class Scheduler:
             raise exceptions.Busy(reason='the report is queued', retry_after_ms=1000) from None
 
     def report_soon(self, report: HostReport) -> 'Future[ReportOutcome]':
-        """Queue a report whose fate somebody waits for; it may be an error, see ``report_outcome``.
+        """Queue a report for a caller that awaits its outcome; see ``report_outcome`` for errors.
 
         :raises InvalidMessage, UnknownResourceClass, Busy:
         """
@@ -356,7 +356,7 @@ class Scheduler:
 
     @staticmethod
     def report_outcome(report: HostReport, outcome: ReportOutcome) -> ReportOutcome:
-        """The fate of a report, for whoever waits for it.
+        """Return the outcome of a report, or raise its error.
 
         :raises StaleEpoch, NotFound: the host must register first
         """
@@ -396,51 +396,51 @@ class Scheduler:
         return self.claims.release(update)
 
     def nova_event(self, cast: NovaCast) -> None:
-        """A broadcast of an unmodified Nova; queued, never blocks.
+        """Queue a broadcast of an unmodified Nova; never blocks.
 
-        :raises Busy: the queue is full; what it says is lost
+        :raises Busy: the queue is full; the broadcast is lost
         """
         self.nova.submit(cast)
 
     def submit_move(self, request: SelectDestinations, source: str | None, then: Then) -> None:
-        """A guest on ``source`` asks for its next move: first its last one is settled.
+        """Settle the last move of a guest on ``source``, then submit its next.
 
-        :param source: None: it is nowhere
+        :param source: None: it is on no host
         :param then: submits the request; called by another thread, soon
         """
         self.nova_moves.begin(request, source, then)
 
     def host_row(self, provider_id: int) -> HostRow | None:
-        """What is known of a host, None where it is not known (any more)."""
+        """Return the row of a host, None where it is not known (any more)."""
         return self.cache.host_row(provider_id)
 
     def database_now(self) -> float:
-        """The database's clock, the one that all schedulers share."""
+        """Return the database's clock, which all schedulers share."""
         return self.cache.database_now
 
     def give_back(self, reason: str) -> int:
-        """Turn away what waits and was not begun, for another scheduler; how many there were."""
+        """Turn away waiting requests not begun, for another scheduler; return their number."""
         return self.placing.give_back(reason)
 
     # -- about itself ------------------------------------------------------------
     def has_classes(self, names: Iterable[str]) -> bool:
-        """Whether all resource classes are known here: a check of them reads nothing."""
+        """Return whether all resource classes are known here: their check reads nothing."""
         return self.cache.has_classes(names)
 
     def silent_for(self) -> float:
-        """Seconds that the longest wait for the database has lasted that is under way."""
+        """Return the seconds of the longest wait for the database now under way."""
         return self.store.silent_for()
 
     def ping(self) -> None:
-        """Ask the database something.  :raises DatabaseUnavailable: it does not answer"""
+        """Send the database a query.  :raises DatabaseUnavailable: it does not answer"""
         self.store.ping()
 
     def declared_classes(self) -> frozenset[str]:
-        """Custom resource classes known now."""
+        """Return the custom resource classes known now."""
         return self.cache.classes
 
     def health(self) -> dict[str, object]:
-        """Queue depths and ages, for health checks and metrics."""
+        """Return queue depths and ages, for health checks and metrics."""
         return {
             'hosts': len(self.cache.working),
             'table_age_seconds': round(self.cache.age_seconds, 3),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits as others keep the row of its host locked, in the order in which it came."""
+"""Items that wait as others keep the row of their host locked, in order of arrival."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
@@ -8,23 +8,23 @@ from gantt.scheduler.ports import Clock
 
 Item = TypeVar('Item')
 
-#: Between two tries.
+#: Seconds between two tries.
 AGAIN_SECONDS = 0.1
-#: What waited for so long, or is one too many, is given up.
+#: Items that waited so many seconds, or exceed this number, are given up.
 MOST_SECONDS, MOST_ITEMS = 10.0, 1000
 
 
 class SetAside(Generic[Item]):
-    """Items of one working thread.
+    """Waiting items of one working thread.
 
-    :param host_of: the host that an item is about; its items stay in order
+    :param host_of: returns the host that an item is about; its items stay in order
     """
 
     def __init__(self, clock: Clock, host_of: Callable[[Item], str]) -> None:
         self._clock = clock
         self._host_of = host_of
         self._items: list[Item] = []
-        #: Since when each host waits: those that wait now, and those of this round's try.
+        #: Times since which each host waits: those that wait now, and those of this round's try.
         self._since: dict[str, float] = {}
         self._before: dict[str, float] = {}
         self._due = 0.0
@@ -37,23 +37,23 @@ class SetAside(Generic[Item]):
 
     @property
     def wait_seconds(self) -> float:
-        """Until the next try; endless where nothing waits."""
+        """Seconds until the next try; infinite where nothing waits."""
         if not self._items:
             return float('inf')
         return max(0.0, self._due - self._clock.monotonic())
 
     def take(self) -> list[Item]:
-        """All that waits, once it is due.  Called once each round, before anything is put."""
+        """Return all waiting items, once due.  Called once each round, before anything is put."""
         self._before = {}
         if self.wait_seconds > 0:
             return []
-        # Who is not put back was free: the next time it is locked it waits anew.
+        # A host not put back was free: the next time it is locked it waits anew.
         self._before, self._since = self._since, {}
         items, self._items = self._items, []
         return items
 
     def behind(self, batch: Iterable[Item]) -> list[Item]:
-        """A newer batch without what is about hosts that wait: that waits behind them."""
+        """Return a newer batch without items of hosts that wait: those wait behind them."""
         if not self._items:
             return list(batch)
         waiting = {self._host_of(item) for item in self._items}
@@ -63,16 +63,16 @@ class SetAside(Generic[Item]):
         return free
 
     def put(self, items: Iterable[Item], *, ending: bool = False) -> list[Item]:
-        """Let these wait, which were taken before all that waits now; those that are given up."""
+        """Let items wait, taken before all that wait now; return those that are given up."""
         now = self._clock.monotonic()
         self._items = [*items, *self._items]
         hosts = {self._host_of(item) for item in self._items}
-        before = self._before | self._since
-        self._since = {host: before.get(host, now) for host in hosts}
+        since_before = self._before | self._since
+        self._since = {host: since_before.get(host, now) for host in hosts}
         self._due = now + AGAIN_SECONDS
-        late = {host for host, at in self._since.items() if ending or now - at > MOST_SECONDS}
-        gone = [item for item in self._items if self._host_of(item) in late]
-        if gone:
+        late = {host for host, since in self._since.items() if ending or now - since > MOST_SECONDS}
+        expired = [item for item in self._items if self._host_of(item) in late]
+        if expired:
             self._items = [item for item in self._items if self._host_of(item) not in late]
-        self._items, more = self._items[:MOST_ITEMS], self._items[MOST_ITEMS:]
-        return gone + more
+        self._items, excess = self._items[:MOST_ITEMS], self._items[MOST_ITEMS:]
+        return expired + excess

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service was told by its configuration, as one plain value.
+"""Settings of the service from its configuration, as one plain value.
 
-The composition root makes it from the options (``gantt/conf``); the stories
+The composition root creates it from the options (``gantt/conf``); the flows
 know nothing of configuration files.  All parts of a scheduler share one value,
 which ``follow`` changes while they run.
 """
@@ -10,7 +10,7 @@ import msgspec
 
 from gantt.core.resources.host_keys import Rules
 
-#: What a running scheduler keeps: its identity, and sizes of what it has built.
+#: Settings that a running scheduler keeps: its identity, and sizes of what it has built.
 RECORDED = (
     'worker',
     'default_zone',
@@ -22,7 +22,7 @@ RECORDED = (
 
 
 class SchedulerSettings(msgspec.Struct, kw_only=True):
-    """Bounds and periods; seconds unless the name says otherwise."""
+    """Bounds and periods; seconds unless the name states another unit."""
 
     worker: str = 'gantt-scheduler'
     # admission
@@ -56,7 +56,7 @@ class SchedulerSettings(msgspec.Struct, kw_only=True):
     reports_per_commit: int = 64
     report_wait_ms: float = 200.0
     refuse_undeclared_metrics: bool = False
-    # whose words are taken
+    # hosts whose messages must be signed
     signatures: Rules = Rules()
     # decisions
     decisions_stored: int = 100_000
@@ -71,7 +71,7 @@ class SchedulerSettings(msgspec.Struct, kw_only=True):
     quotas: dict[str, int] = {}
 
     def follow(self, newer: 'SchedulerSettings') -> list[str]:
-        """Take over what may change while running; the names of what did."""
+        """Take over settings that may change while running; return the names of those changed."""
         changed = [
             name
             for name in self.__struct_fields__

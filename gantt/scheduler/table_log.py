@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The change log of a host table: what a replay of its decisions needs.
+"""The change log of a host table: the input for a replay of its decisions.
 
 Every change of the working table is an event with a position.  A checkpoint is
 the whole state that a table was built from; a decision notes the position that
-it was made at, so that the table it saw can be built again: the checkpoint,
+it rests on, so that the table it saw can be built again: the checkpoint,
 then every event before that position.  Retention is bounded: past it a decision
 can be explained but not replayed.
 
-What a claim changes is written as steps and columns: a commit of ours counts up the figures
-of its hosts, and its picks differ in little but ids.
+Changes by claims are written as steps and columns: a commit of this process increments the
+counters of its hosts, and its picks differ in little but ids.
 """
 
 import collections
@@ -45,11 +45,11 @@ class HostsEntry(msgspec.Struct, frozen=True, tag='hosts'):
 
 
 class CountedUp(msgspec.Struct, frozen=True, array_like=True):
-    """Hosts of which a commit changed nothing but counters; each has a place in every list.
+    """Hosts of which a commit changed nothing but counters; each has an index in every list.
 
-    :ivar classes: those in use there, as places in ``CommitEntry.classes``
-    :ivar used: by class and host
-    :ivar versions: by how much they grew, as do the generations
+    :ivar classes: those in use there, as indices in ``CommitEntry.classes``
+    :ivar used: amounts by class and host
+    :ivar versions: increments, as are the generations
     """
 
     classes: list[int]
@@ -60,13 +60,13 @@ class CountedUp(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CommitEntry(msgspec.Struct, frozen=True, tag='commit', omit_defaults=True):
-    """Hosts as a commit of ours left them.
+    """Hosts as a commit of this process left them.
 
     :ivar classes: in the order in which the table met them
-    :ivar whole: hosts where more than counters is other than was known
-    :ivar claims: ids of the claims that it made; None: all picks on these hosts
-    :ivar pools: that it wrote or read
-    :ivar shared: ids of the claims that it made of them
+    :ivar whole: hosts where more than counters differs from what was known
+    :ivar claims: ids of the committed claims; None: all picks on these hosts
+    :ivar pools: written or read by the commit
+    :ivar shared: ids of the committed claims of pools
     """
 
     classes: list[str]
@@ -93,24 +93,24 @@ class CommitEntry(msgspec.Struct, frozen=True, tag='commit', omit_defaults=True)
         for host, used, version, generation in zip(
             of.hosts, amounts, of.versions, of.generations, strict=False
         ):
-            i = table.row_of_id(host)
-            if i is not None:
-                known = table.hosts[i]
+            row_index = table.row_of_id(host)
+            if row_index is not None:
+                host_row = table.hosts[row_index]
                 yield msgspec.structs.replace(
-                    known,
-                    version=known.version + version,
-                    generation=known.generation + generation,
+                    host_row,
+                    version=host_row.version + version,
+                    generation=host_row.generation + generation,
                     used=dict(zip(names, used, strict=True)),
                 )
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """Hosts as a commit of ours left them; written as ``CommitEntry``.
+    """Hosts as a commit of this process left them; written as ``CommitEntry``.
 
-    :ivar pairs: each as it was known before, and as it is now
-    :ivar claims: ids of the claims that it made; None: all picks on these hosts
-    :ivar pools: that it wrote or read
-    :ivar shared: ids of the claims that it made, where it has pools
+    :ivar pairs: each row before the commit, and after it
+    :ivar claims: ids of the committed claims; None: all picks on these hosts
+    :ivar pools: written or read by the commit
+    :ivar shared: ids of the committed claims, where it has pools
     """
 
     pairs: list[tuple[HostRow, HostRow]]
@@ -125,18 +125,18 @@ class Committed(msgspec.Struct, frozen=True):
             table.correct_pool(usage, self.shared)
 
     def written(self) -> CommitEntry:
-        """The same for the log: facts are mostly what they were."""
+        """Return the same for the log: facts are mostly unchanged."""
         codes: dict[str, int] = {}
         counted: dict[tuple[str, ...], list[tuple[HostRow, HostRow]]] = {}
         whole: list[HostRow] = []
-        for known, row in self.pairs:
+        for before, row in self.pairs:
             for name in (*row.used, *row.foreign):
                 codes.setdefault(name, len(codes))
             same = msgspec.structs.replace(
-                known, version=row.version, generation=row.generation, used=row.used
+                before, version=row.version, generation=row.generation, used=row.used
             )
             if same == row:
-                counted.setdefault(tuple(row.used), []).append((known, row))
+                counted.setdefault(tuple(row.used), []).append((before, row))
             else:
                 whole.append(row)
         return CommitEntry(
@@ -146,8 +146,8 @@ class Committed(msgspec.Struct, frozen=True):
                     classes=[codes[name] for name in names],
                     hosts=[row.id for _, row in pairs],
                     used=[[row.used[name] for _, row in pairs] for name in names],
-                    versions=[row.version - known.version for known, row in pairs],
-                    generations=[row.generation - known.generation for known, row in pairs],
+                    versions=[row.version - before.version for before, row in pairs],
+                    generations=[row.generation - before.generation for before, row in pairs],
                 )
                 for names, pairs in counted.items()
             ],
@@ -172,9 +172,9 @@ class Picks(msgspec.Struct, frozen=True):
                 table.give(placed.provider_id, amounts, placed.claim_id)
 
     def written(self) -> 'PickColumns':
-        """The same for the log."""
-        amounts, placed = zip(*self.picks, strict=True) if self.picks else ((), ())
-        columns = list(zip(*map(msgspec.structs.astuple, placed), strict=True))
+        """Return the same for the log."""
+        amounts, picked_hosts = zip(*self.picks, strict=True) if self.picks else ((), ())
+        columns = list(zip(*map(msgspec.structs.astuple, picked_hosts), strict=True))
         claims, consumers, hosts, groups, layouts, images, flavors, names = columns or [()] * 8
         if not self.taken:
             return PickColumns(False, hosts, _ids(claims))
@@ -192,13 +192,13 @@ class Picks(msgspec.Struct, frozen=True):
         )
 
 
-#: Ids one after another, 16 bytes each where all are uuids as we write them.
+#: Ids one after another, 16 bytes each where all are uuids in canonical form.
 Ids = bytes | tuple[str, ...]
 T = TypeVar('T')
 
 
 class PickColumns(msgspec.Struct, frozen=True, tag='picked', omit_defaults=True):
-    """Picks by columns, as they are written; of those taken back only which they were.
+    """Picks by columns, as they are written; those taken back only by host and claim id.
 
     A column has a value for each pick, one that all have, or nothing where none has any.
 
@@ -225,7 +225,7 @@ class PickColumns(msgspec.Struct, frozen=True, tag='picked', omit_defaults=True)
                 table.give(host, {}, claim_id)
             return
         amounts = repeat(self.amounts[0]) if len(self.amounts) == 1 else self.amounts
-        for of, shares, claim_id, consumer, host, group, layout, *as_what in zip(
+        for host_amounts, shares, claim_id, consumer, host, group, layout, *as_what in zip(
             amounts,
             _values(self.shares),
             claims,
@@ -239,42 +239,49 @@ class PickColumns(msgspec.Struct, frozen=True, tag='picked', omit_defaults=True)
             strict=False,
         ):
             placed = Placed(claim_id, consumer, host, group, layout, *as_what)
-            table.take(host, of, placed, shares or NO_SHARES)
+            table.take(host, host_amounts, placed, shares or NO_SHARES)
 
 
 def picked(claims: ClaimColumns) -> PickColumns:
-    """The picks of a plan, which are on the table."""
+    """Return the picks of a plan, which are on the table."""
     kinds = [draft.claim for draft in claims.kinds]
-    layouts = [None if one.layout is None else unsettled(one.layout) for one in kinds]
+    layouts = [None if claim.layout is None else unsettled(claim.layout) for claim in kinds]
     shares = [
-        {p: of for p, of in one.allocations.items() if p != one.provider_id} or None
-        for one in kinds
+        {
+            provider: amounts
+            for provider, amounts in claim.allocations.items()
+            if provider != claim.provider_id
+        }
+        or None
+        for claim in kinds
     ]
     return PickColumns(
         taken=True,
         hosts=tuple(claims.providers),
         claims=_ids(tuple(claims.ids)),
         consumers=_ids(tuple(claims.consumers)),
-        amounts=_of_kinds([one.allocations[one.provider_id] for one in kinds], claims),
-        groups=_of_kinds([one.group for one in kinds], claims),
+        amounts=_of_kinds([claim.allocations[claim.provider_id] for claim in kinds], claims),
+        groups=_of_kinds([claim.group for claim in kinds], claims),
         layouts=_of_kinds(layouts, claims),
-        images=_of_kinds([one.image for one in kinds], claims),
-        flavors=_of_kinds([one.flavor for one in kinds], claims),
-        member_names=_of_kinds([one.member_name for one in kinds], claims),
+        images=_of_kinds([claim.image for claim in kinds], claims),
+        flavors=_of_kinds([claim.flavor for claim in kinds], claims),
+        member_names=_of_kinds([claim.member_name for claim in kinds], claims),
         shares=_of_kinds(shares, claims),
     )
 
 
 def taken_back(claims: ClaimColumns, keep: Collection[int] = ()) -> PickColumns:
-    """The picks of a plan that are taken back from the table: all but those at ``keep``."""
-    at = [i for i in range(len(claims)) if i not in keep]
-    hosts = tuple(claims.providers[i] for i in at)
-    return PickColumns(False, hosts, _ids(tuple(claims.ids[i] for i in at)))
+    """Return the picks of a plan that are taken back from the table: all but those at ``keep``."""
+    indices = [i for i in range(len(claims)) if i not in keep]
+    hosts = tuple(claims.providers[i] for i in indices)
+    return PickColumns(False, hosts, _ids(tuple(claims.ids[i] for i in indices)))
 
 
 def _of_kinds(values: list[T], claims: ClaimColumns) -> tuple[T, ...]:
-    """A column of which each claim has the value of its kind."""
-    return _column(tuple(values if len(values) == 1 else [values[kind] for kind in claims.kind]))
+    """Return a column in which each claim has the value of its kind."""
+    return _column(
+        tuple(values if len(values) == 1 else [values[kind_index] for kind_index in claims.kind])
+    )
 
 
 #: Lines with a uuid each.
@@ -282,7 +289,7 @@ _UUIDS = re.compile('(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\n)*')
 
 
 def _ids(ids: tuple[str, ...]) -> Ids:
-    """Ids as they are written."""
+    """Return ids as they are written."""
     text = '\n'.join((*ids, ''))
     if _UUIDS.fullmatch(text) is None:
         return ids
@@ -291,23 +298,26 @@ def _ids(ids: tuple[str, ...]) -> Ids:
 
 
 def _texts(ids: Ids) -> Sequence[str]:
-    """Ids as they were."""
+    """Return ids as text, from what was written."""
     if not isinstance(ids, bytes):
         return ids
     text = ids.hex()
-    each = (text[at : at + 32] for at in range(0, len(text), 32))
-    return [f'{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}' for h in each]
+    hex_ids = (text[start : start + 32] for start in range(0, len(text), 32))
+    return [
+        f'{hex_id[:8]}-{hex_id[8:12]}-{hex_id[12:16]}-{hex_id[16:20]}-{hex_id[20:]}'
+        for hex_id in hex_ids
+    ]
 
 
 def _column(values: tuple[T, ...]) -> tuple[T, ...]:
-    """The values of all picks as they are written."""
+    """Return the values of all picks as they are written."""
     if not values or values.count(values[0]) != len(values):
         return values
     return () if values[0] is None else values[:1]
 
 
 def _values(column: tuple[T, ...]) -> Iterable[T | None]:
-    """A value for each pick."""
+    """Return a value for each pick."""
     return column if len(column) > 1 else repeat(column[0] if column else None)
 
 
@@ -321,21 +331,23 @@ class AggregatesEntry(msgspec.Struct, frozen=True, tag='aggregates'):
 
 
 class PoolsEntry(msgspec.Struct, frozen=True, tag='pools', omit_defaults=True):
-    """Pools as the feed brought them, and ids of those that are gone or share no more."""
+    """Pools as the feed brought them, and ids of those that were deleted or share no more."""
 
     pools: list[SharedPool]
     gone: list[int] = []
 
     @classmethod
     def of(cls, table: HostTable, feed: Feed) -> 'PoolsEntry':
-        """What a feed has of pools that is news to a table."""
-        known, now = table.pools.of_id, {pool.id: pool for pool in feed.pools}
-        new = [
+        """Return changes of pools in a feed that are news to a table."""
+        known_pools, current_pools = table.pools.of_id, {pool.id: pool for pool in feed.pools}
+        new_pools = [
             pool
             for pool in feed.pools
-            if pool.id not in known or pool.version > known[pool.id].version
+            if pool.id not in known_pools or pool.version > known_pools[pool.id].version
         ]
-        return cls(new, sorted((known.keys() & set(feed.providers)) - now.keys()))
+        return cls(
+            new_pools, sorted((known_pools.keys() & set(feed.providers)) - current_pools.keys())
+        )
 
     def apply(self, table: HostTable) -> None:
         for pool_id in self.gone:
@@ -345,24 +357,26 @@ class PoolsEntry(msgspec.Struct, frozen=True, tag='pools', omit_defaults=True):
 
 
 class AloneEntry(msgspec.Struct, frozen=True, tag='alone'):
-    """Pools that may be asked for alone, as the feed brought them; without a row: gone."""
+    """Pools that may be requested alone, as the feed brought them; without a row: deleted."""
 
     changes: list[HostChange]
 
     @classmethod
     def of(cls, table: HostTable, feed: Feed) -> 'AloneEntry':
-        """What a feed has of them that is news to a table."""
-        known = {} if table.alone is None else table.alone.row_by_id
-        now = {change.provider_id for change in feed.alone}
-        gone = sorted((known.keys() & set(feed.providers)) - now)
-        new = [
+        """Return changes of such pools in a feed that are news to a table."""
+        known_rows = {} if table.alone is None else table.alone.row_by_id
+        current_ids = {change.provider_id for change in feed.alone}
+        gone_ids = sorted((known_rows.keys() & set(feed.providers)) - current_ids)
+        new_changes = [
             change
             for change in feed.alone
             if table.alone is None
             or change.row is None
             or change.row.version > table.alone.known_version(change.provider_id)
         ]
-        return cls([*new, *(HostChange(provider_id=pid, row=None) for pid in gone)])
+        return cls(
+            [*new_changes, *(HostChange(provider_id=pool_id, row=None) for pool_id in gone_ids)]
+        )
 
     def apply(self, table: HostTable) -> None:
         table.apply_alone(self.changes)
@@ -378,7 +392,7 @@ class MetricsEntry(msgspec.Struct, frozen=True, tag='metrics'):
 
 
 class GroupsEntry(msgspec.Struct, frozen=True, tag='groups'):
-    """Generations of groups; ``whole``: of all that there are."""
+    """Generations of groups; ``whole``: of all existing groups."""
 
     generations: dict[str, int]
     whole: bool = False
@@ -397,7 +411,7 @@ class ClockEntry(msgspec.Struct, frozen=True, tag='clock'):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, tag='checkpoint'):
-    """The table was built anew from this.
+    """The whole state that the table was rebuilt from.
 
     :ivar fresh: picks that no report could contain yet, see ``HostTable.unreported_claims``
     """
@@ -406,7 +420,7 @@ class Checkpoint(msgspec.Struct, frozen=True, tag='checkpoint'):
     fresh: dict[int, dict[str, float]] = {}
 
     def table(self, default_zone: str = 'nova') -> HostTable:
-        """The table as it was."""
+        """Build the table of this state."""
         table = build(self.everything, default_zone)
         if self.fresh:
             table.set_fresh_picks(self.fresh)
@@ -430,14 +444,14 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[int, Event]]).decode
 
 
-#: Changes as the owner of the table notes them; others are written for them.
+#: Changes as the owner of the table notes them; they are converted for writing.
 Unwritten = Committed | Picks
 
 
 class TableLog:
-    """The log of one process.  ``add`` from the owner of the table, ``flush`` from any thread.
+    """The log of one process.  ``add`` by the owner of the table, ``flush`` by any thread.
 
-    :param checkpoint_seconds: a replay folds no more than that, a gap lasts no longer
+    :param checkpoint_seconds: bounds what a replay folds, and how long a gap lasts
     """
 
     def __init__(self, worker: str, checkpoint_seconds: float = 300.0) -> None:
@@ -449,7 +463,7 @@ class TableLog:
         self._checkpoint_at: float | None = None
 
     def is_due(self, now: float) -> bool:
-        """Whether the owner should note a checkpoint; ``now`` is monotonic."""
+        """Return whether the owner should note a checkpoint; ``now`` is monotonic."""
         if self._checkpoint_at is None:
             self._checkpoint_at = now
         if now - self._checkpoint_at < self._checkpoint_seconds:
@@ -466,7 +480,7 @@ class TableLog:
         self.position += 1
 
     def flush(self, store: TableLogs) -> int:
-        """Write what waits; how many events were written.
+        """Write pending events; return how many were written.
 
         :raises DatabaseUnavailable: the events of this flush are lost: a gap
         """
@@ -477,8 +491,12 @@ class TableLog:
             if self._gap and not starts:
                 continue
             self._gap = True
-            blob = zlib.compress(_encode([(at, _written(event)) for at, event in part]), 1)
-            chunks = [blob[i : i + CHUNK_BYTES] for i in range(0, len(blob), CHUNK_BYTES)]
+            blob = zlib.compress(
+                _encode([(position, _written(event)) for position, event in part]), 1
+            )
+            chunks = [
+                blob[start : start + CHUNK_BYTES] for start in range(0, len(blob), CHUNK_BYTES)
+            ]
             store.save_table_log(self.worker, part[0][0], part[-1][0], starts, chunks)
             self._gap = False
             written += len(part)
@@ -492,7 +510,7 @@ def _written(event: Event | Unwritten) -> Event:
 def _parts(
     batch: list[tuple[int, Event | Unwritten]],
 ) -> Iterable[list[tuple[int, Event | Unwritten]]]:
-    """The batch cut before every checkpoint, so that a checkpoint starts a part."""
+    """Yield the batch cut before every checkpoint, so that a checkpoint starts a part."""
     part: list[tuple[int, Event | Unwritten]] = []
     for entry in batch:
         if part and isinstance(entry[1], Checkpoint):
@@ -504,7 +522,7 @@ def _parts(
 
 
 def read(parts: Iterable[list[bytes]]) -> Iterable[tuple[int, Event]]:
-    """The events of stored parts, in order, up to what a later release wrote otherwise."""
+    """Yield the events of stored parts, in order, up to what a later release wrote otherwise."""
     for chunks in parts:
         try:
             yield from _decode(zlib.decompress(b''.join(chunks)))
@@ -518,28 +536,32 @@ def rebuild(
     default_zone: str = 'nova',
     made: Callable[[int, Checkpoint], HostTable] | None = None,
 ) -> HostTable | None:
-    """The table as it was at ``position``; None where the events do not reach back to it.
+    """Return the table as it was at ``position``; None where the events do not reach back to it.
 
-    :param made: a writable table of a checkpoint and its position, where there may be one
-        already: to build it is most of the work
+    :param made: returns a writable table of a checkpoint and its position, where one may exist
+        already: building it is most of the work
     """
     table: HostTable | None = None
     expected: int | None = None
-    for at, event in events:
-        if at >= position:
+    for event_position, event in events:
+        if event_position >= position:
             return table
-        if expected is not None and at != expected and not isinstance(event, Checkpoint):
+        if (
+            expected is not None
+            and event_position != expected
+            and not isinstance(event, Checkpoint)
+        ):
             table = None
-        expected = at + 1
+        expected = event_position + 1
         if isinstance(event, Checkpoint):
-            table = made(at, event) if made else event.table(default_zone)
+            table = made(event_position, event) if made else event.table(default_zone)
         elif table is not None:
             event.apply(table)
     return table if expected == position else None
 
 
 def everything_of(table: HostTable) -> Everything:
-    """The whole state of a table without open picks, in the order of its rows."""
+    """Return the whole state of a table without open picks, in the order of its rows."""
     return Everything(
         position=0,
         hosts=table.changes(),
@@ -555,7 +577,7 @@ def everything_of(table: HostTable) -> Everything:
 
 
 def build(everything: Everything, default_zone: str = 'nova') -> HostTable:
-    """A table from the whole state."""
+    """Build a table from the whole state."""
     return HostTable.build(
         everything.hosts,
         everything.aggregates,

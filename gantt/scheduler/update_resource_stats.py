@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flow 2: a compute host reports what it has and what it runs.
+"""Flow 2: reports of compute hosts about their inventory and their guests.
 
-    take reports from a bounded queue → drop what is malformed at the door →
+    take reports from a bounded queue → drop malformed ones on arrival →
     fold a batch into the database in one transaction → offer the touched hosts
-    to the host table → count, and tell whoever waits
+    to the host table → count, and answer waiting callers
 
 Order rests on (epoch, sequence) only, which the store checks under the lock of
 the host's row; late and repeated reports change nothing.
@@ -31,7 +31,7 @@ from gantt.scheduler.work_queue import WorkQueue
 
 LOG = logging.getLogger(__name__)
 WAITED_FOR_MS = 2.0
-#: Of the reports that wait, all together, as they are encoded; one of 50 guests has 7 kB.
+#: Bytes of all waiting reports, as they are encoded; one of 50 guests has 7 kB.
 BYTES_MAX = 128 << 20
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -39,10 +39,10 @@ _decode = msgspec.msgpack.Decoder(HostReport).decode
 
 
 class Item(NamedTuple):
-    """A report that waits: encoded, since its objects take several times the room.
+    """A waiting report: encoded, since its objects take several times the memory.
 
     :ivar name: of the host
-    :ivar future: of its fate, where somebody waits for that
+    :ivar future: of its outcome, where a caller waits for that
     """
 
     name: str
@@ -51,7 +51,7 @@ class Item(NamedTuple):
 
     @property
     def report(self) -> HostReport:
-        """Decoded anew by each use."""
+        """The report, decoded anew by each use."""
         return _decode(self.body)
 
 
@@ -70,14 +70,14 @@ class Intake:
             'reports', self.step, self.settings.report_queue_limit, self.recorder
         )
         self._aside: SetAside[Item] = SetAside(self.clock, lambda item: item.name)
-        self._bytes = self._stored_bytes = 0  # of what waits in the queue, and set aside
+        self._bytes = self._stored_bytes = 0  # in the queue, and set aside
         self._counting = threading.Lock()
 
     def submit(self, report: HostReport, *, notify: bool = False) -> 'Future[ReportOutcome] | None':
         """Queue a report.  Blocks only to read the database, for a class not known here.
 
         :param notify: return a future of its outcome
-        :raises InvalidMessage, UnknownResourceClass: what types cannot say
+        :raises InvalidMessage, UnknownResourceClass: where types do not show it
         :raises Busy: the queue is full; the next report makes up for this one
         """
         names = reports.classes_of(report)
@@ -94,7 +94,7 @@ class Intake:
         return future
 
     def _put(self, item: Item) -> bool:
-        """Whether there was room: for one more, and for its bytes."""
+        """Queue a report; return whether there was room for one more, and for its bytes."""
         with self._counting:
             waiting = self._bytes + self._stored_bytes
             if waiting + len(item.body) > max(BYTES_MAX, len(item.body)):
@@ -110,10 +110,10 @@ class Intake:
             self._bytes -= len(item.body)
 
     def step(self, idle_seconds: float = 0.0) -> int:
-        """One batch, from the queue to the table; how many reports it had."""
-        again = self._aside.take()
-        wait = 0.0 if again else min(idle_seconds, self._aside.wait_seconds)
-        batch = again + self._aside.behind(self._drain(wait))
+        """Run one batch, from the queue to the table; return the number of its reports."""
+        retried = self._aside.take()
+        wait = 0.0 if retried else min(idle_seconds, self._aside.wait_seconds)
+        batch = retried + self._aside.behind(self._drain(wait))
         try:
             if batch:
                 self._apply(batch)
@@ -131,7 +131,7 @@ class Intake:
         try:
             result = self.store.apply_reports([item.report for item in batch])
         except exceptions.Busy:
-            # Rows of no one host stay locked, of a group or of a consumer: soon they are free.
+            # Rows of no single host stay locked, of a group or of a consumer: soon they are free.
             self._set_aside(batch)
         except exceptions.Unavailable as e:
             self.recorder.count('gantt_reports_total', len(batch), fate='unavailable')
@@ -150,7 +150,7 @@ class Intake:
             try:
                 self.cache.offer(result.hosts)
             finally:
-                # They are stored, whatever becomes of the table.
+                # They are stored, even if the table fails.
                 for item, outcome in zip(batch, result.outcomes, strict=True):
                     if outcome.outcome == 'locked':
                         locked.append(item)
@@ -160,22 +160,22 @@ class Intake:
                     self._set_aside(locked)
 
     def _set_aside(self, items: list[Item]) -> None:
-        """Reports that need rows which others keep locked wait for the next batches."""
-        gone = self._aside.put(items, ending=self.work_queue.ending.is_set())
-        if gone:
-            self.recorder.count('gantt_reports_total', len(gone), fate='busy')
+        """Let reports that need locked rows wait for the next batches."""
+        expired_items = self._aside.put(items, ending=self.work_queue.ending.is_set())
+        if expired_items:
+            self.recorder.count('gantt_reports_total', len(expired_items), fate='busy')
             reason = 'rows that the report needs stay locked by another process'
-            self._fail(gone, exceptions.Busy(reason=reason, retry_after_ms=1000))
+            self._fail(expired_items, exceptions.Busy(reason=reason, retry_after_ms=1000))
 
     def _drain(self, idle_seconds: float) -> list[Item]:
-        """The next batch: gathered for a while, but hardly where somebody waits for a fate."""
+        """Return the next batch: gathered for a while, but briefly where a caller waits."""
         batch: list[Item] = []
         with contextlib.suppress(queue.Empty):
             batch.append(self._next(idle_seconds))
             end = self.clock.monotonic() + self._patience(batch[0])
             while len(batch) < self.settings.reports_per_commit:
-                left = end - self.clock.monotonic() if idle_seconds else 0.0
-                batch.append(self._next(left))
+                seconds_left = end - self.clock.monotonic() if idle_seconds else 0.0
+                batch.append(self._next(seconds_left))
                 end = min(end, self.clock.monotonic() + self._patience(batch[-1]))
         return batch
 
@@ -190,7 +190,7 @@ class Intake:
     def _resolve(self, outcome: ReportOutcome, future: 'Future[ReportOutcome] | None') -> None:
         self.recorder.count('gantt_reports_total', fate=outcome.outcome)
         if outcome.adopted:
-            # Somebody runs what nobody asked for, or a claim was lost: an alarm.
+            # A host runs a guest without a request, or a claim was lost: an alarm.
             self.recorder.count('gantt_adopted_total', len(outcome.adopted))
             LOG.warning(
                 'host %s: adopted %d consumers that run without a live claim: %s',

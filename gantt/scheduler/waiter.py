@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An answer that a thread of this process waits for."""
+"""A waiter for an answer, for a thread of this process."""
 
 import threading
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from gantt.scheduler.placing.admission import refusal
 
 
 class Signal(Protocol):
-    """Of ``threading.Event``, what is used here."""
+    """The methods of ``threading.Event`` that are used here."""
 
     def set(self) -> None:
-        """Wake who waits."""
+        """Wake the waiting threads."""
 
     def wait(self, timeout: float) -> bool:
         """Wait for it, for so many seconds at most."""
@@ -23,7 +23,7 @@ class Signal(Protocol):
 class Waiter:
     """A Replies that one thread waits on.
 
-    :param event: what it waits on; None: one of the machine
+    :param event: object to wait on; None: a ``threading.Event``
     """
 
     def __init__(self, event: Signal | None = None) -> None:
@@ -38,6 +38,6 @@ class Waiter:
     send_soon = send
 
     def wait(self, request: SelectDestinations, seconds: float) -> Answer:
-        """The answer, or "expired" after ``seconds``."""
+        """Return the answer, or "expired" after ``seconds``."""
         self._event.wait(seconds)
         return self._answer or refusal(request, Outcome.EXPIRED, 'no answer within the budget')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread with a bounded queue in front of it: what comes by the way waits here."""
+"""A thread with a bounded queue in front of it, for work beside the placement."""
 
 import logging
 import queue
@@ -13,22 +13,22 @@ LOG = logging.getLogger(__name__)
 Item = TypeVar('Item')
 
 IDLE_SECONDS = 0.5
-#: Rounds that fail one after another from which on a lane is no longer well.
+#: Consecutive failed rounds from which on a queue counts as failing.
 FAILING_ROUNDS = 3
-#: Pause after a round that failed, times how many did: a round that fails before it takes
+#: Pause after a failed round, times the number of failures: a round that fails before it takes
 #: anything must not spin.
 PAUSE_SECONDS, PAUSE_MOST = 0.02, 1.0
 
 
 class WorkQueue(Generic[Item]):
-    """Items come from any thread and are worked off by one.
+    """A queue of items from any thread, processed by one.
 
-    A round that fails costs the items that it had taken, never the thread.
+    A failed round costs the items that it had taken, never the thread.
 
-    :param work: takes some with ``next`` and does what is due; called again and again with
-        the seconds that it may wait for the first; returns how many it took
-    :param limit: how many may wait
-    :param waiting: where they do; None: in the order in which they come
+    :param work: takes some with ``next`` and does what is due; called repeatedly with
+        the seconds that it may wait for the first; returns the number taken
+    :param limit: bound of waiting items
+    :param waiting: their queue; None: one in order of arrival
     """
 
     def __init__(
@@ -41,26 +41,26 @@ class WorkQueue(Generic[Item]):
     ) -> None:
         self.name = name
         self.limit = limit
-        #: Rounds that failed since the last one that took something and did not.
+        #: Failed rounds since the last successful one that took something.
         self.failures = 0
         self._recorder = recorder
-        #: No more is coming: what waits is worked off, then the thread ends.
+        #: No more items arrive: waiting ones are processed, then the thread ends.
         self.ending = threading.Event()
         self._work = work
         self._queue = queue.Queue[Item](limit) if waiting is None else waiting
         self._next: list[Item] = []  # none or one
-        #: How many the working thread keeps for itself.
+        #: Number of items that the working thread keeps for itself.
         self.set_aside_count = 0
         self._thread: threading.Thread | None = None
 
     @property
     def is_failing(self) -> bool:
-        """Whether round after round fails: a defect, not one item that is at fault."""
+        """True where rounds fail repeatedly: a defect, not one item at fault."""
         return self.failures >= FAILING_ROUNDS
 
     @property
     def depth(self) -> int:
-        """How many wait."""
+        """Number of waiting items."""
         return self._queue.qsize() + len(self._next) + self.set_aside_count
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class WorkQueue(Generic[Item]):
         self._thread.start()
 
     def stop(self, seconds: float) -> bool:
-        """Work off what waits, then end; whether that was done in time."""
+        """Process what waits, then end; return whether that was done in time."""
         self.ending.set()
         if self._thread is not None:
             self._thread.join(seconds)
@@ -77,7 +77,7 @@ class WorkQueue(Generic[Item]):
         return True
 
     def put(self, item: Item) -> bool:
-        """Let it wait for its turn; False where too many do.  Never blocks."""
+        """Queue an item; return False where too many wait.  Never blocks."""
         try:
             self._queue.put_nowait(item)
         except queue.Full:
@@ -85,7 +85,7 @@ class WorkQueue(Generic[Item]):
         return True
 
     def next(self, seconds: float = 0.0) -> Item:
-        """The next one, waited for if need be.
+        """Return the next item, waiting for it if need be.
 
         :raises queue.Empty: none came
         """
@@ -94,7 +94,7 @@ class WorkQueue(Generic[Item]):
         return self._queue.get(timeout=seconds) if seconds > 0 else self._queue.get_nowait()
 
     def put_back(self, item: Item) -> None:
-        """Let it be the next one again; by the working thread, one at a time."""
+        """Make it the next item again; by the working thread, one at a time."""
         self._next = [item]
 
     def _run(self) -> None:

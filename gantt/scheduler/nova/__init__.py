@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scheduler does about hosts that an unmodified Nova runs."""
+"""The scheduler's handling of hosts that an unmodified Nova runs."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an unmodified Nova says of its hosts: heard, folded, and looked after.
+"""Events of an unmodified Nova about its hosts: received, folded, and checked.
 
     take broadcasts from a bounded queue, in their order → fold a batch into claims and
     aggregates in one transaction → offer the touched hosts to the host table → count;
-    now and then look for moves that nobody ended, and raise an alarm
+    now and then search for moves left open, and raise an alarm
 
-Every scheduler receives every broadcast; the store sees to it that each has the
+Every scheduler receives every broadcast; the store ensures that each has the
 effect of one.  Losing one loses little: the next list of guests makes up for it.
 """
 
@@ -27,13 +27,13 @@ LOG = logging.getLogger(__name__)
 #: Broadcasts that may wait; each has up to some kilobytes.
 QUEUE_LIMIT = 20_000
 CASTS_PER_COMMIT = 32
-#: Pause while the database is away; what was heard is kept meanwhile.
+#: Pause while the database is away; broadcasts are kept meanwhile.
 AWAY_SECONDS = 1.0
-#: Between two looks for moves that are open for too long.
+#: Seconds between two searches for moves that are open for too long.
 LOOK_SECONDS = 60.0
-#: Between two lines in the log for a host that is not one of Nova's.
+#: Seconds between two lines in the log for a host that is not one of Nova's.
 AGAIN_SECONDS = 3600.0
-#: Moves that are looked for at once, and lines in the log for them.
+#: Moves that are searched for at once, and lines in the log for them.
 MOVES_MOST, MOVES_SHOWN = 1000, 5
 #: Ids of adopted claims in one line of the log.
 ADOPTED_SHOWN = 5
@@ -73,7 +73,7 @@ class NovaEvents:
             )
 
     def receive(self, cast: NovaCast) -> NovaUpdateResult:
-        """Fold what one host says of its guests, at once: may wait for the database."""
+        """Fold a host's list of its guests at once: may wait for the database."""
         self._count(cast, 'heard')
         self._has_received = True
         result = self.store.apply_guest_events([cast])
@@ -83,7 +83,7 @@ class NovaEvents:
         return result
 
     def resolve(self, location: GuestLocation) -> None:
-        """Nova's API was asked about a guest."""
+        """Note the location of a guest that Nova's API returned."""
         self._log_result(self.store.resolve_guest(location))
 
     def _turn(self, idle_seconds: float) -> int:
@@ -104,10 +104,10 @@ class NovaEvents:
             LOG.exception('moves that are open for too long were not looked for')
 
     def step(self, idle_seconds: float = 0.0) -> int:
-        """One batch; how many broadcasts it had."""
-        again = self._aside.take()
-        wait = 0.0 if again else min(idle_seconds, self._aside.wait_seconds)
-        batch = again + self._aside.behind(self._drain(wait))
+        """Run one batch; return the number of its broadcasts."""
+        retried = self._aside.take()
+        wait = 0.0 if retried else min(idle_seconds, self._aside.wait_seconds)
+        batch = retried + self._aside.behind(self._drain(wait))
         if batch:
             self._fold(batch)
         elif self.work_queue.ending.is_set():
@@ -116,7 +116,7 @@ class NovaEvents:
         return len(batch)
 
     def _set_aside(self, casts: list[NovaCast]) -> None:
-        """Words of hosts whose rows others keep locked wait for the next batches."""
+        """Let updates of hosts whose rows others keep locked wait for the next batches."""
         for cast in self._aside.put(casts, ending=self.work_queue.ending.is_set()):
             self._count(cast, 'dropped')
 
@@ -129,7 +129,7 @@ class NovaEvents:
         return batch
 
     def _fold(self, batch: list[NovaCast]) -> None:
-        """In their order: those about guests together, as far as they follow each other."""
+        """Fold in order: consecutive events about guests together."""
         guests: list[NovaCast] = []
         for cast in batch:
             if isinstance(cast.word, AggregatesUpdated | AggregateDeleted):
@@ -141,7 +141,7 @@ class NovaEvents:
         self._attempt(guests)
 
     def _attempt(self, batch: list[NovaCast]) -> None:
-        """Until the database is there; what cannot be stored costs the others nothing."""
+        """Apply a batch, waiting for the database; one that fails costs the others nothing."""
         while batch:
             try:
                 self._apply(batch)
@@ -172,7 +172,9 @@ class NovaEvents:
             self._log_ignored_hosts(batch, result)
             if result.locked:
                 locked = set(result.locked)
-                self._set_aside([c for c in batch if getattr(c.word, 'host', '') in locked])
+                self._set_aside(
+                    [cast for cast in batch if getattr(cast.word, 'host', '') in locked]
+                )
 
     def _log_ignored_hosts(self, batch: list[NovaCast], result: NovaUpdateResult) -> None:
         """Log now and then the hosts whose Nova events do not count: an agent reports for them."""
@@ -211,15 +213,15 @@ class NovaEvents:
     def _count(self, cast: NovaCast, outcome: str) -> None:
         self.recorder.count('gantt_nova_events_total', event=type(cast.word).__name__, fate=outcome)
 
-    # -- moves that nobody ended ---------------------------------------------------
+    # -- moves left open -----------------------------------------------------------
     def look_for_moves(self) -> None:
         """Raise an alarm for moves that have been open for too long."""
         if not self._has_received:
             return
         seconds = self.settings.nova_move_seconds
-        late = self.store.open_moves(seconds, MOVES_MOST)
-        self.recorder.gauge('gantt_nova_moves_overdue', len(late))
-        for move in late[:MOVES_SHOWN]:
+        overdue = self.store.open_moves(seconds, MOVES_MOST)
+        self.recorder.gauge('gantt_nova_moves_overdue', len(overdue))
+        for move in overdue[:MOVES_SHOWN]:
             LOG.warning(
                 'instance %s has been moving from %s to %s for %.0f s: both claims are kept '
                 'until Nova says where it is; release the wrong one (%s or %s) by hand',

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of Nova for a guest that is there: they say where, which settles its last move.
+"""Requests of Nova for a guest on a host: its location settles the guest's last move.
 
-Of a guest whose last move ended a moment ago the claim that it runs under may
-not be confirmed yet, as no list of its host has come; to the commit it looks
-like a destination that was given up, and would give way.  Nova begins a move
+Where a guest's last move ended a moment ago the claim that it runs under may
+not be confirmed yet, as no list of its host has come; to the commit it appears
+as an abandoned destination, and would give way.  Nova begins a move
 only when none is open, so the request for the next one knows better.  Likewise a
-guest that comes out of a shelf is nowhere, whatever claim is left of it.
+guest that comes out of a shelf is on no host, even if a claim remains.
 """
 
 import logging
@@ -23,7 +23,7 @@ from gantt.scheduler.ports import Store
 LOG = logging.getLogger(__name__)
 
 QUEUE_LIMIT = 1000
-#: The database's clock is known by reckoning.
+#: Tolerance: the database's clock is known only by estimate.
 CLOCK_SECONDS = 1.0
 
 Then = Callable[[], None]
@@ -31,7 +31,7 @@ Item = tuple[SelectDestinations, str | None, Then]
 
 
 class NovaMoves:
-    """The thread that settles, and its queue."""
+    """The thread that settles moves, and its queue."""
 
     def __init__(self, store: Store, cache: HostCache, events: NovaEvents) -> None:
         self._store = store
@@ -46,7 +46,7 @@ class NovaMoves:
         self._thread.start()
 
     def stop(self, seconds: float) -> bool:
-        """Pass on what is queued, then stop; whether that was done in time."""
+        """Pass on what is queued, then stop; return whether that was done in time."""
         if self._thread is None:
             return True
         try:
@@ -57,9 +57,9 @@ class NovaMoves:
         return not self._thread.is_alive()
 
     def begin(self, request: SelectDestinations, source: str | None, then: Then) -> None:
-        """Settle the guests of a request at their host, then go on with it.
+        """Settle the guests of a request at their host, then continue with it.
 
-        :param source: None: they are nowhere
+        :param source: None: they are on no host
         """
         try:
             self._queue.put_nowait((request, source, then))
@@ -78,9 +78,9 @@ class NovaMoves:
             then()
 
     def resolve(self, request: SelectDestinations, source: str | None) -> None:
-        """The guests are on ``source``, or nowhere; a repeat of a request says nothing new."""
-        before = self._cache.database_now - CLOCK_SECONDS
+        """Settle guests on ``source``, or on no host; a repeated request changes nothing."""
+        cutoff = self._cache.database_now - CLOCK_SECONDS
         if self._store.load_request(request.request_id) is not None:
             return
         for consumer in request.consumers:
-            self._events.resolve(GuestLocation(consumer=consumer, host=source, before=before))
+            self._events.resolve(GuestLocation(consumer=consumer, host=source, before=cutoff))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report source has read from Nova's API: taken over at once, its sender waits.
+"""Data that a report source has read from Nova's API: applied at once, its sender waits.
 
-guests of a host, whole → claims confirmed, released, adopted as by a broadcast
-aggregates, server groups → as Nova says
-which moves are open too long? → the source asks Nova → where the guests are
-cells, devices, metrics, told by an agent on the host itself → facts of the host
+guests of a host, complete → claims confirmed, released, adopted as by a broadcast
+aggregates, server groups → as in Nova
+moves open for too long → the source queries Nova → locations of the guests
+cells, devices, metrics, sent by an agent on the host itself → facts of the host
 """
 
 import dataclasses
@@ -36,13 +36,13 @@ from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
 
-#: The database's clock is known by reckoning.
+#: Tolerance: the database's clock is known only by estimate.
 CLOCK_SECONDS = 1.0
 
 
 @dataclasses.dataclass(eq=False)
 class NovaSource:
-    """The verbs of a report source, and of the agents beside it.  All may wait for the database."""
+    """Methods of a report source, and of the agents beside it.  All may wait for the database."""
 
     store: Store
     cache: HostCache
@@ -52,12 +52,12 @@ class NovaSource:
     alarm: Alarm
 
     def tell_facts(self, update: UpdateHostFacts) -> UpdateHostFactsResult:
-        """What an agent on the host has read; what was told later stays.
+        """Take over facts that an agent on the host has read; later ones are kept.
 
         :raises InvalidMessage: names the field
-        :raises NotFound: who reports for the host has not told of it yet
+        :raises NotFound: the host's reporter has not reported it yet
         :raises Refused: an agent of its own reports for the host
-        :raises NotProven: it is not the agent that is known of the host; the alarm was raised
+        :raises NotProven: it is not the host's known agent; the alarm was raised
         """
         host_facts.check(update)
         if self.settings.refuse_undeclared_metrics:
@@ -84,7 +84,7 @@ class NovaSource:
         )
 
     def list_guests(self, listed: GuestList) -> GuestListResult:
-        """All guests of a host; nothing where the host is not registered."""
+        """Fold all guests of a host; nothing where the host is not registered."""
         event = GuestsListed(
             host=listed.host,
             consumers=list(dict.fromkeys(guest.consumer for guest in listed.guests)),
@@ -105,7 +105,7 @@ class NovaSource:
         )
 
     def tell_aggregates(self, update: AggregateUpdate) -> None:
-        """Aggregates as Nova has them."""
+        """Apply aggregates as Nova has them."""
         if update.aggregates:
             self.store.apply_aggregates(
                 NovaCast(word=AggregatesUpdated(aggregates=update.aggregates))
@@ -114,24 +114,24 @@ class NovaSource:
             self.store.apply_aggregates(NovaCast(word=AggregateDeleted(aggregate=aggregate)))
 
     def tell_groups(self, update: GroupUpdate) -> int:
-        """Server groups that are not known yet; how many of them were taken over.
+        """Store server groups that are not known yet; return the number of those stored.
 
-        One that has another rule here keeps it, and that is logged.
+        A group that has another rule here keeps it, and that is logged.
         """
-        taken = 0
-        for group_known in update.groups:
-            if self.store.load_group(group_known.uuid) is not None:
+        stored = 0
+        for group in update.groups:
+            if self.store.load_group(group.uuid) is not None:
                 continue
             try:
-                self.store.save_group(Group(**msgspec.structs.asdict(group_known)))
-                taken += 1
+                self.store.save_group(Group(**msgspec.structs.asdict(group)))
+                stored += 1
             except exceptions.Refused as e:
-                LOG.warning('server group %s of Nova is not taken over: %s', group_known.uuid, e)
-        return taken
+                LOG.warning('server group %s of Nova is not taken over: %s', group.uuid, e)
+        return stored
 
     def open_moves(self, query: ListMoves) -> Moves:
-        """Moves that nobody has ended; what is claimed from now on is not asked about."""
-        before = self.cache.database_now - CLOCK_SECONDS
+        """Return moves left open; claims from now on are not queried about."""
+        cutoff = self.cache.database_now - CLOCK_SECONDS
         return Moves(
             moves=[
                 PendingMove(
@@ -142,10 +142,10 @@ class NovaSource:
                 )
                 for move in self.store.open_moves(query.seconds, query.limit, query.reserved)
             ],
-            before=before,
+            before=cutoff,
         )
 
     def settle_guests(self, update: GuestLocations) -> None:
-        """Nova knows where these guests are, and no migration of them is open."""
-        for group_known in update.guests:
-            self.events.resolve(group_known)
+        """Settle guests whose location Nova knows, with no migration open."""
+        for location in update.guests:
+            self.events.resolve(location)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door: a bounded queue in front of the one scheduling thread.
+"""A bounded queue in front of the one scheduling thread.
 
 oslo.messaging acknowledges a message before it is handled and queues without
-bound, so the bound is here.  A request that is already inside is joined, not
+bound, so the bound is here.  A request that is already queued is joined, not
 queued twice: its callers all get the one answer.
 
 Projects are served by weight, not by arrival, see ``core/fair_queue.py``.  Where the queue is
-full, who has the most inside relative to its weight loses: the newest of its requests is told
-"busy", whoever's came last.  So no project that has not had its share is refused for others.
-What a project has is the larger of its parts of the number and of the bytes that may be inside,
-its dominant share: A. Ghodsi et al., "Dominant Resource Fairness", NSDI 2011.
+full, the project with the most inside relative to its weight loses: the newest of its requests is
+answered "busy", even if another's came last.  So no project below its share is refused for others.
+The share of a project is the larger of its parts of the number and of the bytes that may be
+inside, its dominant share: A. Ghodsi et al., "Dominant Resource Fairness", NSDI 2011.
 """
 
 import heapq
@@ -28,22 +28,22 @@ from gantt.scheduler.ports import Clock, Inbox, Replies
 
 #: Callers that may wait for one request.
 WAITERS_MAX = 64
-#: Of all requests that wait, beside their number: most are a kilobyte each.
+#: Limit of the bytes of all queued requests, beside their number: most are a kilobyte each.
 BYTES_MAX = 32 << 20
 #: 2020-01-01, in seconds: attempts are numbered from there.
 ATTEMPTS_SINCE = 1_577_836_800
 
 
 class PendingRequest:
-    """One request on its way: who waits for it, and how far it has come.
+    """State of one request in the queue: its waiting callers, and its progress.
 
-    :ivar attempt: how far; only the scheduling thread changes it, by ``request_state``
-    :ivar bytes: about what it takes in memory while it waits
-    :ivar project: for which it places; nobody's are together
-    :ivar charged: members that its project was charged for when it was taken the last time
+    :ivar attempt: progress; only the scheduling thread changes it, by ``request_state``
+    :ivar bytes: approximate memory while it waits
+    :ivar project: that it is placed for; '' without one
+    :ivar charged: members that its project was charged for when it was last taken
     :ivar is_whole: its members are planned in one pass: claimed together, or not at all
     :ivar repeats: another copy may be on its way elsewhere
-    :ivar zones: of a request over zones: what was queried before the own hosts were taken
+    :ivar zones: of a request over zones: steps before the own hosts were taken
     """
 
     __slots__ = (
@@ -75,7 +75,7 @@ class PendingRequest:
 
 
 class AtOnce(NamedTuple):
-    """A caller who is answered when a request comes in, its own or another one."""
+    """An answer to send when a request comes in, to its own caller or another."""
 
     replies: Replies
     handle: Any
@@ -83,7 +83,7 @@ class AtOnce(NamedTuple):
 
 
 class Held:
-    """What a project has inside."""
+    """Number and bytes of a project's queued requests."""
 
     __slots__ = ('bytes', 'count')
 
@@ -92,7 +92,7 @@ class Held:
 
 
 class Bell:
-    """The inbox of a thread whom others bring all that comes."""
+    """The inbox of a thread that is woken by others for everything that arrives."""
 
     def __init__(self) -> None:
         self._rung: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -118,11 +118,11 @@ class Bell:
 
 
 class Admission:
-    """The queue.  ``submit`` may be called from any thread, ``drain`` from one.
+    """The admission queue.  Any thread may call ``submit``, one calls ``drain``.
 
-    :ivar inbox: rung when so many wait as ``drain`` waits for, and by ``wake``
+    :ivar inbox: woken when ``drain`` has as many as it waits for, and by ``wake``
     :ivar limit: how many requests may be inside
-    :ivar retry_after_ms: the wait that "busy" asks for
+    :ivar retry_after_ms: the wait that a "busy" answer suggests
     :param weights: project -> its weight; 1 where it has none
     """
 
@@ -140,31 +140,31 @@ class Admission:
         self._parked: list[tuple[float, int, PendingRequest]] = []
         self._serial = itertools.count()
         self._inside: dict[str, PendingRequest] = {}
-        self._bytes = 0  # of those inside
-        self._held: dict[str, Held] = {}  # project -> what it has of them
+        self._bytes = 0  # of all inside
+        self._held: dict[str, Held] = {}  # project -> its part of them
         self._lock = threading.Lock()  # of all above
         self.inbox: Inbox = Bell()
-        self._wanted = 0  # so many ``drain`` waits for; 0: it does not wait
+        self._wanted = 0  # number that ``drain`` waits for; 0: it does not wait
         self._last = 1
         self.closed = False
 
     def use_weights(self, weights: Mapping[str, float]) -> None:
-        """Serve by these from now on."""
+        """Serve by these weights from now on."""
         self._queue.weights = weights
 
     @property
     def depth(self) -> int:
-        """How many requests are inside."""
+        """Number of requests inside."""
         return len(self._inside)
 
     @property
     def projects(self) -> int:
-        """How many projects have requests inside."""
+        """Number of projects with requests inside."""
         return len(self._held)
 
     @property
     def overdue_seconds(self) -> float:
-        """For how long the deadline of a request that is still inside has passed; 0: of none."""
+        """Seconds since the earliest deadline passed of a request still inside; 0: none did."""
         with self._lock:
             first = min((call.deadline for call in self._inside.values()), default=None)
         return 0.0 if first is None else max(0.0, self._clock.monotonic() - first)
@@ -179,25 +179,25 @@ class Admission:
         fingerprint: str = '',
         zones: Sequence[ZoneStep] = (),
     ) -> list[AtOnce]:
-        """Take a request in, join one that is inside, or say at once why not.
+        """Take a request in, join one that is inside, or refuse it at once.
 
-        :param spent_ms: how much of the budget was spent before it got here
-        :param fingerprint: of the request as it came; '': it is as it came
-        :param zones: of a request over zones: how it came to the own hosts
-        :returns: who is answered at once: this caller, or others who made room for it
+        :param spent_ms: part of the budget that was spent before it got here
+        :param fingerprint: of the request as received; '': it is unchanged
+        :param zones: of a request over zones: the steps that led to the own hosts
+        :returns: answers to send at once: to this caller, or to others that made room for it
         """
-        left = (request.budget_ms - spent_ms) / 1000
-        if left <= 0:
-            why = f'the budget of {request.budget_ms} ms was spent before it got here'
-            return [AtOnce(replies, handle, refusal(request, Outcome.EXPIRED, why))]
+        budget_left = (request.budget_ms - spent_ms) / 1000
+        if budget_left <= 0:
+            reason = f'the budget of {request.budget_ms} ms was spent before it got here'
+            return [AtOnce(replies, handle, refusal(request, Outcome.EXPIRED, reason))]
         number = first_attempt(self._clock.wall())
-        call = PendingRequest(request, self._clock.monotonic() + left, number)
+        call = PendingRequest(request, self._clock.monotonic() + budget_left, number)
         call.fingerprint = fingerprint or call.fingerprint
         call.zones = zones
         return self.enter(call, handle, replies)
 
     def enter(self, call: PendingRequest, handle: Any, replies: Replies) -> list[AtOnce]:
-        """As :meth:`submit`, of a call that somebody else has made."""
+        """Take in a call like :meth:`submit`, where another module created it."""
         request = call.request
         key = request.request_id if not request.dry_run else f'dry {next(self._serial)}'
         answers_now: list[AtOnce] = []
@@ -208,18 +208,22 @@ class Admission:
                 refused = self._join(inside[key], call, handle, replies)
                 return [] if refused is None else [AtOnce(replies, handle, refused)]
             if self.closed or len(inside) >= self.limit or self._bytes + size > BYTES_MAX:
-                why, displaced = self._room(call)
-                if why:
-                    return [AtOnce(replies, handle, self._busy(request, why))]
-                answers_now = [one for other in displaced for one in self._displace(other)]
+                reason, displaced = self._room(call)
+                if reason:
+                    return [AtOnce(replies, handle, self._busy(request, reason))]
+                answers_now = [
+                    answer
+                    for displaced_call in displaced
+                    for answer in self._displace(displaced_call)
+                ]
             call.waiters.append((handle, replies))
             inside[key] = call
             self._bytes += size
-            held = self._held.get(project)
-            if held is None:
-                held = self._held[project] = Held()
-            held.count += 1
-            held.bytes += size
+            project_held = self._held.get(project)
+            if project_held is None:
+                project_held = self._held[project] = Held()
+            project_held.count += 1
+            project_held.bytes += size
             self._queue.put(project, call)
             if 0 < self._wanted <= len(self._queue):
                 self._wanted = 0
@@ -229,7 +233,7 @@ class Admission:
     def _join(
         self, inside: PendingRequest, call: PendingRequest, handle: Any, replies: Replies
     ) -> Answer | None:
-        """Let one more caller wait for a request; what it is refused with."""
+        """Let one more caller wait for a request; return a refusal where it may not."""
         if inside.fingerprint != call.fingerprint:
             return refusal(call.request, Outcome.REUSED, 'the request id is in use')
         if len(inside.waiters) >= WAITERS_MAX:
@@ -242,65 +246,76 @@ class Admission:
     def _busy(self, request: SelectDestinations, why: str) -> Answer:
         return refusal(request, Outcome.BUSY, why, self.retry_after_ms)
 
-    # -- who is refused where there is no room -----------------------------------------
+    # -- refusals where there is no room ------------------------------------------------
     def _room(self, call: PendingRequest) -> tuple[str, list[PendingRequest]]:
-        """Why there is no room for a call, or else whom it takes the place of."""
+        """Return why there is no room for a call, or else the calls it displaces."""
         if self.closed:
             return 'shutting down', []
         if len(self._inside) >= self.limit:
-            why = f'{self.limit} requests are waiting'
+            reason = f'{self.limit} requests are waiting'
         elif self._bytes + call.bytes > BYTES_MAX and self._inside:
-            why = f'requests of {self._bytes} bytes are waiting'
+            reason = f'requests of {self._bytes} bytes are waiting'
         else:
             return '', []
         if len(self._held) == 1 and call.project in self._held:
-            return why, []
-        found = self._instead_of(call)
-        return ('', found) if found else (f'{why}, and this project has its share of them', [])
+            return reason, []
+        displaced_calls = self._instead_of(call)
+        return (
+            ('', displaced_calls)
+            if displaced_calls
+            else (f'{reason}, and this project has its share of them', [])
+        )
 
     def _instead_of(self, call: PendingRequest) -> list[PendingRequest]:
-        """Calls of projects with more than their share that make room for a call; may be none."""
-        own = self._held.get(call.project)
-        others = {p: self._share(p, held) for p, held in self._held.items() if held is not own}
-        weights = self._weight(call.project) + sum(map(self._weight, others))
-        bound = max(self._share(call.project, own, call), 1 / weights)
+        """Return calls of projects above their share that make room for a call; may be none."""
+        own_held = self._held.get(call.project)
+        shares = {
+            other_project: self._share(other_project, project_held)
+            for other_project, project_held in self._held.items()
+            if project_held is not own_held
+        }
+        weights = self._weight(call.project) + sum(map(self._weight, shares))
+        bound = max(self._share(call.project, own_held, call), 1 / weights)
         count = len(self._inside) + 1 - self.limit
         size = self._bytes + call.bytes - BYTES_MAX
-        found: list[PendingRequest] = []
-        for _, project in sorted([(s, p) for p, s in others.items() if s > bound], reverse=True):
-            held, weight = self._held[project], self._weight(project)
-            left_count, left_bytes = held.count, held.bytes
-            for other in self._displaceable(project):
-                if max(left_count / self.limit, left_bytes / BYTES_MAX) / weight <= bound:
+        displaced_calls: list[PendingRequest] = []
+        for _, project in sorted(
+            [(share, other_project) for other_project, share in shares.items() if share > bound],
+            reverse=True,
+        ):
+            project_held, weight = self._held[project], self._weight(project)
+            project_count, project_bytes = project_held.count, project_held.bytes
+            for candidate in self._displaceable(project):
+                if max(project_count / self.limit, project_bytes / BYTES_MAX) / weight <= bound:
                     break
-                found.append(other)
-                left_count, left_bytes = left_count - 1, left_bytes - other.bytes
-                count, size = count - 1, size - other.bytes
+                displaced_calls.append(candidate)
+                project_count, project_bytes = project_count - 1, project_bytes - candidate.bytes
+                count, size = count - 1, size - candidate.bytes
                 if count <= 0 and size <= 0:
-                    return found
+                    return displaced_calls
         return []
 
     def _share(self, project: str, held: Held | None, more: PendingRequest | None = None) -> float:
-        """What a project has inside of all that may be, relative to its weight."""
+        """Return the dominant share of a project, relative to its weight."""
         count = (held.count if held else 0) + (1 if more else 0)
         size = (held.bytes if held else 0) + (more.bytes if more else 0)
         return max(count / self.limit, size / BYTES_MAX) / self._weight(project)
 
     def _displaceable(self, project: str) -> list[PendingRequest]:
-        """The calls of a project that wait and have claimed nothing, newest first."""
+        """Return the waiting calls of a project that have claimed nothing, newest first."""
         parked = [call for _, _, call in self._parked if call.project == project]
-        found = [*self._queue.newest(project), *reversed(parked)]
-        return [call for call in found if not call.attempt.may_hold_claims]
+        waiting_calls = [*self._queue.newest(project), *reversed(parked)]
+        return [call for call in waiting_calls if not call.attempt.may_hold_claims]
 
     def _displace(self, call: PendingRequest) -> list[AtOnce]:
-        """Take a call out that makes room for one of another project."""
+        """Remove a call to make room for one of another project."""
         try:
             self._queue.remove(call.project, call)
         except ValueError:
-            self._parked = [one for one in self._parked if one[2] is not call]
+            self._parked = [entry for entry in self._parked if entry[2] is not call]
             heapq.heapify(self._parked)
-        why = f'{self.limit} requests are waiting, and this project has the most of them'
-        answer = self._busy(call.request, why)
+        reason = f'{self.limit} requests are waiting, and this project has the most of them'
+        answer = self._busy(call.request, reason)
         return [AtOnce(replies, handle, answer) for handle, replies in self._left(call)]
 
     def _weight(self, project: str) -> float:
@@ -308,7 +323,7 @@ class Admission:
 
     # -- again -------------------------------------------------------------------------
     def take_back(self) -> list[PendingRequest]:
-        """The calls that no batch has had yet; each is left by whoever takes it back."""
+        """Take back the calls that no batch has had yet; the caller must ``leave`` each."""
         with self._lock:
             return self._queue.take_fresh()
 
@@ -322,45 +337,49 @@ class Admission:
             self._return(call)
 
     def put_back(self, call: PendingRequest) -> None:
-        """End a call that was not planned at all: it costs its project nothing."""
+        """Put back a call that was not planned at all: it costs its project nothing."""
         with self._lock:
             self._queue.again(call.project, call, call.charged)
 
     def later(self, call: PendingRequest, seconds: float) -> None:
         """Plan a call again after ``seconds``, at its deadline at the latest."""
-        at = min(self._clock.monotonic() + seconds, call.deadline)
+        due_at = min(self._clock.monotonic() + seconds, call.deadline)
         with self._lock:
-            heapq.heappush(self._parked, (at, next(self._serial), call))
+            heapq.heappush(self._parked, (due_at, next(self._serial), call))
 
     def is_waiting(self, call: PendingRequest) -> bool:
-        """Whether a call waits for another batch."""
+        """Return whether a call waits for another batch."""
         with self._lock:
             return self._queue.has_returned(call.project, call) or any(
                 parked is call for _, _, parked in self._parked
             )
 
     def leave(self, call: PendingRequest) -> list[tuple[Any, Replies]]:
-        """Take a finished call out; returns everybody who waits for its answer."""
+        """Remove a finished call; return all callers that wait for its answer."""
         with self._lock:
             return self._left(call)
 
     def _left(self, call: PendingRequest) -> list[tuple[Any, Replies]]:
         keys = [call.request.request_id]
         if self._inside.get(keys[0]) is not call:
-            keys = [k for k, c in self._inside.items() if c is call]
+            keys = [
+                key_inside
+                for key_inside, call_inside in self._inside.items()
+                if call_inside is call
+            ]
         for key in keys:
             del self._inside[key]
             self._bytes -= call.bytes
-            held = self._held[call.project]
-            held.count -= 1
-            held.bytes -= call.bytes
-            if not held.count:
+            project_held = self._held[call.project]
+            project_held.count -= 1
+            project_held.bytes -= call.bytes
+            if not project_held.count:
                 del self._held[call.project]
         waiters, call.waiters = call.waiters, []
         return waiters
 
     def _return(self, call: PendingRequest) -> None:
-        # What it has not got yet is paid for when it is taken again; a try costs one in any case.
+        # Members still to place are charged when it is taken again; a try costs one in any case.
         members = len(call.attempt.todo)
         self._queue.again(call.project, call, max(0, min(call.charged, members) - 1))
 
@@ -368,14 +387,14 @@ class Admission:
     def drain(
         self, most: int, most_bytes: int, wait_seconds: float, idle_seconds: float
     ) -> list[PendingRequest]:
-        """The next batch: what comes next by the projects' weights and fits together.
+        """Return the next batch: calls in order of the projects' weights that fit together.
 
         Waits ``idle_seconds`` for a first call; then up to ``wait_seconds`` for
-        company, but only when the last batch had some (a lone caller never
+        more, but only when the last batch had several (a lone caller never
         pays for batching).
 
         :param most: members of all calls; one call alone may have more
-        :param most_bytes: of all calls; one alone may have more
+        :param most_bytes: bound of all calls; one call alone may have more
         """
         if self._parked:
             self._return_due()
@@ -392,7 +411,7 @@ class Admission:
         return batch
 
     def _return_due(self) -> None:
-        """Calls whose pause is over are to be planned again."""
+        """Queue calls again whose pause is over."""
         with self._lock:
             now = self._clock.monotonic()
             while self._parked and self._parked[0][0] <= now:
@@ -400,28 +419,28 @@ class Admission:
 
     def _fitting(self, most: int, most_bytes: int) -> list[PendingRequest]:
         batch: list[PendingRequest] = []
-        room, left = most, most_bytes
+        members_left, bytes_left = most, most_bytes
         waiting = self._queue
-        while waiting and (room > 0 or not batch):
+        while waiting and (members_left > 0 or not batch):
             call = waiting.first()
             members = len(call.attempt.todo) or 1
-            if batch and (min(members, most) > room or call.bytes > left):
+            if batch and (min(members, most) > members_left or call.bytes > bytes_left):
                 break
-            # It costs its project one for each member that is to be placed.
+            # It costs its project one for each member to be placed.
             call.charged = members
             batch.append(waiting.pop(members))
-            room, left = room - members, left - call.bytes
+            members_left, bytes_left = members_left - members, bytes_left - call.bytes
         return batch
 
     def _gather(self, want: int, seconds: float) -> None:
         end = self._clock.monotonic() + seconds
         while len(self._queue) < want:
-            left = end - self._clock.monotonic()
-            if left <= 0 or not self._wait(want, left):
+            seconds_left = end - self._clock.monotonic()
+            if seconds_left <= 0 or not self._wait(want, seconds_left):
                 return
 
     def _wait(self, want: int, seconds: float) -> bool:
-        """Until so many calls wait, or something came; whether that was within ``seconds``."""
+        """Wait until so many calls are queued, or woken; return whether within ``seconds``."""
         if seconds <= 0:
             return False
         with self._lock:
@@ -449,7 +468,7 @@ def refusal(
     excess: Excess | None = None,
     places: Sequence[str] = (),
 ) -> Answer:
-    """An answer that is not a placement."""
+    """Return an answer that is not a placement."""
     return Answer(
         request_id=request.request_id,
         decision_id=decision_id,
@@ -463,7 +482,7 @@ def refusal(
 
 
 def out_of_time(call: PendingRequest) -> tuple[Outcome, str]:
-    """How a call ends whose budget is spent: busy elsewhere, lost races, or never begun."""
+    """Return the outcome of a call out of time: busy elsewhere, lost races, or never begun."""
     attempt = call.attempt
     if attempt.locked:
         return Outcome.BUSY, attempt.locked
@@ -475,11 +494,11 @@ def out_of_time(call: PendingRequest) -> tuple[Outcome, str]:
 
 
 def first_attempt(wall: float) -> int:
-    """The number of a request's first attempt: seconds since 2020, in 31 bits.
+    """Return the number of a request's first attempt: seconds since 2020, in 31 bits.
 
     Claim ids derive from (request id, attempt, member), and hosts remember theirs for days after
-    the row of the request is gone. Who asks with an old request id gets claims that no host has
+    the row of the request is deleted. A repeat of an old request id gets claims that no host has
     seen, as long as the attempts that are counted on from here are fewer than the seconds between.
-    Time decides nothing more: where a clock gives a number again, the ids are those of before.
+    Time decides nothing more: where a clock repeats a number, the ids repeat too.
     """
     return max(1, int(wall - ATTEMPTS_SINCE) % 2**31)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers on their way out: those of a batch together; a repeat gets the one of before."""
+"""Answers on their way out: sent by batch; a repeat gets the earlier answer."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,15 +23,15 @@ from gantt.core.resources.shared_pool import SharedPool
 from gantt.scheduler.placing.admission import Admission, PendingRequest, refusal
 from gantt.scheduler.ports import Clock, Recorder, Replies, Store, StoredRequest
 
-#: Told of all answers that have left together, for the log.
+#: Callback with all answers that were sent together, for the log.
 OnAnswers = Callable[[Sequence[Answered]], None]
 
 
 class StoredAnswers:
-    """What requests were answered, as it is stored with them.
+    """Answers as they are stored with their requests.
 
-    :param host_of: what is known of a host; None: nothing
-    :param pool_of: the same of a pool that hosts share
+    :param host_of: returns the row of a host; None: not known
+    :param pool_of: returns a pool that hosts share; None: not known
     """
 
     def __init__(
@@ -43,22 +43,26 @@ class StoredAnswers:
         self._store, self._host_of, self._pool_of = store, host_of, pool_of
 
     def read(self, request_id: str, stored: bytes) -> Answer:
-        """An answer, made again where a reference is stored.
+        """Return an answer, rebuilt where a reference is stored.
 
-        Where size limits took the decision before its time the claims tell; then there are no
-        alternates.
+        Where size limits removed the decision early it is rebuilt from the claims; then there are
+        no alternates.
 
         :raises DatabaseUnavailable: what it refers to cannot be read
         """
-        found = unpack(stored)
-        if isinstance(found, Answer):
-            return found
-        record = self._store.load_decision(found.decision_id) if found.decision_id else None
+        stored_answer = unpack(stored)
+        if isinstance(stored_answer, Answer):
+            return stored_answer
+        record = (
+            self._store.load_decision(stored_answer.decision_id)
+            if stored_answer.decision_id
+            else None
+        )
         if record is not None:
             decision = decision_codec.unpack(record[0]).decision
-            if decision.id == found.decision_id:
-                return plain(answer_of(decision, found.lease_seconds, claims=True))
-        return self._of_claims(request_id, found)
+            if decision.id == stored_answer.decision_id:
+                return plain(answer_of(decision, stored_answer.lease_seconds, claims=True))
+        return self._of_claims(request_id, stored_answer)
 
     def _of_claims(self, request_id: str, reference: AnswerReference) -> Answer:
         stored = self._store.load_request(request_id)
@@ -77,9 +81,15 @@ class StoredAnswers:
 
     def _selection(self, claim: Claim, lease_seconds: float) -> Selection:
         host, resources = self._host_of(claim.provider_id), dict[str, int]()
-        # The host first, then pools, as it was answered.
-        order = sorted(claim.allocations, key=lambda pid: (pid != claim.provider_id, pid))
-        allocations = [self._allocation(claim, pid, claim.allocations[pid]) for pid in order]
+        # The host first, then pools, as in the original answer.
+        order = sorted(
+            claim.allocations,
+            key=lambda provider_id: (provider_id != claim.provider_id, provider_id),
+        )
+        allocations = [
+            self._allocation(claim, provider_id, claim.allocations[provider_id])
+            for provider_id in order
+        ]
         for amounts in claim.allocations.values():
             for name, amount in amounts.items():
                 resources[name] = resources.get(name, 0) + amount
@@ -104,17 +114,17 @@ class StoredAnswers:
         self, claim: Claim, provider_id: int, resources: dict[str, int]
     ) -> ProviderAllocation:
         is_host = provider_id == claim.provider_id
-        known = self._host_of(provider_id) if is_host else self._pool_of(provider_id)
+        provider = self._host_of(provider_id) if is_host else self._pool_of(provider_id)
         return ProviderAllocation(
             provider_id=provider_id,
-            uuid=known.uuid if known is not None else '',
-            name=claim.host if is_host else (known.name if known is not None else ''),
+            uuid=provider.uuid if provider is not None else '',
+            name=claim.host if is_host else (provider.name if provider is not None else ''),
             resources=resources,
         )
 
 
 class Answers:
-    """Belongs to the scheduling thread; one send for each carrier of replies."""
+    """Outgoing answers of the scheduling thread; one send for each carrier of replies."""
 
     def __init__(
         self,
@@ -132,7 +142,7 @@ class Answers:
         self._answered: list[Answered] = []
 
     def put(self, call: PendingRequest, answer: Answer) -> None:
-        """A call is at its end: everybody who waits for it is to get this."""
+        """End a call: all its waiting callers will get this answer."""
         for handle, replies in self._admission.leave(call):
             self._waiting.append((replies, handle, answer))
         spent = call.request.budget_ms / 1000 - (call.deadline - self._clock.monotonic())
@@ -140,32 +150,32 @@ class Answers:
         self._answered.append(Answered(answer, max(0.0, spent), request.origin, request.trace))
 
     def send(self) -> None:
-        """Send what was put in since."""
+        """Send the answers put in since the last send."""
         waiting, self._waiting = self._waiting, []
         by_carrier: dict[int, tuple[Replies, list[tuple[Any, Answer]]]] = {}
         for replies, handle, answer in waiting:
             by_carrier.setdefault(id(replies), (replies, []))[1].append((handle, answer))
-        for replies, answers in by_carrier.values():
-            replies.send(answers)
-        # The answers have left, whatever becomes of what is noted of them.
+        for replies, carrier_answers in by_carrier.values():
+            replies.send(carrier_answers)
+        # The answers have been sent, even if the log fails below.
         answered, self._answered = self._answered, []
         seconds: dict[str, list[float]] = {}
-        for one in answered:
-            seconds.setdefault(one.answer.outcome.value, []).append(one.seconds)
+        for sent in answered:
+            seconds.setdefault(sent.answer.outcome.value, []).append(sent.seconds)
         for outcome, values in seconds.items():
             self._recorder.observe_all('gantt_decision_seconds', values, outcome=outcome)
         if answered and self._on_answers is not None:
             self._on_answers(answered)
 
-    # -- of before ---------------------------------------------------------------
+    # -- earlier answers ---------------------------------------------------------
     def known(
         self, call: PendingRequest, outcome: Outcome, reason: str, excess: Excess | None = None
     ) -> Answer | StoredRequest | None:
-        """The answer of before to a call that is to be refused; its row where that is open.
+        """Return the earlier answer to a call to be refused; its row where that is open.
 
         A commit guards against repeats itself, and such a call never gets to one.  Its own claims
-        may be what is in the way.  Of a repeat the refusal is stored: its other copy may wait at
-        another scheduler, which must not place it when the caller was told no.
+        may be the obstacle.  The refusal of a repeat is stored: its other copy may wait at
+        another scheduler, which must not place it after the caller got a refusal.
         """
         request = call.request
         if call.attempt.continues or request.dry_run or request.spec.purpose is Purpose.REBUILD:
@@ -187,7 +197,7 @@ class Answers:
         return stored if stored.state == 'open' else self.placed(request, stored.answer)
 
     def placed(self, request: SelectDestinations, stored: bytes) -> Answer:
-        """What was stored with a request that was placed before."""
+        """Return the answer stored with a request that was placed before."""
         self._recorder.count('gantt_repeats_total')
         try:
             return self._stored.read(request.request_id, stored)
@@ -195,7 +205,7 @@ class Answers:
             return refusal(request, Outcome.FAILED, e.message)
 
     def cancelled(self, request: SelectDestinations) -> Answer:
-        """The answer to a request that is not placed any more: its refusal, if it had one."""
+        """Return the answer to a request not placed any more: its refusal, if it had one."""
         try:
             stored = self._store.load_request(request.request_id)
         except exceptions.Unavailable:

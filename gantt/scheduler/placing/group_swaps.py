@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of the groups that requests are of, and what a commit compares of them."""
+"""The rules of the groups that requests are of, and their comparison by a commit."""
 
 from gantt import exceptions
 from gantt.core.claims.commit import GroupSwap
@@ -11,13 +11,13 @@ from gantt.scheduler.ports import Store
 
 
 class GroupSwaps:
-    """Groups as they are known to one scheduler."""
+    """Groups as one scheduler knows them."""
 
     def __init__(self, store: Store, cache: HostCache) -> None:
         self._store, self._cache = store, cache
 
     def know_rule(self, request: SelectDestinations) -> None:
-        """Read the rule of a group where neither the request nor anybody here knows it.
+        """Read the rule of a group where neither the request nor this scheduler has it.
 
         :raises NotFound: there is no such group
         """
@@ -27,14 +27,14 @@ class GroupSwaps:
         self._read_rule(group.uuid)
 
     def _read_rule(self, uuid: str) -> GroupRule:
-        known = self._store.load_group(uuid)
-        if known is None:
+        group = self._store.load_group(uuid)
+        if group is None:
             raise group_rule.unknown_group(uuid)
-        self._cache.set_rules([uuid], {uuid: known.rule})
-        return known.rule
+        self._cache.set_rules([uuid], {uuid: group.rule})
+        return group.rule
 
     def with_rule(self, request: SelectDestinations) -> SelectDestinations:
-        """The request with the rule of its group, as far as that is known here."""
+        """Return the request with the rule of its group, as far as that is known here."""
         group = request.spec.group
         if group is None:
             return request
@@ -44,7 +44,7 @@ class GroupSwaps:
         return group_rule.with_rule(request, rule_of(self._store, request, group, stored))
 
     def swap(self, request: SelectDestinations) -> GroupSwap | None:
-        """What the commit compares of the group that a request is planned with."""
+        """Return what the commit compares of the group that a request is planned with."""
         group = request.spec.group
         rule = None if group is None else group_rule.named(group)
         if group is None or rule is None:
@@ -65,14 +65,14 @@ class GroupSwaps:
         return self._cache.working.group_generation(group)
 
     def swaps_of_others(self, request: SelectDestinations) -> tuple[GroupSwap, ...]:
-        """What the commit compares of other groups, which hard policies of the request are about.
+        """Return what the commit compares of other groups that hard policies refer to.
 
-        One that is not known here has nobody that could be in the way.
+        A group not known here has no members that could conflict.
         """
         group = request.spec.group
         if group is None or group.policies is None:
             return ()
-        known = [(uuid, self._cache.rules.get(uuid)) for uuid in group.policies.other_groups]
+        ruled_groups = [(uuid, self._cache.rules.get(uuid)) for uuid in group.policies.other_groups]
         return tuple(
             GroupSwap(
                 uuid=uuid,
@@ -82,7 +82,7 @@ class GroupSwaps:
                 makes=False,
                 policies=rule.policies,
             )
-            for uuid, rule in known
+            for uuid, rule in ruled_groups
             if rule is not None and uuid != group.uuid
         )
 
@@ -90,32 +90,32 @@ class GroupSwaps:
 def rule_of(
     store: Store, request: SelectDestinations, group: GroupRef, stored: GroupRule | None
 ) -> GroupRule:
-    """The rule that holds for a request of a group.
+    """Return the rule that holds for a request of a group.
 
-    A zone above may have made its group anew: where nobody of it is here the rule is as it says.
+    A parent zone may have created its group anew: without members here its rule holds.
 
     :param stored: as it is known here; None: it is not
-    :raises NotFound: nobody says which
+    :raises NotFound: neither the request nor the store has a rule
     :raises Refused: the request names another one than is stored
     """
     try:
         return group_rule.of_request(group, stored)
     except exceptions.Refused:
-        named = group_rule.named(group)
-        if named is None or not _may_have(store, request, group.uuid, named):
+        named_rule = group_rule.named(group)
+        if named_rule is None or not _may_have(store, request, group.uuid, named_rule):
             raise
-        return named
+        return named_rule
 
 
 def _may_have(store: Store, request: SelectDestinations, uuid: str, rule: GroupRule) -> bool:
-    """Whether a group has a rule by now, or may get it."""
-    known = store.load_group(uuid)
-    if known is None or group_rule.agree(rule, known.rule):
+    """Return whether a group has a rule by now, or may get it."""
+    group = store.load_group(uuid)
+    if group is None or group_rule.agree(rule, group.rule):
         return True
     is_of_parent = request.parent is not None
     return is_of_parent and store.is_idle_group(uuid, request.spec.project_id)
 
 
 def is_of_rule(error: exceptions.Refused) -> bool:
-    """Whether a request was refused for the rule of its group, which may be another by now."""
+    """Return whether a request was refused for its group's rule, which may have changed."""
     return type(error) is exceptions.Refused

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places of plans for the creates of a batch: what is known of them, and what was given away.
+"""Places of plans for the creates of a batch: a cache of them, and which are given away.
 
-A plan and the claims of its members stay read for a second, so that creates which come one after
-another cost no reading.  What is not so any more the commit finds out under its locks, and the
-plan is read anew.  Whoever is to be told "no" is told by what was just read.
+A plan and the claims of its members stay cached for a second, so that creates which come one
+after another need no read.  The commit finds outdated places under its locks, and the plan is
+read anew.  A refusal always rests on what was just read.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,18 +32,18 @@ from gantt.core.resources.group_rule import POLICIES, GroupRule
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler.ports import Clock, Store
 
-#: For so long the claims of a plan stay read, and what was read just now is not read again.
+#: Seconds that a plan's claims stay cached, and within which they are not read again.
 CACHED_SECONDS, FRESH_SECONDS = 1.0, 0.02
-#: Plans that stay read.
+#: Plans that stay cached.
 PLANS_MOST = 32
 
 
 class _ReadPlan:
     """A plan as it was read.
 
-    :ivar key: what of the group it goes with: another one, and it may be another plan
+    :ivar key: rule and generation of the group that it goes with: with others it may differ
     :ivar places: None: the group has no plan
-    :ivar has_ended: they are known with those that are no more
+    :ivar has_ended: ended places are included
     """
 
     __slots__ = ('has_ended', 'key', 'places', 'read_at', 'record')
@@ -62,7 +62,7 @@ class _ReadPlan:
 
 
 class PlacesOfPlans:
-    """See the module docstring; belongs to the scheduling thread, or to who plans a trial."""
+    """Cache of places of plans; belongs to the scheduling thread, or to the planner of a trial."""
 
     def __init__(self, store: Store, clock: Clock, stale_after: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
@@ -72,7 +72,7 @@ class PlacesOfPlans:
 
     @staticmethod
     def may_have(request: SelectDestinations, rules: Mapping[str, GroupRule]) -> bool:
-        """Whether a request may be for places of a plan: a create in a group that may have one."""
+        """Return whether a request may be for places: a create in a group that may have a plan."""
         spec, group = request.spec, request.spec.group
         if group is None or request.lifecycle is not Lifecycle.HOST:
             return False
@@ -83,9 +83,9 @@ class PlacesOfPlans:
 
     @staticmethod
     def as_before(table: HostTable, request: SelectDestinations) -> SelectDestinations:
-        """A request of a move, as it names the member that its guest is.
+        """Return a request of a move, with the name of the member that its guest is.
 
-        Who asks may name the description only by which the guest was created.
+        The caller may name only the description that the guest was created by.
         """
         spec, group = request.spec, request.spec.group
         if group is None or not spec.purpose.is_move or len(request.consumers) > 1:
@@ -95,8 +95,8 @@ class PlacesOfPlans:
             for placed in table.placed.on(provider_id).values():
                 is_it = placed.consumer == consumer and placed.group == group.uuid
                 if is_it and placed.member not in (None, group.member):
-                    named = msgspec.structs.replace(group, member=placed.member)
-                    spec = msgspec.structs.replace(spec, group=named)
+                    named_group = msgspec.structs.replace(group, member=placed.member)
+                    spec = msgspec.structs.replace(spec, group=named_group)
                     return msgspec.structs.replace(request, spec=spec)
         return request
 
@@ -111,11 +111,11 @@ class PlacesOfPlans:
         spread: int = 1,
         seed: int = 0,
     ) -> PlacesSeen | None:
-        """What a create is offered; None: it is placed as any other of its group.
+        """Return the places offered to a create; None: it is placed as any other of its group.
 
         :param rule: of its group, as it is known
-        :param count: consumers that want a place
-        :param without: names of hosts that it is to have no place on, if there are others
+        :param count: consumers that request a place
+        :param without: names of hosts to avoid, if there are others
         :param spread: see :class:`CreateView`
         :raises NotFound: its plan is of another project
         :raises DatabaseUnavailable: the plan is not known, and cannot be read
@@ -124,16 +124,16 @@ class PlacesOfPlans:
         assert group is not None, 'it may have places'
         key = (None if rule is None else rule.policies, table.group_generation(group.uuid))
         seen: PlacesSeen | None = None
-        # Who is refused is told why: then what has ended counts as well.
-        for left_out, is_last in ((without, False), ((), True)):
-            known = self._known(group.uuid, key, is_last)
-            if known.record is None or known.places is None:
+        # A refused request gets the reason: then ended places count as well.
+        for avoided, is_last in ((without, False), ((), True)):
+            read_plan = self._known(group.uuid, key, is_last)
+            if read_plan.record is None or read_plan.places is None:
                 if group.member is None or _is_by_rule(group, group.member, rule):
                     return None
                 return _no_plan(group.uuid, group.member)
-            _check_project(request, known.record)
-            view = self._view(table, request, left_out, spread, seed)
-            seen = offer(known.places, request, count, view)
+            _check_project(request, read_plan.record)
+            view = self._view(table, request, avoided, spread, seed)
+            seen = offer(read_plan.places, request, count, view)
             if seen is not None and (seen.free or seen.replaces):
                 break
         return seen
@@ -141,7 +141,7 @@ class PlacesOfPlans:
     def takes(
         self, request: SelectDestinations, seen: PlacesSeen, members: Iterable[int]
     ) -> tuple[PlaceTaken, ...]:
-        """What a create asks of the store: its places, one for each of these members."""
+        """Return the places that a create takes in the store, one for each of these members."""
         spec = request.spec
         image = image_properties.text_of(spec.image) if spec.image.properties else None
         return tuple(
@@ -162,25 +162,25 @@ class PlacesOfPlans:
         )
 
     def lay(self, takes: Iterable[PlaceTaken | PlaceLetGo]) -> None:
-        """Nobody else of the batch gets these."""
-        self._laid.update(one.claim_id for one in takes)
+        """Reserve these places: no other request of the batch gets them."""
+        self._laid.update(place.claim_id for place in takes)
 
     def lift(self, takes: Iterable[PlaceTaken | PlaceLetGo]) -> None:
-        """They are to be had again, or the commit has given them away."""
-        self._laid.difference_update(one.claim_id for one in takes)
+        """Free these places again, or drop them where the commit has given them away."""
+        self._laid.difference_update(place.claim_id for place in takes)
 
     def committed(self, request_id: str, attempt: int, takes: Iterable[PlaceTaken]) -> None:
-        """These were taken over."""
+        """Note that these places were taken over."""
         now = self._clock.monotonic()
-        for one in takes:
-            known = self._read.get(one.group)
-            places = None if known is None else known.places
-            claim = None if places is None else places.claims.get(one.member_name)
-            if places is not None and claim is not None and claim.id == one.claim_id:
-                places.note(taken_over(claim, one, request_id, attempt, now, now))
+        for taken in takes:
+            read_plan = self._read.get(taken.group)
+            places = None if read_plan is None else read_plan.places
+            claim = None if places is None else places.claims.get(taken.member_name)
+            if places is not None and claim is not None and claim.id == taken.claim_id:
+                places.note(taken_over(claim, taken, request_id, attempt, now, now))
 
     def let_go(self, seen: PlacesSeen) -> tuple[PlaceLetGo, ...]:
-        """What ends as a create is placed anew."""
+        """Return the places that end as a create is placed anew."""
         return tuple(
             PlaceLetGo(
                 claim_id=place.claim_id,
@@ -192,32 +192,38 @@ class PlacesOfPlans:
         )
 
     def lost(self, takes: Iterable[PlaceTaken | PlaceLetGo]) -> None:
-        """These were not to be had, or have ended: of their plans something else is known now."""
-        for group in {one.group for one in takes}:
+        """Forget the plans of these places: they were unavailable, or have ended."""
+        for group in {place.group for place in takes}:
             self._read.pop(group, None)
 
     def is_owned_by(self, takes: Iterable[PlaceTaken], project: str | None) -> bool:
-        """Whether these places count for a project; for nobody's requests any of them do."""
-        return project is None or all(self._project(one.group) == project for one in takes)
+        """Return whether these places count for a project; without one any do."""
+        return project is None or all(self._project(place.group) == project for place in takes)
 
     # -- inside ------------------------------------------------------------------------
     def _project(self, group: str) -> str | None:
-        known = self._read.get(group)
-        return None if known is None or known.record is None else known.record.project_id
+        read_plan = self._read.get(group)
+        return (
+            None if read_plan is None or read_plan.record is None else read_plan.record.project_id
+        )
 
     def _known(self, uuid: str, key: object, ended: bool) -> _ReadPlan:
-        """The plan of a group.
+        """Return the plan of a group.
 
-        :param ended: read just now, with the places that are no more
+        :param ended: read just now, with the ended places
         """
-        known, now = self._read.get(uuid), self._clock.monotonic()
-        if known is not None and known.key != key:
-            known = None
+        read_plan, now = self._read.get(uuid), self._clock.monotonic()
+        if read_plan is not None and read_plan.key != key:
+            read_plan = None
         youngest = FRESH_SECONDS if ended else CACHED_SECONDS
-        if known is not None and now - known.read_at <= youngest and known.has_ended >= ended:
-            return known
-        self._read[uuid] = known = self._read_anew(uuid, key, now, known, ended)
-        return known
+        if (
+            read_plan is not None
+            and now - read_plan.read_at <= youngest
+            and read_plan.has_ended >= ended
+        ):
+            return read_plan
+        self._read[uuid] = read_plan = self._read_anew(uuid, key, now, read_plan, ended)
+        return read_plan
 
     def _read_anew(
         self, uuid: str, key: object, now: float, before: _ReadPlan | None, ended: bool
@@ -225,10 +231,10 @@ class PlacesOfPlans:
         if before is not None and before.record is not None and before.places is not None:
             record, members = before.record, before.places.members
         else:
-            found = self._store.load_group_plan(uuid)
-            if found is None:
+            stored = self._store.load_group_plan(uuid)
+            if stored is None:
                 return _ReadPlan(key, None, None, now, has_ended=True)
-            record, members = found, members_of(found)
+            record, members = stored, members_of(stored)
         claims = self._store.load_places([uuid], ended=ended)[uuid]
         given_up = group_answer.given_up(record.plan)
         places = MemberPlaces(uuid, record.revision, members, claims, given_up)
@@ -246,7 +252,7 @@ class PlacesOfPlans:
         ruled_out, locked = frozenset(spec.ignore_hosts), frozenset(without)
         only = frozenset(() if spec.destination is None else spec.destination.hosts)
         stale_after = self._stale_after()
-        placed, oldest = table.placed, table.now - stale_after
+        placed, oldest_report = table.placed, table.now - stale_after
 
         def unusable(claim: Claim) -> str:
             row = table.row_of_id(claim.provider_id)
@@ -254,15 +260,15 @@ class PlacesOfPlans:
                 return 'its host is gone'
             if not table.enabled[row]:
                 return 'its host is closed'
-            if table.reported_at[row] < oldest:
+            if table.reported_at[row] < oldest_report:
                 return f'its host has been silent for {table.now - table.reported_at[row]:.0f} s'
             name = table.names[row]
             if name in ruled_out or (only and name not in only):
                 return 'the request rules its host out'
             if name in locked:
                 return 'its host is locked by another process'
-            here = placed.on(claim.provider_id).get(claim.id)
-            if here is not None and here.consumer != claim.consumer:
+            current = placed.on(claim.provider_id).get(claim.id)
+            if current is not None and current.consumer != claim.consumer:
                 return 'another create has just taken it over'
             return ''
 
@@ -280,19 +286,20 @@ class PlacesOfPlans:
 
 
 def members_of(record: GroupPlanRecord) -> PlannedMembers:
-    """The members of a stored plan.
+    """Return the members of a stored plan.
 
     :raises PlanUnreadable: by this release
     """
     plan = group_answer.read_plan(record)
     decided = plan.decided
-    made = () if decided is None or decided.plan is None else decided.plan.members
-    return PlannedMembers(plan.description, {one.name: one.alternative for one in made})
+    planned = () if decided is None or decided.plan is None else decided.plan.members
+    return PlannedMembers(plan.description, {member.name: member.alternative for member in planned})
 
 
 def _check_project(request: SelectDestinations, record: GroupPlanRecord) -> None:
-    """
-    :raises NotFound: the plan is of another project, whose groups are not there for this one
+    """Check that a request may see a plan.
+
+    :raises NotFound: the plan is of another project, whose groups are hidden from this one
     """
     project = request.spec.project_id
     if is_foreign(record.project_id, request.only_project) or (
@@ -302,9 +309,9 @@ def _check_project(request: SelectDestinations, record: GroupPlanRecord) -> None
 
 
 def _is_by_rule(group: GroupRef, member: str, rule: GroupRule | None) -> bool:
-    """Whether the policies of a group that was made by itself know a member: no plan has to.
+    """Return whether the policies of a group without a plan include a member.
 
-    :param rule: of the group, as it is known; None: it is as the request says
+    :param rule: of the group, as it is known; None: it is as in the request
     """
     policies = group.policies
     if rule is not None and rule.policies is not None:
@@ -315,8 +322,8 @@ def _is_by_rule(group: GroupRef, member: str, rule: GroupRule | None) -> bool:
 
 
 def _no_plan(uuid: str, member: str) -> PlacesSeen:
-    why = (
+    reason = (
         f'server group {uuid} has no plan, or has none any more, that {member!r} could be a member '
         'of; plan it first, or leave the member out'
     )
-    return PlacesSeen(group=uuid, revision=0, named=member, why=why)
+    return PlacesSeen(group=uuid, revision=0, named=member, why=reason)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One pass over (some of) the members of a request: what was decided, its draft and its answer."""
+"""A pass over (some of) the members of a request: its decision, its draft and its answer."""
 
 import functools
 import hashlib
@@ -29,18 +29,18 @@ from gantt.core.records.members import (
 )
 from gantt.scheduler.placing.admission import PendingRequest
 
-#: Who finds a request begun by another worker waits for so long since that one's last pass:
-#: passes of one that lives follow each other at once.
+#: Seconds to wait for a request begun by another worker, counted from its last pass:
+#: passes of a live worker follow each other at once.
 BEGUN_SECONDS = 10.0
-#: The claims of a plan that makes none.
+#: The claims of a plan without any.
 NOTHING = ClaimColumns()
 
 
 class Done(NamedTuple):
-    """What the answer says of a member that is claimed.
+    """Answer data of a member that is claimed.
 
     :ivar selections: the chosen host, then its alternates
-    :ivar level: of the soft rules that gave way, the highest
+    :ivar level: highest of the soft rules that gave way
     :ivar given_up: these rules
     """
 
@@ -50,14 +50,14 @@ class Done(NamedTuple):
 
 
 class Plan:
-    """One pass of a call.
+    """A plan: one pass of a call.
 
     :ivar request: the call's request, its group's rule filled in
     :ivar members: the members of this pass, in order
     :ivar drafts: their claims, in the same order
     :ivar takes: places of a plan that they take over instead
     :ivar lets_go: places of a plan that end with the commit of their claims
-    :ivar ask_zones: names of zones below that may have room, and are not asked for such a request
+    :ivar ask_zones: names of child zones that may have room, and are not queried for such a request
     :ivar claims_nothing: a dry run, or a rebuild on the host where the consumer is
     :ivar final_answer: the whole answer, valid where the draft completes the request
     """
@@ -111,7 +111,7 @@ class Plan:
         )
 
     def record(self) -> DecisionRecord:
-        """The decision as it is kept."""
+        """Return the decision as it is stored."""
         decision = self.decision
         ids = decision.provider_ids
         return DecisionRecord(
@@ -131,18 +131,18 @@ class Plan:
 
     @property
     def removed(self) -> list[FilterCount]:
-        """The filters that removed hosts for the member that found none."""
+        """Filters that removed hosts for the member left without one."""
         return [
             rule for member in self.decision.members[-1:] for rule in member.filters if rule.removed
         ]
 
     @property
     def age_seconds(self) -> float:
-        """The state of the table that it was decided on, as answers show it."""
+        """Age of the table that the decision rests on, as answers show it."""
         return round(self.decision.age_seconds, 3)
 
     def answer(self) -> Answer:
-        """The whole answer: members of earlier passes and of this one."""
+        """Return the whole answer: members of earlier passes and of this one."""
         answer = answer_of(
             self.decision,
             self.lease,
@@ -151,20 +151,24 @@ class Plan:
         )
         if self.ask_zones:
             answer = msgspec.structs.replace(answer, ask_zones=self.ask_zones)
-        before = self.call.attempt.done
-        if not before:
+        earlier = self.call.attempt.done
+        if not earlier:
             return answer
-        done = {**before, **self._done()}
+        done = {**earlier, **self._done()}
         return msgspec.structs.replace(
             answer,
-            selections=[done[i].selections for i in sorted(done)],
-            level=max((one.level for one in done.values()), default=0),
-            given_up=list(dict.fromkeys(rule for one in done.values() for rule in one.given_up)),
+            selections=[done[member].selections for member in sorted(done)],
+            level=max((done_member.level for done_member in done.values()), default=0),
+            given_up=list(
+                dict.fromkeys(
+                    rule for done_member in done.values() for rule in done_member.given_up
+                )
+            ),
         )
 
     @property
     def looks(self) -> int:
-        """How many of its members took a look at all hosts."""
+        """Number of its members for which all hosts were evaluated."""
         return len(self.columns.looks) - self.columns.goes_on
 
     @property
@@ -174,25 +178,25 @@ class Plan:
         return members
 
     def _done(self) -> dict[int, Done]:
-        """The members of this pass."""
+        """Return the answer data of this pass's members."""
         members = self.columns
-        looks = {m: look for look in members.looks for m in look.members}
+        looks = {member: look for look in members.looks for member in look.members}
         selections = selections_of(members, self.lease, claims=not self.claims_nothing)
         return {
-            member: Done(of, looks[member].level, looks[member].given_up)
-            for member, of in zip(sorted(looks), selections, strict=True)
+            member: Done(member_selections, looks[member].level, looks[member].given_up)
+            for member, member_selections in zip(sorted(looks), selections, strict=True)
         }
 
     def draft(self, owner: str, now: float, *, may_refer: bool) -> RequestDraft:
-        """What the store is asked for.
+        """Return the input of the commit.
 
-        :param now: monotonic time, for what is left of the budget
+        :param now: monotonic time, for the rest of the budget
         :param may_refer: its answer may be stored as a reference to its decision
         """
         request, attempt = self.request, self.call.attempt
         may_refer = may_refer and not self.takes
         if self.completes:
-            # Made of all members, those of earlier passes too: not once for each pass.
+            # Built from all members, those of earlier passes too: not once for each pass.
             self.final_answer = self.answer()
         return RequestDraft(
             id=request.request_id,
@@ -217,42 +221,46 @@ class Plan:
         )
 
     def _stored_answer(self, may_refer: bool) -> bytes:
-        """The answer for a repeat; by reference where its decision has all members."""
+        """Return the answer for a repeat; by reference where its decision has all members."""
         if may_refer and not self.call.attempt.done:
             return pack(AnswerReference(self.decision.id, self.lease))
         return pack(self.final_answer)
 
     def providers(self, accepted: Sequence[int] | None = None) -> set[int]:
-        """The providers that its claims touch, or the accepted ones of them."""
+        """Return the providers that its claims touch, or the accepted ones of them."""
         return self.drafts.touched(accepted)
 
     def needed(self) -> set[int]:
-        """The providers whose rows its commit locks."""
-        return self.providers().union(*(one.provider_ids for one in self.takes))
+        """Return the providers whose rows its commit locks."""
+        return self.providers().union(*(place.provider_ids for place in self.takes))
 
     def evitable(self, outcome: RequestOutcome) -> int:
-        """How many members lost a race for a host that had others to go to.
+        """Return how many members lost a race for a host although others had room.
 
-        Not those of a group that has changed: that race is for the group.
+        Members of a changed group do not count: that race is for the group.
         """
         if outcome.outcome not in (CommitStatus.PARTIAL, CommitStatus.DROPPED):
             return 0
-        taken, spread = set(outcome.accepted), self.decision.spread
+        accepted, spread = set(outcome.accepted), self.decision.spread
         survivors = [look.survivors for look in self.columns.looks for _ in look.members]
-        return sum(i not in taken and left > spread for i, left in enumerate(survivors))
+        return sum(
+            i not in accepted and hosts_left > spread for i, hosts_left in enumerate(survivors)
+        )
 
     def outcome(self, outcome: RequestOutcome) -> tuple[dict[int, Done], list[str]]:
-        """What a commit that did not complete the request has claimed, as ``Attempt.done``.
+        """Return claims of a commit that did not complete the request, as ``Attempt.done``.
 
-        :returns: that, and the hosts of the members that lost a race
+        :returns: these, and the hosts of the members that lost a race
         """
         accepted = {self.members[i] for i in outcome.accepted}
         done = self._done() if accepted else {}
-        made = {member: done[member] for member in accepted}
-        return made, [one.host.host for one in self.columns.placed() if one.member not in accepted]
+        claimed = {member: done[member] for member in accepted}
+        return claimed, [
+            member.host.host for member in self.columns.placed() if member.member not in accepted
+        ]
 
 
 @functools.lru_cache(maxsize=8)
 def _digest_of(ids: bytes) -> str:
-    """The digest of a list of hosts, the very same object until a host comes or goes."""
+    """Return the digest of a list of hosts, the same object until a host comes or goes."""
     return hashlib.blake2b(ids, digest_size=16).hexdigest()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a call to a plan: place it, and say it as claims, answer and record.
+"""Planning of a call: its placement, with the claims, the answer and the record.
 
-What a pass has come to is a ``Plan``.  Its picks stand on the working table until ``undo`` or
-``apply_commit``; its draft is what the store is asked for.
+The result of a pass is a ``Plan``.  Its picks stay on the working table until ``undo`` or
+``apply_commit``; its draft is the input of the commit.
 """
 
 import contextlib
@@ -57,12 +57,12 @@ STEP_WRONG = (
 #: A request that lost races picks among 2, 4, 8 ... times as many as others do, at most.
 OWN_SPREAD_MOST = 16
 
-#: A refusal of these says that what is known here of a host or a pool is not so any more.
+#: Refusals that show that facts known here of a host or a pool have changed.
 FACTS_CHANGED = (RefusalKind.UNITS, RefusalKind.APART)
 
 
 class Planner:
-    """Lays plans over the working table, and takes what is not committed back from it."""
+    """A planner over the working table, which also undoes picks that are not committed."""
 
     def __init__(self, store: Store, cache: HostCache, settings: SchedulerSettings) -> None:
         self._store = store
@@ -74,8 +74,8 @@ class Planner:
         self._seen = Seen()
         self._groups = GroupSwaps(store, cache)
         self._places = PlacesOfPlans(store, cache.clock, lambda: settings.stale_after_seconds)
-        self._distrusted: set[str] = set()  # weighers, as far as that was logged
-        #: Names of zones below that a request is not asked of, though they may have room for it.
+        self._distrusted: set[str] = set()  # weighers already logged
+        #: Returns names of child zones that a request is not sent to, though they may have room.
         self.zones_not_queried: Callable[[SelectDestinations], list[str]] = lambda request: []
 
     def plan(
@@ -91,21 +91,21 @@ class Planner:
         leaves none.
 
         :param pause: see :func:`gantt.core.placement.place.place`
-        :param without: names of hosts that it does not get, whatever it asks for
+        :param without: names of hosts to leave out, beside those the request rules out
         :raises NotFound: the request names a group without a rule, and none is known
         :raises Refused: it names another rule than the group has
         """
         table = self._cache.working
         request, seen = call.request, None
         group: GroupSwap | None = None
-        others: tuple[GroupSwap, ...] = ()
+        other_swaps: tuple[GroupSwap, ...] = ()
         if request.spec.group is not None:
             self._groups.know_rule(request)
             seen = self._offered(call, without) if self.may_take_places(call) else None
             if seen is not None and not seen.replaces:
                 return self._of_places(call, pipeline, seen)
             request = self._groups.with_rule(self._places.as_before(table, request))
-            group, others = self._groups.swap(request), self._groups.swaps_of_others(request)
+            group, other_swaps = self._groups.swap(request), self._groups.swaps_of_others(request)
         request = _ignoring(request, without)
         attempt = call.attempt
         many = len(attempt.todo) if call.is_whole else self._settings.claims_per_commit
@@ -145,7 +145,7 @@ class Planner:
         if seen is not None:
             decision = take_places.planned_anew(decision, seen, request)
         members = list(attempt.todo[: decision.planned])
-        plan = Plan(call, request, decision, members, group, self._lease(request), others)
+        plan = Plan(call, request, decision, members, group, self._lease(request), other_swaps)
         plan.ask_zones = ask_zones
         if plan.is_placed and not plan.claims_nothing:
             plan.drafts = claims_of(table, request, attempt.number, decision)
@@ -157,19 +157,19 @@ class Planner:
         return plan
 
     def may_take_places(self, call: PendingRequest) -> bool:
-        """Whether a call may be for places of a plan, whose project has them already."""
+        """Return whether a call may be for places of a plan, already counted for its project."""
         return self._places.may_have(call.request, self._cache.rules)
 
     def has_paid(self, plan: Plan) -> bool:
-        """Whether a plan takes places that its project has already, and nothing else.
+        """Return whether a plan takes only places that its project has already.
 
-        Those of a plan of nobody's become its project's, and count from then on.
+        Places of a plan without a project become the project's, and count from then on.
         """
         project = plan.request.spec.project_id
         return bool(plan.takes) and self._places.is_owned_by(plan.takes, project)
 
     def _offered(self, call: PendingRequest, without: Sequence[str]) -> PlacesSeen | None:
-        """The places of a plan that a call may have; None: it is placed as others are."""
+        """Return the places of a plan that a call may have; None: it is placed as others are."""
         group, tries = call.request.spec.group, call.attempt.tries
         return self._places.offered(
             self._cache.working,
@@ -212,7 +212,7 @@ class Planner:
         return plan
 
     def refused(self, call: PendingRequest, pipeline: Pipeline, excess: Excess) -> DecisionRecord:
-        """The decision about a call that a quota ends: no host was looked at."""
+        """Return the decision about a call that a quota ends: no host was evaluated."""
         request, tries = call.request, call.attempt.tries
         decision = Decision(
             id=self._decision_id(request.request_id, tries),
@@ -238,7 +238,7 @@ class Planner:
         return derived_id('decision', request_id, self._worker, self._serial, tries)
 
     def drafts(self, plans: Iterable[Plan], owner: str, now: float) -> list[RequestDraft]:
-        """What the store is asked for, see ``Plan.draft``."""
+        """Return the input of a commit, see ``Plan.draft``."""
         may_refer = self._store.may_refer
         return [plan.draft(owner, now, may_refer=may_refer) for plan in plans]
 
@@ -251,13 +251,13 @@ class Planner:
             self._cache.do(table_log.taken_back(plan.drafts, keep))
 
     def apply_commit(self, plans: list[Plan], result: CommitResult) -> None:
-        """Bring the table in line with a commit: nothing else writes what one has changed.
+        """Bring the table in line with a commit: nothing else writes what a commit has changed.
 
         Afterwards the table shows, of all that these plans had laid over it, what was committed
         and nothing else; it never shows more room, or an older group, than it may rely on:
 
-        - picks that were not accepted are gone, before any host is settled;
-        - a host that these claims are on, and none has left, is settled as written by us; of
+        - picks that were not accepted are removed before any host is settled;
+        - a host that these claims are on, and none has left, is settled as written here; of
           any other host that was read back only the usage is taken over, the feed has the rest;
         - the generation of a group comes to the table only with all hosts that its members are
           on, and were on as far as is known here; else its next commit fails and reads it.
@@ -272,7 +272,7 @@ class Planner:
             if plan.lets_go:
                 self._places.lost(plan.lets_go)
             if plan.takes:
-                # Whose a claim is that was there before only the feed tells the table.
+                # Only the feed brings the table the new consumer of an existing claim.
                 changed |= plan.needed()
                 self._apply_places(plan, outcome)
         self._cache.commit_applied(
@@ -280,33 +280,36 @@ class Planner:
         )
         if result.groups or any(plan.group is not None for plan in plans):
             self._apply_groups(plans, result)
-        # What a commit reads back of a host is its usage, not who has which of its cores, and not
-        # its units, nor which pools serve it.
+        # A commit reads back a host's usage, not the holders of its cores, nor its units,
+        # nor which pools serve it.
         if any(outcome.refused in FACTS_CHANGED for outcome in result.outcomes) or any(
             plan.drafts.kinds[kind].claim.layout is not None and i not in outcome.accepted
             for plan, outcome in zip(plans, result.outcomes, strict=True)
             if outcome.outcome in (CommitStatus.DROPPED, CommitStatus.PARTIAL)
             for i, kind in enumerate(plan.drafts.kind)
         ):
-            # It was planned beside claims, or on facts, that are not what is known here.
+            # It was planned beside claims, or on facts, that differ from those known here.
             with contextlib.suppress(exceptions.Unavailable):
                 self._cache.fetch_news()
 
     def _apply_places(self, plan: Plan, outcome: RequestOutcome) -> None:
-        """What has become of places that a plan was to take over."""
+        """Note the fate of places that a plan was to take over."""
         if outcome.outcome is CommitStatus.PLACED:
             self._places.committed(plan.request.request_id, outcome.attempt, plan.takes)
         else:
             self._places.lost(plan.takes)
 
     def note_races(self, plans: list[Plan], result: CommitResult) -> bool:
-        """Pick among more hosts in the next batch where this one lost races, and fewer else.
+        """Pick among more hosts in the next batch where this one lost races, else among fewer.
 
-        :returns: whether that changes among how many
+        :returns: whether the number changes
         """
         return self.contention.note(
             placed=sum(len(outcome.accepted) for outcome in result.outcomes),
-            lost=sum(plan.evitable(f) for plan, f in zip(plans, result.outcomes, strict=True)),
+            lost=sum(
+                plan.evitable(commit_outcome)
+                for plan, commit_outcome in zip(plans, result.outcomes, strict=True)
+            ),
         )
 
     def _apply_groups(self, plans: list[Plan], result: CommitResult) -> None:
@@ -317,31 +320,39 @@ class Planner:
             if group is None:
                 continue
             if outcome.outcome is CommitStatus.GROUP_CHANGED:
-                changed.update(one.uuid for one in (group, *plan.others))
+                changed.update(swap.uuid for swap in (group, *plan.others))
             elif group.makes and outcome.outcome in (CommitStatus.PLACED, CommitStatus.PARTIAL):
                 rule = GroupRule(group.policy, group.max_per_host, policies=group.policies)
                 self._cache.set_rules([group.uuid], {group.uuid: rule})
         if not result.freed:
-            # Who is gone from there only the feed says; until then the next swap has to fail.
-            self._cache.set_groups({u: g for u, g in result.groups.items() if u not in changed})
+            # Only the feed reports which claims ended; until then the next swap has to fail.
+            self._cache.set_groups(
+                {
+                    uuid: generation
+                    for uuid, generation in result.groups.items()
+                    if uuid not in changed
+                }
+            )
         if not changed:
             return
         placed = self._cache.working.placed
-        were = {pid for uuid in changed for pid in placed.in_group(uuid)}
-        known = self._cache.versions
+        old_hosts = {provider_id for uuid in changed for provider_id in placed.in_group(uuid)}
+        known_versions = self._cache.versions
         try:
-            rules, hosts = self._store.read_groups(changed, were)
+            rules, hosts = self._store.read_groups(changed, old_hosts)
         except exceptions.Unavailable:
             return
-        if self._cache.is_behind(hosts, known):
-            return  # the table would not take these hosts: the next swap has to fail
+        if self._cache.is_behind(hosts, known_versions):
+            return  # the table would not accept these hosts: the next swap has to fail
         self._cache.offer(hosts)
         self._cache.fold()
         self._cache.set_rules(changed, rules)
-        self._cache.set_groups({u: rules[u].generation if u in rules else 0 for u in changed})
+        self._cache.set_groups(
+            {uuid: rules[uuid].generation if uuid in rules else 0 for uuid in changed}
+        )
 
     def count_planned(self, plans: list[Plan], pipeline: Pipeline, recorder: Recorder) -> None:
-        """Count the two ways of planning and the search for layouts; report wrong steps."""
+        """Count the two ways of planning and the search for layouts; log wrong steps."""
         looked = sum(plan.looks for plan in plans)
         members = sum(len(plan.members) for plan in plans)
         recorder.count('gantt_members_planned_total', looked, way='looked')
@@ -356,22 +367,22 @@ class Planner:
 
     # -- parts ---------------------------------------------------------------
     def _spread(self, call: PendingRequest) -> int:
-        """Among how many best to pick: by what all have lost of late, and this one itself."""
-        own = min(2 ** len(call.attempt.conflicts), OWN_SPREAD_MOST)
-        return min(own * self.contention.spread, SPREAD_MOST)
+        """Return among how many best to pick: by recent losses of all, and of this call."""
+        own_spread = min(2 ** len(call.attempt.conflicts), OWN_SPREAD_MOST)
+        return min(own_spread * self.contention.spread, SPREAD_MOST)
 
     def _lease(self, request: SelectDestinations) -> float:
-        """Seconds; bounded for every lifecycle."""
+        """Return seconds; bounded for every lifecycle."""
         settings = self._settings
         is_plan = request.lifecycle is Lifecycle.PLAN
-        usual = settings.plan_lease_seconds if is_plan else settings.lease_seconds
-        most = longest(
+        default_lease = settings.plan_lease_seconds if is_plan else settings.lease_seconds
+        longest_lease = longest(
             request.lifecycle, settings.lease_seconds_max, settings.plan_lease_seconds_max
         )
-        return min(float(request.lease_seconds or usual), most)
+        return min(float(request.lease_seconds or default_lease), longest_lease)
 
     def _room_or_unknown(self, table: HostTable, decision: Decision) -> Decision:
-        """ "No room" and "do not know" are different answers."""
+        """Distinguish "no room" from "unknown": they are different answers."""
         problem = ''
         age = self._cache.age_seconds
         if age > self._settings.unknown_after_seconds:
@@ -388,9 +399,9 @@ class Planner:
         return msgspec.structs.replace(decision, outcome=Outcome.UNKNOWN, reason=problem)
 
     def _unheard(self, table: HostTable, names: Sequence[str]) -> str:
-        """Why it is not known whether there is room; '' where it is.
+        """Return why it is not known whether there is room; '' where it is.
 
-        :param names: hosts that fit but for their silence
+        :param names: hosts that fit except for their silence
         """
         down = self._settings.stale_after_seconds
         window = self._cache.look_for_silence(down)
@@ -408,7 +419,7 @@ class Planner:
 
 
 def _ignoring(request: SelectDestinations, hosts: Sequence[str]) -> SelectDestinations:
-    """The request, as if it ruled out these hosts as well: a replay finds it so."""
+    """Return the request as if it ruled out these hosts as well, for a replay."""
     if not hosts:
         return request
     ignored = list(dict.fromkeys((*request.spec.ignore_hosts, *hosts)))
@@ -419,63 +430,79 @@ def _ignoring(request: SelectDestinations, hosts: Sequence[str]) -> SelectDestin
 def held(
     store: Store, table: HostTable, request: SelectDestinations
 ) -> dict[str, dict[int, dict[str, int]]]:
-    """What consumers that move have of pools: consumer -> provider id -> class -> amount.
+    """Return pool amounts of moving consumers: consumer -> provider id -> class -> amount.
 
-    Asked for only where a pool has what they want; they do not need it once more.
+    Read only where a pool has what they request; they do not need it once more.
 
     :raises DatabaseUnavailable:
     """
     purpose = request.spec.purpose
     if not (purpose.is_move and table.pools.have_any(request.spec.resources)):
         return {}
-    of: dict[str, list[Claim]] = {}
+    claims: dict[str, list[Claim]] = {}
     for claim in store.live_claims_of(request.consumers):
         if not is_rival(claim, purpose):  # it gives way
-            of.setdefault(guest_of(claim), []).append(claim)
-    return {one: found for one, mine in of.items() if (found := inheritance.held(mine))}
+            claims.setdefault(guest_of(claim), []).append(claim)
+    return {
+        consumer: amounts
+        for consumer, consumer_claims in claims.items()
+        if (amounts := inheritance.held(consumer_claims))
+    }
 
 
 def claims_of(
     table: HostTable, request: SelectDestinations, attempt: int, decision: Decision
 ) -> ClaimColumns:
-    """What the elected hosts' ``instance_claim`` or ``resize_claim`` say, to be committed."""
+    """Return the claims that the hosts' ``instance_claim`` or ``resize_claim`` would make."""
     members, drafts = decision.members, ClaimColumns()
     table = table.of_kind(request.spec.kind)
     assert isinstance(members, MemberColumns), 'it was just decided'
-    like: dict[str, int] | None = None  # what the last kind takes of its host; None: no more of it
-    like_others: dict[int, dict[str, int]] = {}  # and of others
-    for one in members.placed():
-        place = one.host
+    # Amounts of the last kind on its host (None: no more of it), and on other providers.
+    like_host: dict[str, int] | None = None
+    like_others: dict[int, dict[str, int]] = {}
+    for member in members.placed():
+        chosen = member.host
         # As it was picked: by now the table has the picks on it.
-        amounts = one.amounts(request.spec.resources)
-        others = dict(amounts)
-        own = others.pop(place.provider_id)
-        if own == like and others == like_others and one.layout is None and one.claim_id:
-            # As the first one's, but for whose and where it is.
-            drafts.add_like(one.claim_id, one.member, one.consumer, place.provider_id, place.host)
+        amounts = member.amounts(request.spec.resources)
+        other_amounts = dict(amounts)
+        host_amounts = other_amounts.pop(chosen.provider_id)
+        if (
+            host_amounts == like_host
+            and other_amounts == like_others
+            and member.layout is None
+            and member.claim_id
+        ):
+            # As the first one's, except for its consumer and host.
+            drafts.add_like(
+                member.claim_id, member.member, member.consumer, chosen.provider_id, chosen.host
+            )
             continue
-        host = table.host_state(one.row)
-        claim, generation = host.claim(request, one.member, attempt, amounts), None
-        claim = inheritance.reduced(claim, decision.held.get(one.consumer, {}))
-        like = None if one.layout is not None or request.spec.purpose.is_move else own
-        like_others = others
-        if one.layout is not None:
-            claim = msgspec.structs.replace(claim, layout=one.layout)
+        host = table.host_state(member.row)
+        claim, generation = host.claim(request, member.member, attempt, amounts), None
+        claim = inheritance.reduced(claim, decision.held.get(member.consumer, {}))
+        like_host = (
+            None if member.layout is not None or request.spec.purpose.is_move else host_amounts
+        )
+        like_others = other_amounts
+        if member.layout is not None:
+            claim = msgspec.structs.replace(claim, layout=member.layout)
             generation = host.generation
         shared: tuple[int, ...] = ()
         if inheritance.of_pools(claim):
-            of_id, host_id = table.pools.of_id, claim.provider_id
+            pool_by_id, host_id = table.pools.of_id, claim.provider_id
             shared = tuple(
-                pid for pid in claim.allocations if pid in of_id and of_id[pid].root != host_id
+                pool_id
+                for pool_id in claim.allocations
+                if pool_id in pool_by_id and pool_by_id[pool_id].root != host_id
             )
         drafts.add(ClaimDraft(claim=claim, generation=generation, served_by=shared))
     return drafts
 
 
 def of_members(drafts: ClaimColumns, instead_of: Sequence[PlaceLetGo]) -> ClaimColumns:
-    """The same claims, each of the member of a plan whose place it comes in place of."""
-    named = ClaimColumns()
+    """Return the same claims, each named as the member of a plan whose place it replaces."""
+    named_claims = ClaimColumns()
     for draft, released in zip(drafts, instead_of, strict=True):
         claim = msgspec.structs.replace(draft.claim, member_name=released.member_name)
-        named.add(msgspec.structs.replace(draft, claim=claim))
-    return named
+        named_claims.add(msgspec.structs.replace(draft, claim=claim))
+    return named_claims

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request planned and nothing claimed, on a copy of the host table or on one that is lent.
+"""Planning without claims, on a copy of the host table or on one that is lent.
 
 The planner, the pipeline and the tie-break seed are the schedulers' own, so that the plan is what
 a real request would get on the same table.
@@ -23,7 +23,7 @@ from gantt.scheduler.placing.planning import Planner
 from gantt.scheduler.ports import Clock
 from gantt.scheduler.settings import SchedulerSettings
 
-#: For how long a trial may take a thread, whatever the budget of the request.
+#: Seconds that a trial may take a thread, for any budget of the request.
 SECONDS_MAX = 10.0
 
 
@@ -37,19 +37,19 @@ def plan(
 ) -> Plan:
     """Plan a dry run on a copy of ``table``.
 
-    :param cache: that ``table`` is of: how old it is, and the rules of groups
-    :param zones_not_queried: names of zones below that may have room all the same
+    :param cache: of ``table``: its age, and the rules of groups
+    :param zones_not_queried: returns names of child zones that may still have room
     :raises Expired: its budget, or the bound of a trial, ended before
     :raises Refused: see ``Planner.plan``
     """
-    aside = planner(_Aside(cache, table.copy()), settings)
+    trial_planner = planner(_Aside(cache, table.copy()), settings)
     if zones_not_queried is not None:
-        aside.zones_not_queried = zones_not_queried
-    return on_table(aside, request, pipeline, cache.clock)
+        trial_planner.zones_not_queried = zones_not_queried
+    return on_table(trial_planner, request, pipeline, cache.clock)
 
 
 def planner(cache: HostCache, settings: SchedulerSettings) -> Planner:
-    """What plans all members of a dry run at once, on the table of ``cache``."""
+    """Return a planner of all members of a dry run at once, on the table of ``cache``."""
     at_once = msgspec.structs.replace(settings, claims_per_commit=base.LIST_MAX)
     return Planner(cache.store, cache, at_once)
 
@@ -57,7 +57,7 @@ def planner(cache: HostCache, settings: SchedulerSettings) -> Planner:
 def on_table(
     planner: Planner, request: SelectDestinations, pipeline: Pipeline, clock: Clock
 ) -> Plan:
-    """Plan a dry run on the table of ``planner``, which is as before then.
+    """Plan a dry run on the table of ``planner``, which is unchanged afterwards.
 
     :raises Expired: its budget, or the bound of a trial, ended before
     :raises Refused: see ``Planner.plan``
@@ -68,14 +68,14 @@ def on_table(
     def pause(_: bool) -> Pause:
         return Pause.OVER if clock.monotonic() >= end else Pause.GO_ON
 
-    found = planner.plan(call, pipeline, pause)
-    if found.decision.outcome is Outcome.EXPIRED:
-        raise exceptions.Expired(found.decision.reason)
-    return found
+    trial_plan = planner.plan(call, pipeline, pause)
+    if trial_plan.decision.outcome is Outcome.EXPIRED:
+        raise exceptions.Expired(trial_plan.decision.reason)
+    return trial_plan
 
 
 class _Aside(HostCache):
-    """A cache's stand-in for one dry run: a table of its own, its age as it is."""
+    """A cache for one dry run: a table of its own, the age of the other's."""
 
     def __init__(self, of: HostCache, table: HostTable) -> None:
         super().__init__(of.store, of.clock, working=table)

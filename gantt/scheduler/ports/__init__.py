@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outside world as the service sees it: a port for each thing that it asks of it.
+"""Ports: the outside world as the service sees it, one protocol for each concern.
 
-A port has at most a dozen methods; who needs all of the database takes ``Store``.  Stores raise
-``DatabaseUnavailable`` after their own bounded retries, ``Busy`` where another process keeps rows
-locked that nothing can be done without; nothing else leaks out.
+A port has at most a dozen methods; code that needs all of the database takes ``Store``.  Stores
+raise ``DatabaseUnavailable`` after their own bounded retries, ``Busy`` where another process keeps
+indispensable rows locked; no other database error leaks out.
 """
 
 from typing import Protocol
@@ -130,5 +130,5 @@ class Store(
 ):
     """The database, in terms of core types.  Every method is one transaction.
 
-    Times are seconds of the database's clock.  All methods may be called from any thread.
+    Times are seconds of the database's clock.  Any thread may call any method.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocations as writers of them mean them: all that a consumer has, of any providers."""
+"""Allocations as their writers mean them: all that a consumer has, of any providers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -11,12 +11,12 @@ from gantt.core.messages.resource_classes import Inventory
 
 
 class ConsumerAllocations(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer that exists: all its live claims, together.
+    """Allocations of a consumer that exists: all its live claims, together.
 
     :ivar generation: see :func:`gantt.core.claims.allocations.visible_generation`
     :ivar allocations: uuid of a provider -> class -> amount
     :ivar generations: of these providers
-    :ivar updated_at: when one of its claims changed last, by the database's clock
+    :ivar updated_at: time of the last change of one of its claims, by the database's clock
     """
 
     consumer: str
@@ -30,12 +30,12 @@ class ConsumerAllocations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderAllocations(msgspec.Struct, frozen=True, kw_only=True):
-    """What live claims take of one provider.
+    """Allocations of live claims from one provider.
 
     :ivar generation: of the provider
     :ivar allocations: consumer -> class -> amount
     :ivar generations: of these consumers
-    :ivar updated_at: when one of the claims changed last; None: there is none
+    :ivar updated_at: time of the last change of one of the claims; None: there is none
     """
 
     generation: int
@@ -45,9 +45,9 @@ class ProviderAllocations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TypeUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What consumers of one type have.
+    """Usage of consumers of one type.
 
-    :ivar consumers: how many they are
+    :ivar consumers: their number
     :ivar resources: class -> amount
     """
 
@@ -57,7 +57,7 @@ class TypeUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReshapedProvider(msgspec.Struct, frozen=True, kw_only=True):
-    """All inventories that a provider is to have.
+    """All inventories that a provider will have.
 
     :ivar generation: the provider's, as the writer knows it
     """
@@ -67,29 +67,29 @@ class ReshapedProvider(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allocations(Protocol):
-    """Written as a whole, under the locks of all providers concerned."""
+    """Allocations written as a whole, under the locks of all providers concerned."""
 
     def load_allocations(self, consumer: str) -> ConsumerAllocations | None:
-        """All that a consumer has; None: it does not exist, as it has no live claim."""
+        """Return all that a consumer has; None: it does not exist, as it has no live claim."""
 
     def provider_allocations(self, uuid: str) -> ProviderAllocations | None:
-        """What is taken of a provider; None: there is no such provider."""
+        """Return the allocations of a provider; None: it does not exist."""
 
     def write_allocations(self, wishes: Sequence[AllocationWish]) -> None:
-        """Let consumers have exactly this; all of them, or nothing is changed.
+        """Replace the allocations of consumers; all of them, or nothing is changed.
 
-        :param wishes: of consumers of which each is named once
+        :param wishes: one for each consumer
         :raises ConsumerChanged: a generation is not the consumer's
-        :raises ConsumerBelow: one that has nothing here lives in a zone below
+        :raises ConsumerBelow: a consumer without claims here lives in a child zone
         :raises Busy: it is being placed by a request that may go there
-        :raises NotFound: a provider is not there
+        :raises NotFound: a provider does not exist
         :raises UnknownResourceClass: a class is neither a standard one nor declared
-        :raises AllocationRefused: a provider does not have it; ``why``, ``provider``, ``classes``
+        :raises AllocationRefused: a provider lacks the amounts; ``why``, ``provider``, ``classes``
         :raises Refused: processes that do not know such claims may run
         """
 
     def delete_allocations(self, consumer: str) -> None:
-        """Let it have nothing.
+        """Delete all allocations of a consumer.
 
         :raises NotFound: it does not exist
         """
@@ -97,14 +97,14 @@ class Allocations(Protocol):
     def reshape(
         self, providers: Mapping[str, ReshapedProvider], wishes: Sequence[AllocationWish]
     ) -> None:
-        """Change inventories of providers and allocations together, judged by the outcome.
+        """Change inventories of providers and allocations together; the result is checked.
 
         :raises NotFound: as above, also a provider whose inventories are to be changed
         :raises ProviderChanged: a generation is not the provider's
-        :raises InUse: something is used of a class that would be gone
+        :raises InUse: a class that would be removed is used
         :raises Refused: a host reports its inventories itself
         :raises GanttError: as above
         """
 
     def type_usages(self, project: str, *, user: str | None = None) -> list[TypeUsage]:
-        """What live claims of a project take, of all providers, by the type of consumers."""
+        """Return the usage of a project's live claims, of all providers, by consumer type."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All providers as a search for candidates needs them, and their news."""
+"""Reads of all providers for searches of allocation candidates, and their news."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -11,11 +11,11 @@ from gantt.scheduler.ports.feed import Gap
 
 
 class ProviderNews(msgspec.Struct, frozen=True, kw_only=True):
-    """Providers as one read finds them.
+    """Providers as one read returns them.
 
     :ivar position: of the change feed; with the ``gaps`` before it for the next read
-    :ivar whole: these are all that there are
-    :ivar gone: ids of such as are no more
+    :ivar whole: these are all existing providers
+    :ivar gone: ids of deleted providers
     """
 
     position: int
@@ -27,22 +27,22 @@ class ProviderNews(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CandidateReads(Protocol):
-    """What was committed before a read began is in it, whoever wrote it."""
+    """Reads that include everything committed before they began, by any writer."""
 
     @property
     def connections_lost(self) -> int:
-        """See ``Store``: where it grew another database may have taken over."""
+        """Number of broken connections, see ``Store``: where it grew another database may serve."""
 
     def load_provider_entries(self) -> ProviderNews:
-        """All providers."""
+        """Return all providers."""
 
     def poll_provider_entries(self, known: ProviderNews) -> ProviderNews:
-        """Those that changed since, or all where that does not lead on.
+        """Return providers changed since, or all where the feed does not lead on.
 
-        :param known: what the read before this one found; its entries do not matter
+        :param known: the result of the read before this one; its entries do not matter
         """
 
     def unknown_names(
         self, classes: Collection[str], traits: Collection[str]
     ) -> tuple[Sequence[str], Sequence[str]]:
-        """Those of these resource classes, and of these traits, that there are not."""
+        """Return those of these resource classes, and of these traits, that do not exist."""

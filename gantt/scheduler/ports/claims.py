@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims after they are made: confirmed, refused, released, expired, adopted, read."""
+"""Claims after they are committed: confirmed, refused, released, expired, adopted, read."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -14,9 +14,9 @@ from gantt.core.resources.host import HostChange
 
 
 class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
-    """Answer to a word about one claim: ok | gone (final, unknown, of another host) | kept.
+    """Outcome of an update of one claim: ok | gone (final, unknown, of another host) | kept.
 
-    :ivar reason: why a claim that is live is gone for who asks
+    :ivar reason: why a live claim is gone for the caller
     """
 
     claim_id: str
@@ -26,36 +26,36 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome':
 
 
 class ClaimResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Fates of the claims named, and the touched hosts as they are now."""
+    """Outcomes of the claims named, and the touched hosts as they are now."""
 
     outcomes: list[ClaimOutcome]
     hosts: list[HostChange] = []
-    #: claim -> why it could not be read: by the sweeper alone, and each time it finds so
+    #: claim -> why it could not be read: set by the sweeper alone, each time it meets one
     unreadable: dict[str, str] = {}
 
 
 class Claims(Protocol):
-    """What hosts, operators and time do to claims, and claims as readers see them."""
+    """Operations of hosts, operators and time on claims, and reads of claims."""
 
     def confirm_claims(self, words: ClaimUpdate) -> ClaimResult:
-        """Reserved -> confirmed; already confirmed is ok; anything else is gone."""
+        """Set reserved -> confirmed; already confirmed is ok; anything else is gone."""
 
     def refuse_claims(self, words: ClaimUpdate) -> ClaimResult:
-        """Reserved -> refused, counted against the host."""
+        """Set reserved -> refused, counted against the host."""
 
     def release_claims(self, words: ClaimUpdate) -> ClaimResult:
-        """Live -> released, for claims of this host, in order of (epoch, sequence)."""
+        """Set live -> released, for claims of this host, in order of (epoch, sequence)."""
 
     def sweep(self, limit: int) -> ClaimResult:
-        """Expire reserved claims past their lease, at most ``limit``; name those at fault."""
+        """Expire reserved claims past their lease, at most ``limit``; report unreadable ones."""
 
     def force_release(self, claim_id: str, reason: str) -> ClaimResult:
-        """An operator's release of a live claim."""
+        """Release a live claim for an operator."""
 
     def adopt_guests(
         self, guests: Sequence[GuestToAdopt], *, dry_run: bool = False
     ) -> list[GuestOutcome]:
-        """Claims for guests that run already, fitting or not; fates in the order given."""
+        """Create claims for running guests, fitting or not; return outcomes in the order given."""
 
     def claims(
         self,
@@ -69,22 +69,22 @@ class Claims(Protocol):
         project: str | None = None,
         group: str | None = None,
     ) -> list[Claim]:
-        """Claims here by id, after ``marker``; of one project or group, or of all."""
+        """Return claims here by id, after ``marker``; of one project or group, or of all."""
 
     def load_claim(self, claim_id: str) -> Claim | None:
-        """One claim, live or tombstone."""
+        """Return one claim, live or tombstone."""
 
     def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
-        """The live claims that are, or were before they were handed over, of these consumers.
+        """Return the live claims that are of these consumers, or were before a handover.
 
-        Those in zones below too, which have a ``child``.
+        Claims in child zones are included; they have a ``child``.
         """
 
     def count_claims(self) -> ClaimCounts:
-        """Claims by state, tombstones included; reads every claim."""
+        """Return the numbers of claims by state, tombstones included; reads every claim."""
 
     def audit(self) -> dict[str, list[str]]:
-        """Violations of P1 to P4 by query, and rows of providers that contradict each other.
+        """Return violations of P1 to P4 by query, and rows of providers that contradict each other.
 
         Keys: ``over_commit``, ``lost``, ``leaked``, ``doubled``, ``providers``; a line each.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The change feed: what a host table is built from and kept up to date with."""
+"""The change feed: the source that a host table is built from and kept up to date with."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,7 +16,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of the feed that are missing: not committed yet, or never.
 
     :ivar first: the first of them; ``last`` is the last
-    :ivar since: the database's clock when they were missed first
+    :ivar since: the database's clock when they were first missed
     :ivar before: transactions from this number on have not drawn them; 0: not known
     """
 
@@ -29,15 +29,15 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
     """News since a position, as read by one poll.
 
-    :ivar groups: generations, 0 of a group that is gone
-    :ivar rules: of those of them that are there
+    :ivar groups: generations, 0 for a deleted group
+    :ivar rules: of the existing groups among them
     :ivar providers: ids of those that are no hosts, and of those that became one
     :ivar pools: those of these providers that hosts share, as they are now
-    :ivar alone: those of them that may be asked for alone, as they are now
-    :ivar whole: these are all groups that there are, and all providers that are no hosts
+    :ivar alone: those that may be requested alone, as they are now
+    :ivar whole: these are all existing groups, and all providers that are no hosts
     :ivar now: the database's clock at the read
     :ivar incarnation: another number than before: reload everything
-    :ivar gaps: numbers up to the position that are missing, to be given to the next poll
+    :ivar gaps: missing numbers up to the position, to be given to the next poll
     :ivar is_lost: the feed alone does not lead on from here: compare everything
     :ivar went_back: the database is at an older state than was known: reload everything
     """
@@ -77,37 +77,37 @@ class Everything(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeFeed(Protocol):
-    """News of all hosts, aggregates and groups, and whether the database answers."""
+    """News of all hosts, aggregates and groups, and the state of the database."""
 
     @property
     def connections_lost(self) -> int:
-        """How many connections broke so far: who answers since may be another server."""
+        """Number of broken connections so far: another server may have taken over since."""
 
     def load_everything(self) -> Everything:
-        """All hosts with what is placed on them, aggregates and groups."""
+        """Return all hosts with their placed claims, aggregates and groups."""
 
     def poll(self, position: int, known: dict[int, int], gaps: Sequence[Gap] = ()) -> Feed:
-        """What changed since ``position``, or appeared in ``gaps``.
+        """Return what changed since ``position``, or appeared in ``gaps``.
 
-        :param known: provider id -> version, of hosts whose news we have
-            written ourselves; entries not newer are left out.  A database with an older
+        :param known: provider id -> version, of hosts that this process wrote
+            itself; entries not newer are left out.  A database with an older
             version, or without the position, went back
-        :returns: with the generation of a group, the hosts that its members are on
+        :returns: with the generation of a group, the hosts of its members
         """
 
     def compare(self, known: dict[int, int]) -> Feed:
-        """The whole comparison: every host whose version is not as ``known``, those that
-        are gone, all aggregates and all generations of groups.
+        """Return the full comparison: every host whose version differs from ``known``, deleted
+        ones, all aggregates and all generations of groups.
 
         :param known: a copy: versions that were known before this began
         """
 
     def ping(self) -> float:
-        """The database's clock.  :raises DatabaseUnavailable:"""
+        """Return the database's clock.  :raises DatabaseUnavailable:"""
 
     def silent_for(self) -> float:
-        """Seconds that the longest wait for the database, under way now, has lasted.
+        """Return seconds that the longest wait for the database, under way now, has lasted.
 
-        Reads that are known to be long do not count.  Cheap: it asks the database nothing,
-        and may be called by any thread while others wait.
+        Reads that are known to be long do not count.  Cheap: it sends the database nothing,
+        and any thread may call it while others wait.
         """

@@ -18,23 +18,23 @@ class Groups(Protocol):
         """
 
     def remove_group(self, uuid: str) -> None:
-        """:raises NotFound, Refused: it has live claims"""
+        """Remove a server group.  :raises NotFound, Refused: it has live claims"""
 
     def load_group(self, uuid: str) -> Group | None:
-        """The group with the consumers of its live claims."""
+        """Return the group with the consumers of its live claims."""
 
     def read_groups(
         self, uuids: Collection[str], also: Collection[int] = ()
     ) -> tuple[dict[str, GroupRule], list[HostChange]]:
-        """Rules of those that are there, and the hosts that members are on.
+        """Return the rules of existing groups, and the hosts of their members.
 
-        :param also: hosts to be read with them, where members were
+        :param also: hosts to be read as well, where members were
         """
 
     def groups(
         self, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[Group]:
-        """Groups by uuid, after ``marker``; of one project, or of all."""
+        """Return groups by uuid, after ``marker``; of one project, or of all."""
 
     def count_groups(self, project: str) -> int:
-        """Server groups of a project."""
+        """Return the number of a project's server groups."""

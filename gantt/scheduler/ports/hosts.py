@@ -16,11 +16,11 @@ from gantt.core.table.metrics import DeclaredMetric
 
 
 class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
-    """What became of one report.
+    """Outcome of one report.
 
     ``outcome``: applied | stale | gone (old epoch) | unknown_host | needs_full | locked (others
     keep the host's row locked: give it to the store again).
-    ``changed`` says whether a claim, usage or a fact changed (the generation grew).
+    ``changed``: whether a claim, usage or a fact changed (the generation grew).
     """
 
     name: str
@@ -34,7 +34,7 @@ class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome'
 
     @classmethod
     def of(cls, effect: ReportEffect) -> 'ReportOutcome':
-        """What there is to say of a report that was applied, or was not."""
+        """Return the outcome of a report that was applied, or was not."""
         return cls(
             name=effect.row.name,
             outcome=effect.outcome,
@@ -48,7 +48,7 @@ class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome'
 
 
 class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Fates in the order given, and the touched hosts with what is placed there."""
+    """Outcomes in the order given, and the touched hosts with their placed claims."""
 
     outcomes: list[ReportOutcome]
     hosts: list[HostChange] = []
@@ -56,11 +56,11 @@ class ReportResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FactsResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the word of an agent.
+    """Outcome of an agent's update of facts.
 
     :ivar outcome: applied | stale | unknown_host | refused (its own agent reports for the host)
     :ivar sequence: the last one that is known of the host
-    :ivar hosts: the host as it is now, where the word was applied
+    :ivar hosts: the host as it is now, where the update was applied
     """
 
     outcome: str
@@ -69,90 +69,90 @@ class FactsResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reports(Protocol):
-    """What agents say of their hosts."""
+    """Registrations and reports of agents about their hosts."""
 
     def register_host(self, message: RegisterHost) -> Registration:
-        """Hand out the next epoch; the same nonce again gets the same epoch.
+        """Return the next epoch; the same nonce again gets the same epoch.
 
-        :raises StaleRegistration: a later one of the same journal was there before
+        :raises StaleRegistration: a later one of the same journal was received before
         """
 
     def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationOutcome]:
-        """Register hosts that differ, in one transaction.
+        """Register distinct hosts, in one transaction.
 
-        Of a host whose row others keep locked the error is ``Busy``.
+        The error of a host whose row others keep locked is ``Busy``.
         """
 
     def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
         """Fold reports into their hosts and claims, in the order given."""
 
     def tell_facts(self, update: UpdateHostFacts) -> FactsResult:
-        """Fold what an agent tells beside the reports of its host; see ``core.claims.host_facts``.
+        """Fold facts that an agent sends beside its host's reports; see ``core.claims.host_facts``.
 
-        :raises NotProven: its sender is not the agent that is known of the host
+        :raises NotProven: its sender is not the host's known agent
         """
 
 
 class Hosts(Protocol):
-    """Hosts as operators keep them."""
+    """Hosts as operators manage them."""
 
     def disable_host(self, name: str, reason: str, by: str) -> HostChange:
-        """Nothing new lands here.  :raises NotFound:"""
+        """Disable a host for new placements.  :raises NotFound:"""
 
     def enable_host(self, name: str, by: str = '') -> HostChange:
-        """:raises NotFound:"""
+        """Enable a host for new placements.  :raises NotFound:"""
 
     def set_inventories_by(self, name: str, by: str | None, who: str = '') -> HostChange:
-        """Let reports or requests to the Placement interface say what a host has.
+        """Let reports or the Placement interface set a host's inventories.
 
-        That is its inventories, traits and aggregates by uuid; all else its reports say anyway.
+        The same goes for its traits and aggregates by uuid; reports always set all else.
 
         :param by: ``core.resources.host.API``, or None: its reports
         :raises NotFound:
         :raises InvalidMessage: ``by`` is neither
-        :raises Refused: processes that would let a report say it may run
+        :raises Refused: processes that would let a report set them may run
         """
 
     def revoke_host_key(self, name: str) -> HostChange:
-        """Nobody reports for the host until its key is forgotten; that one is never taken again.
+        """Refuse reports for the host until its key is forgotten; that key is never accepted again.
 
         :raises NotFound: the host is not known, or has no key
         """
 
     def load_host_key(self, name: str) -> HostKey | None:
-        """The key of a host as it is now; None: it has none, or is not known."""
+        """Return the key of a host as it is now; None: it has none, or is not known."""
 
     def forget_host_key(self, name: str) -> HostChange:
-        """The next key that the host registers with is taken.  :raises NotFound:"""
+        """Accept the next key that the host registers with.  :raises NotFound:"""
 
     def remove_host(self, name: str) -> HostChange:
-        """Forget a host without live claims.  :raises NotFound, Refused:"""
+        """Remove a host without live claims.  :raises NotFound, Refused:"""
 
     def rename_host(self, old: str, new: str) -> HostChange:
-        """Claims, history and aggregates follow; who reports for it registers by ``new``.
+        """Rename a host with its claims, history and aggregates; its agent registers by ``new``.
 
         :raises NotFound:
         :raises Refused: there is a host ``new``
         """
 
     def decommission_host(self, name: str) -> HostChange:
-        """As ``remove_host``, and it leaves its aggregates.  :raises NotFound, Refused:"""
+        """Remove a host as ``remove_host``, and from its aggregates.  :raises NotFound, Refused:"""
 
     def host_history(self, name: str, limit: int) -> list[HostEvent]:
-        """What happened to a host lately, newest first; [] of one that nothing is kept of."""
+        """Return recent events of a host, newest first; [] where none are stored."""
 
     def recent_events(
         self, hosts: Collection[str], since: float, limit: int
     ) -> list[tuple[str, HostEvent]]:
-        """What happened to these hosts, with the name of each, oldest first.
+        """Return recent events of these hosts, with the name of each, oldest first.
 
-        :param since: by the database's clock when it began; what is older is left out
+        :param since: by the database's clock when it began; older events are left out
         :param limit: of lines and of claims, the newest each
         """
 
 
 class Declarations(Protocol):
-    """What operators declare: aggregates, resource classes, metrics."""
+    """Declarations of operators: aggregates, resource classes, metrics."""
 
     def save_aggregate(
         self,
@@ -164,23 +164,23 @@ class Declarations(Protocol):
         """Create or change an aggregate; a None value removes its key."""
 
     def remove_aggregate(self, name: str) -> None:
-        """:raises NotFound:"""
+        """Remove an aggregate.  :raises NotFound:"""
 
     def declare_class(self, name: str) -> None:
         """Declare a CUSTOM_ resource class."""
 
     def declared_classes(self) -> frozenset[str]:
-        """The CUSTOM_ resource classes declared so far."""
+        """Return the CUSTOM_ resource classes declared so far."""
 
     def save_metric(self, metric: DeclaredMetric) -> DeclaredMetric:
-        """Declare a metric, or change what is declared.
+        """Declare a metric, or change its declaration.
 
-        :raises InvalidMessage: a field that says nothing
+        :raises InvalidMessage: a field has no meaning
         :raises Refused: there are too many already
         """
 
     def remove_metric(self, name: str) -> None:
-        """:raises NotFound:"""
+        """Remove the declaration of a metric.  :raises NotFound:"""
 
     def declared_metrics(self) -> list[DeclaredMetric]:
-        """All declarations, by name."""
+        """Return all declarations, by name."""

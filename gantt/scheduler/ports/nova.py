@@ -18,8 +18,8 @@ class NovaUpdateResult(msgspec.Struct, frozen=True, kw_only=True):
     released: list[str] = []
     adopted: list[str] = []
     hosts: list[HostChange] = []
-    not_novas: list[str] = []  # hosts of words that do not count: agents report for them
-    locked: list[str] = []  # hosts whose rows others keep locked: their words were not folded
+    not_novas: list[str] = []  # hosts whose updates do not count: agents report for them
+    locked: list[str] = []  # hosts whose rows others keep locked: their updates were not folded
 
 
 class OpenMove(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,13 +37,13 @@ class Nova(Protocol):
         """Fold broadcasts about guests, each once; see ``core.nova.guest_events``."""
 
     def apply_aggregates(self, cast: NovaCast) -> bool:
-        """Take over aggregates as Nova's API says they are; whether it was news."""
+        """Take over aggregates as Nova's API returns them; return whether that was news."""
 
     def resolve_guest(self, stated: GuestLocation) -> NovaUpdateResult:
-        """End the claims of a guest where Nova's API says that it is not."""
+        """End the claims of a guest where it is not, according to Nova's API."""
 
     def open_moves(self, seconds: float, limit: int, reserved: bool = False) -> list[OpenMove]:
-        """Moves between hosts of Nova that have been open for longer, oldest first.
+        """Return moves between hosts of Nova that have been open for longer, oldest first.
 
-        At most ``limit`` are looked at.  ``reserved``: and claims awaited, as from host to itself.
+        At most ``limit`` are read.  ``reserved``: and claims awaited, as from host to itself.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is not the database: time, replies, and where decisions and counts go."""
+"""Ports other than the database: time, replies, and the sink of decisions and counts."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -12,20 +12,20 @@ class Clock(Protocol):
     """Time for liveness only; safety never depends on it."""
 
     def monotonic(self) -> float:
-        """Seconds, never going back."""
+        """Return seconds, never going back."""
 
     def wall(self) -> float:
-        """Seconds since the epoch, UTC."""
+        """Return seconds since the epoch, UTC."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
 
 
 class Recorder(Protocol):
-    """Where decisions go that no commit stores, and what is counted."""
+    """Sink of decisions that no commit stores, and of metrics."""
 
     def record(self, record: DecisionRecord) -> None:
-        """Keep a decision; bounded, never blocks, drops the oldest and counts it."""
+        """Store a decision; bounded, never blocks, drops the oldest and counts it."""
 
     def count(self, name: str, value: float = 1, **labels: str) -> None:
         """Add to a counter."""
@@ -41,29 +41,29 @@ class Recorder(Protocol):
 
 
 class Inbox(Protocol):
-    """Where the scheduling thread waits for requests, and reads them where it can."""
+    """Queue of arrivals on which the scheduling thread waits for requests, and reads them."""
 
     def wait(self, seconds: float) -> bool:
-        """Until something came, or ``wake`` was called; whether that was within ``seconds``."""
+        """Wait for an arrival or ``wake``; return whether there was one within ``seconds``."""
 
     def read(self) -> bool:
-        """Take what has come already; whether there was anything."""
+        """Take what has arrived already; return whether there was anything."""
 
     def sockets(self) -> list[int]:
-        """Numbers of the sockets on which something may come, for who waits for another one."""
+        """Return descriptors of the sockets to watch, for a thread that waits for another one."""
 
     def wake(self) -> None:
-        """Let the thread that waits go on; any thread."""
+        """Let the waiting thread continue; any thread."""
 
     def close(self) -> None:
-        """Nobody waits here any more."""
+        """Close it: no thread waits here any more."""
 
 
 class Replies(Protocol):
-    """How answers go back; the RPC adapter writes a batch in one go."""
+    """Channel of answers to callers; the RPC adapter writes a batch in one go."""
 
     def send(self, answers: Sequence[tuple[object, Answer]]) -> None:
-        """Send each answer to the caller that its handle stands for; never raises."""
+        """Send each answer to the caller of its handle; never raises."""
 
     def send_soon(self, answers: Sequence[tuple[object, Answer]]) -> None:
-        """The same, where nothing may be waited for."""
+        """Send the same way, without blocking."""

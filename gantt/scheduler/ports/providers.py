@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Providers of all kinds are read; those that are no hosts are created, changed and deleted."""
+"""Resource providers: all kinds are read; those that are no hosts are created, changed, deleted."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
@@ -29,16 +29,16 @@ class Providers(Protocol):
         parent: str | None = None,
         inventories: Mapping[str, Inventory] = ...,
     ) -> ResourceProvider:
-        """Make one that is no host: below another provider, or a root of its own.
+        """Create a provider that is no host: below another provider, or a root of its own.
 
         :param parent: uuid
-        :raises InvalidMessage: name or uuid are taken, the parent is not there, an inventory is
-            absurd
+        :raises InvalidMessage: name or uuid are taken, the parent does not exist, an inventory is
+            invalid
         :raises Refused: processes that do not know such providers may run
         """
 
     def load_provider(self, uuid: str) -> ResourceProvider | None:
-        """One provider, whatever it is."""
+        """Return one provider, of any kind."""
 
     def providers(
         self,
@@ -48,41 +48,43 @@ class Providers(Protocol):
         limit: int = 100,
         marker: str | None = None,
     ) -> list[ResourceProvider]:
-        """Providers, hosts among them, by uuid, after ``marker``.
+        """Return providers, hosts among them, by uuid, after ``marker``.
 
         :param tree: uuid of any provider: those of its tree
         """
 
     def move_provider(self, uuid: str, parent: str | None) -> ResourceProvider:
-        """Let it and all below it be below another provider; None: be a tree of its own.
+        """Move a provider and all below it below another one; None: to a tree of its own.
 
         :raises NotFound:
-        :raises InvalidMessage: the parent is not there, or in the subtree itself
+        :raises InvalidMessage: the parent does not exist, or is in the subtree itself
         :raises Refused: it is a host
         """
 
     def save_inventories(self, uuid: str, inventories: Mapping[str, Inventory]) -> ResourceProvider:
-        """Let it have exactly these; less than is used is fine.
+        """Replace the inventories of a provider; less than is used is accepted.
 
         :raises NotFound:
-        :raises InvalidMessage: an inventory is absurd
-        :raises InUse: something is used of a class that would be gone
+        :raises InvalidMessage: an inventory is invalid
+        :raises InUse: a class that would be removed is used
         :raises Refused: it is a host
         """
 
     def delete_provider(self, uuid: str) -> None:
-        """:raises NotFound, InUse, Refused: it has children or live claims; it is a host"""
+        """Delete a provider.
+
+        :raises NotFound, InUse, Refused: it has children or live claims; it is a host"""
 
 
 class ProviderRecords(Protocol):
-    """Providers as requests find and change them.
+    """Providers as Placement requests find and change them.
 
-    A ``generation`` that is given has to be the current one.  All writers raise ``NotFound`` where
-    there is no such provider, ``ReportedByHost`` where it is a host, and ``StaleGeneration``.
+    A ``generation`` that is given must be the current one.  All writers raise ``NotFound`` where
+    the provider does not exist, ``ReportedByHost`` where it is a host, and ``StaleGeneration``.
     """
 
     def find_providers(self, wanted: ProviderFilter) -> list[ProviderRecord]:
-        """Those that meet all of it, hosts among them.
+        """Return the providers that meet all conditions, hosts among them.
 
         :raises NotFound: of kind ``trait`` or ``resource class``: a name is not known
         """
@@ -95,12 +97,12 @@ class ProviderRecords(Protocol):
         parent: str | None = '',
         reparent: bool = True,
     ) -> ProviderRecord:
-        """Rename and move it; its generation stays.
+        """Rename and move a provider; its generation stays.
 
-        :param parent: uuid; None: none; empty: that which it has
-        :param reparent: it may get another one than it has
-        :raises InvalidMessage: the name is taken; the parent is not there, is inside of the
-            subtree, or has to stay: ``why`` says which
+        :param parent: uuid; None: none; empty: the present one
+        :param reparent: it may get a parent other than its present one
+        :raises InvalidMessage: the name is taken; the parent does not exist, is inside of the
+            subtree, or has to stay: ``why`` states which
         """
 
     def change_inventories(
@@ -109,29 +111,29 @@ class ProviderRecords(Protocol):
         change: Callable[[dict[str, Inventory]], Mapping[str, Inventory]],
         generation: int | None = None,
     ) -> ResourceProvider:
-        """Let it have exactly what the function makes of what it has; one generation up.
+        """Replace the inventories by what a function makes of them; one generation up.
 
-        :param change: is called under the lock, may be called again, and may raise
+        :param change: called under the lock, perhaps repeatedly; may raise
         :raises NotFound: of kind ``resource class``: one is not known
-        :raises InvalidMessage: an inventory is absurd
-        :raises InUse: something is used of a class that would be gone
+        :raises InvalidMessage: an inventory is invalid
+        :raises InUse: a class that would be removed is used
         """
 
     def load_provider_traits(self, uuid: str) -> ProviderTraits | None:
-        """None: there is no such provider."""
+        """Return the traits of a provider; None: it does not exist."""
 
     def save_provider_traits(
         self, uuid: str, names: Collection[str], generation: int | None = None
     ) -> ProviderTraits:
-        """Let it have exactly these; one generation up where that is a change.
+        """Replace the traits of a provider; one generation up where that is a change.
 
         :raises NotFound: of kind ``trait``: one is not known
         """
 
     def load_provider_aggregates(self, uuid: str) -> ProviderAggregates | None:
-        """None: there is no such provider."""
+        """Return the aggregates of a provider; None: it does not exist."""
 
     def save_provider_aggregates(
         self, uuid: str, uuids: Collection[str], generation: int | None = None
     ) -> ProviderAggregates:
-        """Let it be in exactly these; one generation up where one was given."""
+        """Replace the aggregates of a provider; one generation up where one was given."""

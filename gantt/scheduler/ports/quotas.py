@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quotas of projects, and what each project has."""
+"""Quotas of projects, and the usage of each."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol
@@ -11,10 +11,10 @@ class Quotas(Protocol):
     """Limits and usage of projects."""
 
     def quotas(self) -> list[Limit]:
-        """All limits that are stored, by project and name."""
+        """Return all limits that are stored, by project and name."""
 
     def set_quotas(self, project: str, limits: Mapping[str, int | None]) -> None:
-        """Set limits of a project by their names; None takes one away, others stay.
+        """Set limits of a project by their names; None removes one, others stay.
 
         :raises InvalidMessage: there is no such limit, or it is out of bounds
         :raises Refused: there are too many already
@@ -23,15 +23,15 @@ class Quotas(Protocol):
     def quota_usage(
         self, projects: Collection[str], classes: Collection[str] = ()
     ) -> dict[str, Usage]:
-        """What each of these projects has, of all that is committed; see ``core.claims.quota``.
+        """Return the committed usage of each of these projects; see ``core.claims.quota``.
 
-        :param classes: resource classes whose amounts are wanted
+        :param classes: resource classes whose amounts are requested
         """
 
     def owners_of(self, consumers: Collection[str]) -> dict[str, str | None]:
-        """The project of each of these consumers of whom a claim is stored, live or ended."""
+        """Return the project of each of these consumers that has a stored claim, live or ended."""
 
     def usages(
         self, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[ProjectUsage]:
-        """Projects with live claims by id, after ``marker``; one of them, or all."""
+        """Return projects with live claims by id, after ``marker``; one of them, or all."""

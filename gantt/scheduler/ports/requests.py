@@ -34,12 +34,12 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     state: str  # open | placed | cancelled
     attempt: int
-    claims: int  # how many it made
+    claims: int  # number of claims created
     updated_at: float
 
 
 class Requests(Protocol):
-    """The group commit and the life of requests.
+    """The batch commit and the life cycle of requests.
 
     :ivar may_refer: an answer may be stored as a reference: decisions are stored here
     """
@@ -50,45 +50,45 @@ class Requests(Protocol):
         """Commit a batch of requests; see ``core.claims.commit`` for the rule."""
 
     def do_meanwhile(self, inbox: Inbox) -> None:
-        """While a commit is waited for, read what comes there, where the database allows it."""
+        """Read an inbox while a commit is waited for, where the database allows it."""
 
     def give_up(self, request_id: str, owner: str, attempt: int) -> ClaimResult:
         """Release everything this attempt of an open request has claimed; delete its row."""
 
     def load_request(self, request_id: str) -> StoredRequest | None:
-        """The request row with its claims, or None."""
+        """Return the request row with its claims, or None."""
 
     def bar_request(self, request_id: str, fingerprint: str, answer: bytes) -> StoredRequest | None:
-        """Keep a refusal, so that no copy is placed any more; where the row is known, that one."""
+        """Store a refusal, so that no copy is placed any more; return the row where one exists."""
 
     def cancel_request(self, request_id: str, reason: str) -> ClaimResult:
-        """Set it cancelled (inserting it if need be) and release its reserved claims."""
+        """Set a request cancelled (inserting it if need be) and release its reserved claims."""
 
     def extend_request(
         self, request_id: str, seconds: float, most: float, most_of_plans: float | None = None
     ) -> ClaimResult:
         """Lengthen the leases of its reserved claims to now + seconds, at most ``most``.
 
-        :param most_of_plans: at most, of claims of a plan; None: as of all others
+        :param most_of_plans: the bound for claims of a plan; None: the same
         """
 
     def confirm_request(self, request_id: str, consumers: Collection[str] = ()) -> ClaimResult:
-        """Who asked says that its claims are in use: confirmed, as far as they live.
+        """Confirm the live claims of a request, as its caller uses them.
 
-        :param consumers: of whom they are; empty: of all of the request
+        :param consumers: of these consumers; empty: of all of the request
         :raises NotFound, Refused: see ``core.claims.claim.of_caller``
         """
 
     def return_request(
         self, request_id: str, consumers: Collection[str] = (), reason: str = ''
     ) -> ClaimResult:
-        """Who asked says that its claims are used no more: live ones are released.
+        """Release the live claims of a request, as its caller uses them no more.
 
-        :param consumers: of whom they are; empty: of all of the request
+        :param consumers: of these consumers; empty: of all of the request
         :raises NotFound, Refused: see ``core.claims.claim.of_caller``
         """
 
     def requests(
         self, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[RequestLine]:
-        """Requests by id, after ``marker``; those with claims of one project, or all."""
+        """Return requests by id, after ``marker``; those with claims of one project, or all."""

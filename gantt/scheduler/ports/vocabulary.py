@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resource classes and traits by name: standard ones are there always."""
+"""Resource classes and traits by name: standard ones always exist."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -8,25 +8,25 @@ from gantt.core.resources.provider import VocabularyEntry
 
 
 class Vocabulary(Protocol):
-    """Who deletes or renames what is not there is told ``NotFound``; what is used, ``InUse``."""
+    """Classes and traits; changes raise ``NotFound`` where it is missing, ``InUse`` where used."""
 
     def resource_classes(self) -> list[VocabularyEntry]:
-        """All, the standard ones first."""
+        """Return all resource classes, the standard ones first."""
 
     def create_class(self, name: str) -> bool:
-        """Whether it was not there.
+        """Create a resource class; return whether it is new.
 
         :raises UnknownResourceClass: it has not the form of a custom one
         """
 
     def rename_class(self, name: str, new: str) -> None:
-        """Only while nothing has it, for claims name what they take.
+        """Rename a resource class; only while unused, for claims name their classes.
 
-        :raises InUse: it is used, or there is one of the new name
+        :raises InUse: it is used, or the new name exists
         """
 
     def delete_class(self, name: str) -> None:
-        """:raises NotFound, InUse:"""
+        """Delete a resource class.  :raises NotFound, InUse:"""
 
     def traits(
         self,
@@ -35,10 +35,10 @@ class Vocabulary(Protocol):
         prefix: str = '',
         associated: bool | None = None,
     ) -> list[VocabularyEntry]:
-        """All of these names, with the prefix, that a provider has, or none."""
+        """Return traits of these names, with the prefix, that a provider has, or none."""
 
     def create_trait(self, name: str) -> tuple[VocabularyEntry, bool]:
-        """The trait, and whether it was not there."""
+        """Create a trait; return it, and whether it is new."""
 
     def delete_trait(self, name: str) -> None:
-        """:raises NotFound, InUse:"""
+        """Delete a trait.  :raises NotFound, InUse:"""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Zones: those around this one, what is claimed below, and the calls to those directly below."""
+"""Zones: those around this one, claims in child zones, and calls to those directly below."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -31,15 +31,15 @@ from gantt.core.zones.messages import (
     ZoneSummary,
 )
 
-#: States of a claim below that holds its consumer: it lives, or may.
+#: States of a claim in a child zone that holds its consumer: it lives, or may.
 HOLDS = (State.RESERVED.value, State.CONFIRMED.value, LOST)
 _STATES = frozenset(State)
 
 
 class ZoneIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who this zone is.
+    """Identity of this zone.
 
-    :ivar secret: what its offers are sealed with
+    :ivar secret: key that its offers are sealed with
     :ivar incarnation: of its database
     """
 
@@ -49,17 +49,17 @@ class ZoneIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that may go down, before anything is claimed for it.
+    """A request that may go to child zones, before anything is claimed for it.
 
     :ivar attempt: its number where the row is new
-    :ivar takes_over: the attempt to replace of a row that is past its deadline
-    :ivar seconds: until it is
-    :ivar stays: it is for hosts of this zone alone: what its consumers have on them is judged when
-        it is committed
-    :ivar group: as the request has it
+    :ivar takes_over: the attempt to replace where the row is past its deadline
+    :ivar seconds: until its deadline
+    :ivar stays: it is for hosts of this zone alone: claims of its consumers on them are checked at
+        the commit
+    :ivar group: as in the request
     :ivar project_id: of the request
-    :ivar of_parent: it is of a zone above
-    :ivar rule_generation: of the rule of the group, as that zone says
+    :ivar of_parent: it comes from a parent zone
+    :ivar rule_generation: of the rule of the group, as the parent zone states
     """
 
     id: str
@@ -78,11 +78,12 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of opening a request.
+    """Result of opening a request.
 
-    :ivar outcome: why it is not ours, as for a commit; None: it is, and nothing of it is claimed
-    :ivar opening: of whoever has it open, another one each time: the keys of what it claims in
-        other zones follow from it
+    :ivar outcome: why this worker does not hold it, as for a commit; None: it does, and nothing
+        of it is claimed
+    :ivar opening: id of this opening, new each time: the keys of its claims in other zones
+        follow from it
     :ivar order: of the opening: later ones for one of its consumers have a higher one
     :ivar rule: of its group, stored in the same transaction
     """
@@ -94,15 +95,15 @@ class OpenedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredBelow(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim that a request of here has in a zone below.
+    """A claim that a request of this zone has in a child zone.
 
     :ivar child: uuid of the zone
     :ivar key: the request's id there
-    :ivar parent: name of the zone above that asked; None: none did
+    :ivar parent: name of the parent zone that sent the request; None: it is of this zone
     :ivar state: as of a claim, or ``lost``
     :ivar group: uuid of the server group
-    :ivar read_back: it was forgotten here, and the zone knew it
-    :ivar resources: class -> the most that was asked for; empty: not known here
+    :ivar read_back: its record was lost here, and restored from the zone
+    :ivar resources: class -> the largest amount requested; empty: not known here
     """
 
     claim_id: str
@@ -125,12 +126,12 @@ class StoredBelow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Whether it lives, or may."""
+        """True where it lives, or may."""
         return self.state in HOLDS
 
     @property
     def claim(self) -> Claim:
-        """As a claim: of a host that is named to nobody here."""
+        """The same as a claim, on a host without a name in this zone."""
         is_lost, is_known = self.state == LOST, self.state in _STATES
         return Claim(
             id=self.claim_id,
@@ -154,11 +155,11 @@ class StoredBelow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnShare(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request that was split has on hosts of here: claimed under a key of its own.
+    """Part of a split request on this zone's own hosts: claimed under a key of its own.
 
     :ivar key: the id of the share's request
     :ivar members: id of a claim -> number of its member in the whole request
-    :ivar parent: name of the zone above that asked; None: none did
+    :ivar parent: name of the parent zone that sent the request; None: it is of this zone
     """
 
     key: str
@@ -167,9 +168,9 @@ class OwnShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangedClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim of a zone above as it is now.
+    """Present state of a claim of a parent zone.
 
-    :ivar at: when it changed last, in seconds of the database's clock
+    :ivar at: time of its last change, in seconds of the database's clock
     """
 
     claim: ClaimBelow
@@ -177,10 +178,10 @@ class ChangedClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveClaims(msgspec.Struct, frozen=True, kw_only=True):
-    """Live claims that are of more than one zone.
+    """Numbers of live claims that concern more than one zone.
 
-    :ivar children: uuid of a zone below -> claims of requests of here that live there
-    :ivar parents: name of a zone above -> its claims that live here or below
+    :ivar children: uuid of a child zone -> claims of this zone's requests that live there
+    :ivar parents: name of a parent zone -> its claims that live here or below
     """
 
     children: dict[str, int]
@@ -188,10 +189,10 @@ class LiveClaims(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToLookAt(NamedTuple):
-    """Claims in a zone below that somebody is to look at.
+    """Numbers of claims in a child zone that an operator should check.
 
     :ivar lost: the zone does not know them any more
-    :ivar read_back: live ones that were forgotten here, and of which no caller is known
+    :ivar read_back: live ones whose records were lost here, and that have no known caller
     :ivar doubled: of consumers that have one for the same purpose here, as of a guest that was
         found running
     """
@@ -210,56 +211,56 @@ class LiveHere(NamedTuple):
 
 
 class ZoneFigures(Protocol):
-    """What is counted and compared over zones."""
+    """Counts and comparisons over zones."""
 
     def live_claims_over_zones(self) -> LiveClaims:
-        """How many live claims there are by zone."""
+        """Return the numbers of live claims by zone."""
 
     def claims_to_look_at(self) -> dict[str, ToLookAt]:
-        """By uuid of a zone below that has some."""
+        """Return the claims to check, by uuid of each child zone that has some."""
 
     def registered_hosts(self) -> list[RegisteredHost]:
-        """All hosts of this zone, by name."""
+        """Return all hosts of this zone, by name."""
 
     def live_here(self, consumers: Collection[str]) -> list[LiveHere]:
-        """Live claims of consumers on hosts of this zone, but for moves."""
+        """Return live claims of consumers on hosts of this zone, except for moves."""
 
 
 class ZoneRegistry(Protocol):
-    """Who this zone is, and the zones around it."""
+    """Identity of this zone, and the zones around it."""
 
     def zone_identity(self) -> ZoneIdentity:
-        """Who this zone is; made by the first call."""
+        """Return the identity of this zone; the first call creates it."""
 
     def child_zones(self) -> list[ZoneRecord]:
-        """The zones directly below, by name."""
+        """Return the zones directly below, by name."""
 
     def save_child_zone(self, zone: ZoneRecord) -> None:
-        """Register one, or write what is set of it; the revision is left.
+        """Register a child zone, or write its settings; the revision is left.
 
         :raises Refused: another one has the name, or it has another name
         """
 
     def remove_child_zone(self, uuid: str) -> None:
-        """Forget one.  :raises InUse: claims live there"""
+        """Remove a child zone.  :raises InUse: claims live there"""
 
     def parent_zones(self) -> list[ParentRecord]:
-        """The zones above that may ask, by name."""
+        """Return the parent zones that may send requests, by name."""
 
     def save_parent_zone(self, parent: ParentRecord) -> None:
-        """Register one, or write what is set of it.  :raises Refused: another has the identity"""
+        """Register a parent, or write its settings.  :raises Refused: another has the identity"""
 
     def remove_parent_zone(self, name: str) -> None:
-        """Forget one.  :raises NotFound, InUse: its claims live here or below"""
+        """Remove a parent zone.  :raises NotFound, InUse: its claims live here or below"""
 
 
 class DueGiveBack(NamedTuple):
-    """An allocation, or one claim of it, that is to end in a zone which has not heard of it.
+    """An allocation, or one claim of it, to be ended in a zone that does not know of it yet.
 
-    :ivar child: uuid of the zone below, or of this one
+    :ivar child: uuid of the child zone, or of this one
     :ivar key: the request's id there, or that of the claim
-    :ivar tries: with this one
-    :ivar seconds: since it is known that it is to end
+    :ivar tries: including this one
+    :ivar seconds: since it is known that it must end
     """
 
     child: str
@@ -269,7 +270,7 @@ class DueGiveBack(NamedTuple):
 
 
 class WaitingGiveBacks(NamedTuple):
-    """What zones have not heard of yet.
+    """Give-backs that zones have not received yet.
 
     :ivar seconds: of the oldest
     """
@@ -279,9 +280,9 @@ class WaitingGiveBacks(NamedTuple):
 
 
 class LeftRequest(NamedTuple):
-    """A request that may have gone down, and whose owner has left it.
+    """A request that may have gone to child zones, and whose owner has abandoned it.
 
-    :ivar opening: from which the keys of what it may have claimed follow
+    :ivar opening: determines the keys of possible claims
     """
 
     request_id: str
@@ -289,7 +290,7 @@ class LeftRequest(NamedTuple):
 
 
 class ZoneGiveBacks(Protocol):
-    """Allocations that are to end: as long as their zone has not heard of it they stand here."""
+    """Allocations to be ended: they are kept until their zone has been informed."""
 
     def add_give_backs(self, pairs: Collection[tuple[str, str]], seconds: float = 0.0) -> None:
         """Have allocations given back, each by zone and key; or claims, by zone and id.
@@ -298,26 +299,26 @@ class ZoneGiveBacks(Protocol):
         """
 
     def due_give_backs(self, limit: int) -> list[DueGiveBack]:
-        """Those whose time it is, the oldest first; who gets one tries, others for now do not."""
+        """Return those due, oldest first; a caller that gets one tries it, others skip it."""
 
     def end_give_backs(self, pairs: Collection[tuple[str, str]]) -> None:
-        """Their zones have heard of it, or need not any more."""
+        """Drop give-backs: their zones have received them, or need not any more."""
 
     def give_backs_waiting(self) -> WaitingGiveBacks:
-        """How many there are."""
+        """Return the number of those waiting, and the age of the oldest."""
 
     def left_requests(self, limit: int) -> list[LeftRequest]:
-        """Some that are open beyond their time; called again it looks at others."""
+        """Return some that are open beyond their time; a repeated call returns others."""
 
     def leave_request(self, left: LeftRequest) -> None:
-        """Forget one that is left still; what it may have claimed is given back."""
+        """Forget an abandoned request; its possible claims are given back."""
 
 
 class AllocationAbove(msgspec.Struct, frozen=True, kw_only=True):
-    """An allocation that a zone above has sent, before it is carried out.
+    """An allocation that a parent zone has sent, before it is carried out.
 
-    :ivar parent: name of the zone above, by which it has ``key`` and ``receipt``
-    :ivar order: in which it has sent those for one of the consumers
+    :ivar parent: name of the parent zone, which knows it by ``key`` and ``receipt``
+    :ivar order: its place among those sent for one of the consumers
     :ivar seconds: until it has claimed, or never will
     """
 
@@ -331,36 +332,36 @@ class AllocationAbove(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def request_id(self) -> str:
-        """Of the request here that it is."""
+        """Id of the request here that carries it out."""
         return own_name(self.parent, self.key)
 
 
 class AllocationOrders(Protocol):
-    """In which order a zone above has sent allocations for a consumer."""
+    """The order in which a parent zone has sent allocations for a consumer."""
 
     def note_new_allocation(self, wanted: AllocationAbove) -> bool:
         """Note one that nothing is known of, as far as that takes one round trip.
 
-        :return: False: something is known, or is to be looked at statement by statement; then not
-            all of it may be noted, and ``note_allocation`` is for the rest
+        :return: False: something is known, or must be checked statement by statement; then not
+            all of it may be noted, and ``note_allocation`` handles the rest
         """
 
     def note_allocation(self, wanted: AllocationAbove) -> list[str]:
         """Note one before it is carried out.
 
-        :return: requests of here that are those before it for one of its consumers, which are to
+        :return: requests here of earlier allocations for one of its consumers, which must
             claim nothing more
-        :raises NotFound: the zone above is not registered any more
-        :raises AllocationOutdated: one that was sent later has come before
-        :raises Refused: a consumer has a live claim here that is not of the zone above
+        :raises NotFound: the parent zone is not registered any more
+        :raises AllocationOutdated: one that was sent later has arrived before
+        :raises Refused: a consumer has a live claim here that is not of the parent zone
         """
 
 
 class ZoneRequests(Protocol):
-    """Requests that may go down, and what is claimed below."""
+    """Requests that may go to child zones, and claims in these."""
 
     def open_request(self, wanted: OpenRequest) -> OpenedRequest:
-        """Make the row of a request ours."""
+        """Acquire the row of a request for this worker."""
 
     def finish_request(
         self,
@@ -372,17 +373,17 @@ class ZoneRequests(Protocol):
         own: OwnShare | None = None,
         group: GroupRef | None = None,
     ) -> bool:
-        """Store the answer of an open request of ours with what it has below; False: it is lost.
+        """Store the answer of a request this worker has open, with its claims below; False: lost.
 
-        :param own: what it has here under another id; from now on that is the request's as well
-        :param group: with the rule that it was placed under; where that holds no more it is lost
+        :param own: its part here under another id; from now on that is the request's as well
+        :param group: with the rule it was placed under; where that holds no more it is lost
         """
 
     def is_idle_group(self, uuid: str, project: str | None) -> bool:
-        """Whether the rule of a group came with a request of a project, and nobody is in it now."""
+        """Return whether a group's rule came with a request of a project, and it has no members."""
 
     def note_rule_above(self, group: GroupRef, project: str | None, declared: int | None) -> None:
-        """Store the rule that a zone above says of its group, with the generation that it says.
+        """Store the rule that a parent zone states of its group, with its generation.
 
         :param group: with a rule
         :param project: of the zone above
@@ -390,7 +391,7 @@ class ZoneRequests(Protocol):
         """
 
     def place_of_group(self, group: str, own: str) -> str:
-        """The zone where a group's members are, or are about to be; '': there are none.
+        """Return the zone where a group's members are, or are about to be; '': there are none.
 
         :param own: uuid of this zone
         """
@@ -401,7 +402,7 @@ class ZoneRequests(Protocol):
         """Have a request place the members of a group in a zone, unless others do elsewhere.
 
         :param seconds: until the request has claimed one
-        :return: the zone where they are to be
+        :return: the zone that the members belong in
         """
 
     def claims_below(
@@ -417,95 +418,95 @@ class ZoneRequests(Protocol):
         marker: str | None = None,
         limit: int | None = None,
     ) -> list[StoredBelow]:
-        """Claims in zones below by id, after ``marker``, ended ones included."""
+        """Return claims in child zones by id, after ``marker``, ended ones included."""
 
     def note_changes_below(
         self, child: str, changes: ZoneChanges, known: Mapping[str, str], own_incarnation: int
     ) -> None:
-        """What became of claims in a zone, and from where to ask next.
+        """Note changes of claims in a zone, and the revision to continue from.
 
         :param known: id of a claim -> its state
-        :param own_incarnation: of this zone's database, to which all that lives there is known
+        :param own_incarnation: of this zone's database, which has records of all that lives there
         """
 
     def unknown_below(self, child: str, claims: Collection[ClaimBelow]) -> list[ClaimBelow]:
-        """Those that live in a zone, are not known here, and are neither made now nor to end."""
+        """Return live claims of a zone without a record here that are neither new nor to end."""
 
     def read_back(self, rows: Sequence[StoredBelow], answers: Mapping[str, bytes]) -> None:
-        """Store claims that were forgotten here.
+        """Store claims whose records were lost here.
 
-        :param answers: id of a request, which is that of each row -> its answer
+        :param answers: id of each row's request -> its answer
         """
 
     def end_lost(self, child: str, key: str, claim_id: str = '') -> None:
-        """What is lost of an allocation has ended: its zone knows that it is to claim nothing.
+        """End the lost claims of an allocation: its zone knows that it must claim nothing.
 
-        :param claim_id: of this claim alone, of which it knows that it is to end
+        :param claim_id: only this claim, which the zone knows must end
         """
 
     def claims_of_parent(
         self, parent: str, since: float, limit: int, after: str = ''
     ) -> list[ChangedClaim]:
-        """Claims of a zone above that have changed since, here or below, oldest change first.
+        """Return claims of a parent zone changed since, here or below, oldest change first.
 
-        :param after: of those that changed at that very time, the ids behind it
+        :param after: skips, among those changed at that very time, ids up to this one
         """
 
 
 class Zones(Protocol):
-    """Calls to a zone directly below.  Each has a bound in seconds, and is made once.
+    """Calls to a zone directly below.  Each has a bound in seconds, and is sent once.
 
-    :raises Unavailable: no answer, or none that can be read: what became of it is not known
-    :raises Refused, Conflict: the zone says no
+    :raises Unavailable: no readable answer: the effect of the call is not known
+    :raises Refused, Conflict: the zone refuses
     """
 
     def close(self) -> None:
         """Close its connections."""
 
     def discover(self, zone: ZoneRecord, seconds: float) -> ZoneInfo:
-        """Who it is."""
+        """Return the zone's identity."""
 
     def summary(self, zone: ZoneRecord, seconds: float) -> ZoneSummary:
-        """What it has room for."""
+        """Return a summary of its free capacity."""
 
     def evaluate(self, zone: ZoneRecord, body: ZoneEvaluation, seconds: float) -> ZoneEvaluated:
-        """What it has for a request."""
+        """Return its offers for a request."""
 
     def capacity(self, zone: ZoneRecord, body: ZoneCapacityOf, seconds: float) -> ZoneCapacity:
-        """How many more of a member fit."""
+        """Return how many more of a member fit."""
 
     def allocate(
         self, zone: ZoneRecord, key: str, body: ZoneAllocation, seconds: float
     ) -> ZoneAllocated:
-        """Claim what it has offered."""
+        """Claim an offer of the zone."""
 
     def allocation(self, zone: ZoneRecord, key: str, seconds: float) -> ZoneAllocated | None:
-        """What became of an allocation; None: the zone has never seen it."""
+        """Return the state of an allocation; None: the zone has never seen it."""
 
     def give_back(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
         """End an allocation, now and for later: a copy on its way claims nothing.
 
-        :param claim_id: or this claim of it alone, as far as this zone may
+        :param claim_id: only this claim of it, as far as this zone may
         """
 
     def extend(self, zone: ZoneRecord, key: str, lease_seconds: int, seconds: float) -> None:
-        """Have what is reserved of an allocation last so long from now on, if it is allowed."""
+        """Extend the lease of an allocation's reserved claims, counted from now, if allowed."""
 
     def explain(
         self, zone: ZoneRecord, key: str, seconds: float, trace: str = ''
     ) -> ZoneExplanation:
-        """How an allocation was decided.
+        """Return how an allocation was decided.
 
-        :param trace: the id of what it is part of; '': it is not known
+        :param trace: the id of the trace that it is part of; '': it is not known
         """
 
     def changes(
         self, zone: ZoneRecord, since: float, seconds: float, after: str = ''
     ) -> ZoneChanges:
-        """Claims of ours there that have changed since a revision.
+        """Return claims of this zone there that have changed since a revision.
 
         :param after: the last claim of the page before, whose revision ``since`` is; '': the first
         """
 
     def marks(self, zone: ZoneRecord, query: HostMarksQuery, seconds: float) -> HostMarksPage:
-        """By what its hosts are known, and those of the zones below it, as digests."""
+        """Return the marks of its hosts, and of those of the zones below it, as digests."""
