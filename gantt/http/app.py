@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP interface on one screen: its routes, its middleware, its maker."""
+"""The HTTP interface on one screen: its routes, its middleware, its factory."""
 
 from collections.abc import Callable
 from typing import Any
@@ -54,7 +54,10 @@ def openapi_document(world: HandlerContext, caller: Caller) -> dict[str, Any]:
 
 
 def _route(what: str, handler: Callable[..., Any], rule: str, **more: Any) -> Route:
-    """:param rule: of ``gantt.policies``, without the ``gantt:`` that all begin with"""
+    """Return a route.
+
+    :param rule: of ``gantt.policies``, without the ``gantt:`` that all begin with
+    """
     method, path = what.split()
     return Route(method, path, handler, f'gantt:{rule}', **more)
 
@@ -221,7 +224,7 @@ ROUTES = (
 )
 
 
-#: Whose names may have a slash in them, which comes as one, however it was written.
+#: Paths whose names may have a slash in them, which arrives as one, however it was written.
 SLASHED = ('/v1/aggregates/{name}', '/v1/declared-metrics/{name}')
 
 
@@ -239,17 +242,17 @@ def make_app(
     zones_around: ZoneParts | None = None,
     plans: PlansClient | None = None,
 ) -> middleware.Wsgi:
-    """The WSGI application.
+    """Return the WSGI application.
 
-    :param requests_client: asks the schedulers, over RPC or in-process
+    :param requests_client: calls the schedulers, over RPC or in-process
     :param checks: further health checks by name, e.g. ``{'broker': ask}``; each
         returns a line or raises GanttError
-    :param strategy: tells who asks
+    :param strategy: identifies the caller
     :param keep: takes each entry of the audit trail
-    :raises Misconfigured: every origin may ask, and nobody is asked for a token
-    :param rules: who may do what; None: as it stands in the code
-    :param zones_around: other zones, as far as this process speaks with any; None: with none below
-    :param plans: asks who plans groups; None: nobody does
+    :raises Misconfigured: every origin is allowed, and no token is needed
+    :param rules: the policy; None: its defaults in the code
+    :param zones_around: other zones, as far as this process calls any; None: no child zones
+    :param plans: calls the planner of groups; None: there is none
     """
     settings = settings or HttpSettings()
     is_open = strategy is auth.noauth
@@ -300,7 +303,7 @@ def make_app(
 
 
 def without_zones(insights: Insights, store: Store, metrics: MetricsSource) -> ZoneParts:
-    """What zones above need, where this process speaks with none below."""
+    """Return what parent zones need, where this process calls no child zone."""
     return ZoneParts(
         store,
         NoCalls(),
@@ -313,21 +316,21 @@ def without_zones(insights: Insights, store: Store, metrics: MetricsSource) -> Z
 
 
 def zones_below(around: ZoneParts) -> str:
-    """How the zones below were some seconds ago: no other zone is waited for.
+    """Return the conditions of child zones some seconds ago, without waiting for another zone.
 
-    :raises Unavailable: one of them is not well
+    :raises Unavailable: one of them has a problem
     """
     around.directory.freshen()
-    known = around.directory.children()
-    if not known:
+    children = around.directory.children()
+    if not children:
         return 'there are no zones below'
-    found = around.conditions.remembered()
-    if found is None:
+    conditions = around.conditions.remembered()
+    if conditions is None:
         return 'the zones below are being called'
-    problem = summed_up(found)
+    problem = summed_up(conditions)
     if problem:
         raise exceptions.Unavailable(problem)
-    return f'{len(found)} zones below answer'
+    return f'{len(conditions)} zones below answer'
 
 
 def _own_checks(insights: Insights, store: Store, settings: HttpSettings) -> Checks:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is asking: one strategy per way of telling.
+"""Authentication of callers: one strategy for each method.
 
-``noauth`` believes everybody, as an operator's loopback interface or a
-protecting proxy allows; the names in ``X-User-Id`` and ``X-Project-Id`` are
-taken as said, for the record only.  ``keystone`` wants a token and asks the
-identity service about it.
+``noauth`` trusts every caller, as an operator's loopback interface or a protecting proxy allows;
+the names in ``X-User-Id`` and ``X-Project-Id`` are not verified, and for the record only.
+``keystone`` needs a token and has the identity service check it.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ _TEXT_MAX = 255
 
 
 def noauth(req: falcon.Request) -> Caller:
-    """Everybody may do everything."""
+    """Return a caller that may do everything."""
     user = (req.get_header('X-User-Id') or '')[:_TEXT_MAX]
     return Caller(
         user=user,
@@ -34,15 +33,16 @@ def noauth(req: falcon.Request) -> Caller:
 
 
 def with_certificate(caller: Caller, req: falcon.Request) -> Caller:
-    """With what it has shown, where this server has made the connection: no header is believed.
+    """Return the caller with its certificate, where this server has the TLS connection.
 
-    gunicorn hands the socket on; others end TLS before it comes here.
+    No header is trusted for it.  gunicorn passes the socket on; other servers end TLS before it
+    comes here.
     """
     connection = req.env.get('gunicorn.socket')
     if not isinstance(connection, ssl.SSLSocket):
         return caller
-    shown = connection.getpeercert(True)
-    digest = hashlib.sha256(shown).hexdigest() if shown else ''
+    peer_certificate = connection.getpeercert(True)
+    digest = hashlib.sha256(peer_certificate).hexdigest() if peer_certificate else ''
     return msgspec.structs.replace(caller, certificate=digest)
 
 
@@ -54,7 +54,7 @@ def _keystone(conf: Any) -> 'Strategy':
 
 Strategy = Callable[[falcon.Request], Caller]
 
-#: Name -> maker of the strategy, from the configuration.
+#: Name -> factory of the strategy, from the configuration.
 STRATEGIES: dict[str, Callable[[Any], Strategy]] = {
     'keystone': _keystone,
     'noauth': lambda conf: noauth,
@@ -62,16 +62,16 @@ STRATEGIES: dict[str, Callable[[Any], Strategy]] = {
 
 
 def strategy(name: str, conf: Any) -> Strategy:
-    """The strategy of that name.
+    """Return the strategy of that name.
 
     :param conf: a parsed configuration, for the options that the strategy needs
     :raises Misconfigured: names the option and the choices
     """
-    found = STRATEGIES.get(name)
-    if found is None:
+    factory = STRATEGIES.get(name)
+    if factory is None:
         raise exceptions.Misconfigured(
             option='[api] auth_strategy',
             problem=f'{name!r} is not known',
             fix=f'Choose one of: {", ".join(sorted(STRATEGIES))}',
         )
-    return found(conf)
+    return factory(conf)

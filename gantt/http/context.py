@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the handlers work with: passed in by whoever composes the process."""
+"""Dependencies of the handlers, passed in by the composition of the process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, Protocol
@@ -33,20 +33,20 @@ class MetricsSource(Protocol):
         """Set a gauge."""
 
     def render(self) -> bytes:
-        """Everything in Prometheus' text form."""
+        """Return all metrics in Prometheus' text form."""
 
 
 class RequestsClient(Protocol):
-    """How placements are asked for and taken back: over RPC, or in-process."""
+    """A client for placements: over RPC, or in-process."""
 
     def select_destinations(self, request: SelectDestinations) -> Answer:
         """Place and claim.
 
-        :raises GanttError: whatever is not a placement, see ``decision.error_of``
+        :raises GanttError: for any outcome but a placement, see ``decision.error_of``
         """
 
     def extend_claims(self, request_id: str, seconds: int) -> object:
-        """Lengthen the leases of the reserved claims of a request.
+        """Extend the leases of the reserved claims of a request.
 
         :raises GanttError:
         """
@@ -73,7 +73,7 @@ class RequestsClient(Protocol):
 
 
 class PlansClient(Protocol):
-    """How groups are planned, changed, held and given back: over RPC, or in-process."""
+    """A client for plans of groups: over RPC, or in-process."""
 
     def place_group(self, request: PlaceGroup) -> GroupAnswer:
         """Plan a group and hold its places.
@@ -82,7 +82,7 @@ class PlansClient(Protocol):
         """
 
     def change_group(self, request: ChangeGroup) -> GroupAnswer:
-        """Have a group be as it is described now.
+        """Change a group to its new description.
 
         :raises GanttError:
         """
@@ -90,7 +90,7 @@ class PlansClient(Protocol):
     def extend_group_plan(
         self, group: str, seconds: int, *, only_project: str | None = None
     ) -> object:
-        """Hold places longer.
+        """Extend the leases of the places of a group.
 
         :raises GanttError:
         """
@@ -103,20 +103,23 @@ class PlansClient(Protocol):
         only_project: str | None = None,
         planned_by: str | None = None,
     ) -> object:
-        """Give places back.
+        """Give back the places of a group.
 
         :raises GanttError:
         """
 
 
 class NoPlans:
-    """In a process that nobody plans groups for."""
+    """The client of a process without a planner of groups."""
 
     def _away(self) -> NoReturn:
         raise exceptions.Unavailable('no gantt-planner is reached from here')
 
     def place_group(self, request: PlaceGroup) -> GroupAnswer:
-        """:raises Unavailable: always, as all of these"""
+        """Refuse the call, as all of these.
+
+        :raises Unavailable: always
+        """
         self._away()
 
     def change_group(self, request: ChangeGroup) -> GroupAnswer:

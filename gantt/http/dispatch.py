@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a route and a request to a handler's call, and back.
+"""Dispatch from a route and a request to a handler's call, and back.
 
-A handler is ``f(world, caller, *path, query=…, body=…) -> answer``; its
-annotations are read once, when the application is made.
+A handler is ``f(world, caller, *path, query=…, body=…) -> answer``; its annotations are read once,
+when the application is created.
 """
 
 import functools
@@ -30,23 +30,24 @@ from gantt.http.log_context import identify, trace_in_head
 from gantt.http.policy import PolicyEnforcer
 from gantt.insights.views import Change
 
-#: Bytes from which on an answer is compressed, and how hard.
+#: Bytes from which on an answer is compressed, and the compression level.
 _COMPRESSED_FROM = 16_384
 _COMPRESSION = 3
 
-#: What is in the body of an answer.
+#: Type of the body of an answer.
 Answer = TypeVar('Answer')
 
 _PATH_NAME = re.compile(r'{(\w+)}')
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One line of the route table.
+    """A line of the route table.
 
     :ivar status: of a success
     :ivar rated: it counts against the rate of a project
     :ivar on_trail: a change by it is in the audit trail
-    :ivar details: a rule that is asked for within; an open route asks who asks where a token is
+    :ivar details: a rule that the handler checks; an open route identifies the caller where there
+        is a token
     :ivar bytes_max: of its body; None: as large as any may be
     """
 
@@ -65,7 +66,7 @@ class Route(msgspec.Struct, frozen=True):
 class Raw(msgspec.Struct, frozen=True):
     """An answer that is not JSON of ours.
 
-    :ivar headers: with an ``ETag``, who has it already is answered 304
+    :ivar headers: with an ``ETag``, a caller that has it already is answered 304
     """
 
     body: bytes
@@ -75,11 +76,11 @@ class Raw(msgspec.Struct, frozen=True):
 
 
 class Created(msgspec.Struct, Generic[Answer], frozen=True):
-    """An answer to who has made something that was not there, or asked for again.
+    """An answer to a caller that has created something, or repeats that.
 
     A handler is annotated ``Created[X] | X`` where it answers either.
 
-    :ivar path: of what was made, see ``links.path_of``
+    :ivar path: of the created object, see ``links.path_of``
     """
 
     answer: Answer
@@ -91,7 +92,7 @@ class NoQuery(base.Message, frozen=True, kw_only=True):
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """What a handler's annotations say.
+    """The annotations of a handler.
 
     :ivar answer: the type of a success's body, without ``Created``
     :ivar creates: it may answer ``Created``
@@ -114,7 +115,7 @@ def signature_of(handler: Callable[..., Any]) -> Signature:
     answer, creates = _answer_of(hints.get('return'))
     summary, _, rest = inspect.cleandoc(handler.__doc__ or '').partition('\n')
     return Signature(
-        path=tuple(n for n in names if n not in ('query', 'body')),
+        path=tuple(name for name in names if name not in ('query', 'body')),
         query=hints.get('query', NoQuery),
         body=hints.get('body'),
         answer=answer,
@@ -125,32 +126,35 @@ def signature_of(handler: Callable[..., Any]) -> Signature:
 
 
 def _answer_of(annotated: Any) -> tuple[Any, bool]:
-    """What an annotation says without ``Created``, and whether that was in it."""
-    bare = [get_args(tp)[0] if get_origin(tp) is Created else tp for tp in choices(annotated)]
-    creates = bare != list(choices(annotated))
+    """Return an annotation without ``Created``, and whether that was in it."""
+    bare_types = [
+        get_args(annotation)[0] if get_origin(annotation) is Created else annotation
+        for annotation in choices(annotated)
+    ]
+    creates = bare_types != list(choices(annotated))
     # A union has each of its types once.
-    return functools.reduce(operator.or_, dict.fromkeys(bare)), creates
+    return functools.reduce(operator.or_, dict.fromkeys(bare_types)), creates
 
 
 def choices(annotated: Any) -> tuple[Any, ...]:
-    """The types of an annotation that has several."""
+    """Return the types of an annotation that has several."""
     is_union = get_origin(annotated) in (Union, types.UnionType)
     return get_args(annotated) if is_union else (annotated,)
 
 
 def check(route: Route, policy: PolicyEnforcer) -> None:
-    """A route that cannot work is found when the application is made.
+    """Check a route when the application is created.
 
     :raises Bug: names the route
     """
-    wants = set(signature_of(route.handler).path)
-    if set(_PATH_NAME.findall(route.path)) != wants:
-        raise exceptions.Bug(invariant=f'{route.path} gives its handler {sorted(wants)}')
+    parameters = set(signature_of(route.handler).path)
+    if set(_PATH_NAME.findall(route.path)) != parameters:
+        raise exceptions.Bug(invariant=f'{route.path} gives its handler {sorted(parameters)}')
     policy.allows(route.rule, NOBODY)
 
 
 class Resource:
-    """All methods of one path, as falcon wants them."""
+    """A falcon resource with all methods of one path."""
 
     def __init__(
         self, path: str, routes: Mapping[str, Route], world: HandlerContext, strategy: Strategy
@@ -160,7 +164,7 @@ class Resource:
             responder = functools.partial(_respond, route, world, strategy)
             setattr(self, f'on_{method.lower()}', responder)
             if method == 'GET':
-                # What watches a service often asks without wanting the body, which falcon drops.
+                # Monitoring often sends HEAD; falcon drops the body.
                 self.on_head = responder
 
 
@@ -182,8 +186,8 @@ def _respond(
     if signature.query is not NoQuery:
         given['query'] = query
     if signature.body is not None:
-        most = world.settings.body_bytes_max
-        limit = most if route.bytes_max is None else min(most, route.bytes_max)
+        bytes_max = world.settings.body_bytes_max
+        limit = bytes_max if route.bytes_max is None else min(bytes_max, route.bytes_max)
         given['body'] = _body(req, signature.body, limit)
     answer = route.handler(world, caller, **given)
     resp.status = route.status
@@ -208,7 +212,7 @@ def _respond(
 
 
 def _shown(value: Any) -> Any:
-    """A message as builtins, defaults included."""
+    """Return a message as builtins, defaults included."""
     if isinstance(value, msgspec.Struct):
         return {name: _shown(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, dict):
@@ -219,7 +223,7 @@ def _shown(value: Any) -> Any:
 
 
 def _caller(route: Route, world: HandlerContext, strategy: Strategy, req: falcon.Request) -> Caller:
-    """Who asks, if the rule of the route wants to know; the log's lines carry it from here on.
+    """Return the caller, where the rule of the route needs it; log lines carry it from here on.
 
     :raises Unauthorized, Forbidden:
     """
@@ -233,7 +237,7 @@ def _caller(route: Route, world: HandlerContext, strategy: Strategy, req: falcon
 
 
 def _known(strategy: Strategy, req: falcon.Request) -> Caller:
-    """Who asks where nobody has to say it, and the identity service may be away."""
+    """Return the caller where none is needed, and the identity service may be away."""
     try:
         return msgspec.structs.replace(strategy(req), everywhere=True)
     except (Unauthorized, IdentityUnavailable):
@@ -241,7 +245,7 @@ def _known(strategy: Strategy, req: falcon.Request) -> Caller:
 
 
 def _shorten(req: falcon.Request, resp: falcon.Response) -> None:
-    """Nothing where the caller has it already; compressed where it is long and may be."""
+    """Drop the body where the caller has it already; compress it where it is long and may be."""
     etag = resp.get_header('ETag')
     if etag and etag in (req.get_header('If-None-Match') or ''):
         resp.status, resp.data = 304, b''
@@ -255,7 +259,7 @@ def _shorten(req: falcon.Request, resp: falcon.Response) -> None:
 
 
 def _check_text(field: str, value: str) -> None:
-    """No database has a name with a control character in it, and some choke on one."""
+    """Refuse control characters, which no name in a database has and some databases reject."""
     if len(value) > base.TEXT_MAX or not value.isprintable():
         raise exceptions.invalid(field, f'expected at most {base.TEXT_MAX} printable characters')
 
@@ -288,29 +292,29 @@ def _body(req: falcon.Request, tp: type, limit: int) -> Any:
     if not data.strip():
         raise exceptions.invalid('body', 'is empty; expected a JSON object')
     if not given:
-        # Nothing is guessed: a page of another site may send a body without a type, unasked.
+        # Nothing is guessed: a page of another site may send a body without a type, unprompted.
         raise errors.UnsupportedMediaType(given='')
     return base.decode_json(data, tp, inside='body')
 
 
 class HandlerVersions:
-    """falcon middleware: the microversion that is asked for, whatever path or method."""
+    """Falcon middleware: the requested microversion, whatever path or method."""
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Say it with every answer.  :raises UnsupportedMicroversion:"""
+        """Send the microversion with every answer.  :raises UnsupportedMicroversion:"""
         resp.append_header('Vary', microversion.HEADER)
         version = microversion.parse(req.get_header(microversion.HEADER))
         resp.set_header(microversion.HEADER, f'{microversion.SERVICE} {version}')
 
 
 class Observer:
-    """falcon middleware: one measure per request."""
+    """Falcon middleware: one measurement per request."""
 
     def __init__(self, world: HandlerContext) -> None:
         self._metrics = world.metrics
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Note when it began."""
+        """Note the start of the request."""
         req.context.began = time.monotonic()
 
     def process_response(

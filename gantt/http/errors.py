@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every refusal in one form: ``{"errors": [{code, title, detail, …}]}``.
+"""The form of every refusal: ``{"errors": [{code, title, detail, …}]}``.
 
-``code`` is the stable code of ``gantt.exceptions``; ``details`` carries the
-facts that the sentence was made from, so that programs need not parse it.
+``code`` is the stable code of ``gantt.exceptions``; ``details`` carries the values of the sentence,
+so that programs need not parse it.
 """
 
 import logging
@@ -95,13 +95,13 @@ class LengthRequired(exceptions.Refused):
 
 
 def title_of(error: exceptions.GanttError) -> str:
-    """``NoValidHost`` as ``No valid host``."""
+    """Return ``NoValidHost`` as ``No valid host``."""
     words = _WORDS.sub(' ', type(error).__name__.lstrip('_'))
     return words[:1] + words[1:].lower()
 
 
 def body_of(error: exceptions.GanttError, request_id: str) -> bytes:
-    """The JSON body that says ``error``."""
+    """Return the JSON body of ``error``."""
     return msgspec.json.encode(
         Errors(
             errors=[
@@ -120,14 +120,14 @@ def body_of(error: exceptions.GanttError, request_id: str) -> bytes:
 
 
 def request_id_of(environ: dict[str, Any]) -> str:
-    """The id that the request id middleware gave to this HTTP request."""
+    """Return the id that the request id middleware gave to this HTTP request."""
     return environ.get(request_id_middleware.ENV_REQUEST_ID, '')
 
 
 class Handlers:
-    """falcon's error handlers; the last resort is a counted, logged Bug.
+    """Falcon's error handlers; the last resort is a counted, logged Bug.
 
-    :param paths: those of the interface, for who asks for one that is not there
+    :param paths: those of the interface, to suggest for an unknown one
     """
 
     def __init__(self, metrics: MetricsSource, paths: Sequence[str] = ()) -> None:
@@ -135,7 +135,7 @@ class Handlers:
         self._paths = [path for path in paths if '{' not in path]
 
     def install(self, app: falcon.App) -> None:
-        """Most general first: falcon asks the most specific one."""
+        """Install the handlers, most general first: falcon prefers the most specific one."""
         app.add_error_handler(Exception, self._unexpected)
         app.add_error_handler(falcon.HTTPError, self._falcon)
         app.add_error_handler(webob.exc.HTTPRequestEntityTooLarge, self._too_large)
@@ -166,10 +166,12 @@ class Handlers:
         self._ours(req, resp, ours, params)
 
     def _no_path(self, path: str) -> exceptions.NotFound:
-        """The version at the beginning is forgotten more often than anything else."""
-        meant = [known for known in self._paths if known == f'/v1{path}'] or near(path, self._paths)
+        """Return the error of an unknown path; most often the version is missing."""
+        similar = [path_known for path_known in self._paths if path_known == f'/v1{path}'] or near(
+            path, self._paths
+        )
         message = exceptions.NotFound(kind='path', name=path).message
-        return exceptions.NotFound(f'{message}{did_you_mean(meant)}', kind='path', name=path)
+        return exceptions.NotFound(f'{message}{did_you_mean(similar)}', kind='path', name=path)
 
     def _too_large(
         self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
@@ -191,7 +193,7 @@ class Handlers:
 
 
 def path_shown(req: falcon.Request) -> str:
-    """For a line of the log: nobody has looked yet at what is in it."""
+    """Return the path for a line of the log: its content is not checked yet."""
     return quoting.plain(req.path, base.NAME_MAX)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examples of the OpenAPI document: they can be sent as they stand to a site with these hosts."""
+"""Examples of the OpenAPI document: they can be sent unchanged to a site with these hosts."""
 
 from typing import Any
 
@@ -77,7 +77,7 @@ PARAMETERS: dict[str, Any] = {
     'behind': REQUEST,
     'check': False,
 }
-#: Of ``{name}`` by the beginning of the path.
+#: Values of ``{name}`` by the beginning of the path.
 NAMES = {
     '/v1/hosts': HOST,
     '/v1/aggregates': 'rack-1',
@@ -101,8 +101,8 @@ ERROR: dict[str, Any] = {
 
 
 def parameter(path: str, name: str) -> Any:
-    """A value of a parameter of an operation, None where there is none that suits."""
+    """Return a value of a parameter of an operation, None where none fits."""
     if name == 'name':
-        found = [value for prefix, value in NAMES.items() if path.startswith(f'{prefix}/')]
-        return found[0] if found else None
+        values = [value for prefix, value in NAMES.items() if path.startswith(f'{prefix}/')]
+        return values[0] if values else None
     return PARAMETERS.get(name)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose request gets the next thread of the server: projects take turns.
+"""Fair order of requests for the threads of the server: projects take turns.
 
-Who asks is known only once a thread has looked at its token, so what a token was found to be is
-remembered for the next requests with it.  Requests with tokens that nobody has seen are one
-project together: many new ones are no more than one owner.
+The caller is known only once a thread has checked its token, so the project of a token is
+remembered for the next requests with it.  Requests with unknown tokens are one project together:
+many new ones are no more than one owner.
 
 A project has as many threads as it leaves free of those for placements, and half of all at most;
 its first request is never held back.  The rule is that of ``gates``, so a request waits here, at
-the cost of a connection, where it would be refused there: refusals at once would be asked again
-at once, and reading them again takes the processor from everybody.  A large body counts for
-several threads: while it is decoded no other thread has the interpreter.
+the cost of a connection, where it would be refused there: refusals at once would be repeated at
+once, and reading them again takes the processor from all callers.  A large body counts for several
+threads: while it is decoded no other thread has the interpreter.
 """
 
 import collections
@@ -22,23 +22,23 @@ import cachetools
 
 from gantt.core.fair_queue import FairQueue
 
-#: In the environment of a request: the project that its token speaks for.
+#: Key in the environment of a request: the project of its token.
 PROJECT = 'gantt.project'
-#: Tokens that are remembered.
+#: Maximum number of tokens that are remembered.
 KNOWN_MAX = 10_000
 #: Bytes of a body that count as one more thread.
 BYTES_OF_A_THREAD = 32 << 10
 
 
 class Owners:
-    """Which project tokens speak for; the least recently used are forgotten."""
+    """Projects of tokens; the least recently used are forgotten."""
 
     def __init__(self) -> None:
         self._known: cachetools.LRUCache[bytes, str] = cachetools.LRUCache(KNOWN_MAX)
         self._lock = threading.Lock()
 
     def of(self, key: bytes) -> str:
-        """The project of a token, as far as it is known.
+        """Return the project of a token, as far as it is known.
 
         :param key: see ``key_of``
         """
@@ -46,28 +46,28 @@ class Owners:
             return self._known.get(key, '')
 
     def learn(self, key: bytes, project: str) -> None:
-        """Remember it."""
+        """Remember the project of a token."""
         with self._lock:
             self._known[key] = project
 
 
 def key_of(headers: Mapping[str, Any], prefix: str = '') -> bytes:
-    """What a request says of who asks, as a digest: tokens are not kept.
+    """Return a digest that identifies the caller of a request: tokens are not kept.
 
-    :param headers: with their names as WSGI has them, after ``prefix``
+    :param headers: with their names as in WSGI, after ``prefix``
     """
     token, project = (headers.get(prefix + name) for name in ('X_AUTH_TOKEN', 'X_PROJECT_ID'))
-    # What stands beside a token is anybody's guess.
+    # The project header beside a token is not verified.
     owner_text = f'token {token}' if token else f'project {project or ""}'
     return hashlib.blake2b(owner_text.encode('latin-1', 'replace'), digest_size=16).digest()
 
 
 class Sockets(dict[int, Any]):
-    """The sockets of a server, by descriptor: at each turn of its loop waitress asks every one.
+    """The sockets of a server, by descriptor: at each turn of its loop waitress polls every one.
 
-    With thousands of connections that takes milliseconds of the interpreter, again and again.
-    One whose request waits for its turn has nothing to say until then: it is set aside.  It is
-    open still, and counts where the number of connections is bounded.
+    With thousands of connections that takes milliseconds of the interpreter, again and again. One
+    whose request waits for its turn has nothing to send until then: it is set aside.  It is still
+    open, and counts where the number of connections is bounded.
     """
 
     def __init__(self) -> None:
@@ -75,12 +75,12 @@ class Sockets(dict[int, Any]):
         self._aside: dict[int, Any] = {}
 
     def set_aside(self, channel: Any) -> None:
-        """Look no more at a connection of waitress."""
+        """Stop polling a connection of waitress."""
         if self.pop(channel._fileno, None) is not None:
             self._aside[channel._fileno] = channel
 
     def take_back(self, channel: Any) -> None:
-        """Look at it again, unless it was closed meanwhile."""
+        """Poll a connection again, unless it was closed meanwhile."""
         if self._aside.pop(channel._fileno, None) is not None:
             self[channel._fileno] = channel
 
@@ -96,10 +96,10 @@ class Sockets(dict[int, Any]):
 
 
 class FairTasks:
-    """In place of the queue of waitress's threads, who hold its lock at every call.
+    """A queue for waitress's threads, which hold its lock at every call.
 
     :param most: threads that are shared out; the others are for first requests
-    :param of_one: threads that may be at requests of one owner; further ones are left to others
+    :param of_one: threads that may serve one owner; further ones are left to others
     :param dispatcher: has the lock, and threads that wait for a task
     :param sockets: of the server
     """
@@ -119,7 +119,7 @@ class FairTasks:
         return len(self._queue)
 
     def append(self, task: Any) -> None:
-        """A connection whose next request is complete."""
+        """Queue a connection whose next request is complete."""
         turn = TaskTurn(self, self._owner_of(task), task)
         if self._may_begin(turn.owner):
             self._begin(turn)
@@ -131,8 +131,8 @@ class FairTasks:
         return self._owners.of(key_of(task.requests[0].headers)) if task.requests else ''
 
     def _may_begin(self, owner: str) -> bool:
-        own = self._begun[owner]
-        return not own or own < min(self._of_one, self._most - self._all_begun)
+        running = self._begun[owner]
+        return not running or running < min(self._of_one, self._most - self._all_begun)
 
     def _begin(self, turn: 'TaskTurn') -> None:
         self._begun[turn.owner] += turn.cost
@@ -140,22 +140,22 @@ class FairTasks:
         self._queue.put(turn.owner, turn)
 
     def popleft(self) -> 'TaskTurn':
-        """The connection whose turn it is.  :raises IndexError: none waits"""
+        """Return the connection whose turn it is.  :raises IndexError: none waits"""
         return self._queue.pop()
 
     @property
     def waiting(self) -> int:
-        """How many have no thread yet."""
+        """Number of requests that have no thread yet."""
         with self._dispatcher.lock:
             return len(self._queue) + sum(map(len, self._held.values()))
 
     def done(self, turn: 'TaskTurn') -> None:
-        """A request is at its end; the lock is held."""
+        """End a request; the lock is held."""
         self._begun[turn.owner] -= turn.cost
         self._all_begun -= turn.cost
         if not self._begun[turn.owner]:
             del self._begun[turn.owner]
-        # Who has least is first; where it may not begin, nobody may.
+        # The owner with the fewest threads is first; where it may not begin, no other may.
         while self._held:
             least = min(self._held, key=self._begun.__getitem__)
             if not self._may_begin(least):
@@ -169,7 +169,7 @@ class FairTasks:
             self._dispatcher.queue_cv.notify()
 
     def served(self, turn: 'TaskTurn') -> None:
-        """Take the socket back by a thread that does not hold it."""
+        """End a request by a thread that does not hold the lock."""
         with self._dispatcher.lock:
             self.done(turn)
 
@@ -177,8 +177,8 @@ class FairTasks:
 class TaskTurn:
     """A task of waitress.
 
-    :ivar owner: whose it is
-    :ivar cost: as how many threads it counts
+    :ivar owner: its project
+    :ivar cost: number of threads it counts as
     """
 
     __slots__ = ('_tasks', 'cost', 'owner', 'task')
@@ -189,23 +189,23 @@ class TaskTurn:
         self.cost = 1 + body // BYTES_OF_A_THREAD
 
     def service(self) -> None:
-        """Called by a thread, without the lock."""
+        """Serve it; called by a thread, without the lock."""
         try:
             self.task.service()
         finally:
             self._tasks.served(self)
 
     def cancel(self) -> None:
-        """Called where the server ends, with the lock."""
+        """Cancel it; called where the server ends, with the lock."""
         self.task.cancel()
         self._tasks.done(self)
 
 
 def learning(app: Callable[..., Iterable[bytes]], owners: Owners) -> Callable[..., Iterable[bytes]]:
-    """The application, which tells ``owners`` what it found."""
+    """Return the application that reports the projects of tokens to ``owners``."""
 
     def called(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        key = key_of(environ, 'HTTP_')  # now: who looks at tokens changes these
+        key = key_of(environ, 'HTTP_')  # now: checking tokens changes these
         answer = app(environ, start_response)
         if PROJECT in environ:
             owners.learn(key, environ[PROJECT])

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many calls of a kind may be inside at once, of all and of one project.
+"""Limits of concurrent calls of a kind, in all and of one project.
 
-A placement waits for the schedulers with a thread of ours, and what is placed in this
-process takes its processor: without a bound either would leave nothing for others, health
-included.  Nobody waits at a gate: one call too many is told when to come again.
+A placement waits for the schedulers with a thread of ours, and a trial in this process takes its
+processor: without a bound either would leave nothing for others, health included.  No call waits at
+a gate: one call too many is refused with a time to retry.
 
 A project may have as many inside as it leaves free, and no more: so a second one finds room
 whatever the first does, and a third what two leave.  The rule is that of dynamic thresholds for
-shared buffers: A. K. Choudhury and E. L. Hahne, "Dynamic Queue Length Thresholds for
-Shared-Memory Packet Switches", IEEE/ACM Transactions on Networking 6(2), 1998, with alpha = 1.
+shared buffers: A. K. Choudhury and E. L. Hahne, "Dynamic Queue Length Thresholds for Shared-Memory
+Packet Switches", IEEE/ACM Transactions on Networking 6(2), 1998, with alpha = 1.
 """
 
 import collections
@@ -26,11 +26,11 @@ RETRY_AFTER_MS = 1000
 
 
 class QuotaGate:
-    """See the module docstring.
+    """A limit of concurrent calls, see the module docstring.
 
-    :param what: what waits, for the refusal
+    :param what: kind of the calls, for the refusal
     :param most: calls inside at once
-    :param of_one: of them, of one project; who is not known is bounded with all others only
+    :param of_one: those of one project; unidentified callers are bounded with all others only
     """
 
     def __init__(self, what: str, most: int, of_one: int) -> None:
@@ -40,9 +40,9 @@ class QuotaGate:
 
     @contextlib.contextmanager
     def passing(self, caller: Caller, project: str | None = None) -> Iterator[None]:
-        """Be inside.
+        """Occupy a place inside.
 
-        :param project: whom the call is for, where the caller may ask for any
+        :param project: of the call, where the caller may name any
         :raises Busy: as many are there as may be
         """
         key = _owner(caller, project)
@@ -66,7 +66,7 @@ class QuotaGate:
 
 
 def _owner(caller: Caller, project: str | None) -> tuple[str, str]:
-    """Whose room a call takes; callers of one project are one."""
+    """Return the owner whose room a call takes; callers of one project are one."""
     if project is not None and caller.everywhere:
         return 'project', project
     if caller.project is not None:
@@ -77,11 +77,11 @@ def _owner(caller: Caller, project: str | None) -> tuple[str, str]:
 class QuotaGates(msgspec.Struct, frozen=True):
     """The gates of one process.
 
-    :ivar placements: wait for the schedulers, or for the one who plans groups
-    :ivar plans: of these, those that wait for the latter
-    :ivar trials: are placed here: dry runs, what-if, capacity, replays
-    :ivar evaluations: of zones above: placed here, and perhaps waiting for zones below
-    :ivar waits: wait until something happens
+    :ivar placements: calls that wait for the schedulers, or for the planner of groups
+    :ivar plans: the part that waits for the planner
+    :ivar trials: calls that are placed here: dry runs, what-if, capacity, replays
+    :ivar evaluations: of parent zones: placed here, and perhaps waiting for child zones
+    :ivar waits: calls that wait for an event
     """
 
     placements: QuotaGate
@@ -92,7 +92,7 @@ class QuotaGates(msgspec.Struct, frozen=True):
 
     @contextlib.contextmanager
     def planning(self, caller: Caller, project: str | None = None) -> Iterator[None]:
-        """Be inside while a group is planned.
+        """Occupy a place while a group is planned.
 
         :param project: see ``QuotaGate.passing``
         :raises Busy: as many are there as may be
@@ -102,7 +102,7 @@ class QuotaGates(msgspec.Struct, frozen=True):
 
 
 def gates(settings: HttpSettings) -> QuotaGates:
-    """As it is configured."""
+    """Return the gates as configured."""
     return QuotaGates(
         QuotaGate('requests', settings.placements_max, settings.placements_of_one_max),
         QuotaGate('plans of groups', settings.plans_max, settings.plans_max),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The strategy ``keystone``: keystonemiddleware's auth_token looks at the token.
+"""The strategy ``keystone``: keystonemiddleware's auth_token checks the token.
 
-It is asked for its verdict alone, on a copy of the request: what is open needs
-no token and does not wait for keystone, and every refusal has our own form.
+It is called for its verdict alone, on a copy of the request: an open route needs no token and does
+not wait for keystone, and every refusal has our own form.
 """
 
 import importlib.util
@@ -30,23 +30,23 @@ GROUP = 'keystone_authtoken'
 #: Our name in the catalog, to which access rules of application credentials refer.
 SERVICE_TYPE = 'scheduler'
 
-#: What the library leaves open, or makes a thread wait for longer than a caller does.
+#: Options that the library leaves open, or with which a thread waits longer than a caller does.
 DEFAULTS = {
     'service_type': SERVICE_TYPE,
     'http_connect_timeout': 10,
     'http_request_max_retries': 1,
-    # Older releases believe the token of any user where a service's is expected.
+    # Older releases accept the token of any user where a service's is expected.
     'service_token_roles_required': True,  # nosec B105 # no password
 }
 
 _CACHE = 'gantt.token_cache'
-#: Each with the catalog that came with it, some ten kilobytes.
+#: Maximum number of cached tokens, each with its catalog, some ten kilobytes.
 _TOKENS_MOST = 2_000
 _CONFIRMED = 'Confirmed'
 
 
 class Keystone:
-    """Reads who asks from the token in ``X-Auth-Token``."""
+    """Authentication by the token in ``X-Auth-Token``."""
 
     def __init__(self, conf: Any) -> None:
         """Read the options.
@@ -58,15 +58,17 @@ class Keystone:
             conf.register_opts(options, group=group)
         for name, value in DEFAULTS.items():
             conf.set_default(name, value, group=GROUP)
-        found = conf[GROUP]
-        if not (found.auth_type or found.auth_section):
+        options_in_force = conf[GROUP]
+        if not (options_in_force.auth_type or options_in_force.auth_section):
             raise _misconfigured('auth_type', 'is not set', 'Set it, usually to password')
-        if found.memcached_servers and importlib.util.find_spec('memcache') is None:
+        if options_in_force.memcached_servers and importlib.util.find_spec('memcache') is None:
             fix = 'Install it, or leave the option out: then each process keeps tokens of its own'
             raise _misconfigured('memcached_servers', 'needs the library python-memcached', fix)
-        own = {} if found.memcached_servers else {'cache': _CACHE}
+        cache_options = {} if options_in_force.memcached_servers else {'cache': _CACHE}
         try:
-            self._tokens = auth_token.AuthProtocol(_passed, {'oslo_config_config': conf, **own})
+            self._tokens = auth_token.AuthProtocol(
+                _passed, {'oslo_config_config': conf, **cache_options}
+            )
         except keystone_exceptions.NoMatchingPlugin as e:
             raise _misconfigured('auth_type', str(e), 'Choose one such as password') from None
         except keystone_exceptions.MissingRequiredOptions as e:
@@ -74,17 +76,17 @@ class Keystone:
             raise _misconfigured(names, 'is not set', 'Set it, as auth_type needs it') from None
         except (keystone_exceptions.ClientException, ConfigurationError, cfg.Error) as e:
             raise _misconfigured('auth_type', str(e), 'See the page about identity') from None
-        self._cache = TokenCache(found.token_cache_time)
-        url = conf[found.auth_section or GROUP].get('auth_url')
+        self._cache = TokenCache(options_in_force.token_cache_time)
+        url = conf[options_in_force.auth_section or GROUP].get('auth_url')
         if not url:
             raise _misconfigured('auth_url', 'is not set', 'Say where keystone is')
-        self._identity = found.www_authenticate_uri or url
+        self._identity = options_in_force.www_authenticate_uri or url
 
     def __call__(self, req: falcon.Request) -> Caller:
-        """Who asks.
+        """Return the caller.
 
         :raises Unauthorized: no token, or one that keystone does not know any more
-        :raises IdentityUnavailable: keystone cannot be asked
+        :raises IdentityUnavailable: keystone cannot be reached
         """
         if not req.get_header('X-Auth-Token'):
             raise Unauthorized(problem='a token is needed', identity=self._identity)
@@ -94,9 +96,9 @@ class Keystone:
         except (keystone_exceptions.ClientException, ConfigurationError) as e:
             LOG.error('The token of a caller could not be looked at: %s', e)
             raise IdentityUnavailable() from e
-        # With delay_auth_decision a bad token is passed on, and only said to be one.
-        bad = _INVALID in (environ.get(_STATUS), environ.get(_SERVICE_STATUS))
-        if verdict.status_int == 401 or (bad and verdict.status_int == _PASSED):
+        # With delay_auth_decision a bad token is passed on, and only marked as bad.
+        is_bad = _INVALID in (environ.get(_STATUS), environ.get(_SERVICE_STATUS))
+        if verdict.status_int == 401 or (is_bad and verdict.status_int == _PASSED):
             problem = 'the token is not valid, or not any more'
             raise Unauthorized(problem=problem, identity=self._identity)
         if verdict.status_int != _PASSED or environ.get(_STATUS) != _CONFIRMED:
@@ -112,22 +114,22 @@ _INVALID = 'Invalid'
 
 
 def _passed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """The application behind auth_token: it has let the caller through."""
+    """Answer as the application behind auth_token, which has let the caller through."""
     start_response(f'{_PASSED} No Content', [])
     return []
 
 
 def _caller(environ: dict[str, Any]) -> Caller:
-    """From the headers that auth_token set, as oslo.context reads them."""
-    found = context.RequestContext.from_environ(environ, overwrite=False)
+    """Return the caller from the headers that auth_token set, as oslo.context reads them."""
+    request_context = context.RequestContext.from_environ(environ, overwrite=False)
     return Caller(
-        user=found.user_id or '',
-        user_name=found.user_name or found.user_id or '',
-        project=found.project_id,
-        domain=found.domain_id,
-        system=found.system_scope == 'all',
-        roles=tuple(found.roles),
-        service_roles=tuple(found.service_roles),
+        user=request_context.user_id or '',
+        user_name=request_context.user_name or request_context.user_id or '',
+        project=request_context.project_id,
+        domain=request_context.domain_id,
+        system=request_context.system_scope == 'all',
+        roles=tuple(request_context.roles),
+        service_roles=tuple(request_context.service_roles),
     )
 
 
@@ -136,23 +138,26 @@ def _misconfigured(option: str, problem: str, fix: str) -> exceptions.Misconfigu
 
 
 class TokenCache:
-    """What keystone said of tokens, kept for a while in this process; any thread may ask.
+    """Cached answers of keystone about tokens, kept for a while; any thread may use it.
 
-    auth_token finds it in the request.  Its own one in memory grows without a bound.
+    auth_token finds it in the request.  The library's own cache in memory grows without a bound.
     """
 
     def __init__(self, seconds: float) -> None:
-        """:param seconds: how long, 0 or less: nothing is kept"""
+        """Create the cache.
+
+        :param seconds: lifetime of entries, 0 or less: nothing is kept
+        """
         self._tokens: Any = cachetools.TTLCache(_TOKENS_MOST, seconds) if seconds > 0 else None
         self._lock = threading.Lock()
 
     def get(self, key: str) -> bytes | None:
-        """What was said."""
+        """Return the cached answer."""
         with self._lock:
             return None if self._tokens is None else self._tokens.get(key)
 
     def set(self, key: str, value: bytes, time: int = 0) -> None:
-        """Keep it; for how long was said at the beginning."""
+        """Keep an answer, for the lifetime given at creation."""
         with self._lock:
             if self._tokens is not None:
                 self._tokens[key] = value

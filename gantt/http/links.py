@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses of things of this interface, whole, wherever it is mounted."""
+"""Addresses of objects of this interface, whole, wherever it is mounted."""
 
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -30,20 +30,20 @@ class Paged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def base(req: falcon.Request) -> str:
-    """The address of ``/`` as the caller says it, without the slash at the end.
+    """Return the address of ``/`` as the caller requested it, without the slash at the end.
 
-    The prefix is that of the server, or what a proxy says that is believed.
+    The prefix is that of the server, or of a trusted proxy.
     """
     return str(req.prefix).rstrip('/')
 
 
 def path_of(*parts: str) -> str:
-    """``/v1/…`` of a thing, each part escaped whole: names may have slashes."""
+    """Return ``/v1/…`` of an object, each part escaped whole: names may have slashes."""
     return '/v1/' + '/'.join(quote(part, safe='') for part in parts)
 
 
 def linked(answer: Any, req: falcon.Request) -> Any:
-    """A page with the address of the page after it; whatever else as it is."""
+    """Return a page with the address of the page after it; any other answer unchanged."""
     if not isinstance(answer, Paged) or answer.next_marker is None:
         return answer
     query = urlencode({**req.params, 'marker': answer.next_marker}, quote_via=quote)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log's lines of a request carry its ids and who asks, those after it do not."""
+"""Context of log lines: the ids and the caller of a request, while a thread serves it."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from gantt.http.caller import Caller
 
 
 class LogContext:
-    """falcon middleware: the context of the request, for as long as this thread serves it."""
+    """Falcon middleware: the context of the request, for as long as this thread serves it."""
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """The id is known before who asks is."""
+        """Set the request id, which is known before the caller is."""
         req.context.outer = context.get_current()
         context.RequestContext(
             request_id=errors.request_id_of(req.env) or None,
@@ -27,7 +27,7 @@ class LogContext:
     def process_response(
         self, req: falcon.Request, resp: falcon.Response, resource: Any, succeeded: bool
     ) -> None:
-        """The thread serves others next: what it logs then is not of this request."""
+        """Restore the context: what the thread logs next is not of this request."""
         if req.context.outer is not None:
             req.context.outer.update_store()
         else:
@@ -35,7 +35,7 @@ class LogContext:
 
 
 def identify(req: falcon.Request, caller: Caller) -> None:
-    """From here on it is known who asks: to the log, and to the server's turns by project."""
+    """Set the caller, for the log and for the server's turns by project."""
     if caller.project is not None:
         req.env[fair_tasks.PROJECT] = caller.project
     context.RequestContext(
@@ -52,14 +52,14 @@ def identify(req: falcon.Request, caller: Caller) -> None:
 
 
 def trace_in_head(req: falcon.Request) -> str:
-    """The trace id that the caller has sent; '': none that is valid, so that one is made."""
+    """Return the trace id that the caller has sent; '': none is valid, and one is generated."""
     return trace_in(req.get_header('traceparent'))
 
 
 def traced(caller: Caller, request: SelectDestinations) -> SelectDestinations:
-    """A request with the trace id of its caller, or a new one; the log's lines carry it as well."""
-    found = request.traced(caller.trace)
+    """Return a request with the trace id of its caller, or a new one, which log lines carry too."""
+    traced_request = request.traced(caller.trace)
     current = context.get_current()
     if current is not None:
-        current.global_request_id = found.trace
-    return found
+        current.global_request_id = traced_request.trace
+    return traced_request

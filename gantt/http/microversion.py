@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Microversions: ``OpenStack-API-Version: scheduler 1.N``.
 
-A caller that names no version gets the lowest, so that what worked goes on
-working.  The header may name other services as well, separated by commas.
+A caller that names no version gets the lowest, so that existing clients continue to work.  The
+header may name other services as well, separated by commas.
 """
 
 import re
@@ -35,7 +35,7 @@ _FORM = re.compile(r'(\d{1,4})\.(\d{1,4})\Z')
 
 
 def parse(header: str | None) -> Microversion:
-    """The version that a request asks for.
+    """Return the version that a request names.
 
     :raises UnsupportedMicroversion: malformed, or not served
     """
@@ -46,8 +46,8 @@ def parse(header: str | None) -> Microversion:
         version_text = version_text.strip()
         if version_text == 'latest':
             return HIGHEST
-        found = _FORM.match(version_text)
-        numbers = tuple(map(int, found.groups())) if found else None
+        match = _FORM.match(version_text)
+        numbers = tuple(map(int, match.groups())) if match else None
         for version in HISTORY:
             if numbers == (version.major, version.minor):
                 return version

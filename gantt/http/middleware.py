@@ -28,7 +28,7 @@ from gantt.http.settings import HttpSettings
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 HEALTH_PATH = '/healthcheck'
-#: What a page of another origin may send beyond what every page may, and what it may read.
+#: Headers that a page of another origin may send beyond the basic ones, and that it may read.
 ALLOWED = (
     'Content-Type',
     'If-None-Match',
@@ -44,12 +44,12 @@ EXPOSED = (
     'X-OpenStack-Request-ID',
     microversion.HEADER,
 )
-#: Of every answer that says nothing else: a browser guesses no type, and nobody keeps a copy.
+#: Default headers of every answer: a browser guesses no type, and no cache keeps a copy.
 FIXED = (('X-Content-Type-Options', 'nosniff'), ('Cache-Control', 'no-store'))
 
 
 def stack(app: Wsgi, world: HandlerContext) -> Wsgi:
-    """``app`` behind the whole stack."""
+    """Return ``app`` behind the whole stack."""
     conf = cfg.ConfigOpts()
     conf([], project='gantt', default_config_files=[], default_config_dirs=[])
     settings = world.settings
@@ -60,7 +60,7 @@ def stack(app: Wsgi, world: HandlerContext) -> Wsgi:
 
 
 def placement_stack(app: Wsgi, settings: HttpSettings) -> Wsgi:
-    """``app`` behind what does not depend on whose interface it is: ids, proxy, CORS."""
+    """Return ``app`` behind the layers common to all interfaces: ids, proxy, CORS."""
     conf = cfg.ConfigOpts()
     conf([], project='gantt', default_config_files=[], default_config_dirs=[])
     return _outer(app, settings, conf)
@@ -82,12 +82,12 @@ def _outer(wsgi: Wsgi, settings: HttpSettings, conf: cfg.ConfigOpts) -> Wsgi:
 
 
 def _with_headers(app: Wsgi) -> Wsgi:
-    """``app``, its answers with ``FIXED``."""
+    """Return ``app`` with ``FIXED`` in its answers."""
 
     def answered(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-            known = {name.lower() for name, _ in headers}
-            more = [(name, value) for name, value in FIXED if name.lower() not in known]
+            present = {name.lower() for name, _ in headers}
+            more = [(name, value) for name, value in FIXED if name.lower() not in present]
             return start_response(status, [*headers, *more], exc_info)
 
         return app(environ, start)
@@ -96,7 +96,7 @@ def _with_headers(app: Wsgi) -> Wsgi:
 
 
 def _mount(path: str, inner: Wsgi, outer: Wsgi) -> Wsgi:
-    """``inner`` on its path only, everything else to ``outer``."""
+    """Return ``inner`` on its path only, everything else to ``outer``."""
 
     def mounted(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         here = environ.get('PATH_INFO', '').rstrip('/') == path
@@ -106,7 +106,7 @@ def _mount(path: str, inner: Wsgi, outer: Wsgi) -> Wsgi:
 
 
 class SizeLimit(sizelimit.RequestBodySizeLimiter):
-    """oslo's limiter, refusing in the form of every other error."""
+    """Limiter of oslo that refuses in the form of every other error."""
 
     def __call__(
         self, environ: dict[str, Any], start_response: Callable[..., Any]
@@ -126,7 +126,8 @@ class SizeLimit(sizelimit.RequestBodySizeLimiter):
 class CheckMiddleware(pluginbase.HealthcheckBaseExtension):
     """A check in the form of oslo's health check.
 
-    :param problem: what is wrong just now, '' where nothing is.  Anybody may ask, so it is a word
+    :param problem: the present problem, '' where there is none.  Any caller may read it, so it is a
+        single word
     """
 
     def __init__(self, problem: Callable[[], str], conf: cfg.ConfigOpts) -> None:
@@ -134,16 +135,16 @@ class CheckMiddleware(pluginbase.HealthcheckBaseExtension):
         self._problem = problem
 
     def healthcheck(self, server_port: int) -> pluginbase.HealthcheckResult:
-        """Well where there is no problem."""
+        """Return a healthy result where there is no problem."""
         problem = self._problem()
         return pluginbase.HealthcheckResult(available=not problem, reason=problem or 'OK')
 
 
 class Healthcheck(healthcheck.Healthcheck):
-    """oslo's health check application with our checks.
+    """Health check application of oslo with our checks.
 
-    They need the process's own objects, so they are handed over instead of
-    being found by name among the installed plugins.
+    They need the process's own objects, so they are passed in instead of being found by name among
+    the installed plugins.
     """
 
     def __init__(self, world: HandlerContext, conf: cfg.ConfigOpts) -> None:
@@ -156,9 +157,9 @@ class Healthcheck(healthcheck.Healthcheck):
         def disabled() -> str:
             return 'DISABLED BY FILE' if file and os.path.exists(file) else ''
 
-        made: list[extension.Extension[pluginbase.HealthcheckBaseExtension]] = [
+        extensions: list[extension.Extension[pluginbase.HealthcheckBaseExtension]] = [
             extension.Extension(name, point, CheckMiddleware, CheckMiddleware(problem, conf))
             for name, problem in (('gantt', state), ('disable_by_file', disabled))
             for point in [metadata.EntryPoint(name, f'{__name__}:Check', self.NAMESPACE)]
         ]
-        self._backends = stevedore.NamedExtensionManager.make_test_instance(made)
+        self._backends = stevedore.NamedExtensionManager.make_test_instance(extensions)

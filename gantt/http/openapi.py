@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenAPI document, made from the route table and the handlers' types."""
+"""The OpenAPI document, generated from the route table and the handlers' types."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from gantt.policies import base
 
 _REF = '#/components/schemas/{name}'
 _TEXT = {'type': 'string'}
-#: Path -> what a success is made of, where it is not, or not only, JSON.
+#: Path -> media types of a success, where it is not, or not only, JSON.
 _CONTENT = {
     '/metrics': ('text/plain',),
     '/dashboard': ('text/html',),
@@ -25,7 +25,7 @@ _CONTENT = {
 }
 _NAME = re.compile(r'{(\w+)}')
 
-#: Status of a refusal -> what it means here.
+#: Status of a refusal -> its meaning here.
 REFUSALS = {
     400: 'What was sent is not right; the detail names the field and what was expected.',
     401: 'A token is needed, or the one sent is not valid any more.',
@@ -46,7 +46,7 @@ REFUSALS = {
     504: 'The budget of the request was spent.',
     508: 'The request has come through this zone before.',
 }
-#: What is sealed is taken there, or a request from another zone.
+#: Paths that take sealed tokens, or requests from another zone.
 ZONE_PATHS = ('/zone/', '/v1/places')
 _ALWAYS = (400, 406, 421, 500, 503)
 _WITH_BODY = (411, 413, 415)
@@ -83,16 +83,16 @@ _SECURITY = {
 
 
 def document(routes: Sequence[Route], at: str = '') -> dict[str, Any]:
-    """The whole document as builtins.
+    """Return the whole document as builtins.
 
     :param at: the address of ``/``
     """
     signatures = {route: signature_of(route.handler) for route in routes}
-    known = _types(signatures.values())
-    schemas, components = msgspec.json.schema_components(known, ref_template=_REF)
+    types = _types(signatures.values())
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     if 'Lifecycle' in components:
         components['Lifecycle']['enum'].remove(Lifecycle.CALLER.value)  # no request may say it
-    schema_of = {_key(tp): schema for tp, schema in zip(known, schemas, strict=True)}
+    schema_of = {_key(type_key): schema for type_key, schema in zip(types, schemas, strict=True)}
     is_open = {rule.name for rule in policies.list_rules() if rule.check_str == base.EVERYBODY}
     paths: dict[str, dict[str, Any]] = {}
     for route, signature in signatures.items():
@@ -100,7 +100,7 @@ def document(routes: Sequence[Route], at: str = '') -> dict[str, Any]:
         paths.setdefault(route.path, {})[route.method.lower()] = operation
     paths['/healthcheck'] = {'get': _HEALTHCHECK}
     queries = {signature.query.__name__ for signature in signatures.values()}
-    found = {
+    whole = {
         'openapi': '3.1.0',
         'info': {
             'title': 'Gantt',
@@ -112,7 +112,11 @@ def document(routes: Sequence[Route], at: str = '') -> dict[str, Any]:
         'security': [{'token': []}],
         'paths': paths,
         'components': {
-            'schemas': {k: v for k, v in sorted(components.items()) if k not in queries},
+            'schemas': {
+                schema_name: schema_value
+                for schema_name, schema_value in sorted(components.items())
+                if schema_name not in queries
+            },
             'parameters': {'microversion': _MICROVERSION},
             'headers': {
                 name: {'description': text, 'schema': schema}
@@ -125,7 +129,7 @@ def document(routes: Sequence[Route], at: str = '') -> dict[str, Any]:
             'securitySchemes': _SECURITY,
         },
     }
-    return _with_public_names(found)
+    return _with_public_names(whole)
 
 
 #: Schemas whose names clients are generated from, where the class is called otherwise.
@@ -144,9 +148,9 @@ PUBLIC_NAMES = {
 
 
 def _with_public_names(found: Any) -> Any:
-    """The document with the names of schemas, and references to them, as clients know them."""
+    """Return the document with the public names of schemas, and references to them."""
     if isinstance(found, list):
-        return [_with_public_names(one) for one in found]
+        return [_with_public_names(item) for item in found]
     if not isinstance(found, dict):
         return found
     prefix = _REF.format(name='')
@@ -199,12 +203,12 @@ def _refusal(status: int, text: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _types(signatures: Iterable[Signature]) -> list[Any]:
-    found: dict[str, Any] = {_key(Errors): Errors}
+    types: dict[str, Any] = {_key(Errors): Errors}
     for signature in signatures:
-        for tp in (signature.query, signature.body, *choices(signature.answer)):
-            if tp is not None:
-                found[_key(tp)] = tp
-    return list(found.values())
+        for annotation in (signature.query, signature.body, *choices(signature.answer)):
+            if annotation is not None:
+                types[_key(annotation)] = annotation
+    return list(types.values())
 
 
 def _key(tp: Any) -> str:
@@ -235,7 +239,7 @@ def _operation(
     if is_open:
         operation['security'] = []
     if route.details:
-        # Anybody may ask; who has a token is told more.
+        # No token is needed; callers with one get more.
         operation['security'] = [{}, {'token': []}]
         operation['responses']['503'] = {
             **operation['responses']['200'],
@@ -254,13 +258,13 @@ def _operation(
 def _successes(
     route: Route, signature: Signature, schema_of: dict[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    forms = [schema_of[_key(tp)] for tp in choices(signature.answer)]
+    forms = [schema_of[_key(annotation)] for annotation in choices(signature.answer)]
     answer = forms[0] if len(forms) == 1 else {'anyOf': forms}
     kinds = _CONTENT.get(route.path, ('application/json',))
     content = {kind: {'schema': answer if kind == 'application/json' else _TEXT} for kind in kinds}
     has_etag = route.path.startswith('/dashboard') or route.is_conditional
     headers = _headers(_REQUEST_ID, microversion.HEADER, *(['ETag'] if has_etag else []))
-    found = {
+    successes = {
         str(route.status): {
             'description': signature.summary,
             'headers': headers,
@@ -268,36 +272,36 @@ def _successes(
         }
     }
     if signature.creates:
-        found['201'] = {
+        successes['201'] = {
             'description': 'It was created.',
             'headers': headers | _headers('Location'),
             'content': content,
         }
     if has_etag:
-        found['304'] = {'description': 'As it was, see If-None-Match.', 'headers': headers}
-    return found
+        successes['304'] = {'description': 'As it was, see If-None-Match.', 'headers': headers}
+    return successes
 
 
 def _refused(route: Route, signature: Signature, is_open: bool) -> list[int]:
-    """Every status that a refusal of the operation can have."""
+    """Return every status that a refusal of the operation can have."""
     writes = route.method != 'GET'
-    found = set(_ALWAYS)
+    statuses = set(_ALWAYS)
     if not is_open:
-        found |= {401, 403}
+        statuses |= {401, 403}
     if writes:
-        # A page of another origin; what is named in a body; what stands in the way; the budget.
-        found |= {403, 404, 409, 504}
+        # A page of another origin; a name in a body; a conflict; the budget.
+        statuses |= {403, 404, 409, 504}
     if signature.body is not None:
-        found |= set(_WITH_BODY)
+        statuses |= set(_WITH_BODY)
     if signature.path or signature.query is not NoQuery:
-        found.add(404)
+        statuses.add(404)
     if 'after' in get_type_hints(signature.query):
-        found.add(410)
+        statuses.add(410)
     if route.path.startswith(ZONE_PATHS) and signature.body is not None:
-        found |= {410, 508}
+        statuses |= {410, 508}
     if route.rated:
-        found.add(429)
-    return sorted(found)
+        statuses.add(429)
+    return sorted(statuses)
 
 
 def _parameters(
@@ -322,14 +326,18 @@ def _parameters(
 
 
 def _with_example(parameter: dict[str, Any], route: Route) -> dict[str, Any]:
-    found = examples.parameter(route.path, parameter['name'])
-    return parameter if found is None else {**parameter, 'example': found}
+    example = examples.parameter(route.path, parameter['name'])
+    return parameter if example is None else {**parameter, 'example': example}
 
 
 def _no_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A query parameter is left out instead of being null."""
-    choices = [s for s in schema.get('anyOf', ()) if s != {'type': 'null'}]
+    """Return the schema of a query parameter, which is left out instead of being null."""
+    choices = [option for option in schema.get('anyOf', ()) if option != {'type': 'null'}]
     if len(choices) != 1:
         return schema
-    rest = {k: v for k, v in schema.items() if k != 'anyOf' and not (k == 'default' and v is None)}
-    return {**choices[0], **rest}
+    remaining = {
+        keyword: setting
+        for keyword, setting in schema.items()
+        if keyword != 'anyOf' and not (keyword == 'default' and setting is None)
+    }
+    return {**choices[0], **remaining}

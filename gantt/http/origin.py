@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a browser may not do here in the name of its user, by whatever page it has open.
+"""Protection against requests that a browser sends in the name of its user for other pages.
 
-A page of another site can send many requests without asking first (a form, a script with
-``no-cors``), and by a name of its own that leads to this address (DNS rebinding) it can also
-read the answers.  With tokens neither is of use, since the browser has none to add; under
-``noauth`` whoever reaches the address may do everything.
+A page of another site can send many requests without a preflight (a form, a script with
+``no-cors``), and by a name of its own that leads to this address (DNS rebinding) it can also read
+the answers.  With tokens neither is of use, since the browser has none to add; under ``noauth``
+every caller that reaches the address may do everything.
 """
 
 import ipaddress
@@ -18,7 +18,7 @@ from gantt.core.messages import base, quoting
 from gantt.http.settings import HttpSettings
 
 _SAFE = ('GET', 'HEAD', 'OPTIONS')
-#: Of ``Sec-Fetch-Site``, which only the browser sets: our own page, or the user.
+#: Values of ``Sec-Fetch-Site``, which only the browser sets: our own page, or the user.
 _OURS = ('same-origin', 'none')
 _LOCAL = 'localhost'
 
@@ -46,9 +46,9 @@ class ForeignHost(exceptions.Refused):
 
 
 class Origins:
-    """falcon middleware: refuses changes by other origins, and foreign names where asked to.
+    """Falcon middleware: refuses changes by other origins, and foreign names if enabled.
 
-    :param names_matter: callers have no tokens: whoever is led here by a name may do everything
+    :param names_matter: callers have no tokens: a caller led here by a name may do everything
     """
 
     def __init__(self, settings: HttpSettings, names_matter: bool) -> None:
@@ -59,7 +59,10 @@ class Origins:
             self._names = frozenset(name.lower() for name in names)
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """:raises ForeignOrigin, ForeignHost:"""
+        """Check origin and host name.
+
+        :raises ForeignOrigin, ForeignHost:
+        """
         host = req.get_header('Host') or ''
         if self._names is not None and host and not self._is_served(host):
             raise ForeignHost(host=quoting.short(host, base.NAME_MAX))
@@ -83,16 +86,16 @@ class Origins:
         origin, site = req.get_header('Origin'), req.get_header('Sec-Fetch-Site')
         if origin in self._allowed or '*' in self._allowed:
             return
-        # Browsers leave Sec-Fetch-Site out on plain HTTP to other machines: then the origin says.
+        # Browsers omit Sec-Fetch-Site on plain HTTP to other machines: then the origin decides.
         ours = site in _OURS if site else origin is None or _is_same(origin, req, host)
         if not ours:
             raise ForeignOrigin(origin=quoting.short(origin or site, base.NAME_MAX))
 
 
 def _is_same(origin: str, req: falcon.Request, host: str) -> bool:
-    """Whether a page is of the host that is asked; its scheme may have ended at a proxy."""
+    """Return whether a page is of the requested host; its scheme may have ended at a proxy."""
     try:
-        found = urlsplit(origin).netloc.lower()
+        origin_host = urlsplit(origin).netloc.lower()
     except ValueError:
         return False
-    return bool(found) and found in (host.lower(), req.netloc.lower())
+    return bool(origin_host) and origin_host in (host.lower(), req.netloc.lower())

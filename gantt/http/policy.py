@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what: every route declares the name of a rule and asks here.
+"""Policy: every route declares the name of a rule, which is checked here.
 
-The rules are those of ``gantt.policies``, as far as the site's policy file says
-nothing else.  They are read once: a change of the file needs a new start, as a
-change of an option does.
+The rules are those of ``gantt.policies``, unless the site's policy file overrides them.  They are
+read once: a change of the file needs a new start, as a change of an option does.
 """
 
 import functools
@@ -22,9 +21,9 @@ from gantt.core.messages.near import did_you_mean, near
 from gantt.http.caller import NOBODY, Caller
 
 _OPTION = '[oslo_policy] policy_file'
-#: Answers that are remembered.
+#: Maximum number of results that are remembered.
 REMEMBERED = 2048
-#: Checks that ask nobody, by their exact kind: others may be a plugin's.
+#: Checks that call no other service, by their exact type: others may be a plugin's.
 _LOCAL_CHECKS = {
     *(_checks.TrueCheck, _checks.FalseCheck, _checks.NotCheck, _checks.AndCheck, _checks.OrCheck),
     *(_checks.RuleCheck, _checks.RoleCheck, _checks.GenericCheck),
@@ -43,22 +42,22 @@ class PolicyEnforcer:
     """The rules in force."""
 
     def __init__(self, conf: Any, policy_file: str | None = None) -> None:
-        """Read them.
+        """Read the rules.
 
         :param conf: a parsed configuration; [oslo_policy] is registered on it
         :param policy_file: instead of the one that the configuration names
-        :raises Misconfigured: the policy file is not there, or wrong; names the rule
+        :raises Misconfigured: the policy file is missing, or wrong; names the rule
         """
         self.enforcer = policy.Enforcer(conf, policy_file=policy_file)
         self.enforcer.suppress_default_change_warnings = True
         self.enforcer.register_defaults(list(policies.list_rules()))
         _load(self.enforcer, conf)
-        # From here on the files are not looked at again.
+        # From here on the files are not read again.
         self.enforcer.use_conf = False
         self._lock = threading.Lock()
         self._met: cachetools.LRUCache[tuple[Any, ...], bool] = cachetools.LRUCache(REMEMBERED)
         self._local: dict[str, bool] = {}
-        #: Rules that ask for nobody's name.
+        #: Rules that an unidentified caller meets.
         self.open = frozenset(rule for rule in self.rules if self.allows(rule, NOBODY))
 
     @property
@@ -69,9 +68,9 @@ class PolicyEnforcer:
         )
 
     def admit(self, rule: str, caller: Caller) -> Caller:
-        """The caller, knowing whether the rule lets it at things of all projects.
+        """Return the caller, marked where the rule admits it to objects of all projects.
 
-        :raises Forbidden: neither that, nor at those of its own
+        :raises Forbidden: neither to those, nor to its own
         """
         caller = msgspec.structs.replace(caller, everywhere=True)
         if not self.allows(rule, caller):
@@ -80,11 +79,11 @@ class PolicyEnforcer:
         return caller
 
     def check(self, rule: str, caller: Caller, field: str = '', expected: str = '') -> None:
-        """Refuse who does not meet the rule.
+        """Refuse a caller that does not meet the rule.
 
-        :param field: of a request, that asks for the rule
-        :param expected: there, of who does not meet it
-        :raises Forbidden: the caller does not
+        :param field: of a request, that needs the rule
+        :param expected: value of it for callers that do not meet the rule
+        :raises Forbidden: the caller does not meet it
         """
         if self.allows(rule, caller):
             return
@@ -95,7 +94,7 @@ class PolicyEnforcer:
         raise refused
 
     def allows(self, rule: str, caller: Caller) -> bool:
-        """Whether the caller meets the rule for all that it has been let at.
+        """Return whether the caller meets the rule for all that it is admitted to.
 
         :raises Bug: a handler names a rule that does not exist
         """
@@ -106,36 +105,36 @@ class PolicyEnforcer:
         return self.meets(rule, caller, target)
 
     def meets(self, rule: str, caller: Caller, target: Mapping[str, str | None]) -> bool:
-        """Whether the caller meets the rule for a thing.
+        """Return whether the caller meets the rule for an object.
 
-        Rules do not change, so what was found is remembered, unless a rule asks another service.
+        Rules do not change, so results are remembered, unless a rule calls another service.
 
-        :param target: what the thing says of itself, such as its ``project_id``
+        :param target: attributes of the object, such as its ``project_id``
         """
         key = (rule, caller, *sorted(target.items()))
         with self._lock:
-            found = self._met.get(key)
-        if found is None:
-            found = bool(self.enforcer.enforce(rule, target, caller.credentials()))
+            is_met = self._met.get(key)
+        if is_met is None:
+            is_met = bool(self.enforcer.enforce(rule, target, caller.credentials()))
             if self._is_local(rule):
                 with self._lock:
-                    self._met[key] = found
-        return found
+                    self._met[key] = is_met
+        return is_met
 
     def _is_local(self, rule: str) -> bool:
-        """Whether nothing but the caller and the target decides, the rules that it names too."""
-        known = self._local.get(rule)
-        if known is None:
-            known = self._local[rule] = all(
+        """Return whether caller and target alone decide a rule and the rules that it names."""
+        is_local = self._local.get(rule)
+        if is_local is None:
+            is_local = self._local[rule] = all(
                 type(part) in _LOCAL_CHECKS for part in _whole(rule, self.enforcer.rules)
             )
-        return known
+        return is_local
 
     def _words(self, rule: str) -> str:
-        """What a rule asks for, as it stands in the file or in the code."""
+        """Return what a rule needs, as written in the file or in the code."""
         enforcer = self.enforcer
-        found = enforcer.file_rules.get(rule) or enforcer.registered_rules[rule]
-        text = found.check_str
+        definition = enforcer.file_rules.get(rule) or enforcer.registered_rules[rule]
+        text = definition.check_str
         for name in sorted(enforcer.rules, key=len, reverse=True):
             if f'rule:{name}' in text:
                 text = text.replace(f'rule:{name}', str(enforcer.rules[name]))
@@ -144,7 +143,7 @@ class PolicyEnforcer:
 
 @functools.cache
 def defaults() -> PolicyEnforcer:
-    """The rules as they stand in the code; read once, as nothing changes them."""
+    """Return the rules as written in the code; read once, as nothing changes them."""
     conf = cfg.ConfigOpts()
     conf([], project='gantt', default_config_files=[], default_config_dirs=[])
     policy.Enforcer(conf)  # registers its options
@@ -153,7 +152,7 @@ def defaults() -> PolicyEnforcer:
 
 
 def _load(enforcer: policy.Enforcer, conf: Any) -> None:
-    """Read the files and look at every rule in them: oslo.policy lets a wrong one refuse all."""
+    """Read the files and check every rule in them: oslo.policy lets a wrong one refuse all."""
     try:
         enforcer.load_rules()
     except (ValueError, OSError, cfg.Error) as e:
@@ -162,8 +161,8 @@ def _load(enforcer: policy.Enforcer, conf: Any) -> None:
         raise _wrong(enforcer, 'expected a mapping of names of rules to rules') from None
     if enforcer.policy_path is None and _is_configured(conf):
         raise _wrong(enforcer, 'there is no such file')
-    for name, found in enforcer.file_rules.items():
-        problem = _problem(enforcer, name, found)
+    for name, definition in enforcer.file_rules.items():
+        problem = _problem(enforcer, name, definition)
         if problem:
             raise _wrong(enforcer, f'rule {name}: {problem}')
     if not enforcer.check_rules():
@@ -171,10 +170,10 @@ def _load(enforcer: policy.Enforcer, conf: Any) -> None:
 
 
 def _is_configured(conf: Any) -> bool:
-    """Whether somebody set the option."""
-    found = conf.get_location('policy_file', 'oslo_policy')
+    """Return whether the option was set."""
+    location = conf.get_location('policy_file', 'oslo_policy')
     default_locations = (cfg.Locations.opt_default, cfg.Locations.set_default)
-    return found is not None and found.location not in default_locations
+    return location is not None and location.location not in default_locations
 
 
 def _wrong(enforcer: policy.Enforcer, problem: str) -> exceptions.Misconfigured:
@@ -186,21 +185,21 @@ def _wrong(enforcer: policy.Enforcer, problem: str) -> exceptions.Misconfigured:
 
 
 def _problem(enforcer: policy.Enforcer, name: str, found: policy.RuleDefault) -> str:
-    """What is wrong with a rule of a file, or nothing."""
-    known = enforcer.registered_rules
-    if name.startswith(('gantt:', 'placement:')) and name not in known:
-        return f'there is no such rule{did_you_mean(near(name, known))}'
+    """Return the problem of a rule of a file, or ''."""
+    rules = enforcer.registered_rules
+    if name.startswith(('gantt:', 'placement:')) and name not in rules:
+        return f'there is no such rule{did_you_mean(near(name, rules))}'
     for part in _parts(found.check):
         if isinstance(part, policy.RuleCheck) and part.match not in enforcer.rules:
-            meant = [f'rule:{rule}' for rule in near(part.match, enforcer.rules)]
-            return f'rule:{part.match} is not defined{did_you_mean(meant)}'
+            similar = [f'rule:{rule}' for rule in near(part.match, enforcer.rules)]
+            return f'rule:{part.match} is not defined{did_you_mean(similar)}'
         if str(part) == '!' and '!' not in str(found.check_str):
             return f'{found.check_str!r} is not understood; expected such as "role:admin"'
     return ''
 
 
 def _whole(rule: str, rules: Mapping[str, Any]) -> Iterator[Any]:
-    """What a rule is made of, with the rules that it names; there are no circles."""
+    """Yield the checks of a rule and of the rules that it names; there are no circles."""
     for part in _parts(rules[rule]):
         yield part
         if isinstance(part, policy.RuleCheck):
@@ -208,7 +207,7 @@ def _whole(rule: str, rules: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _parts(check: Any) -> Iterator[Any]:
-    """A check and what it is made of."""
+    """Yield a check and its parts."""
     yield check
     within = [*getattr(check, 'rules', ()), *filter(None, [getattr(check, 'rule', None)])]
     for inner in within:

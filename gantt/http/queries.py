@@ -32,7 +32,7 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
 def unknown_marker(marker: str, kind: str) -> exceptions.InvalidMessage:
-    """A list is asked for from an entry on that there is not."""
+    """Return the error of a list requested from an entry on that does not exist."""
     problem = f'no {kind} {marker!r} is known, or not any more; begin without a marker'
     return exceptions.invalid('query.marker', problem)
 
@@ -45,7 +45,7 @@ class Page(Message, frozen=True, kw_only=True):
 
 
 def page_of(found: Sequence[T], limit: int, key: str) -> tuple[list[T], str | None]:
-    """The first of what was found, and what asks for those after them; None: there are none.
+    """Return the first entries of a list, and the marker of those after them; None: there are none.
 
     :param found: one more than ``limit`` where there are more
     :param key: by which it is ordered
@@ -55,11 +55,11 @@ def page_of(found: Sequence[T], limit: int, key: str) -> tuple[list[T], str | No
 
 
 def page_by_name(everything: Iterable[T], query: Page, kind: str) -> tuple[list[T], str | None]:
-    """The same of a list that is there whole, in the order of names.
+    """Return the same of a complete list, in the order of names.
 
-    :raises InvalidMessage: nothing has the name of the marker
+    :raises InvalidMessage: no entry has the name of the marker
     """
-    by_name = {one.name: one for one in everything}  # type: ignore[attr-defined]
+    by_name = {entry.name: entry for entry in everything}  # type: ignore[attr-defined]
     if query.marker is not None and query.marker not in by_name:
         raise unknown_marker(query.marker, kind)
     after = [by_name[name] for name in sorted(by_name) if name > (query.marker or '')]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a caller may ask for, beyond that it may ask: whose places, and in what words."""
+"""Access to placement requests, beyond the route's rule: whose places, and with which fields."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -12,17 +12,17 @@ from gantt.http import policy_access, requested_fields
 from gantt.http.context import Caller, HandlerContext
 from gantt.insights.explain import redacting
 
-#: Who meets it reads on which hosts places are; others the ids of their claims.
+#: Callers that meet it read the hosts of places; others the ids of their claims.
 HOSTS = 'gantt:requests:hosts'
 
 
 def checked(world: HandlerContext, caller: Caller, body: SelectDestinations) -> SelectDestinations:
-    """The request, in the name of the caller where that acts for one project only.
+    """Return the request, in the name of the caller where that acts for one project only.
 
-    A zone above is a caller of its project: what it may say beyond that follows from its
+    A parent zone is a caller of its project: the further fields it may send follow from its
     registration, and its groups are its own.
 
-    :raises Forbidden: it claims, or says what the caller may not say; names the field
+    :raises Forbidden: it claims, or has fields that the caller may not send; names the field
     :raises InvalidMessage: in the name of another project or user
     :raises NotFound: a server group or a consumer that is not of its project, whether or
         not there is one
@@ -44,12 +44,12 @@ def checked(world: HandlerContext, caller: Caller, body: SelectDestinations) -> 
             policy_access.check_levels(world, caller, full, inside)
     _check_consumers(world, caller, body)
     own = msgspec.structs.replace(spec, project_id=caller.project, user_id=caller.user)
-    # A consumer may come between this look and the claim: the commit looks as well.
+    # A consumer may come between this check and the claim: the commit checks as well.
     return msgspec.structs.replace(body, spec=own, only_project=caller.only)
 
 
 def check_words(world: HandlerContext, caller: Caller, body: SelectDestinations) -> None:
-    """Whether the caller may say what a request says, as far as no store has to be asked.
+    """Check whether the caller may send a request's fields, as far as no store is needed.
 
     :raises Forbidden, NotTrusted: it may not; names the field
     :raises InvalidMessage: in the name of another project or user
@@ -61,17 +61,17 @@ def check_words(world: HandlerContext, caller: Caller, body: SelectDestinations)
 
 
 def check_rate(world: HandlerContext, caller: Caller, project: str | None) -> None:
-    """Count a request of a project.  :raises TooManyRequests: it has sent as many as it may"""
+    """Count a request of a project.  :raises TooManyRequests: it has used up its rate"""
     quotas = world.insights.quotas
-    found = quotas.take(project, not caller.everywhere, quotas.current())
-    if found is not None:
-        raise found.error()
+    excess = quotas.take(project, not caller.everywhere, quotas.current())
+    if excess is not None:
+        raise excess.error()
 
 
 def refusal(
     world: HandlerContext, caller: Caller, body: SelectDestinations, error: exceptions.GanttError
 ) -> exceptions.GanttError:
-    """A refusal by the schedulers, as far as the caller may read it.
+    """Return a refusal by the schedulers, as far as the caller may read it.
 
     :raises NotFound: a consumer of another project has come meanwhile
     """
@@ -81,14 +81,17 @@ def refusal(
 
 
 def _check_need(world: HandlerContext, caller: Caller, need: requested_fields.Need) -> None:
-    """:raises Forbidden, NotTrusted: the caller may not say it"""
+    """Check a rule for a field.
+
+    :raises Forbidden, NotTrusted: the caller may not send it
+    """
     above = caller.above
     if above is None:
         world.policy.check(need.rule, caller, need.field, need.expected)
     elif not (
         above.trusted
         or need.field in requested_fields.OF_ZONES
-        or need.rule == requested_fields.MIGRATE  # of its own guests, as whoever runs them may
+        or need.rule == requested_fields.MIGRATE  # of its own guests, as their operator may
     ):
         field = need.field.replace('body.', 'body.request.', 1)
         raise exceptions.NotTrusted(field=field, expected=need.expected)
@@ -97,9 +100,9 @@ def _check_need(world: HandlerContext, caller: Caller, need: requested_fields.Ne
 def _check_consumers(world: HandlerContext, caller: Caller, body: SelectDestinations) -> None:
     """Refuse consumers that are placed for others, and to be near to any but own ones.
 
-    A consumer that is named to be near to is answered alike whether it is of another
-    project or of nobody: else who names one asks where it is, and whether it is.  So is a
-    consumer to be placed, in the trial of who may not claim; who may is refused the claim.
+    A consumer to be near to gets the same answer whether it is of another project or does not
+    exist: otherwise the caller could probe whether and where it is.  So does a consumer to be
+    placed, in the dry run of a caller that may not claim; a caller that may is refused the claim.
     """
     if world.policy.allows(requested_fields.CLAIM, caller):
         _check_placed(world, caller, body.consumers)
@@ -107,7 +110,7 @@ def _check_consumers(world: HandlerContext, caller: Caller, body: SelectDestinat
 
 
 def check_near(world: HandlerContext, caller: Caller, named: Mapping[str, str]) -> None:
-    """Consumers to be near to, or not, are the caller's, whoever's requests name them: one read.
+    """Check that consumers to be near to, or not, are the caller's, with one read.
 
     :param named: consumer -> the field that names it
     :raises NotFound: one is not
@@ -119,7 +122,10 @@ def check_near(world: HandlerContext, caller: Caller, named: Mapping[str, str]) 
 
 
 def _check_placed(world: HandlerContext, caller: Caller, consumers: Sequence[str]) -> None:
-    """:raises NotFound: one is placed for another project"""
+    """Check that consumers are not placed for other projects.
+
+    :raises NotFound: one is
+    """
     owners = world.store.owners_of(consumers)
     for consumer in consumers:
         if consumer in owners and is_foreign(owners[consumer], caller.only):
@@ -127,9 +133,9 @@ def _check_placed(world: HandlerContext, caller: Caller, consumers: Sequence[str
 
 
 def _near_to_own(world: HandlerContext, caller: Caller, spec: RequestSpec) -> RequestSpec:
-    """What a zone above wants to be near to, or not, as far as that lives here and is its own.
+    """Return the spec with the consumers to be near to, or not, that live here and are its own.
 
-    Its others may live in other zones, which is not here: on no host of those to be kept from.
+    Its others may live in other zones: there is no host of those here to avoid.
 
     :raises NotFound: to be near to, there is none of them
     """
@@ -138,7 +144,8 @@ def _near_to_own(world: HandlerContext, caller: Caller, spec: RequestSpec) -> Re
         return spec
     own = _own_of(world, caller, named)
     same, different = (
-        [one for one in of if one in own] for of in (spec.same_host, spec.different_host)
+        [consumer for consumer in consumers if consumer in own]
+        for consumers in (spec.same_host, spec.different_host)
     )
     if spec.same_host and not same:
         raise _not_known(spec.same_host[0], 'body.request.spec.same_host')
@@ -146,7 +153,7 @@ def _near_to_own(world: HandlerContext, caller: Caller, spec: RequestSpec) -> Re
 
 
 def _own_of(world: HandlerContext, caller: Caller, consumers: Collection[str]) -> set[str]:
-    """Those that live here and are of the caller's project."""
+    """Return the consumers that live here and are of the caller's project."""
     live = world.store.live_claims_of(consumers)
     return {claim.consumer for claim in live if not is_foreign(claim.project_id, caller.only)}
 
@@ -162,14 +169,16 @@ def _not_known(consumer: str, field: str) -> exceptions.NotFound:
 
 
 def near_to(spec: RequestSpec) -> dict[str, str]:
-    """Consumer that a request wants to be near to, or not -> the field that names it."""
+    """Return consumer to be near to, or not -> the field that names it."""
     members = spec.group.members if spec.group else []
     lists = {
         'group.members': members,
         'different_host': spec.different_host,
         'same_host': spec.same_host,
     }
-    return {one: f'body.spec.{name}' for name, found in lists.items() for one in found}
+    return {
+        consumer: f'body.spec.{name}' for name, consumers in lists.items() for consumer in consumers
+    }
 
 
 def _check_names(caller: Caller, spec: RequestSpec) -> None:

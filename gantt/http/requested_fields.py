@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What in a request who may say: an allow-list of fields and keys, and the rule for the rest.
+"""Fields of a request by the rule that they need: an allow-list, and the rule for the rest.
 
-A member of a project says what its guests need and which of its own they are to be near
-to.  What chooses among hosts by what they are lets its caller find out, one question
-after the other, what the hosts are, have and run; what names one takes a place on it.
-A field that is added tomorrow is not on the list, and needs the rule for choosing
-hosts until somebody puts it there.
+A member of a project states what its guests need and which of its own they are to be near to.  A
+field that chooses among hosts by their properties lets its caller find out, one request after the
+other, what the hosts are, have and run; a field that names a host takes a place on it. A field that
+is added tomorrow is not on the list, and needs the rule for choosing hosts until it is put there.
 """
 
 import functools
@@ -23,7 +22,7 @@ MIGRATE = 'gantt:requests:create:migrate'
 RULES = 'gantt:requests:create:rules'
 TRUSTED = 'gantt:requests:create:trusted'
 
-#: Whom each one is for, or what a guest needs: said by whoever may ask at all.
+#: Fields of the request's owner, or of what a guest needs: for every caller of the route.
 ALLOWED = frozenset(
     {
         'body.request_id',
@@ -60,7 +59,7 @@ ALLOWED = frozenset(
         'body.spec.volume_backed',
     }
 )
-#: What is looked into: each of its fields, or keys, is asked about by itself.
+#: Fields whose own fields, or keys, are checked one by one.
 WITHIN = frozenset(
     {
         'body.spec',
@@ -73,7 +72,7 @@ WITHIN = frozenset(
         'body.spec.hints',
     }
 )
-#: What takes a place on a host that is named, or is believed as it is said.
+#: Fields that take a place on a named host, or are trusted as they are.
 BELIEVED = frozenset(
     {
         'body.spec.force_hosts',
@@ -88,7 +87,7 @@ BELIEVED = frozenset(
         'body.rule_generation',
     }
 )
-#: What zones say to those below them, whoever owns these.
+#: Fields that zones send to their child zones of any owner.
 OF_ZONES = frozenset({'body.dry_run', 'body.via', 'body.rule_generation'})
 _PURPOSES = {
     Purpose.MIGRATE: MIGRATE,
@@ -99,10 +98,10 @@ _PLAIN_PURPOSES = ', '.join(purpose for purpose in Purpose if purpose not in _PU
 
 
 class Need(NamedTuple):
-    """Something in a request that a rule beside that of the route is asked about.
+    """A field of a request that needs a rule beside that of the route.
 
-    :ivar field: its path, as the errors of a body have it
-    :ivar expected: of who does not meet the rule
+    :ivar field: its path, as in the errors of a body
+    :ivar expected: value for callers that do not meet the rule
     """
 
     field: str
@@ -111,7 +110,7 @@ class Need(NamedTuple):
 
 
 def needs(body: SelectDestinations) -> Iterator[Need]:
-    """Every field and key that is beyond what a member may say, in the order of the types."""
+    """Yield every field and key beyond those of a member, in the order of the types."""
     if not body.dry_run:
         yield Need('body.dry_run', CLAIM, 'true')
     if body.lifecycle is not Lifecycle.HOST:
@@ -120,13 +119,13 @@ def needs(body: SelectDestinations) -> Iterator[Need]:
     if purpose in _PURPOSES:
         yield Need('body.spec.purpose', _PURPOSES[purpose], f'one of {_PLAIN_PURPOSES}')
     yield from _beyond('body', body)
-    for n, device in enumerate(body.spec.tree.devices if body.spec.tree else ()):
+    for number, device in enumerate(body.spec.tree.devices if body.spec.tree else ()):
         for name in ('required_traits', 'forbidden_traits'):
             if getattr(device, name):
-                yield Need(f'body.spec.tree.devices[{n}].{name}', RULES, 'nothing')
+                yield Need(f'body.spec.tree.devices[{number}].{name}', RULES, 'nothing')
 
 
-#: Asked about by their values, above.
+#: Checked by their values, above.
 _BY_VALUE = frozenset({'body.dry_run', 'body.lifecycle', 'body.spec.purpose'})
 
 
@@ -143,7 +142,7 @@ def _beyond(path: str, value: Any) -> Iterator[Need]:
 
 
 def _fields_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Fields and keys that say something: no defaults, no empty lists."""
+    """Yield the fields and keys with values: no defaults, no empty lists."""
     if isinstance(value, dict):
         yield from ((name, inner) for name, inner in value.items() if inner != [])
         return
@@ -155,7 +154,7 @@ def _fields_of(value: Any) -> Iterator[tuple[str, Any]]:
 
 @functools.cache
 def _defaults(tp: type) -> tuple[tuple[str, Any], ...]:
-    """Each field with its default; ``NODEFAULT``, which no value equals, where it has none."""
+    """Return each field with its default; ``NODEFAULT``, equal to no value, where it has none."""
     return tuple(
         (
             field.name,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""waitress on a thread: how ``gantt-api``, the demo and the tests serve the application."""
+"""A waitress server on a thread: for ``gantt-api``, the demo and the tests."""
 
 import functools
 import logging
@@ -16,20 +16,20 @@ from gantt.http import fair_tasks, settings
 from gantt.http.middleware import Wsgi
 
 _POLL_SECONDS = 0.02
-#: waitress reads so much before the application can refuse it in its own words.
+#: Bytes that waitress reads before the application can refuse a body itself.
 _READ_BYTES_MAX = 16 << 20
-#: Of the body of a connection that is held in memory: what is more waits in a file.
+#: Bytes of a connection's body that are held in memory: the rest waits in a file.
 _HELD_BYTES = 8192
-#: Read at once: after each read the one thread that reads waits for the interpreter's lock.
+#: Bytes read at once: after each read the one reading thread waits for the interpreter's lock.
 _RECEIVED_BYTES = 1 << 16
-#: Files of a process besides those of connections.
+#: Number of open files of a process besides those of connections.
 _OTHER_FILES = 256
-#: A line for each request that waits for a thread: many requests would be as many lines.
+#: Logger of a line for each request that waits for a thread: too many under load.
 _QUEUE_LOG = logging.getLogger('waitress.queue')
 
 
 class HttpServer:
-    """waitress on a thread of its own, with an end that loses nothing."""
+    """A waitress server on a thread of its own, which loses no request at its end."""
 
     def __init__(
         self,
@@ -41,18 +41,18 @@ class HttpServer:
         connections_max: int = 500,
         idle_seconds: int = 60,
     ) -> None:
-        """Bind.
+        """Bind the address.
 
         :param port: 0 takes a free one, see ``port`` of the object
         :param connections_max: open at once; further ones wait
-        :param idle_seconds: after so long without a word a connection is closed
+        :param idle_seconds: after so long without data a connection is closed
         :raises Misconfigured: the address cannot be bound
         """
         owners, sockets = fair_tasks.Owners(), fair_tasks.Sockets()
         _QUEUE_LOG.setLevel(logging.ERROR)
         _allow_files(2 * connections_max + _OTHER_FILES)
         try:
-            made = waitress.create_server(
+            server = waitress.create_server(
                 fair_tasks.learning(app, owners),
                 sockets,
                 host=host,
@@ -75,9 +75,9 @@ class HttpServer:
                 problem=f'cannot listen on {host}:{port}: {e.strerror or e}',
                 fix='Choose a free port, or stop what listens there',
             ) from None
-        self._server = made
-        # Nothing waits yet, and its threads look at the attribute each time.
-        dispatcher = made.task_dispatcher
+        self._server = server
+        # Nothing waits yet, and its threads read the attribute each time.
+        dispatcher = server.task_dispatcher
         dispatcher.queue = fair_tasks.FairTasks(
             owners,
             settings.shared_threads(threads),
@@ -87,21 +87,23 @@ class HttpServer:
         )
         self.host = host
         self.port: int = self._listeners[0].socket.getsockname()[1]
-        self._thread = threading.Thread(target=made.run, name='http', daemon=True)
+        self._thread = threading.Thread(target=server.run, name='http', daemon=True)
 
     @property
     def _listeners(self) -> list[BaseWSGIServer]:
-        made = self._server
-        if isinstance(made, MultiSocketServer):
-            return [x for x in made.map.values() if isinstance(x, BaseWSGIServer)]
-        return [made]
+        server = self._server
+        if isinstance(server, MultiSocketServer):
+            return [
+                listener for listener in server.map.values() if isinstance(listener, BaseWSGIServer)
+            ]
+        return [server]
 
     def start(self) -> None:
-        """Serve."""
+        """Start serving."""
         self._thread.start()
 
     def stop(self, seconds: float) -> bool:
-        """Refuse new connections, finish what was begun; whether that was done in time."""
+        """Refuse new connections and finish the others; return whether that was in time."""
         listeners = self._listeners
         for listener in listeners:
             _in_loop(listener, functools.partial(_close_door, listener))
@@ -125,7 +127,7 @@ class HttpServer:
 
 
 def _allow_files(most: int) -> None:
-    """Let this process have so many files open, or as many as the system lets it have."""
+    """Raise the limit of open files of this process, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)
@@ -136,9 +138,8 @@ def _allow_files(most: int) -> None:
 def _in_loop(listener: BaseWSGIServer, act: Callable[[], None]) -> None:
     """Run ``act`` in the thread of waitress's loop.
 
-    The wake-up is written under the lock that the loop takes to run ``act``:
-    one that closes the trigger cannot run before, and no write meets a
-    descriptor that belongs to somebody else by then.
+    The wake-up is written under the lock that the loop takes to run ``act``: an ``act`` that closes
+    the trigger cannot run before, and no write meets a descriptor that was reused by then.
     """
     with listener.trigger.lock:
         listener.trigger.thunks.append(act)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the HTTP application was told by its configuration, as one plain value."""
+"""Configuration of the HTTP application, as one plain value."""
 
 import msgspec
 
@@ -11,20 +11,20 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar placements_max: requests that may wait for the schedulers at once; threads beyond
         these are left for everything else
-    :ivar placements_of_one_max: of them, of one project
-    :ivar plans_max: of ``placements_max``, those that wait for the one who plans groups: that takes
+    :ivar placements_of_one_max: the part of one project
+    :ivar plans_max: part of ``placements_max`` that may wait for the planner of groups: that takes
         seconds, and no request waits for it
     :ivar trials_max: dry runs, what-ifs, capacities and replays at once
-    :ivar evaluations_max: requests of zones above that are evaluated at once
+    :ivar evaluations_max: requests of parent zones that are evaluated at once
     :ivar waits_max: callers that may wait for events at once, each with a thread
-    :ivar table_age_seconds: how old the host table may be that a read is answered from
-    :ivar table_age_unhealthy_seconds: from this age on the health check says no
+    :ivar table_age_seconds: maximum age of the host table that a read is answered from
+    :ivar table_age_unhealthy_seconds: age of it from which on the health check fails
     :ivar cors_allowed_origins: empty: no CORS headers at all
-    :ivar served_names: besides addresses and ``localhost``, that may be asked for without tokens
-    :ivar behind_proxy: believe the ``Forwarded`` and ``X-Forwarded-*`` headers
+    :ivar served_names: host names, besides addresses and ``localhost``, served without tokens
+    :ivar behind_proxy: trust the ``Forwarded`` and ``X-Forwarded-*`` headers
     :ivar disable_by_file: while this file exists, /healthcheck answers 503,
         so that a load balancer sends nothing new here
-    :ivar site_name: what operators call this site; empty: nothing
+    :ivar site_name: operators' name of this site; empty: none
     """
 
     body_bytes_max: int = base.BYTES_MAX
@@ -44,15 +44,15 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shared_threads(threads: int) -> int:
-    """Threads that placements may have: a quarter is left for what answers at once."""
+    """Return the threads that placements may have: a quarter is left for quick answers."""
     return max(1, threads * 3 // 4)
 
 
 def waiting_threads(threads: int) -> int:
-    """Threads that may wait for events, and as many for plans of groups: a quarter."""
+    """Return the threads that may wait for events, and as many for plans of groups: a quarter."""
     return max(1, threads // 4)
 
 
 def half_of(threads: int) -> int:
-    """Threads that one project may have at most."""
+    """Return the threads that one project may have at most."""
     return max(1, threads // 2)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every change that is asked for over HTTP goes to the audit trail, refused ones too.
+"""The audit trail of every change requested over HTTP, refused ones too.
 
-Not in it are who has no good token, whom nobody can name, dry runs, and placements, whose
-decisions are kept.
+It leaves out callers without a good token, which cannot be named, dry runs, and placements, whose
+decisions are stored.
 """
 
 import datetime
@@ -19,7 +19,7 @@ Keep = Callable[[AuditEntry], None]
 
 
 class Trail:
-    """falcon middleware.
+    """Falcon middleware that records changes.
 
     :param keep: takes each entry
     """
@@ -30,7 +30,7 @@ class Trail:
     def process_response(
         self, req: falcon.Request, resp: falcon.Response, resource: object, succeeded: bool
     ) -> None:
-        """Say what became of it."""
+        """Record the outcome of a change."""
         change_requested = req.context.get('change')
         if change_requested is None or req.context.get('is_dry_run'):
             return

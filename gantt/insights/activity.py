@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the database keeps of the last while, summed up: rates, waits, what refused.
+"""Activity of the last while from the database, summed up: rates, waits, refusals.
 
-How long a scheduler takes to answer is known to its own metrics only; what is
-kept tells how many decisions there were, and how long hosts took to confirm.
+The time a scheduler takes to answer is known to its own metrics only; stored records give the
+number of decisions, and how long hosts took to confirm.
 """
 
 import collections
@@ -27,12 +27,12 @@ from gantt.scheduler.ports import Clock, Store
 
 T = TypeVar('T')
 
-#: Parts that a stretch of time is shown in.
+#: Number of parts that a window is divided into.
 PARTS = 60
-#: Decisions that are looked at, newest first.
+#: Maximum number of decisions that are read, newest first.
 DECISIONS_MAX = 50_000
 REFUSALS_MAX = 100
-#: How old an answer may be that is given again: whoever watches, one query is made.
+#: Maximum age in seconds of an answer that is returned again: many watchers cost one query.
 SECONDS_STORED = 5.0
 SECONDS_STORED_CLAIMS = 30.0
 _REMEMBERED_MAX = 1000
@@ -100,7 +100,7 @@ class RefusedFunnel(View, frozen=True, kw_only=True):
 
 
 class _Refusal(msgspec.Struct, frozen=True):
-    """Of one decision: hosts, and by filter what was removed and why."""
+    """A refused decision: hosts, and by filter the number removed and the reason."""
 
     kind: str
     hosts: int
@@ -109,7 +109,7 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass
 class _Entry:
-    """A place for one answer, or for what came instead."""
+    """A place for one answer, or for the error instead of it."""
 
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     made_at: float = -math.inf
@@ -118,9 +118,9 @@ class _Entry:
 
 
 class Remembered:
-    """Answers that are given again while they are young; one thread at a time makes one.
+    """A cache of recent answers; one thread at a time computes one.
 
-    So are refusals of the database: those who waited for one need not all try as well.
+    Errors of the database are cached too: threads that waited for one need not all try as well.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -128,7 +128,7 @@ class Remembered:
         self._entries: collections.defaultdict[object, _Entry] = collections.defaultdict(_Entry)
 
     def get(self, key: object, seconds: float, make: Callable[[], T]) -> tuple[T, float]:
-        """The answer and its age in seconds.
+        """Return the answer and its age in seconds.
 
         :raises GanttError: whatever ``make`` raises
         """
@@ -148,7 +148,7 @@ class Remembered:
 
 
 class ActivityReader:
-    """Sums up what a store keeps.  All methods may be called from any thread."""
+    """A summing reader of a store.  All methods may be called from any thread."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -157,7 +157,7 @@ class ActivityReader:
         self._refusal = functools.lru_cache(_REMEMBERED_MAX)(self._read_refusal)
 
     def activity(self, window: int) -> Activity:
-        """The last ``window`` seconds."""
+        """Return the activity of the last ``window`` seconds."""
 
         def read() -> History:
             return self._store.history(seconds=window, parts=PARTS, most=DECISIONS_MAX)
@@ -182,16 +182,16 @@ class ActivityReader:
         )
 
     def refused(self, window: int) -> RefusedFunnel:
-        """What removed the hosts of requests that no host was found for."""
+        """Return what removed the hosts of requests that no host fits."""
         return self._remembered.get(
             ('refused', window), SECONDS_STORED, lambda: self._refused(window)
         )[0]
 
     def _refused(self, window: int) -> RefusedFunnel:
         outcome = Outcome.NO_VALID_HOST.value
-        found = self._store.decisions(outcome=outcome, limit=REFUSALS_MAX + 1)
+        records = self._store.decisions(outcome=outcome, limit=REFUSALS_MAX + 1)
         since = self._store.ping() - window
-        ids = [record.id for record in found if record.created_at >= since]
+        ids = [record.id for record in records if record.created_at >= since]
         stored = [self._refusal(decision_id) for decision_id in ids[:REFUSALS_MAX]]
         refusals = [refusal for refusal in stored if refusal.kind == RequestKind.HOST.value]
         hosts = sum(refusal.hosts for refusal in refusals)
@@ -205,13 +205,13 @@ class ActivityReader:
         )
 
     def _read_refusal(self, decision_id: str) -> _Refusal:
-        """A kept refusal in short."""
-        found = self._store.load_decision(decision_id)
-        return _in_short(unpack(found[0])) if found else _Refusal(RequestKind.HOST.value, 0, [])
+        """Return a stored refusal in short."""
+        record = self._store.load_decision(decision_id)
+        return _in_short(unpack(record[0])) if record else _Refusal(RequestKind.HOST.value, 0, [])
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """The smallest of sorted values that ``share`` of them are not above; None of none."""
+    """Return the smallest of sorted values that ``share`` of them are not above; None of none."""
     if not values:
         return None
     return round(values[max(0, math.ceil(share * len(values)) - 1)], 6)
@@ -220,25 +220,27 @@ def quantile(values: Sequence[float], share: float) -> float | None:
 def _by_part(history: History, window: float) -> list[list[float]]:
     parts: list[list[float]] = [[] for _ in range(PARTS)]
     start = history.now - window
-    for made, seconds in history.waits:
-        part = int((made - start) / window * PARTS)
+    for created_at, seconds in history.waits:
+        part = int((created_at - start) / window * PARTS)
         parts[min(PARTS - 1, max(0, part))].append(seconds)
     return [sorted(part) for part in parts]
 
 
 def _in_short(stored: StoredDecision) -> _Refusal:
-    """Of a refusal only the member that found no host counts: the others did."""
+    """Return the short form of a refusal, of the one member that found no host."""
     decision, kind = stored.decision, stored.request.spec.kind
     failed = [member for member in decision.members if member.selection is None]
     if not failed:
         return _Refusal(kind.value, 0, [])
     member: MemberDecision = failed[-1]
     steps = explaining.funnel(decision.hosts, member)
-    return _Refusal(kind.value, decision.hosts, [(s.filter, s.removed, s.reason) for s in steps])
+    return _Refusal(
+        kind.value, decision.hosts, [(step.filter, step.removed, step.reason) for step in steps]
+    )
 
 
 def _sums(hosts: int, funnels: Sequence[list[tuple[str, int, str]]]) -> list[FilterSum]:
-    """Filters in the order in which they ran, on the average where it differed."""
+    """Return filters in the order in which they ran, on the average where it differed."""
     places: dict[str, list[float]] = collections.defaultdict(list)
     counted: collections.Counter[str] = collections.Counter()
     reasons: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -247,17 +249,17 @@ def _sums(hosts: int, funnels: Sequence[list[tuple[str, int, str]]]) -> list[Fil
             places[name].append(place)
             counted[name] += number > 0
             reasons[name][reason] += number
-    sums, left = [], hosts
+    sums, remaining = [], hosts
     for name in sorted(places, key=lambda name: (statistics.fmean(places[name]), name)):
         removed = reasons[name].total()
-        left -= removed
+        remaining -= removed
         if removed:
             [(reason, _)] = reasons[name].most_common(1)
             sums.append(
                 FilterSum(
                     filter=name,
                     removed=removed,
-                    left=left,
+                    left=remaining,
                     decisions=counted[name],
                     reason=reason,
                 )

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates for whoever asks: on providers as they are when the question comes.
+"""Allocation candidates: on providers as they are when the query comes.
 
-Each question reads the head of the change feed, so that what a writer was answered before, by any
-process, is seen.  Questions that come while one reads share the read that begins after them.  Only
-that is done under a lock: each searches a table that does not change while anybody has it.
+Each query reads the head of the change feed, so that earlier writes, of any process, are seen.
+Queries that come while one reads share the read that begins after them.  Only that is done under a
+lock: each searches a table that does not change while a query reads it.
 
-Now and then, and after connections were lost, one of them reads everything: a database that went
-back may have gone on since, so that its feed does not show it.
+Now and then, and after connections were lost, one of them reads everything: a database that was
+restored from an older copy may have gone on since, so that its feed does not show it.
 """
 
 import itertools
@@ -24,12 +24,12 @@ from gantt.scheduler.ports import CandidateReads, ProviderNews
 from gantt.standard_traits import STANDARD_TRAITS
 
 T = TypeVar('T')
-#: Makes an answer of what was found, while nothing changes.
+#: Builds an answer from the candidates, while nothing changes.
 Answering = Callable[[ProviderTable, CandidatesFound], T]
 
 
 class _Published:
-    """A table, and how many have it."""
+    """A table, and its number of readers."""
 
     def __init__(self, table: ProviderTable) -> None:
         self.table, self.readers = table, 0
@@ -40,7 +40,7 @@ class Candidates:
 
     :param steps: that the search of one query may take
     :param count: adds one to a counter by its name
-    :param reload_seconds: how often all is read
+    :param reload_seconds: interval of reading everything
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Candidates:
         self._covered = 0
 
     def answer(self, query: CandidatesQuery, answering: Answering[T]) -> T:
-        """What ``answering`` makes of the candidates.
+        """Return what ``answering`` builds from the candidates.
 
         :raises SearchOutOfBudget: whether there are more is not known
         :raises DatabaseUnavailable:
@@ -77,27 +77,27 @@ class Candidates:
 
     @property
     def providers(self) -> int:
-        """How many are in the table; 0 before the first question."""
+        """Number of providers in the table; 0 before the first query."""
         return len(self._published.table)
 
     @property
     def age_seconds(self) -> float | None:
-        """Time since all was last known that there was; None: before the first question."""
+        """Time since the table was last known to be current; None: before the first query."""
         began = self._current_at
         return None if began is None else time.monotonic() - began
 
     def look(self, answering: Callable[[ProviderTable], T]) -> T:
-        """What ``answering`` makes of all providers.
+        """Return what ``answering`` builds from all providers.
 
         :raises DatabaseUnavailable:
         """
-        mine = next(self._arrivals)
+        arrival = next(self._arrivals)
         with self._lock:
             is_due = self._is_due()
         if is_due:
             self._reload()
         with self._lock:
-            if self._covered < mine:
+            if self._covered < arrival:
                 self._follow()
             published = self._published
             with self._counting:
@@ -111,18 +111,26 @@ class Candidates:
     def unknown_names(
         self, classes: Collection[str], traits: Collection[str]
     ) -> tuple[Collection[str], Collection[str]]:
-        """Those of these resource classes, and of these traits, that there are not.
+        """Return those of these resource classes, and of these traits, that do not exist.
 
-        Who has an inventory of a class, or a trait, proves that it is there: that cannot be
-        deleted.  What was known so and was given up since finds nobody.
+        A provider with an inventory of a class, or a trait, proves that it exists: that cannot be
+        deleted.  A name that was known so and was given up since matches no provider.
         """
         table = self._published.table
-        few = [name for name in classes if name not in STANDARD and name not in table.classes]
-        some = [one for one in traits if one not in STANDARD_TRAITS and one not in table.traits]
-        return self._store.unknown_names(few, some) if few or some else ((), ())
+        unknown_classes = [
+            name for name in classes if name not in STANDARD and name not in table.classes
+        ]
+        unknown_traits = [
+            trait for trait in traits if trait not in STANDARD_TRAITS and trait not in table.traits
+        ]
+        return (
+            self._store.unknown_names(unknown_classes, unknown_traits)
+            if unknown_classes or unknown_traits
+            else ((), ())
+        )
 
     def _is_due(self) -> bool:
-        """Whether whoever asks is to read everything; the next one is not asked to meanwhile."""
+        """Return whether this query is to read everything; the next one is not to meanwhile."""
         now, lost = time.monotonic(), self._store.connections_lost
         if lost == self._lost and now - self._loaded_at < self._reload_seconds:
             return False
@@ -130,32 +138,32 @@ class Candidates:
         return True
 
     def _reload(self) -> None:
-        """Read everything; others go on with what there is."""
+        """Read everything; other queries go on with the present table."""
         try:
-            found = self._store.load_provider_entries()
+            news = self._store.load_provider_entries()
         except BaseException:
             self._loaded_at = float('-inf')
             raise
         table = ProviderTable()
-        table.apply(found.entries)
+        table.apply(news.entries)
         with self._lock:
-            # What others have read since comes with the next read.
+            # Changes that others have read since come with the next read.
             self._published, self._covered = _Published(table), 0
-            self._note(found)
+            self._note(news)
 
     def _follow(self) -> None:
-        covered = next(self._arrivals)  # whoever has come has a smaller number
+        covered = next(self._arrivals)  # queries that have come have smaller numbers
         began = time.monotonic()
         if self._read is None:
-            found = self._store.load_provider_entries()
+            news = self._store.load_provider_entries()
         else:
-            found = self._store.poll_provider_entries(self._read)
-        if found.whole:
+            news = self._store.poll_provider_entries(self._read)
+        if news.whole:
             self._published = _Published(ProviderTable())
-        elif (found.entries or found.gone) and self._published.readers:
+        elif (news.entries or news.gone) and self._published.readers:
             self._published = _Published(self._published.table.copy())
-        self._published.table.apply(found.entries, found.gone)
-        self._note(found)
+        self._published.table.apply(news.entries, news.gone)
+        self._note(news)
         self._covered, self._current_at = covered, began
 
     def _note(self, found: ProviderNews) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kept decisions for those who ask: listed, explained, made again."""
+"""Stored decisions for readers: listed, explained, replayed."""
 
 import dataclasses
 import time
@@ -23,9 +23,9 @@ from gantt.insights.views import DecisionSummary, Explanation, View
 from gantt.scheduler.ports import Store
 from gantt.scheduler.settings import SchedulerSettings
 
-#: For so long a decision is made again; what reads the log of the table comes before.
+#: Time limit of a replay in seconds; reading the log of the table comes before.
 SECONDS_MAX = 10.0
-#: Differences that the lines of a replay name.
+#: Maximum number of differences in the lines of a replay.
 _DIFFERENCES_SHOWN = 8
 
 
@@ -50,7 +50,7 @@ class Replayed(View, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(eq=False)
 class DecisionReader:
-    """Reads decisions of a store.
+    """A reader of the decisions of a store.
 
     :ivar table: the hosts as they are now
     """
@@ -65,7 +65,7 @@ class DecisionReader:
         self._public = redacting.words_of(pipeline.filters)
 
     def summaries(self, **query: Any) -> list[DecisionSummary]:
-        """Decisions, newest first; asked for as ``decisions`` of the store is."""
+        """Return decisions, newest first; the query is that of ``decisions`` of the store."""
         now = self.table().now
         return [
             views.view_of(
@@ -78,9 +78,9 @@ class DecisionReader:
         ]
 
     def is_decision(self, decision_id: str, project: str | None = None) -> bool:
-        """Whether a decision of just this id is kept; of one project, or of any."""
-        found = self.store.load_decision(decision_id, project)
-        return found is not None and unpack(found[0]).decision.id == decision_id
+        """Return whether a decision of just this id is stored; of one project, or of any."""
+        record = self.store.load_decision(decision_id, project)
+        return record is not None and unpack(record[0]).decision.id == decision_id
 
     def explain(
         self,
@@ -89,12 +89,12 @@ class DecisionReader:
         public: bool = False,
         project: str | None = None,
     ) -> Explanation:
-        """A decision, explained; by its id, a request id, or a unique prefix of either.
+        """Return the explanation of a decision; by its id, a request id, or a unique prefix.
 
         Else by the id that its request has elsewhere, or by one of its consumers: the newest.
 
-        :param host: say the verdict of this host as well, and what each filter says of it
-        :param public: only what everybody may know
+        :param host: include the verdict of this host, and each filter's evaluation of it
+        :param public: only what every user may know
         :param project: only a decision of this project
         :raises NotFound: no such decision, or no longer kept
         :raises InvalidMessage: too short a prefix
@@ -102,39 +102,41 @@ class DecisionReader:
         stored, provider_ids, created_at = self._load(decision_id, project)
         table = self.table()
         if public:
-            found = explaining.explain(stored, created_at, table.now, provider_ids)
-            return redacting.redacted(found, self._public)
+            explanation = explaining.explain(stored, created_at, table.now, provider_ids)
+            return redacting.redacted(explanation, self._public)
         if host is None:
             return explaining.explain(stored, created_at, table.now, provider_ids)
         table = table.of_kind(stored.request.spec.kind)
         reader = HostReader(table, self.settings.stale_after_seconds)
         row = reader.row(host)
-        wanted = (host, table.hosts[row].id)
+        requested_host = (host, table.hosts[row].id)
         steps = self._steps(stored, table, row)
         return explaining.explain(
             stored,
             created_at,
             table.now,
             provider_ids,
-            wanted,
+            requested_host,
             steps=steps,
             scores=self._all_scores(stored),
         )
 
     def scores(self, decision_id: str, member: int) -> list[Score]:
-        """Of all hosts that no filter removed for a member, best first.
+        """Return the scores of all hosts that no filter removed for a member, best first.
 
-        Of no host where the table that the decision saw is not kept any more.
+        Empty where the table that the decision used is not stored any more.
 
         :raises NotFound: see :meth:`explain`
         """
         stored, _, _ = self._load(decision_id)
         again = self._all_scores(stored)
-        return next((one.scores for one in again if one.member == member), [])
+        return next((decided.scores for decided in again if decided.member == member), [])
 
     def _all_scores(self, stored: StoredDecision) -> Sequence[MemberDecision]:
-        """The members with the scores of all hosts that no filter removed; none where the table
-        is gone, or that takes longer than a trial may."""
+        """Return the members with the scores of all hosts that no filter removed.
+
+        None where the table is not stored any more, or that takes longer than a trial may.
+        """
         end = time.monotonic() + SECONDS_MAX
         try:
             again = self._replayer.scores(
@@ -145,11 +147,11 @@ class DecisionReader:
         return again.members
 
     def replay(self, decision_id: str, otherwise: Otherwise | None = None) -> Replayed:
-        """A decision made again on the table that it saw.
+        """Return a decision made again on the table that it used.
 
         :param otherwise: settings to change; nothing: with those in force, and then it
             is the same unless these have changed since
-        :raises NotFound: see :meth:`explain`; ``Gone`` where only the table is
+        :raises NotFound: see :meth:`explain`; ``Gone`` where only the table is missing
         :raises PluginError: a setting that does not exist
         :raises Expired: it takes longer than a trial may
         """
@@ -161,15 +163,17 @@ class DecisionReader:
         )
         if again.outcome is Outcome.EXPIRED:
             raise exceptions.Expired(again.reason)
-        found, now = differences(stored.decision, again), self.table().now
+        differing, now = differences(stored.decision, again), self.table().now
         then = explaining.explain(stored, created_at, now, provider_ids)
-        made = StoredDecision(again, stored.request)
-        anew = explaining.explain(made, created_at, now, again.provider_ids, is_stored=False)
+        replayed_decision = StoredDecision(again, stored.request)
+        anew = explaining.explain(
+            replayed_decision, created_at, now, again.provider_ids, is_stored=False
+        )
         replayed = Replayed(
             decision_id=stored.decision.id,
-            same=not found,
+            same=not differing,
             otherwise=otherwise.words(),
-            differences=found,
+            differences=differing,
             config_then=stored.decision.config_digest,
             config_again=again.config_digest,
             then=then,
@@ -185,8 +189,8 @@ class DecisionReader:
             raise exceptions.invalid(
                 'decision id', f'expected at least {PREFIX_MIN} characters of it'
             )
-        found = self.store.load_decision(decision_id, project)
-        if found is None:
+        record = self.store.load_decision(decision_id, project)
+        if record is None:
             raise exceptions.NotFound(
                 f'decision {decision_id!r} is not known here: it is no decision or request id, '
                 'not enough of one, no consumer (server) and no request of Nova (req-...) that '
@@ -194,18 +198,18 @@ class DecisionReader:
                 kind='decision',
                 name=decision_id,
             )
-        packed, provider_ids, created_at = found
+        packed, provider_ids, created_at = record
         return unpack(packed), provider_ids, created_at
 
     def _steps(
         self, stored: StoredDecision, table: HostTable, row: int
     ) -> tuple[str, list[HostStep]] | None:
-        """Of the host as it was, else of the host as it is now."""
+        """Return the evaluation of a host as it was, else as it is now."""
         if not stored.decision.members:
             return None
         try:
-            found = self._replayer.steps(stored, table.hosts[row].id)
-            return None if found is None else ('then', found)
+            steps = self._replayer.steps(stored, table.hosts[row].id)
+            return None if steps is None else ('then', steps)
         except Gone:
             consumer = stored.decision.members[-1].consumer
             pipeline = self._replayer.pipeline.of_kind(stored.request.spec.kind)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to hosts and their claims, for who follows it.
+"""Events of hosts and their claims, for clients that follow them.
 
-The change feed says which hosts changed; of these the lines and claims of the last minute are
-read, and what was not seen before is an event.  The feed leaves out no commit, however late it
-appears, so neither does this.  Nothing is read while nobody asks.
+The change feed lists the hosts that changed; their lines and claims of the last minute are read,
+and each one not seen before is an event.  The feed leaves out no commit, however late it appears,
+so neither does this.  Nothing is read without requests.
 
-A process remembers the newest events, from the first time on that somebody asks; of a host that
-changes then also those of the minute before.  A cursor names the last one by its number here, and
-the moment when the database was read: by it another process of the site goes on, from a second
-before at most, so that an event may come twice and none is left out.  Who asks for what is not
-remembered is told so, lists what it needs anew, and goes on from there; as with ``watch`` and
-``410 Gone`` of Kubernetes.
+A process remembers the newest events, from its first request on; of a host that changes then also
+those of the minute before.  A cursor names the last one by its number here, and the moment when the
+database was read: by it another process of the site continues, from a second before at most, so
+that an event may come twice and none is left out.  A client whose cursor is no longer remembered
+gets an error, lists what it needs anew, and continues from there; as with ``watch`` and ``410
+Gone`` of Kubernetes.
 """
 
 import collections
@@ -27,22 +27,22 @@ from gantt.insights import views
 from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.ports import Store
 
-#: Events that are remembered, and that one look reads at most.
+#: Maximum number of events that are remembered, and that one read returns.
 REMEMBERED, READ_MAX = 10_000, 5_000
-#: Hosts whose changes one look reads; where more changed it begins anew.
+#: Maximum number of hosts whose changes one read covers; where more changed it begins anew.
 HOSTS_MAX = 1_000
-#: Seconds: how old a commit may be that appears, between two looks, and what the clocks of two
-#: processes differ by, who know the database's.
+#: Seconds: maximum age of a commit that appears, interval of reads, and difference of the clocks
+#: of two processes, which know the database's.
 LATE_SECONDS, LOOK_SECONDS, SLACK_SECONDS = 60.0, 0.5, 1.0
-#: Which events somebody wants.
+#: Filter of the events that a client requests.
 Wanted = Callable[[views.EventEntry], bool]
 _CURSOR = re.compile(r'([0-9a-f]{8})-(\d{1,15})-(\d{1,12}\.\d{3})')
 
 
 class _KnownEvents(msgspec.Struct, frozen=True):
-    """An event here.
+    """A remembered event.
 
-    :ivar since, until: when it came to be seen, by the database's clock
+    :ivar since, until: time when it came to be seen, by the database's clock
     """
 
     number: int
@@ -55,7 +55,7 @@ class _KnownEvents(msgspec.Struct, frozen=True):
 class EventLog:
     """The events of one process.  All methods may be called from any thread.
 
-    :param cache: of a follower: it reads the feed when its table is asked for
+    :param cache: of a follower: it reads the feed when its table is read
     """
 
     def __init__(self, store: Store, cache: HostFollower) -> None:
@@ -70,7 +70,7 @@ class EventLog:
         self._begin(float('-inf'))
 
     def _begin(self, now: float, number: int = 0) -> None:
-        """Forget everything: what happens from now on is remembered."""
+        """Forget everything: events from now on are remembered."""
         self._covers = now  # what was committed since is here
         self._number = self._forgotten = self._began = number
         self._events: collections.deque[_KnownEvents] = collections.deque()
@@ -78,32 +78,32 @@ class EventLog:
         self._read_at = now  # by the database's clock, as everything here
 
     def stop(self) -> None:
-        """Whoever waits is answered soon."""
+        """End all waits, so that clients are answered soon."""
         self._stopping.set()
 
     def wait(
         self, cursor: str | None, limit: int, seconds: float, wanted: Wanted
     ) -> views.EventPage:
-        """The same as ``after`` where there is something, or the time is over.
+        """Return the same as ``after``, once there are events or the time is over.
 
-        :param wanted: of the others nothing is answered
+        :param wanted: filter of the events that are returned
         """
         end = self._cache.clock.monotonic() + seconds
         while True:
             page = self.after(cursor, limit)
-            events = [one for one in page.events if wanted(one)]
-            left = end - self._cache.clock.monotonic()
-            if events or cursor is None or left <= 0 or self._stopping.is_set():
+            events = [event for event in page.events if wanted(event)]
+            remaining = end - self._cache.clock.monotonic()
+            if events or cursor is None or remaining <= 0 or self._stopping.is_set():
                 return msgspec.structs.replace(page, events=events)
             cursor = page.cursor
             if not page.events:
-                self._stopping.wait(min(left, LOOK_SECONDS))
+                self._stopping.wait(min(remaining, LOOK_SECONDS))
 
     def after(self, cursor: str | None, limit: int) -> views.EventPage:
-        """The events after a cursor, oldest first; without one none, and the newest cursor.
+        """Return the events after a cursor, oldest first; without one none, and the newest cursor.
 
         :raises InvalidMessage: this is no cursor
-        :raises EventsGone: what happened since is not remembered
+        :raises EventsGone: the events since are not remembered
         :raises DatabaseUnavailable: nothing was ever read
         """
         position = _parsed(cursor) if cursor is not None else None
@@ -111,38 +111,42 @@ class EventLog:
             self._look()
             if position is None:
                 return self._page([], self._number, self._read_at)
-            found = self._since(*position)
-            if found is None:
+            events = self._since(*position)
+            if events is None:
                 raise exceptions.EventsGone(after=cursor)
-            shown = found[:limit]
-            if len(shown) == len(found):
+            shown = events[:limit]
+            if len(shown) == len(events):
                 return self._page(shown, self._number, self._read_at)
-            # What is left was committed after both.
+            # The remaining events were committed after both.
             return self._page(shown, shown[-1].number, max(shown[-1].since, position[2]))
 
     def _since(self, stamp: str, number: int, read_at: float) -> list[_KnownEvents] | None:
         if stamp == self._stamp:
-            known = self._forgotten <= number <= self._number
-            return [one for one in self._events if one.number > number] if known else None
+            is_remembered = self._forgotten <= number <= self._number
+            return (
+                [event for event in self._events if event.number > number]
+                if is_remembered
+                else None
+            )
         first = read_at - SLACK_SECONDS
         is_covered = self._covers <= first and (
             self._forgotten == self._began or self._events[0].until < first
         )
-        return [one for one in self._events if one.until > first] if is_covered else None
+        return [event for event in self._events if event.until > first] if is_covered else None
 
     def _page(self, events: list[_KnownEvents], last: int, read_at: float) -> views.EventPage:
         return views.EventPage(
             events=[
                 views.view_of(
-                    views.EventEntry, one.event, host=one.host, at=views.when(one.event.at)
+                    views.EventEntry, entry.event, host=entry.host, at=views.when(entry.event.at)
                 )
-                for one in events
+                for entry in events
             ],
             cursor=f'{self._stamp}-{last}-{read_at:.3f}',
         )
 
     def _look(self) -> None:
-        """Read what changed, where that is some time ago."""
+        """Read the changes, unless that was just done."""
         cache = self._cache
         started = cache.clock.monotonic()
         if started - self._looked_at < LOOK_SECONDS:
@@ -169,12 +173,12 @@ class EventLog:
         self._looked_at = started
 
     def _read(self, hosts: set[str], read_at: float) -> None:
-        found = self._store.recent_events(hosts, self._read_at - LATE_SECONDS, READ_MAX)
+        recent = self._store.recent_events(hosts, self._read_at - LATE_SECONDS, READ_MAX)
         now = self._cache.database_now
-        if len(found) >= READ_MAX:
+        if len(recent) >= READ_MAX:
             self._begin(now, self._number + 1)
             return
-        for host, event in found:
+        for host, event in recent:
             if (host, event) not in self._known:
                 self._known[host, event] = event.at
                 self._number += 1
@@ -187,7 +191,7 @@ class EventLog:
 
 
 def _parsed(cursor: str) -> tuple[str, int, float]:
-    found = _CURSOR.fullmatch(cursor)
-    if found is None:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
         raise exceptions.invalid('query.after', 'expected the cursor of an answer, as it was given')
-    return found[1], int(found[2]), float(found[3])
+    return match[1], int(match[2]), float(match[3])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts as operators are shown them: lists, details, all in a few numbers, what a drain awaits.
+"""Views of hosts for operators: lists, details, all in a few numbers, obstacles of a drain.
 
-Everything here reads one snapshot of the host table; only the claims of a
-single host are asked of the database.
+Everything here reads one snapshot of the host table; only the claims of a single host are read from
+the database.
 """
 
 import collections
@@ -39,7 +39,7 @@ from gantt.insights.views import (
     view_of,
 )
 
-#: What the codes of ``HostMap.condition`` stand for.
+#: Conditions by their code in ``HostMap.condition``.
 CONDITIONS = (
     HostCondition.UP,
     HostCondition.STALE,
@@ -49,16 +49,16 @@ CONDITIONS = (
 )
 
 
-#: Hosts that a status names whose records cannot be read.
+#: Maximum number of hosts with unreadable records that a status names.
 UNREADABLE_MAX = 10
 
 
 class HostQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which hosts, and in which order.
+    """A query of hosts, and their order.
 
     :ivar part: of the name
     :ivar sort: name, zone, condition, claims, report_age or ``free:CLASS``; a
-        ``-`` before it turns the order round
+        ``-`` before it reverses the order
     :ivar marker: name of the last host of the page before
     """
 
@@ -119,19 +119,19 @@ class HostReader:
 
     # -- one host ---------------------------------------------------------------
     def row(self, name: str) -> int:
-        """The row of a host.
+        """Return the row of a host.
 
         :raises NotFound: naming hosts of a similar name
         """
         row = self.table.row_of(name)
         if row is not None:
             return row
-        meant = near(name, self.table.names)
+        similar = near(name, self.table.names)
         raise exceptions.NotFound(
-            f'host {name!r} is not known here{did_you_mean(meant)}',
+            f'host {name!r} is not known here{did_you_mean(similar)}',
             kind='host',
             name=name,
-            near=meant,
+            near=similar,
         )
 
     @functools.cached_property
@@ -148,11 +148,11 @@ class HostReader:
         return np.select(list(holds.values()), codes, CONDITIONS.index(HostCondition.UP))
 
     def condition(self, row: int) -> HostCondition:
-        """The one word for how a host is."""
+        """Return the condition of a host."""
         return CONDITIONS[self.codes[row]]
 
     def summary(self, row: int) -> HostSummary:
-        """A host as a list shows it."""
+        """Return the summary of a host, as in a list."""
         host = self.table.hosts[row]
         reason = host.disabled if host.disabled is not None else host.service_disabled
         names = wording.in_order(host.facts.inventories)
@@ -172,7 +172,7 @@ class HostReader:
         )
 
     def detail(self, row: int, claims: Sequence[ClaimView], truncated: bool) -> HostDetail:
-        """A host with everything that is known of it.
+        """Return a host with all details.
 
         :param claims: its live claims
         :param truncated: it has more of them
@@ -205,26 +205,26 @@ class HostReader:
 
     def _below(self, host: HostRow) -> list[UseBelow]:
         pools = self.table.pools
-        found = []
-        for one in (pools.of_id[provider] for provider in pools.nested.of_host(host.id)):
-            for name, inventory in sorted(one.inventories.items()):
-                free = pools.free(one.id, name)
-                found.append(
+        uses = []
+        for pool in (pools.of_id[provider] for provider in pools.nested.of_host(host.id)):
+            for name, inventory in sorted(pool.inventories.items()):
+                free = pools.free(pool.id, name)
+                uses.append(
                     UseBelow(
-                        provider=one.name,
-                        uuid=one.uuid,
+                        provider=pool.name,
+                        uuid=pool.uuid,
                         resource_class=name,
                         cap=inventory.cap,
                         used=inventory.cap - free,
                         free=free,
                     )
                 )
-        return sorted(found, key=lambda use: (use.provider, use.resource_class))
+        return sorted(uses, key=lambda use: (use.provider, use.resource_class))
 
     def _aggregates(self, host: HostRow) -> list[str]:
-        known = self.table.known_aggregates
+        aggregates = self.table.known_aggregates
         uuids = self.table.aggregates_of(host)
-        return [known[uuid].name if uuid in known else uuid for uuid in uuids]
+        return [aggregates[uuid].name if uuid in aggregates else uuid for uuid in uuids]
 
     def _report_age(self, host: HostRow) -> float | None:
         if not host.reported_at:
@@ -269,10 +269,14 @@ class HostReader:
         claims: Sequence[ClaimView],
         truncated: bool,
     ) -> Iterable[str]:
-        """Why believed, reported and claimed differ, a sentence each."""
+        """Yield why believed, reported and claimed use differ, a sentence each."""
         waiting = [claim for claim in claims if claim.state == 'reserved']
         if waiting:
-            amounts = {u.resource_class: u.reserved_claims for u in use if u.reserved_claims}
+            amounts = {
+                resource.resource_class: resource.reserved_claims
+                for resource in use
+                if resource.reserved_claims
+            }
             first = min(claim.lease_seconds or 0.0 for claim in waiting)
             ends = (
                 f'the first lease ends in {wording.age(first)}' if first > 0 else 'a lease is over'
@@ -281,7 +285,9 @@ class HostReader:
                 f'claimed but not confirmed by the host yet: {wording.shape(amounts)} '
                 f'in {wording.count(len(waiting), "claim")}; {ends}'
             )
-        foreign = {u.resource_class: u.foreign for u in use if u.foreign}
+        foreign = {
+            resource.resource_class: resource.foreign for resource in use if resource.foreign
+        }
         if foreign:
             yield f'runs outside any claim, as the host reports: {wording.shape(foreign)}'
         adopted = sum(claim.adopted for claim in claims)
@@ -292,7 +298,7 @@ class HostReader:
             )
         if not truncated:
             yield from _drift(host, use)
-        over = {u.resource_class: -u.free for u in use if u.free < 0}
+        over = {resource.resource_class: -resource.free for resource in use if resource.free < 0}
         if over:
             yield (
                 f'over-committed by {wording.shape(over)}: nothing new lands here, '
@@ -304,21 +310,21 @@ class HostReader:
 
     # -- many hosts -------------------------------------------------------------------
     def page(self, query: HostQuery, table_age: float) -> HostPage:
-        """The hosts that match, in order.
+        """Return the hosts that match, in order.
 
         :raises InvalidMessage: an unknown sort key, or a marker that is no host
         :raises NotFound: the aggregate is not known
         """
-        found = {row for row in range(len(self.table)) if self._matches(row, query)}
-        total = len(found)
+        matching = {row for row in range(len(self.table)) if self._matches(row, query)}
+        total = len(matching)
         marker = None if query.marker is None else self.table.row_of(query.marker)
         if marker is None and query.marker is not None:
             raise exceptions.invalid(
                 'query.marker',
                 f'no host {query.marker!r} is known, or not any more; begin without a marker',
             )
-        # A host that matches no more since the last page still says where that ended.
-        order = sorted(found | ({marker} if marker is not None else set()), key=self._name)
+        # A host that matches no more since the last page still marks where that ended.
+        order = sorted(matching | ({marker} if marker is not None else set()), key=self._name)
         descending = query.sort.startswith('-')
         order.sort(key=self._sort_key(query.sort.removeprefix('-')), reverse=descending)
         start = 0 if marker is None else order.index(marker) + 1
@@ -370,10 +376,10 @@ class HostReader:
         )
 
     def map(self, resource_class: str, table_age: float) -> HostMap:
-        """Every host in a few numbers: one array for each, so that ten thousand are one answer.
+        """Return a few numbers of every host, an array for each, so that one answer has them all.
 
         :param table_age: seconds since the table was last current
-        :raises InvalidMessage: no name of a resource class
+        :raises InvalidMessage: not the name of a resource class
         """
         table = self.table
         if not resource_classes.is_class_name(resource_class):
@@ -392,7 +398,11 @@ class HostReader:
             resource_class=resource_class,
             unit=resource_classes.UNITS.get(resource_class, ''),
             classes=wording.in_order(
-                {n for c, n in enumerate(table.classes.names) if (table.cap_of(c) > 0).any()}
+                {
+                    class_name
+                    for class_code, class_name in enumerate(table.classes.names)
+                    if (table.cap_of(class_code) > 0).any()
+                }
             ),
             table_age_seconds=round(table_age, 3),
             stale_after_seconds=self._stale_after,
@@ -409,23 +419,23 @@ class HostReader:
 
     @functools.cached_property
     def conditions(self) -> dict[str, int]:
-        """How many hosts are in each condition, every condition named."""
+        """Number of hosts in each condition, every condition named."""
         counts = np.bincount(self.codes, minlength=len(CONDITIONS)).tolist()
-        return {one.value: count for one, count in zip(CONDITIONS, counts, strict=True)}
+        return {condition.value: count for condition, count in zip(CONDITIONS, counts, strict=True)}
 
     @property
     def unreadable(self) -> dict[str, str]:
         """Host whose record cannot be read -> why; the first of them."""
         closed = (self.table.hosts[row] for row in np.flatnonzero(~self.table.enabled).tolist())
-        found = {
+        problems = {
             host.name: host.service_disabled or ''
             for host in closed
             if isinstance(host.facts, UnreadableFacts)
         }
-        return dict(sorted(found.items())[:UNREADABLE_MAX])
+        return dict(sorted(problems.items())[:UNREADABLE_MAX])
 
     def usage(self) -> list[ClassUsage]:
-        """Sums by class over the hosts that may take claims, and what they take from beside."""
+        """Return sums by class over the hosts that may take claims and the pools serving them."""
         cap: collections.Counter[str] = collections.Counter()
         used: collections.Counter[str] = collections.Counter()
         foreign: collections.Counter[str] = collections.Counter()
@@ -434,10 +444,10 @@ class HostReader:
         hosts = [self.table.hosts[row] for row in up]
         beside = {pool for host in hosts for pool in pools.nested.of_host(host.id)}
         beside.update(pool for host in hosts for pool in pools.of_host(host.id))
-        found = [(host.facts.inventories, host.used, host.foreign) for host in hosts]
+        sources = [(host.facts.inventories, host.used, host.foreign) for host in hosts]
         for pool in map(pools.of_id.__getitem__, beside):
-            found.append((pool.inventories, pool.used, pool.foreign))
-        for inventories, used_of, foreign_of in found:
+            sources.append((pool.inventories, pool.used, pool.foreign))
+        for inventories, used_of, foreign_of in sources:
             for name, inventory in inventories.items():
                 cap[name] += inventory.cap
             used.update(used_of)
@@ -456,12 +466,12 @@ class HostReader:
 
 
 def _drift(host: HostRow, use: Iterable[ResourceUse]) -> Iterable[str]:
-    for one in use:
-        counted = host.used.get(one.resource_class, 0)
-        if counted != one.claimed:
+    for usage in use:
+        counted = host.used.get(usage.resource_class, 0)
+        if counted != usage.claimed:
             yield (
-                f'{one.resource_class}: {counted} counted as claimed, but the live claims sum to '
-                f'{one.claimed}; if it stays so, run "gantt-manage audit"'
+                f'{usage.resource_class}: {counted} counted as claimed, but the live claims sum to '
+                f'{usage.claimed}; if it stays so, run "gantt-manage audit"'
             )
 
 
@@ -472,8 +482,9 @@ def _key(key: HostKey | None) -> str | None:
 
 
 def obstacles(claims: Iterable[ClaimView], elsewhere: Iterable[Claim]) -> list[ObstacleView]:
-    """What is left on a host that is being emptied: an obstacle for each live claim, those that
-    end by themselves last.
+    """Return an obstacle for each live claim on a host that is being emptied.
+
+    Those that end by themselves come last.
 
     :param claims: the live claims of the host
     :param elsewhere: live claims of the same consumers, on any host
@@ -481,9 +492,9 @@ def obstacles(claims: Iterable[ClaimView], elsewhere: Iterable[Claim]) -> list[O
     places: dict[str, set[str]] = collections.defaultdict(set)
     for claim in elsewhere:
         places[claim.consumer].add(claim.host or 'a host of a zone below')
-    found = [_obstacle(one, places[one.consumer] - {one.host}) for one in claims]
+    views = [_obstacle(claim, places[claim.consumer] - {claim.host}) for claim in claims]
     order = list(ObstacleKind)
-    return sorted(found, key=lambda one: (order.index(one.kind), one.claim.id))
+    return sorted(views, key=lambda obstacle: (order.index(obstacle.kind), obstacle.claim.id))
 
 
 def _obstacle(view: ClaimView, others: set[str]) -> ObstacleView:
@@ -501,5 +512,5 @@ def _obstacle(view: ClaimView, others: set[str]) -> ObstacleView:
 
 def _lease(view: ClaimView) -> str:
     request = f'of request {view.request_id}, ' if view.request_id else ''
-    left = max(0.0, view.lease_seconds or 0.0)
-    return f'{request}not confirmed yet: it ends, or runs here, within {left:.0f} s'
+    seconds = max(0.0, view.lease_seconds or 0.0)
+    return f'{request}not confirmed yet: it ends, or runs here, within {seconds:.0f} s'

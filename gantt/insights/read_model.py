@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one read model: what HTTP, the command line and the metrics show.
+"""The read model of HTTP, the command line and the metrics.
 
-It follows the database with a host table of its own, so that looking costs the
-schedulers nothing.  Where the database is away the last table is shown; every
-answer made from it says how old it is.
+It follows the database with a host table of its own, so that reading costs the schedulers nothing.
+Where the database is away the last table is shown; every answer read from it states its age.
 """
 
 import collections
@@ -52,7 +51,7 @@ CLAIMS_OF_HOST_MAX = 1000
 #: Refusals read per outcome for the status, and how far back they go.
 REFUSALS_MAX = 200
 WINDOW_SECONDS = 3600.0
-#: How old a decision may be that tells what its worker decides with.
+#: Maximum age in seconds of a decision that shows its worker's configuration.
 CONFIGURATION_SECONDS = 600.0
 #: Outcomes of decisions that are no placement and are kept.
 REFUSED = (Outcome.NO_VALID_HOST, Outcome.CONFLICT, Outcome.UNKNOWN, Outcome.FAILED)
@@ -64,7 +63,7 @@ class Insights:
 
     :param pipeline: as the schedulers have it: dry runs and capacity use it
     :param settings: of the schedulers: when a host is stale, when nothing is known
-    :param max_age: how old the table may be that is answered from, seconds
+    :param max_age: maximum age of the table that answers are read from, seconds
     :param count: adds one to a counter by its name
     :param candidate_steps: that the search for one list of candidates may take
     """
@@ -109,14 +108,14 @@ class Insights:
 
     # -- freshness -----------------------------------------------------------------
     def table(self) -> HostTable:
-        """A snapshot of the host table.
+        """Return a snapshot of the host table.
 
         :raises DatabaseUnavailable: nothing was ever read
         """
         return self.cache.table(self._max_age)
 
     def offer(self, changes: Iterable[HostChange]) -> None:
-        """News of hosts that this process wrote itself."""
+        """Take over changes of hosts that this process wrote itself."""
         self.cache.offer(changes)
 
     def reload_soon(self) -> None:
@@ -124,7 +123,7 @@ class Insights:
         self.cache.reload_soon()
 
     def freshen(self) -> float:
-        """Bring the table up to date where that is possible; its age in seconds.
+        """Bring the table up to date where that is possible; return its age in seconds.
 
         :raises DatabaseUnavailable: nothing was ever read
         """
@@ -132,7 +131,7 @@ class Insights:
         return self.cache.age_seconds
 
     def _now(self) -> float:
-        """The database's clock."""
+        """Return the time of the database's clock."""
         return self.table().now
 
     def _reader(self) -> HostReader:
@@ -140,7 +139,7 @@ class Insights:
 
     # -- hosts -----------------------------------------------------------------------
     def hosts(self, query: HostQuery) -> HostPage:
-        """A page of hosts.
+        """Return a page of hosts.
 
         :raises InvalidMessage, NotFound: see ``HostReader.page``
         """
@@ -150,7 +149,7 @@ class Insights:
         return reader.page(query, self.cache.age_seconds)
 
     def host(self, name: str) -> HostDetail:
-        """A host with everything that is known of it.
+        """Return a host with all details.
 
         :raises NotFound:
         """
@@ -159,55 +158,58 @@ class Insights:
         row = reader.row(name)
         claims: list[ClaimView] = []
         for state in ('reserved', 'confirmed'):
-            found = self.store.claims(state=state, host=name, limit=CLAIMS_OF_HOST_MAX)
-            claims.extend(views.claim_view(claim, reader.table.now) for claim in found)
+            host_claims = self.store.claims(state=state, host=name, limit=CLAIMS_OF_HOST_MAX)
+            claims.extend(views.claim_view(claim, reader.table.now) for claim in host_claims)
         claims.sort(key=lambda claim: (-claim.age_seconds, claim.id))
         truncated = len(claims) >= CLAIMS_OF_HOST_MAX
         return reader.detail(row, claims, truncated)
 
     def drain(self, name: str) -> views.HostDrain:
-        """How far a host is from being empty.  :raises NotFound:"""
+        """Return how far a host is from being empty.  :raises NotFound:"""
         detail = self.host(name)
         reader = self._reader()
         row = reader.table.hosts[reader.row(name)]
         elsewhere = self.store.live_claims_of({claim.consumer for claim in detail.claims})
-        found = host_views.obstacles(detail.claims, elsewhere)
-        counts = collections.Counter(one.kind.value for one in found)
+        obstacles = host_views.obstacles(detail.claims, elsewhere)
+        counts = collections.Counter(obstacle.kind.value for obstacle in obstacles)
         return views.HostDrain(
             host=detail.host,
             is_draining=row.disabled is not None,
-            is_empty=not found,
-            claims=len(found),
+            is_empty=not obstacles,
+            claims=len(obstacles),
             remaining={kind.value: counts[kind.value] for kind in views.ObstacleKind},
             foreign={use.resource_class: use.foreign for use in detail.use if use.foreign},
-            obstacles=found,
+            obstacles=obstacles,
             obstacles_truncated=detail.claims_truncated,
         )
 
     def host_history(self, name: str, limit: int) -> views.HostHistory:
-        """What happened to a host lately, newest first.
+        """Return the latest events of a host, newest first.
 
-        :raises NotFound: it is not known, and nothing is kept of it
+        :raises NotFound: it is not known, and no event of it is kept
         """
-        found = self.store.host_history(name, limit + 1)
-        if not found:
+        records = self.store.host_history(name, limit + 1)
+        if not records:
             self.host_summary(name)
         now = self._now()
         entries = [
             views.view_of(
-                views.HistoryEntry, one, at=views.when(one.at), age_seconds=views.age(now, one.at)
+                views.HistoryEntry,
+                record,
+                at=views.when(record.at),
+                age_seconds=views.age(now, record.at),
             )
-            for one in found[:limit]
+            for record in records[:limit]
         ]
-        return views.HostHistory(host=name, entries=entries, truncated=len(found) > limit)
+        return views.HostHistory(host=name, entries=entries, truncated=len(records) > limit)
 
     def host_summary(self, name: str) -> HostSummary:
-        """A host in short.  :raises NotFound:"""
+        """Return the summary of a host.  :raises NotFound:"""
         reader = self._reader()
         return reader.summary(reader.row(name))
 
     def check_removable(self, name: str) -> HostSummary:
-        """A host that may be forgotten.
+        """Return the summary of a host that may be removed.
 
         :raises NotFound:
         :raises Refused: it has live claims
@@ -224,27 +226,27 @@ class Insights:
 
     # -- aggregates and classes ----------------------------------------------------------
     def aggregates(self) -> list[Aggregate]:
-        """All aggregates."""
+        """Return all aggregates."""
         return list(self.table().known_aggregates.values())
 
     def aggregate(self, name: str) -> Aggregate:
-        """One aggregate, by name or uuid.  :raises NotFound:"""
-        known = self.aggregates()
-        for aggregate in known:
+        """Return an aggregate, by name or uuid.  :raises NotFound:"""
+        aggregates = self.aggregates()
+        for aggregate in aggregates:
             if name in (aggregate.name, aggregate.uuid):
                 return aggregate
-        meant = near(name, [a.name for a in known])
+        similar = near(name, [candidate.name for candidate in aggregates])
         raise exceptions.NotFound(
-            f'aggregate {name!r} is not known here{did_you_mean(meant)}',
+            f'aggregate {name!r} is not known here{did_you_mean(similar)}',
             kind='aggregate',
             name=name,
-            near=meant,
+            near=similar,
         )
 
     def aggregate_if(
         self, name: str, metadata: dict[str, str | None], hosts: list[str] | None, uuid: str | None
     ) -> Aggregate:
-        """An aggregate as it would be after a change."""
+        """Return an aggregate as it would be after a change."""
         try:
             before = self.aggregate(name)
         except exceptions.NotFound:
@@ -260,41 +262,41 @@ class Insights:
     def claims(
         self, *, host: str | None = None, project: str | None = None, **query: Any
     ) -> list[ClaimView]:
-        """Claims by id; what may be asked for is what ``claims`` of the store takes.
+        """Return claims by id; the query is that of ``claims`` of the store.
 
         :raises NotFound: a host that is not known and has no claim, old ones included
         """
         now = self._now()
-        found = self.store.claims(host=host, project=project, **query)
-        if host is not None and not found and project is None:
+        stored = self.store.claims(host=host, project=project, **query)
+        if host is not None and not stored and project is None:
             self.host_summary(host)
-        shown = [views.claim_view(claim, now) for claim in found]
+        shown = [views.claim_view(claim, now) for claim in stored]
         if host is not None:
             return shown
         consumer = query.pop('consumer', None)
         consumers = [consumer] if consumer is not None else ()
         below = self._below(self.store.claims_below(consumers=consumers, project=project, **query))
-        found_everywhere = sorted((*shown, *below), key=lambda one: one.id)
-        return found_everywhere[: query.get('limit')]
+        all_claims = sorted((*shown, *below), key=lambda claim: claim.id)
+        return all_claims[: query.get('limit')]
 
     def _below(self, found: Sequence[StoredBelow]) -> list[ClaimView]:
-        """Claims in zones below as they are shown."""
+        """Return the views of claims in child zones."""
         if not found:
             return []
         now = self._now()
         names = {zone.uuid: zone.name for zone in self.store.child_zones()}
-        return [views.claim_view(one.claim, now, names.get(one.child, '')) for one in found]
+        return [views.claim_view(row.claim, now, names.get(row.child, '')) for row in found]
 
     def claim(self, claim_id: str) -> ClaimView:
-        """One claim, by its id or a unique prefix.  :raises NotFound:"""
+        """Return a claim, by its id or a unique prefix.  :raises NotFound:"""
         claim = self.store.load_claim(claim_id) if len(claim_id) == 36 else None
         if claim is None and PREFIX_MIN <= len(claim_id) < 36:
             blank = '00000000-0000-0000-0000-000000000000'
             after = claim_id + blank[len(claim_id) :]
             here = self.store.claims(limit=2, marker=after)
             below = self.store.claims_below(limit=2, marker=after)
-            near = {one.id for one in here} | {one.claim_id for one in below}
-            near = {found for found in near if found.startswith(claim_id)}
+            near = {match.id for match in here} | {match.claim_id for match in below}
+            near = {prefix_match for prefix_match in near if prefix_match.startswith(claim_id)}
             if len(near) == 1:
                 return self.claim(near.pop())
             if near:
@@ -306,47 +308,51 @@ class Insights:
         if claim is not None:
             return views.claim_view(claim, self._now())
         whole = len(claim_id) == 36
-        found = self._below(self.store.claims_below(claim_id=claim_id, limit=1)) if whole else []
-        if not found:
+        claim_views = (
+            self._below(self.store.claims_below(claim_id=claim_id, limit=1)) if whole else []
+        )
+        if not claim_views:
             raise exceptions.NotFound(kind='claim', name=claim_id)
-        return found[0]
+        return claim_views[0]
 
     def request(self, request_id: str) -> tuple[StoredRequest, Answer | None, list[ClaimView]]:
-        """A request, the answer it was given, its claims; by id or a unique prefix.
+        """Return a request, its answer and its claims; by id or a unique prefix.
 
         :raises NotFound:
         """
-        whole = request_id
+        full_id = request_id
         if PREFIX_MIN <= len(request_id) < 36:
-            found = self.store.load_decision(request_id)
-            whole = unpack(found[0]).decision.request_id if found else request_id
-        stored = self.store.load_request(whole) if len(whole) == 36 else None
+            decision_record = self.store.load_decision(request_id)
+            full_id = (
+                unpack(decision_record[0]).decision.request_id if decision_record else request_id
+            )
+        stored = self.store.load_request(full_id) if len(full_id) == 36 else None
         if stored is None:
             raise exceptions.NotFound(kind='request', name=request_id)
         now = self._now()
-        answer = self._answers.read(whole, stored.answer) if stored.answer else None
+        answer = self._answers.read(full_id, stored.answer) if stored.answer else None
         claims = [views.claim_view(claim, now) for claim in stored.claims]
-        return stored, answer, [*claims, *self._below(self.store.claims_below(whole))]
+        return stored, answer, [*claims, *self._below(self.store.claims_below(full_id))]
 
     def requests(
         self, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[views.RequestSummary]:
-        """Requests by id, after ``marker``; those with claims of one project, or all."""
+        """Return requests by id, after ``marker``; those with claims of one project, or all."""
         now = self._now()
         return [
             views.view_of(
                 views.RequestSummary,
-                line,
-                request_id=line.id,
-                updated_at=views.when(line.updated_at),
-                age_seconds=views.age(now, line.updated_at),
+                request_row,
+                request_id=request_row.id,
+                updated_at=views.when(request_row.updated_at),
+                age_seconds=views.age(now, request_row.updated_at),
             )
-            for line in self.store.requests(limit, marker, project)
+            for request_row in self.store.requests(limit, marker, project)
         ]
 
     # -- at a glance ------------------------------------------------------------------------------
     def status(self) -> Status:
-        """The service at a glance."""
+        """Return the status of the service."""
         reader = self._reader()
         refusals, outcomes, truncated = self._refusals(reader.table.now)
         return Status(
@@ -366,12 +372,12 @@ class Insights:
         )
 
     def services(self) -> list[views.ServiceView]:
-        """The processes of the site, by what they noted of themselves or report."""
+        """Return the processes of the site, by their own records or their reports."""
         stale_after = self.settings.stale_after_seconds
         return _services(self.store.services(), self.table(), stale_after)
 
     def host_map(self, resource_class: str) -> HostMap:
-        """Every host in a few numbers, see ``HostMap``.  :raises InvalidMessage:"""
+        """Return a few numbers of every host, see ``HostMap``.  :raises InvalidMessage:"""
         return self._reader().map(resource_class, self.cache.age_seconds)
 
     def _refusals(self, now: float) -> tuple[list[RefusalGroup], dict[str, int], bool]:
@@ -379,12 +385,12 @@ class Insights:
         outcomes: dict[str, int] = {}
         truncated = False
         for outcome in REFUSED:
-            found = self.decisions(outcome=outcome.value, limit=REFUSALS_MAX)
-            lately = [d for d in found if d.age_seconds <= WINDOW_SECONDS]
-            truncated |= len(lately) == REFUSALS_MAX
-            if lately:
-                outcomes[outcome.value] = len(lately)
-            for decision in lately:
+            summaries = self.decisions(outcome=outcome.value, limit=REFUSALS_MAX)
+            recent = [summary for summary in summaries if summary.age_seconds <= WINDOW_SECONDS]
+            truncated |= len(recent) == REFUSALS_MAX
+            if recent:
+                outcomes[outcome.value] = len(recent)
+            for decision in recent:
                 groups[(*self._shape(decision.id), outcome.value)].append(decision)
         listed = [
             RefusalGroup(
@@ -401,34 +407,36 @@ class Insights:
         return listed, outcomes, truncated
 
     def _configurations(self) -> list[Configuration]:
-        """What each worker that decided lately did so with, by its last decision."""
+        """Return the configuration of each worker that decided lately, by its last decision."""
         last: dict[str, DecisionSummary] = {}
         for decision in self.decisions(limit=REFUSALS_MAX):
             if decision.age_seconds <= CONFIGURATION_SECONDS:
                 last.setdefault(decision.worker, decision)
         workers: dict[str, list[DecisionSummary]] = collections.defaultdict(list)
         for decision in last.values():
-            found = self.store.load_decision(decision.id)
-            if found:
-                workers[unpack(found[0]).decision.config_digest].append(decision)
+            record = self.store.load_decision(decision.id)
+            if record:
+                workers[unpack(record[0]).decision.config_digest].append(decision)
         listed = [
             Configuration(
                 digest=digest,
-                workers=sorted(one.worker for one in found),
+                workers=sorted(summary.worker for summary in summaries),
                 is_here=digest == self.pipeline.digest,
-                last_age_seconds=min(one.age_seconds for one in found),
+                last_age_seconds=min(summary.age_seconds for summary in summaries),
             )
-            for digest, found in workers.items()
+            for digest, summaries in workers.items()
         ]
-        return sorted(listed, key=lambda one: (-len(one.workers), one.digest))
+        return sorted(
+            listed, key=lambda configuration: (-len(configuration.workers), configuration.digest)
+        )
 
     def _read_shape(self, decision_id: str) -> tuple[str, str]:
-        """The shape of a kept decision, and what decided it."""
-        found = self.store.load_decision(decision_id)
-        if found is None:
+        """Return the shape of a stored decision, and its cause."""
+        record = self.store.load_decision(decision_id)
+        if record is None:
             return 'unknown shape', ''
-        whole = unpack(found[0])
-        return explaining.shape_of(whole.request), whole.decision.cause
+        stored = unpack(record[0])
+        return explaining.shape_of(stored.request), stored.decision.cause
 
     def export(self, gauge: Callable[..., None]) -> None:
         """Set the gauges that are read from the table, by ``gauge``; as far as it is known."""
@@ -448,42 +456,42 @@ class Insights:
 def _services(
     notes: Sequence[ServiceRecord], table: HostTable, stale_after: float
 ) -> list[views.ServiceView]:
-    """The processes of a site: schedulers and APIs by kind, host and name, then the sources.
+    """Return the processes of a site: schedulers and APIs by kind, host and name, then the sources.
 
     A source has no access to the database: it is known by the hosts that it reports for.
 
     :param stale_after: seconds of silence after which a source is silent
     """
     usual = _usual(notes)
-    found = [
+    service_views = [
         views.view_of(
             views.ServiceView,
-            one,
-            differs=not one.is_silent and one.configuration != usual,
-            up_seconds=round(one.up_seconds, 1),
-            configured_seconds=round(one.configured_seconds, 1),
-            seen_seconds=round(one.seen_seconds, 1),
+            note,
+            differs=not note.is_silent and note.configuration != usual,
+            up_seconds=round(note.up_seconds, 1),
+            configured_seconds=round(note.configured_seconds, 1),
+            seen_seconds=round(note.seen_seconds, 1),
         )
-        for one in notes
+        for note in notes
     ]
     order = {'scheduler': 0, 'planner': 1, 'api': 2}
-    found.sort(key=lambda one: (order.get(one.kind, 3), one.host, one.name))
-    return [*found, *_sources(table, stale_after)]
+    service_views.sort(key=lambda service: (order.get(service.kind, 3), service.host, service.name))
+    return [*service_views, *_sources(table, stale_after)]
 
 
 def _usual(notes: Iterable[ServiceRecord]) -> str:
-    """The configuration of most that are alive; of several, that which was read last."""
-    alive = [one for one in notes if not one.is_silent]
-    counts = collections.Counter(one.configuration for one in alive)
+    """Return the configuration of most live services; of several, the one read last."""
+    alive = [note for note in notes if not note.is_silent]
+    counts = collections.Counter(note.configuration for note in alive)
     latest: dict[str, float] = {}
-    for one in alive:
-        age = latest.get(one.configuration, one.configured_seconds)
-        latest[one.configuration] = min(age, one.configured_seconds)
+    for note in alive:
+        age = latest.get(note.configuration, note.configured_seconds)
+        latest[note.configuration] = min(age, note.configured_seconds)
     return max(counts, key=lambda digest: (counts[digest], -latest[digest]), default='')
 
 
 def _sources(table: HostTable, stale_after: float) -> list[views.ServiceView]:
-    """What reports for hosts of Nova, as one: which process it is, its reports do not say."""
+    """Return the reporters for hosts of Nova, as one: their reports do not name the process."""
     reported = [host.reported_at for host in table.hosts if host.speaks_for == 'nova']
     if not any(reported):
         return []

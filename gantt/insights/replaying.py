@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kept decisions made again: on the table that they saw, with the same or other settings.
+"""Replay of stored decisions: on the table that they used, with the same or other settings.
 
-The table is built from the log of the scheduler that decided (``table_log``);
-past the log's retention there is no table, and the answer says so.
+The table is rebuilt from the log of the scheduler that decided (``table_log``); past the log's
+retention there is no table, and the answer states so.
 """
 
 import functools
@@ -46,7 +46,7 @@ class Otherwise(Message, frozen=True, kw_only=True):
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**62)] | None = None
 
     def words(self) -> list[str]:
-        """What is otherwise, a line each."""
+        """Return the changed settings, a line each."""
         texts = [f'{name} {value}' for name, value in self.options.items()]
         for name in ('filters', 'weighers'):
             listed = getattr(self, name)
@@ -70,7 +70,7 @@ class Gone(exceptions.NotFound):
 
 
 class Replayer:
-    """Makes decisions again; remembers the last table that it built, and what it began with."""
+    """A replayer of decisions that remembers the last table it built, and its checkpoint."""
 
     def __init__(self, store: Store, pipeline: Pipeline, default_zone: str) -> None:
         self.pipeline = pipeline
@@ -81,7 +81,7 @@ class Replayer:
         self._began: tuple[tuple[str, int], HostTable] | None = None
 
     def table_of(self, decision: Decision) -> HostTable:
-        """A writable copy of the table that a decision saw.
+        """Return a writable copy of the table that a decision used.
 
         :raises Gone: it cannot be built any more
         """
@@ -97,7 +97,7 @@ class Replayer:
         return table_log.rebuild(events, seq, made=functools.partial(self._made, worker))
 
     def _made(self, worker: str, at: int, checkpoint: table_log.Checkpoint) -> HostTable:
-        """The table of a checkpoint: decisions of some minutes begin at the same one."""
+        """Return the table of a checkpoint, which decisions of some minutes share."""
         if self._began is None or self._began[0] != (worker, at):
             self._began = (worker, at), checkpoint.table(self._default_zone)
         return self._began[1].copy()
@@ -120,7 +120,7 @@ class Replayer:
         return _place(table, decision, request, pipeline, seed, members, pause)
 
     def scores(self, stored: StoredDecision, pause: AskPause | None = None) -> Decision:
-        """A decision made again as it was, with the scores of all hosts that no filter removed.
+        """Decide again as it was, with the scores of all hosts that no filter removed.
 
         :param pause: see ``place.place``
         :raises Gone: see :meth:`table_of`
@@ -134,10 +134,12 @@ class Replayer:
         return _place(table, decision, request, pipeline, decision.seed, members, pause)
 
     def pipeline_for(self, decision: Decision, otherwise: Otherwise) -> Pipeline:
-        """The pipeline in force, its filters in the order that they ran in then, or another."""
+        """Return the pipeline in force, its filters in the order of then, or another."""
         if otherwise == Otherwise():
-            ran = [count.name for count in decision.members[0].filters] if decision.members else []
-            return self.pipeline.in_order(ran)
+            filter_order = (
+                [count.name for count in decision.members[0].filters] if decision.members else []
+            )
+            return self.pipeline.in_order(filter_order)
         settings = {
             'subset_size': otherwise.host_subset_size,
             'shuffle_best': otherwise.shuffle_best,
@@ -155,9 +157,9 @@ class Replayer:
             raise exceptions.invalid(f'body.{e.kwargs["field"]}', problem) from None
 
     def steps(self, stored: StoredDecision, host: int) -> list[HostStep] | None:
-        """What every filter said of a host, by provider id, as the member that failed saw it.
+        """Return every filter's evaluation of a host, by provider id, for the member that failed.
 
-        Of a request that was placed: as its first member saw it.  None: the host was not
+        For a placed request: for its first member.  None: the host was not
         there.
 
         :raises Gone: see :meth:`table_of`
@@ -181,10 +183,10 @@ class Replayer:
 
 
 def _planned(decision: Decision, count: int) -> list[int]:
-    """The members that were to be placed: those decided, then as many others as were left."""
-    decided = [m.member for m in decision.members]
-    left = [i for i in range(count) if i not in set(decided)]
-    return decided + left[: max(0, decision.planned - len(decided))]
+    """Return the members that were to be placed: those decided, then as many others as remained."""
+    decided = [member.member for member in decision.members]
+    undecided = [number for number in range(count) if number not in set(decided)]
+    return decided + undecided[: max(0, decision.planned - len(decided))]
 
 
 def _place(
@@ -211,7 +213,7 @@ def _place(
             spread=decision.spread,
         )
     with take_places.left_out(table, seen):
-        found = place(
+        decided = place(
             table,
             request,
             pipeline,
@@ -224,7 +226,7 @@ def _place(
             pause=pause,
             held=decision.held,
         )
-    return take_places.planned_anew(found, seen, request)
+    return take_places.planned_anew(decided, seen, request)
 
 
 def _request_of(stored: StoredDecision) -> SelectDestinations:
@@ -233,35 +235,35 @@ def _request_of(stored: StoredDecision) -> SelectDestinations:
 
 
 def differences(then: Decision, again: Decision) -> list[str]:
-    """In what two decisions of one request differ, by the bytes; [] where in nothing."""
+    """Return the differences of two decisions of one request, by the bytes; [] for none."""
     names = ['hosts', 'weighers', 'nearest', 'relaxed']
     # "Do not know" was found out after placing, by the age of the table.
     if then.outcome is not Outcome.UNKNOWN:
         names = ['outcome', 'reason', *names]
     pairs = [(name, getattr(then, name), getattr(again, name)) for name in names]
-    found = [f'{name} {now!r}, then {was!r}' for name, was, now in pairs if _differ(was, now)]
+    differing = [f'{name} {now!r}, then {was!r}' for name, was, now in pairs if _differ(was, now)]
     if len(then.members) != len(again.members):
-        found.append(f'{wording.count(len(again.members), "member")}, {len(then.members)} then')
-    for one, two in zip(then.members, again.members, strict=False):
-        found += _member(one, two)
-    return found
+        differing.append(f'{wording.count(len(again.members), "member")}, {len(then.members)} then')
+    for before, after in zip(then.members, again.members, strict=False):
+        differing += _member(before, after)
+    return differing
 
 
 def _member(one: MemberDecision, two: MemberDecision) -> list[str]:
     one, two = (_without_claim(m) for m in (one, two))
-    found = []
+    differing = []
     for name in one.__struct_fields__:
         was, now = getattr(one, name), getattr(two, name)
         if _differ(was, now):
             hosts = ''
             if name == 'selection':
                 hosts = f': {now.host if now else "nowhere"}, then {was.host if was else "nowhere"}'
-            found.append(f'member {one.member}: other {name}{hosts}')
-    return found
+            differing.append(f'member {one.member}: other {name}{hosts}')
+    return differing
 
 
 def _without_claim(member: MemberDecision) -> MemberDecision:
-    """Of a dry run no claim is kept; the place is what counts."""
+    """Return a member without its claim id: a dry run keeps no claim, and the place counts."""
     if member.selection is None or member.selection.claim_id is None:
         return member
     return replace(member, selection=replace(member.selection, claim_id=None))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cloud as one pool, for who chooses among clouds: bounded in size, however many hosts."""
+"""The cloud as one pool, for callers choosing among clouds: bounded in size for any host count."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ from gantt.scheduler.host_cache import HostCache
 SHAPES_MAX = 16
 SHAPE_CLASSES_MAX = 16
 AMOUNT_MAX = 2_147_483_647
-#: A shape that has one of these is a guest's: it is counted as a scheduler would place it.
+#: Classes of guests: a shape with one of these is counted as a scheduler would place it.
 OF_GUESTS = frozenset({'VCPU', 'PCPU', 'MEMORY_MB'})
 _PART = re.compile('([A-Z0-9_]{1,255}):([0-9]{1,10})')
 
@@ -68,15 +68,15 @@ class RollUp(View, frozen=True, kw_only=True):
 
 
 def parse_shapes(text: str, known: Collection[str]) -> list[dict[str, int]]:
-    """Shapes as a query has them.
+    """Return the shapes of a query.
 
-    :param known: the resource classes that there are
+    :param known: the existing resource classes
     :raises InvalidMessage: it is none, or too many
     """
-    found = [_shape(part, known) for part in text.split(';')] if text else []
-    if len(found) > SHAPES_MAX:
-        raise _wrong(f'expected at most {SHAPES_MAX} shapes, got {len(found)}')
-    return found
+    shapes = [_shape(part, known) for part in text.split(';')] if text else []
+    if len(shapes) > SHAPES_MAX:
+        raise _wrong(f'expected at most {SHAPES_MAX} shapes, got {len(shapes)}')
+    return shapes
 
 
 def _shape(text: str, known: Collection[str]) -> dict[str, int]:
@@ -105,9 +105,9 @@ def _wrong(problem: str) -> exceptions.InvalidMessage:
 
 
 class RollUpReader:
-    """Reads hosts as the read model has them, and all providers as they are now.
+    """A reader of hosts as in the read model, and of all providers as they are now.
 
-    :param capacity: how many more of a guest's shape fit
+    :param capacity: returns how many more of a guest's shape fit
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class RollUpReader:
         self._capacity = capacity
 
     def read(self, shapes: Sequence[Mapping[str, int]] = ()) -> RollUp:
-        """The roll-up, with what fits of some shapes.
+        """Return the roll-up, with the room for some shapes.
 
         :raises DatabaseUnavailable: providers cannot be read now
         :raises HostsUnknown: a shape is a guest's, and too little is known of hosts
@@ -135,10 +135,10 @@ class RollUpReader:
             trees = len(table) - table.nested
             return len(table), trees, classes_roll_up(table), len(table.classes), fitting
 
-        providers, trees, classes, known, fitting = self._candidates.look(read)
-        found = iter(fitting)
+        providers, trees, classes, class_count, fitting = self._candidates.look(read)
+        fittings = iter(fitting)
         views = [
-            self._of_guests(shape) if OF_GUESTS & shape.keys() else _of_trees(shape, next(found))
+            self._of_guests(shape) if OF_GUESTS & shape.keys() else _of_trees(shape, next(fittings))
             for shape in shapes
         ]
         return RollUp(
@@ -146,21 +146,21 @@ class RollUpReader:
             providers=providers,
             trees=trees,
             classes=classes,
-            classes_truncated=known > CLASSES_MAX,
+            classes_truncated=class_count > CLASSES_MAX,
             shapes=views,
             table_age_seconds=self._cache.age_seconds,
         )
 
     def _of_guests(self, shape: Mapping[str, int]) -> ShapeRollUp:
-        found = self._capacity(RequestSpec(resources=dict(shape)))
-        counts = [one.count for one in found.by_host]
+        capacity = self._capacity(RequestSpec(resources=dict(shape)))
+        counts = [host_room.count for host_room in capacity.by_host]
         return ShapeRollUp(
             resources=dict(shape),
             on='hosts',
-            count=found.count,
-            places=found.eligible,
+            count=capacity.count,
+            places=capacity.eligible,
             most=max(counts, default=0),
-            uncounted=found.uncounted,
+            uncounted=capacity.uncounted,
         )
 
 

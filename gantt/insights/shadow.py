@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shadow mode: hear what another scheduler is asked, decide too, compare, change nothing.
+"""Shadow mode: observe another scheduler's requests, decide too, compare, change nothing.
 
-    heard: a request → decide it as a dry run → remember
-    heard: guests of a host, that the other one began and ended → remember
-    both known, or time is up → compare, with what a kept decision explains → keep, count
+    observed: a request → decide it as a dry run → remember
+    observed: guests of a host, begins and ends of the other scheduler → remember
+    both known, or time is up → compare, with the explanation of a stored decision → keep, count
 
-A dry run claims nothing and answers nobody.  What is remembered is bounded in
-number and in time.
+A dry run claims nothing and answers no caller.  The memory is bounded in number and in time.
 """
 
 import dataclasses
@@ -39,38 +38,38 @@ from gantt.scheduler.ports import Clock
 LOG = logging.getLogger(__name__)
 
 IDLE_SECONDS = 0.5
-#: Comparisons that are written at once, and those that wait for the database.
+#: Maximum number of comparisons that are written at once, and that wait for the database.
 BATCH, WAITING_MOST = 100, 10_000
-#: A decision is written a moment after it is made: its explanation is waited for so long.
+#: Seconds to wait for an explanation: a decision is stored a moment after it is reached.
 EXPLAINED_SECONDS = 5.0
-#: Weighers that are named where two hosts differ.
+#: Maximum number of weighers that are named where two hosts differ.
 WEIGHERS_SHOWN = 3
 #: Scores that differ by less than this are the same: sums of the same numbers in another order.
 SAME_SCORE = 1e-9
-#: In the sentence about a host that a filter removed.
+#: Text in the sentence about a host that a filter removed.
 _REMOVED = ' was removed by '
 
 
 class ShadowStore(Protocol):
-    """Where comparisons are kept."""
+    """The store of comparisons."""
 
     def save_shadows(self, found: Sequence[Compared], keep: int) -> None:
-        """Keep comparisons, and of all the newest ``keep``."""
+        """Store comparisons, and keep the newest ``keep`` of all."""
 
     def shadows(self, verdicts: Sequence[ShadowVerdict] | None, limit: int) -> list[Compared]:
-        """Newest first."""
+        """Return the newest comparisons first."""
 
     def count_shadows(self) -> dict[ShadowVerdict, int]:
-        """How many of those that are kept have which verdict."""
+        """Return the number of stored comparisons by verdict."""
 
 
 class ShadowSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Options of [shadow].
 
-    :ivar outcome_seconds: how long it is listened for what became of a request
+    :ivar outcome_seconds: time to listen for the outcome of a request
     :ivar pending_most: requests that are remembered meanwhile
     :ivar comparisons_most: comparisons that are stored
-    :ivar threads: decisions that are asked for at once
+    :ivar threads: dry runs at once
     """
 
     outcome_seconds: float = 300.0
@@ -81,9 +80,9 @@ class ShadowSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Pending:
-    """A request, and what is known of it so far.
+    """A request, and its state so far.
 
-    :ivar ours: consumer -> host, once it is decided; a consumer without a place is not in it
+    :ivar ours: consumer -> host, once it is decided; without consumers that have no place
     :ivar problem: why nothing was decided
     """
 
@@ -105,11 +104,11 @@ class _Pending:
 
 @dataclasses.dataclass(eq=False)
 class Shadow:
-    """Hears, decides, compares.
+    """An observer that decides and compares.
 
-    :ivar decide: a dry run as a real request goes; raises GanttError as a call does
-    :ivar explain: a kept decision, and what it says of a host
-    :ivar scores: of a kept decision and a member, of all hosts that no filter removed; none
+    :ivar decide: a dry run of a real request; raises GanttError as a call does
+    :ivar explain: explanation of a stored decision, including its verdict on a host
+    :ivar scores: of a stored decision and a member, of all hosts that no filter removed; none
         where that is not known any more
     :ivar count: adds to a counter
     """
@@ -130,7 +129,7 @@ class Shadow:
         self._waiting: list[Compared] = []
         self._receives_both = False
         self._stopping = threading.Event()
-        names = [f'shadow-{n}' for n in range(self.settings.threads)]
+        names = [f'shadow-{number}' for number in range(self.settings.threads)]
         self._threads = [
             threading.Thread(target=self._run_decisions, name=name, daemon=True) for name in names
         ]
@@ -142,7 +141,7 @@ class Shadow:
             thread.start()
 
     def stop(self, seconds: float) -> bool:
-        """Compare no more; what is not compared yet is forgotten.  Whether all ended in time."""
+        """Stop comparing, dropping what is pending; return whether all threads ended in time."""
         self._stopping.set()
         end = self.clock.monotonic() + seconds
         for thread in self._threads:
@@ -151,12 +150,12 @@ class Shadow:
 
     @property
     def pending(self) -> int:
-        """Requests that are not compared yet."""
+        """Number of requests that are not compared yet."""
         return len(self._pending)
 
-    # -- hearing: by the listening thread, never waits -------------------------------------
+    # -- observing: by the listening thread, never waits------------------------------------
     def receive(self, observation: Observation) -> None:
-        """Take note."""
+        """Take over an observation."""
         with self._lock:
             if isinstance(observation, ObservedRequest):
                 self._receive_request(observation)
@@ -184,7 +183,7 @@ class Shadow:
 
     def _receive_guests(self, seen: ObservedGuests) -> None:
         few, many = sorted((set(seen.consumers), self._of_guest.keys()), key=len)
-        for consumer in [one for one in few if one in many]:
+        for consumer in [candidate for candidate in few if candidate in many]:
             pending = self._of_guest[consumer]
             if _covers(pending.observed_request, seen.host):
                 pending.theirs.setdefault(consumer, seen.host)
@@ -193,11 +192,11 @@ class Shadow:
         self._receives_both = True
         pending = self._of_guest.get(observation.consumer) or next(
             (
-                one
-                for one in reversed(self._pending.values())
+                candidate
+                for candidate in reversed(self._pending.values())
                 if observation.origin
-                and one.observed_request.origin == observation.origin
-                and not one.ended
+                and candidate.observed_request.origin == observation.origin
+                and not candidate.ended
             ),
             None,
         )
@@ -211,7 +210,7 @@ class Shadow:
             self.decide_one(IDLE_SECONDS)
 
     def decide_one(self, idle_seconds: float = 0.0) -> bool:
-        """Decide the next request; whether there was one."""
+        """Decide the next request; return whether there was one."""
         try:
             pending = self._queue_of_pending.get(bool(idle_seconds), idle_seconds)
         except queue.Empty:
@@ -249,7 +248,7 @@ class Shadow:
                 LOG.exception('an observed request could not be compared')
 
     def look(self) -> int:
-        """Compare what is ready or overdue, and keep it; how many comparisons were kept."""
+        """Compare what is ready or overdue, and store it; return the number of those stored."""
         now = self.clock.monotonic()
         with self._lock:
             ready = [
@@ -278,18 +277,18 @@ class Shadow:
             LOG.warning('%d comparisons wait for the database: %s', len(self._waiting), e)
             return 0
         del self._waiting[: len(batch)]
-        for one in batch:
-            self.count('gantt_shadow_compared_total', verdict=one.verdict.value)
+        for comparison in batch:
+            self.count('gantt_shadow_compared_total', verdict=comparison.verdict.value)
         return len(batch)
 
     def _compared(self, pending: _Pending) -> list[Compared]:
         observed_request = pending.observed_request
-        found = []
+        comparisons = []
         for number, consumer in enumerate(observed_request.request.consumers):
             ours = (pending.ours or {}).get(consumer)
             theirs = pending.theirs.get(consumer)
             verdict, why = self._judged(pending, number, ours, theirs)
-            found.append(
+            comparisons.append(
                 Compared(
                     id=derived_id('compared', observed_request.request.request_id, consumer),
                     request_id=observed_request.request.request_id,
@@ -302,7 +301,7 @@ class Shadow:
                     why=why,
                 )
             )
-        return found
+        return comparisons
 
     def _judged(
         self, pending: _Pending, number: int, ours: str | None, theirs: str | None
@@ -327,28 +326,31 @@ class Shadow:
     def _why_not(
         self, pending: _Pending, number: int, ours: str | None, theirs: str
     ) -> tuple[ShadowVerdict, str]:
-        """Why another host was chosen here."""
+        """Return the verdict and the reason why another host was chosen here."""
         try:
-            found = self.explain(pending.decision, theirs)
+            explanation = self.explain(pending.decision, theirs)
         except exceptions.GanttError as e:
             if isinstance(e, exceptions.NotFound) and e.kwargs.get('kind') == 'host':
                 return ShadowVerdict.NOT_KNOWN, f'{theirs} is not known here'
             return ShadowVerdict.OTHER, f'it could not be explained: {e.message}'
         outcome_text = next(
-            (one for one in found.host_verdicts if one.startswith(f'member {number}: ')), ''
+            (line for line in explanation.host_verdicts if line.startswith(f'member {number}: ')),
+            '',
         ).removeprefix(f'member {number}: ')
         if _REMOVED in outcome_text:
             return ShadowVerdict.REMOVED, outcome_text
-        member = next((one for one in found.members if one.member == number), None)
+        member = next(
+            (candidate for candidate in explanation.members if candidate.member == number), None
+        )
         if member is None or ours is None:
             return ShadowVerdict.OTHER, outcome_text
         rows: Sequence[ScoreRow | Score] = member.scores
         if not {ours, theirs} <= {row.host for row in rows}:
             rows = self._all_scores(pending, number) or rows
-        return ranked(rows, found.weighers, ours, theirs)
+        return ranked(rows, explanation.weighers, ours, theirs)
 
     def _all_scores(self, pending: _Pending, number: int) -> Sequence[Score]:
-        """A decision keeps the scores of some of the best hosts only."""
+        """Return the scores of all hosts: a decision keeps those of some of the best only."""
         try:
             return self.scores(pending.decision, number)
         except exceptions.GanttError as e:
@@ -357,17 +359,17 @@ class Shadow:
 
 
 def _covers(observed_request: ObservedRequest, host: str) -> bool:
-    """Whether a guest that is on a host says where it was placed."""
+    """Return whether the host of a guest shows where it was placed."""
     if not observed_request.request.spec.purpose.is_move:
         return True
-    # Of one that may stay on its host nothing tells before from after.
+    # For a guest that may stay on its host, before and after cannot be told apart.
     return observed_request.source is not None and host != observed_request.source
 
 
 def ranked(
     scores: Sequence[ScoreRow | Score], weighers: Sequence[str], ours: str, theirs: str
 ) -> tuple[ShadowVerdict, str]:
-    """Whether the other host is as good, else which weighers make the difference.
+    """Return whether the other host is as good, else the weighers that make the difference.
 
     :param scores: best first
     """
@@ -375,16 +377,20 @@ def ranked(
     if theirs not in rows or ours not in rows:
         return ShadowVerdict.OTHER, f'{theirs} fits, and is not among the best {len(scores)}'
     place, row = rows[theirs]
-    mine = rows[ours][1]
-    if math.isclose(row.total, mine.total, rel_tol=SAME_SCORE, abs_tol=SAME_SCORE):
+    our_row = rows[ours][1]
+    if math.isclose(row.total, our_row.total, rel_tol=SAME_SCORE, abs_tol=SAME_SCORE):
         return ShadowVerdict.TIE, f'{theirs} is as good: {row.total:.3g} each'
-    apart = sorted(
-        zip(weighers, mine.weighted, row.weighted, strict=False),
-        key=lambda one: -abs(one[1] - one[2]),
+    differences = sorted(
+        zip(weighers, our_row.weighted, row.weighted, strict=False),
+        key=lambda difference: -abs(difference[1] - difference[2]),
     )
     named = ', '.join(
-        f'{name} {a:.3g} against {b:.3g}' for name, a, b in apart[:WEIGHERS_SHOWN] if a != b
+        f'{name} {our_score:.3g} against {their_score:.3g}'
+        for name, our_score, their_score in differences[:WEIGHERS_SHOWN]
+        if our_score != their_score
     )
-    of = len(scores)
-    why = f'{theirs} is number {place} of {of}: {row.total:.3g}, not {mine.total:.3g} ({named})'
+    count = len(scores)
+    why = (
+        f'{theirs} is number {place} of {count}: {row.total:.3g}, not {our_row.total:.3g} ({named})'
+    )
     return ShadowVerdict.OTHER, why

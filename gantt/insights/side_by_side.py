@@ -13,47 +13,47 @@ _MEMBERS_SHOWN = 5
 
 
 def lines(titles: tuple[str, str], one: Explanation, other: Explanation) -> list[str]:
-    """A table of what matters; what is the same on both sides is said once, with ``=``."""
+    """Return a table of the main values; where both sides are the same the second is ``=``."""
     rows: list[tuple[str, str, str]] = [
         ('outcome', _outcome(one), _outcome(other)),
         ('placed on', _places(one.members), _places(other.members)),
         ('hosts', str(one.hosts), str(other.hosts)),
     ]
-    for mine, its in list(zip(one.members, other.members, strict=False))[:_MEMBERS_SHOWN]:
-        many = len(one.members) > 1
-        if many:
-            rows.append((f'member {mine.member}', '', ''))
-        rows.extend(_member_rows(mine, its, '  ' if many else ''))
+    for first, second in list(zip(one.members, other.members, strict=False))[:_MEMBERS_SHOWN]:
+        has_several = len(one.members) > 1
+        if has_several:
+            rows.append((f'member {first.member}', '', ''))
+        rows.extend(_member_rows(first, second, '  ' if has_several else ''))
     size = min(_NAME_MAX, max(len(name) for name, _, _ in rows))
     lines_shown = [f'  {"":<{size}}  {titles[0]:<{_SIDE_MAX}}  {titles[1]}']
-    for name, left, right in rows:
-        right = '=' if left and left == right else right
+    for name, one_text, other_text in rows:
+        other_text = '=' if one_text and one_text == other_text else other_text
         lines_shown.append(
-            f'  {name[:size]:<{size}}  {_cut(left):<{_SIDE_MAX}}  {_cut(right)}'.rstrip()
+            f'  {name[:size]:<{size}}  {_cut(one_text):<{_SIDE_MAX}}  {_cut(other_text)}'.rstrip()
         )
     return lines_shown
 
 
 def summary(now: Explanation, then: Explanation) -> str:
-    """What would become of the members, in a sentence: how many fit, how many elsewhere."""
-    before = {m.member: m.host for m in now.members}
-    after = {m.member: m.host for m in then.members}
+    """Return what would become of the members, in a sentence: how many fit, how many elsewhere."""
+    before = {member.member: member.host for member in now.members}
+    after = {member.member: member.host for member in then.members}
     if now.outcome != 'placed':
         before = {}
     if then.outcome != 'placed':
         after = {}
-    fit = sum(host is not None for host in after.values())
-    fits = sum(host is not None for host in before.values())
-    if not fit:
+    fitting_then = sum(host is not None for host in after.values())
+    fitting_now = sum(host is not None for host in before.values())
+    if not fitting_then:
         sentence = 'it would not fit' if then.count == 1 else f'the {then.count} would not fit'
-        return f'{sentence}, {"as it is neither" if not fits else "but as it is"}'
-    other = sum(host is not None and host != before.get(n) for n, host in after.items())
-    if not fits:
-        return f'{"it" if then.count == 1 else f"all {fit}"} would fit, but not as it is'
+        return f'{sentence}, {"as it is neither" if not fitting_now else "but as it is"}'
+    moved = sum(host is not None and host != before.get(member) for member, host in after.items())
+    if not fitting_now:
+        return f'{"it" if then.count == 1 else f"all {fitting_then}"} would fit, but not as it is'
     if then.count == 1:
-        where = f'on {next(iter(after.values()))} instead' if other else 'on the same host'
+        where = f'on {next(iter(after.values()))} instead' if moved else 'on the same host'
         return f'it still fits, {where}'
-    return f'all {fit} still fit; {other} would be on another host'
+    return f'all {fitting_then} still fit; {moved} would be on another host'
 
 
 def _member_rows(
@@ -63,9 +63,9 @@ def _member_rows(
     here = {step.filter: step.removed for step in mine.funnel}
     there = {step.filter: step.removed for step in its.funnel}
     for name in dict.fromkeys([*here, *there]):
-        left, right = here.get(name), there.get(name)
-        if left or right:
-            yield f'{indent}{name}', _removed(left), _removed(right)
+        one_removed, other_removed = here.get(name), there.get(name)
+        if one_removed or other_removed:
+            yield f'{indent}{name}', _removed(one_removed), _removed(other_removed)
     if mine.scores or its.scores:
         yield f'{indent}best score', _best(mine), _best(its)
 
@@ -75,7 +75,7 @@ def _outcome(found: Explanation) -> str:
 
 
 def _places(members: Sequence[MemberExplanation]) -> str:
-    names = list(dict.fromkeys(m.host for m in members if m.host))
+    names = list(dict.fromkeys(member.host for member in members if member.host))
     more = f' +{len(names) - _HOSTS_SHOWN}' if len(names) > _HOSTS_SHOWN else ''
     return ', '.join(names[:_HOSTS_SHOWN]) + more or 'nowhere'
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators are shown, as types: HTTP, the command line and metrics share them.
+"""Views for operators, as types: HTTP, the command line and metrics share them.
 
-Every key is always there, so that programs can rely on the form.  Times are
-given twice: as UTC text, and as an age by the database's clock, so that a
-reader's own clock does not matter.
+Every key is always there, so that programs can rely on the form.  Times are given twice: as UTC
+text, and as an age by the database's clock, so that a reader's own clock does not matter.
 """
 
 import collections
@@ -560,7 +559,7 @@ class Change(View, Generic[T], frozen=True, kw_only=True):
 
 
 def when(seconds: float) -> str:
-    """Seconds since the epoch as UTC text, empty for 0."""
+    """Return seconds since the epoch as UTC text, empty for 0."""
     if not seconds:
         return ''
     moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
@@ -568,7 +567,7 @@ def when(seconds: float) -> str:
 
 
 def age(now: float, then: float) -> float:
-    """Seconds from a moment to now, never below 0: clocks of a database go back now and then.
+    """Return the seconds from a moment to now, never below 0: a database's clock may go back.
 
     :param now: the database's clock, as ``then``
     """
@@ -576,16 +575,16 @@ def age(now: float, then: float) -> float:
 
 
 def view_of(view: type[V], source: Any, **others: Any) -> V:
-    """A view with what ``source`` has by the same names, and the others as they are given."""
+    """Return a view with the fields that ``source`` has by the same names, and the others given."""
     names = [name for name in view.__struct_fields__ if name not in others]
     return view(**{name: getattr(source, name) for name in names}, **others)
 
 
 def claim_view(claim: Claim, now: float, child: str = '') -> ClaimView:
-    """A claim as it is shown.
+    """Return the view of a claim.
 
     :param now: the database's clock
-    :param child: name of the zone below that it is in; '': it is here
+    :param child: name of the child zone that it is in; '': it is here
     """
     resources: collections.Counter[str] = collections.Counter()
     for amounts in claim.allocations.values():

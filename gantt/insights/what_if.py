@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What if: a request placed on a copy of the host table, and nothing claimed.
+"""A what-if planner: a request placed on a copy of the host table, and nothing claimed.
 
-The planner, the pipeline and the tie-break seed are the schedulers' own, so
-that the answer is what a real request would get on the same table.
+The planner, the pipeline and the tie-break seed are the schedulers' own, so that the answer is what
+a real request would get on the same table.
 """
 
 import collections
@@ -34,9 +34,9 @@ from gantt.scheduler.placing.plan import Plan
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.settings import SchedulerSettings
 
-#: Members times hosts of one trial.
+#: Maximum of members times hosts of one trial.
 LOOKS_MAX = 20_000_000
-#: Hosts that the room on them is listed of.
+#: Maximum number of hosts whose room is listed.
 HOSTS_SHOWN = 100
 
 
@@ -54,7 +54,7 @@ class WhatIfAnswer(View, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(eq=False)
 class WhatIfPlanner:
-    """Answers on copies of a table; keeps nothing.
+    """A planner on copies of a table; it keeps nothing.
 
     :ivar table: the hosts as they are now
     """
@@ -74,8 +74,8 @@ class WhatIfPlanner:
     ) -> tuple[Answer, Explanation]:
         """Place a request on a copy of the table and claim nothing.
 
-        :param public: tell only what everybody may know
-        :param zones_not_queried: names of zones below that may have room all the same
+        :param public: include only what every user may know
+        :param zones_not_queried: names of child zones that may have room all the same
         :param is_own_caller: the project would claim by itself: default limits bind it
         :raises QuotaExceeded: so would the request be
         :raises GanttError: it is no placement, as for a real request; the
@@ -85,14 +85,14 @@ class WhatIfPlanner:
         self.quotas.check(request, is_own_caller)
         answer, explanation = self._placed(self.table(), request, public, zones_not_queried)
         if public:
-            words = redacting.words_of(self.pipeline.filters)
-            explanation = redacting.redacted(explanation, words)
+            public_words = redacting.words_of(self.pipeline.filters)
+            explanation = redacting.redacted(explanation, public_words)
             answer = msgspec.structs.replace(answer, reason=explanation.reason)
         error = error_of(answer)
         if public and isinstance(error, exceptions.NotKnownHere):
             error = redacting.error(error)
         if error is not None:
-            # The decision is kept nowhere: its explanation goes with the refusal.
+            # The decision is not stored: its explanation goes with the refusal.
             error.kwargs.pop('decision_id', None)
             error.kwargs['nearest'] = explanation.nearest
             error.kwargs['explanation'] = explanation.lines
@@ -137,15 +137,15 @@ class WhatIfPlanner:
         return plain(plan.answer()), explaining.explain(stored, now, now, ids, is_stored=False)
 
     def capacity(self, spec: RequestSpec) -> Capacity:
-        """How many more of a shape fit now, where, and what runs out first.
+        """Return how many more of a shape fit now, where, and what runs out first.
 
-        :raises HostsUnknown: too little is known to say
+        :raises HostsUnknown: too little is known of the hosts
         """
-        one = derived_id('capacity', 'consumer')
+        consumer = derived_id('capacity', 'consumer')
         request = SelectDestinations(
             request_id=derived_id('capacity'),
             spec=spec,
-            consumers=[one],
+            consumers=[consumer],
             alternates=0,
             dry_run=True,
         )
@@ -168,12 +168,12 @@ class WhatIfPlanner:
     ) -> Plan:
         """Plan as a scheduler would, on a copy of ``table``.
 
-        :param public: say nothing of how many hosts there are
+        :param public: leave out the number of hosts
         """
         count = len(table.of_kind(request.spec.kind))
         if count * len(request.consumers) > LOOKS_MAX:
-            most = f'at most {LOOKS_MAX // count} for a trial on {count} hosts'
-            expected = 'fewer for a trial' if public else most
+            limit_text = f'at most {LOOKS_MAX // count} for a trial on {count} hosts'
+            expected = 'fewer for a trial' if public else limit_text
             raise exceptions.invalid(
                 'request.consumers', f'expected {expected}, got {len(request.consumers)}'
             )
@@ -189,12 +189,13 @@ def room(
     age: float,
     inside: Inside | None = None,
 ) -> Capacity:
-    """How many of ``spec`` fit on the hosts that the filters let pass: plain arithmetic over what
-    is free there, and layouts where the request asks for any.
+    """Return how many of ``spec`` fit on the hosts that pass the filters.
 
-    :param decision: of one member, made on this very table
+    Plain arithmetic over what is free there, and layouts where the request needs any.
+
+    :param decision: of one member, on this very table
     :param age: seconds since the table was current
-    :param inside: how the pipeline that made it lays requests out
+    :param inside: how the pipeline of the decision lays requests out
     """
     member = decision.members[0]
     verdicts = np.frombuffer(member.verdicts, np.uint8)
@@ -202,15 +203,15 @@ def room(
     counted = counting.room(table, spec, rows, inside)
     by_row = list(zip(rows.tolist(), counted.counts.tolist(), strict=True))
     by_host = sorted(
-        (RoomView(name=table.names[row], count=n) for row, n in by_row if n),
+        (RoomView(name=table.names[row], count=count) for row, count in by_row if count),
         key=lambda room: (-room.count, room.name),
     )
     by_zone: collections.Counter[str] = collections.Counter()
     by_aggregate: collections.Counter[str] = collections.Counter()
-    for row, n in by_row:
-        by_zone[table.zone_name(row)] += n
+    for row, count in by_row:
+        by_zone[table.zone_name(row)] += count
         for aggregate in table.host_state(row).aggregates:
-            by_aggregate[aggregate.name] += n
+            by_aggregate[aggregate.name] += count
     return Capacity(
         shape=wording.shape(spec.resources),
         resources=spec.resources,
@@ -232,6 +233,6 @@ def room(
 
 def _rooms(counts: collections.Counter[str]) -> list[RoomView]:
     return [
-        RoomView(name=name, count=n)
-        for name, n in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0]))
+        RoomView(name=name, count=count)
+        for name, count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     ]

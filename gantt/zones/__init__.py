@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls to the zones directly below, over HTTP."""
+"""Calls to the child zones, over HTTP."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A network whose calls end in time, however slowly the other side sends.
 
-A bound for each read is none for the call: a head that comes a byte at a time never ends.  So what
-a read may take is what is left of the call.
+A timeout of each read does not bound the call: a head that comes a byte at a time never ends.  So
+the timeout of a read is the time left of the call.
 """
 
 import contextlib
@@ -15,28 +15,28 @@ from typing import Any
 
 import httpcore2 as httpcore
 
-#: Written bytes that wait for what comes after them.
+#: Maximum number of written bytes that are held until more follows.
 HELD_BYTES = 1 << 16
 
 
 class _CallBound(threading.local):
-    """Of the call that this thread makes; monotonic seconds."""
+    """The deadline of this thread's call; monotonic seconds."""
 
     end = float('inf')
 
     def left(self, timeout: float | None) -> float:
-        """Seconds.  :raises httpcore.ReadTimeout: there are none"""
-        left = self.end - time.monotonic()
-        if left <= 0:
+        """Return the seconds left.  :raises httpcore.ReadTimeout: there are none"""
+        remaining = self.end - time.monotonic()
+        if remaining <= 0:
             raise httpcore.ReadTimeout('the answer takes too long')
-        return left if timeout is None else min(left, timeout)
+        return remaining if timeout is None else min(remaining, timeout)
 
 
 class BoundedNetwork(httpcore.NetworkBackend):
     """Connections of any thread, each bounded by the call of that thread.
 
-    :param pin: SHA-256 of the certificate that the other side has to show, before anything is
-        sent; '': any that is good
+    :param pin: SHA-256 of the certificate that the other side has to present before anything is
+        sent; '': any valid one
     """
 
     def __init__(self, pin: str = '') -> None:
@@ -44,7 +44,7 @@ class BoundedNetwork(httpcore.NetworkBackend):
 
     @contextlib.contextmanager
     def until(self, end: float) -> Iterator[None]:
-        """Whatever this thread does ends by then."""
+        """Bound this thread's calls by a deadline."""
         self._bound.end = end
         try:
             yield
@@ -69,9 +69,9 @@ class BoundedNetwork(httpcore.NetworkBackend):
 
 
 class _BoundedStream(httpcore.NetworkStream):
-    """Sends head and body of a request together: the other side wakes once, not twice.
+    """A stream that sends head and body of a request together, so that the other side wakes once.
 
-    :ivar _unsent: what was written since something was read
+    :ivar _unsent: bytes written since the last read
     """
 
     def __init__(self, stream: httpcore.NetworkStream, bound: _CallBound, pin: str) -> None:
@@ -100,11 +100,11 @@ class _BoundedStream(httpcore.NetworkStream):
         timeout: float | None = None,
     ) -> httpcore.NetworkStream:
         stream = self._stream.start_tls(ssl_context, server_hostname, self._bound.left(timeout))
-        shown = stream.get_extra_info('ssl_object').getpeercert(True) if self._pin else b''
-        if self._pin and hashlib.sha256(shown).hexdigest() != self._pin:
+        peer = stream.get_extra_info('ssl_object').getpeercert(True) if self._pin else b''
+        if self._pin and hashlib.sha256(peer).hexdigest() != self._pin:
             stream.close()
             raise httpcore.ConnectError(
-                f'its certificate has the SHA-256 {hashlib.sha256(shown).hexdigest()}; expected '
+                f'its certificate has the SHA-256 {hashlib.sha256(peer).hexdigest()}; expected '
                 f'{self._pin}, which server_sha256 of its credential is'
             )
         return _BoundedStream(stream, self._bound, self._pin)

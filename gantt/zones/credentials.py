@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""By what this zone is known to those below, and by what it knows them.
+"""Credentials of this zone towards child zones, and of child zones towards it.
 
 The database has the name of a credential; the secret is in a file that this process alone reads,
 with a section for each name.  ``auth_url``, ``application_credential_id`` and
 ``application_credential_secret`` are of the identity service of the zone; ``certificate`` and
-``key`` are files of what this zone shows when a connection is made.  ``ca_file`` has the
-authorities that are believed there, in place of those of the system, and ``server_sha256`` is the
-digest of the one certificate that is.  A zone without a credential is on this machine, where nobody
-is asked.
+``key`` are files that this zone presents when a connection is opened.  ``ca_file`` has the
+authorities that are trusted there, in place of those of the system, and ``server_sha256`` is the
+digest of the one certificate that is.  A zone without a credential is on this machine, where no
+token is needed.
 """
 
 import configparser
@@ -31,11 +31,11 @@ OPTION = '[zones] credentials_file'
 
 
 class ZoneTls(msgspec.Struct, frozen=True):
-    """By what connections to a zone are made.
+    """TLS settings of connections to a zone.
 
-    :ivar context: None: by what the system believes
-    :ivar pin: SHA-256 of the certificate that the zone has to show, as hexadecimal digits; '': any
-        that is good
+    :ivar context: None: the trust store of the system
+    :ivar pin: SHA-256 of the certificate that the zone has to present, as hexadecimal digits; '':
+        any valid one
     """
 
     context: ssl.SSLContext | None = None
@@ -43,10 +43,10 @@ class ZoneTls(msgspec.Struct, frozen=True):
 
 
 class ZoneCredentials:
-    """Headers for calls to zones below, and how connections to them are made.
+    """Headers for calls to child zones, and TLS settings of connections to them.
 
     :param path: of the file of credentials; '': there is none
-    :param own_uuid: of this zone: what it calls itself where nobody is asked for a token
+    :param own_uuid: of this zone: its name where no token is needed
     """
 
     def __init__(self, path: str, own_uuid: Callable[[], str]) -> None:
@@ -55,7 +55,10 @@ class ZoneCredentials:
         self._lock = threading.Lock()
 
     def __call__(self, zone: ZoneRecord) -> Mapping[str, str]:
-        """:raises Misconfigured, Unavailable: names the credential"""
+        """Return the headers of a call.
+
+        :raises Misconfigured, Unavailable: names the credential
+        """
         if is_in_clear(zone.url):
             raise exceptions.Misconfigured(
                 option=f'zone {zone.name}',
@@ -73,7 +76,7 @@ class ZoneCredentials:
         return self._token(zone.credential)
 
     def forget(self, zone: ZoneRecord) -> bool:
-        """Its token is refused there: the next call reads the file and logs in anew.
+        """Forget a token that is refused: the next call reads the file and logs in anew.
 
         :returns: whether that may help
         """
@@ -81,7 +84,7 @@ class ZoneCredentials:
             return self._plugins.pop(zone.credential, None) is not None
 
     def tls(self, zone: ZoneRecord) -> ZoneTls:
-        """How connections to a zone are made, read anew.
+        """Return the TLS settings of connections to a zone, read anew.
 
         :raises Misconfigured: names the field of the section, or the file
         """
@@ -96,10 +99,10 @@ class ZoneCredentials:
             if 'certificate' in section:
                 context.load_cert_chain(section['certificate'], section.get('key'))
         except (OSError, ValueError) as e:  # an SSLError is one of the first
-            known = ', '.join(
+            files = ', '.join(
                 f'{name} {section[name]}' for name in ('ca_file', *SHOWN) if name in section
             )
-            raise _wrong(zone.credential, f'{known}: {e}', 'Name files in PEM form') from None
+            raise _wrong(zone.credential, f'{files}: {e}', 'Name files in PEM form') from None
         return ZoneTls(context, pin)
 
     # -- inside ------------------------------------------------------------------------
@@ -108,14 +111,14 @@ class ZoneCredentials:
         from keystoneauth1 import session
 
         with self._lock:
-            found = self._plugins.get(name)
-            if found is None:
+            login = self._plugins.get(name)
+            if login is None:
                 section = self._section(name)
                 if not set(LOGIN) & section.keys():
                     # It is known by its certificate.
                     return {'X-User-Id': self._own_uuid()}
-                found = self._plugins[name] = _plugin(name, section), section.get('ca_file', True)
-        plugin, verify = found
+                login = self._plugins[name] = _plugin(name, section), section.get('ca_file', True)
+        plugin, verify = login
         try:
             token = plugin.get_token(session.Session(timeout=LOGIN_SECONDS, verify=verify))
         except (keystone_errors.ClientException, OSError) as e:
@@ -125,10 +128,10 @@ class ZoneCredentials:
         return {'X-Auth-Token': token}
 
     def _section(self, name: str) -> Mapping[str, str]:
-        """What the file has for a credential.  :raises Misconfigured: names the field"""
-        known = configparser.ConfigParser(interpolation=None)
+        """Return a credential's section of the file.  :raises Misconfigured: names the field"""
+        parser = configparser.ConfigParser(interpolation=None)
         try:
-            is_read = bool(self._path and known.read(self._path))
+            is_read = bool(self._path and parser.read(self._path))
         except (configparser.Error, UnicodeError) as e:
             # The error has the line in it, and that may be a secret.
             raise exceptions.Misconfigured(
@@ -144,14 +147,18 @@ class ZoneCredentials:
                 'is to be there',
                 fix='Name a file with a section for each credential',
             )
-        section = {k: v for k, v in known[name].items() if v} if known.has_section(name) else {}
+        section = (
+            {field: text for field, text in parser[name].items() if text}
+            if parser.has_section(name)
+            else {}
+        )
         unknown = sorted(section.keys() - FIELDS)
         if unknown:
             raise _wrong(
                 name, f'{unknown[0]} is not known', f'Expected of {", ".join(sorted(FIELDS))}'
             )
         needed = LOGIN if set(LOGIN) & section.keys() or 'certificate' not in section else SHOWN
-        missing = [one for one in needed if one not in section]
+        missing = [field for field in needed if field not in section]
         if missing:
             raise _wrong(name, f'has no {", ".join(missing)}', 'Write it there')
         if is_in_clear(section.get('auth_url', 'https:')):
@@ -170,7 +177,7 @@ def _wrong(name: str, problem: str, fix: str) -> exceptions.Misconfigured:
 def _plugin(name: str, section: Mapping[str, str]) -> Any:
     from keystoneauth1.identity import v3
 
-    auth_url, identity, secret = (section[one] for one in LOGIN)
+    auth_url, identity, secret = (section[field] for field in LOGIN)
     return v3.ApplicationCredential(
         auth_url=auth_url,
         application_credential_id=identity,

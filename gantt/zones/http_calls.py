@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Zones port over HTTP: one bounded call each, and nothing believed that comes back.
+"""The Zones port over HTTP: one bounded call each, with nothing trusted in its answer.
 
 Redirects are never followed, and nothing is decompressed.  A call has a bound in time, head and
-body together, and its answer one in bytes; one that cannot be read is as good as none.  Who answers
-has to be the zone that is registered: its uuid is in each answer's head.
+body together, and its answer one in bytes; an unreadable answer counts as none.  The answering zone
+has to be the registered one: its uuid is in each answer's head.
 """
 
 import secrets
@@ -37,22 +37,22 @@ from gantt.zones.bounded_network import BoundedNetwork
 from gantt.zones.credentials import ZoneTls
 
 T = TypeVar('T')
-#: What is asked about a request.
+#: Bodies of calls about a request.
 B = TypeVar('B', ZoneEvaluation, ZoneAllocation, ZoneCapacityOf)
 
-#: Bytes of one answer; seconds until a connection stands.
+#: Maximum bytes of one answer; timeout of connecting, in seconds.
 ANSWER_BYTES_MAX, CONNECT_SECONDS = 4 << 20, 2.0
-#: Connections to the zones of one credential together, and those that are held open.
+#: Maximum number of connections to the zones of one credential together, and of those kept open.
 CONNECTIONS_MAX, HELD_MAX = 128, 64
 NO_HEADERS: Mapping[str, str] = {}
-#: After so long a zone that was busy is asked again, in milliseconds; it need not say when.
+#: Milliseconds after which a busy zone is called again; it need not send a hint.
 BUSY_MS = 50
 HEADERS = {'OpenStack-API-Version': 'scheduler 1.0', 'Accept-Encoding': 'identity'}
 #: Bytes of the id of one call within a trace.
 CALL_BYTES = 8
-#: In the head of each answer: who gives it.
+#: Header of each answer with the uuid of the zone.
 ZONE_HEADER = b'gantt-zone'
-#: What a zone says no with -> what that is here.
+#: Error code of a zone's refusal -> exception here.
 _REFUSALS: Mapping[str, type[exceptions.GanttError]] = {
     'gantt.offer_gone': exceptions.OfferGone,
     'gantt.allocation_outdated': exceptions.OfferGone,
@@ -61,7 +61,7 @@ _REFUSALS: Mapping[str, type[exceptions.GanttError]] = {
     'gantt.zone_loop': exceptions.ZoneLoop,
 }
 
-#: What is as good as no answer.
+#: Errors that count as no answer.
 _NO_ANSWER = (
     httpcore.NetworkError,
     httpcore.TimeoutException,
@@ -74,23 +74,23 @@ _NO_ANSWER = (
 
 
 class Credentials(Protocol):
-    """By what this zone is known to others."""
+    """Credentials of this zone towards others."""
 
     def __call__(self, zone: ZoneRecord) -> Mapping[str, str]:
-        """What is sent with a call so that it knows who asks.  :raises GanttError:"""
+        """Return the headers that identify this zone in a call.  :raises GanttError:"""
         ...
 
     def forget(self, zone: ZoneRecord) -> bool:
-        """What was sent is refused there; whether a next call sends something else."""
+        """Forget refused headers; return whether a next call sends other ones."""
         ...
 
     def tls(self, zone: ZoneRecord) -> ZoneTls:
-        """How connections to it are made.  :raises Misconfigured:"""
+        """Return the TLS settings of connections to a zone.  :raises Misconfigured:"""
         ...
 
 
 class HttpZones:
-    """See ``scheduler.ports.zones``.  Any thread.
+    """Calls over HTTP, see ``scheduler.ports.zones``.  Any thread.
 
     :param credentials: by which this zone is known there
     """
@@ -99,12 +99,12 @@ class HttpZones:
         self._credentials = credentials
         #: Zone and call -> path, ETag and answer of the last one.
         self._last: dict[tuple[str, str], tuple[str, str, Any]] = {}
-        #: By credential; what a file of one has is read with the first connection.
+        #: By credential; the files of one are read with the first connection.
         self._pools: dict[str, tuple[BoundedNetwork, httpcore.ConnectionPool]] = {}
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         with self._lock:
             pools, self._pools = self._pools, {}
         for _, pool in pools.values():
@@ -160,7 +160,7 @@ class HttpZones:
     def _ask(
         self, zone: ZoneRecord, method: str, path: str, body: B, answer: type[T], seconds: float
     ) -> T:
-        """A call about a request, whose trace id is in the head as well."""
+        """Call about a request, whose trace id is in the head as well."""
         return self._call(zone, method, path, body, answer, seconds, body.request.trace or '')
 
     def _call(
@@ -178,16 +178,16 @@ class HttpZones:
         return _decoded(zone, status, data, answer)
 
     def _changed(self, zone: ZoneRecord, path: str, answer: type[T], seconds: float) -> T:
-        """By conditional GET: what has not changed is neither sent nor read again."""
+        """Call by conditional GET: an unchanged answer is neither sent nor read again."""
         at = zone.uuid, path.partition('?')[0]
         last_path, etag, last = self._last.get(at, ('', '', None))
-        known = {'If-None-Match': etag} if etag and last_path == path else {}
-        status, data, etag = self._sent(zone, 'GET', path, None, seconds, known)
-        if status == 304 and known and isinstance(last, answer):
+        conditions = {'If-None-Match': etag} if etag and last_path == path else {}
+        status, data, etag = self._sent(zone, 'GET', path, None, seconds, conditions)
+        if status == 304 and conditions and isinstance(last, answer):
             return last
-        found = _decoded(zone, status, data, answer)
-        self._last[at] = path, etag, found
-        return found
+        decoded = _decoded(zone, status, data, answer)
+        self._last[at] = path, etag, decoded
+        return decoded
 
     def _sent(
         self,
@@ -198,31 +198,31 @@ class HttpZones:
         seconds: float,
         more: Mapping[str, str] = NO_HEADERS,
     ) -> tuple[int, bytes, str]:
-        """Status, body and ETag of an answer that is no refusal.
+        """Return status, body and ETag of an answer that is no refusal.
 
-        A token may be revoked long before it expires: where it is refused the call is made once
-        more with a new one.  All calls may be repeated.
+        A token may be revoked long before it expires: where it is refused the call is repeated once
+        with a new one.  All calls may be repeated.
 
         :raises Unavailable: no answer, or not of this zone
-        :raises Refused, Conflict, NotFound: the zone says no
+        :raises Refused, Conflict, NotFound: the zone refuses
         """
         end = time.monotonic() + max(seconds, 0.001)
         content = None if body is None else msgspec.json.encode(body)
-        status, data, etag, who = self._exchanged(zone, method, path, content, end, more)
+        status, data, etag, zone_uuid = self._exchanged(zone, method, path, content, end, more)
         if status == 401 and self._credentials.forget(zone):
-            status, data, etag, who = self._exchanged(zone, method, path, content, end, more)
+            status, data, etag, zone_uuid = self._exchanged(zone, method, path, content, end, more)
         if status // 100 == 2 or status == 304:
             return status, data, etag
         refused = refusal_of(f'{zone.url.rstrip("/")}/zone/v1{path}', status, data)
-        refused.kwargs['zone'] = who
+        refused.kwargs['zone'] = zone_uuid
         raise refused
 
     def _pool_of(self, zone: ZoneRecord) -> tuple[BoundedNetwork, httpcore.ConnectionPool]:
-        """Connections to the zones of one credential.  :raises Misconfigured: of that"""
+        """Return the connections to the zones of one credential.  :raises Misconfigured: of that"""
         with self._lock:
-            known = self._pools.get(zone.credential)
-        if known is not None:
-            return known
+            connections = self._pools.get(zone.credential)
+        if connections is not None:
+            return connections
         tls = self._credentials.tls(zone)
         network = BoundedNetwork(tls.pin)
         pool = httpcore.ConnectionPool(
@@ -235,10 +235,10 @@ class HttpZones:
             return self._pools.setdefault(zone.credential, (network, pool))
 
     def _forget(self, zone: ZoneRecord, pool: httpcore.ConnectionPool) -> None:
-        """Read the files of a credential anew; calls that go on have their connections still."""
+        """Read the files of a credential anew; calls in progress keep their connections."""
         with self._lock:
-            known = self._pools.get(zone.credential)
-            if zone.credential and known is not None and known[1] is pool:
+            connections = self._pools.get(zone.credential)
+            if zone.credential and connections is not None and connections[1] is pool:
                 del self._pools[zone.credential]
 
     def _exchanged(
@@ -250,7 +250,7 @@ class HttpZones:
         end: float,
         more: Mapping[str, str],
     ) -> tuple[int, bytes, str, str]:
-        """Status, body, ETag and uuid of the zone, of whatever it answers.
+        """Return status, body, ETag and uuid of the zone, of any answer.
 
         :param end: by the monotonic clock
         :raises Unavailable: no answer, or not of this zone
@@ -274,18 +274,18 @@ class HttpZones:
                 ) as response,
             ):
                 data = _read(response)
-                status, who = response.status, _header(response, ZONE_HEADER)
+                status, zone_uuid = response.status, _header(response, ZONE_HEADER)
                 etag = _header(response, b'etag')
         except _NO_ANSWER as e:
             if isinstance(e, httpcore.ConnectError):
                 self._forget(zone, pool)  # there may be other certificates by now
             problem = str(e) or type(e).__name__
             raise exceptions.Unavailable(f'{url}: no answer: {problem}') from None
-        if zone.uuid and who != zone.uuid:
+        if zone.uuid and zone_uuid != zone.uuid:
             raise exceptions.Unavailable(
-                f'{url}: it is not the zone {zone.uuid}: it is {who!r:.60}'
+                f'{url}: it is not the zone {zone.uuid}: it is {zone_uuid!r:.60}'
             )
-        return status, data, etag, who
+        return status, data, etag, zone_uuid
 
 
 def _decoded(zone: ZoneRecord, status: int, data: bytes, answer: type[T]) -> T:
@@ -297,7 +297,7 @@ def _decoded(zone: ZoneRecord, status: int, data: bytes, answer: type[T]) -> T:
 
 
 def _read(response: httpcore.Response) -> bytes:
-    """The body, within its bounds.  :raises ValueError:"""
+    """Return the body, within its bounds.  :raises ValueError:"""
     data = bytearray()
     for part in response.iter_stream():
         data += part
@@ -307,13 +307,13 @@ def _read(response: httpcore.Response) -> bytes:
 
 
 def _header(response: httpcore.Response, name: bytes) -> str:
-    """The first one of a name, in lower case; '': there is none."""
-    found = [value for known, value in response.headers if known.lower() == name]
-    return found[0].decode('ascii', 'replace') if found else ''
+    """Return the first value of a header, with its name in lower case; '': there is none."""
+    values = [value for header_name, value in response.headers if header_name.lower() == name]
+    return values[0].decode('ascii', 'replace') if values else ''
 
 
 def refusal_of(url: str, status: int, data: bytes) -> exceptions.GanttError:
-    """What a zone says no with, and its ``code``; its words are for the log alone."""
+    """Return the error for a zone's refusal with its ``code``; its text is for the log alone."""
     code, detail = '', ''
     try:
         first = msgspec.json.decode(data)['errors'][0]
@@ -329,9 +329,9 @@ def refusal_of(url: str, status: int, data: bytes) -> exceptions.GanttError:
 def _error_of(status: int, code: str, text: str) -> exceptions.GanttError:
     if code == exceptions.Busy.code:
         return exceptions.Busy(reason=text, retry_after_ms=BUSY_MS)
-    known = _REFUSALS.get(code)
-    if known is not None:
-        return known(text)
+    kind = _REFUSALS.get(code)
+    if kind is not None:
+        return kind(text)
     if status == 404:
         return exceptions.NotFound(text)
     if status in (429, 503, 504) or status >= 500 or status // 100 == 3:

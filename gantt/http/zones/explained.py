@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision over zones, level by level: each zone explains what it did, and names nobody below."""
+"""Explanations of a decision over zones, level by level, without names of zones further down."""
 
 from collections.abc import Mapping
 
@@ -10,18 +10,21 @@ from gantt.insights.views import Explanation
 from gantt.scheduler.ports import Store
 from gantt.scheduler.zones.parts import ZoneParts
 
-#: What a zone below may take to explain itself, in seconds.
+#: Timeout of a child zone's explanation, in seconds.
 EXPLAIN_SECONDS = 2.0
 
 
 def of_zones_below(
     found: Explanation, around: ZoneParts, store: Store
 ) -> dict[str, ZoneExplanation]:
-    """What the zones below that have members of a request say of it, by name, as far as they do."""
+    """Return the explanations by the child zones that have members of a request, by name.
+
+    Zones that do not answer are left out.
+    """
     taken = {step.zone for step in found.zones if step.taken and step.zone}
     if not taken:
         return {}
-    keys = {one.child: one.key for one in store.claims_below(found.request_id)}
+    keys = {claim.child: claim.key for claim in store.claims_below(found.request_id)}
     explained: dict[str, ZoneExplanation] = {}
     for zone in around.directory.children():
         if zone.name in taken and zone.uuid in keys:
@@ -30,14 +33,14 @@ def of_zones_below(
                     zone, keys[zone.uuid], EXPLAIN_SECONDS, found.trace or ''
                 )
             except exceptions.GanttError:
-                continue  # the lines say that it has not explained itself
+                continue  # the lines show that it has not explained itself
     return explained
 
 
 def explained_below(
     found: Explanation, around: ZoneParts, store: Store, key: str
 ) -> ZoneExplanation:
-    """A decision as the zone above gets it."""
+    """Return a decision as the parent zone gets it."""
     if found.zones:
         below = of_zones_below(found, around, store)
         shares = [_share(step, below) for step in found.zones]
@@ -67,7 +70,7 @@ def explained_below(
 
 
 def _share(step: ZoneStep, below: Mapping[str, ZoneExplanation]) -> ExplainedShare:
-    # Why a zone has not answered may name it, or say what is wrong inside.
+    # The reason why a zone has not answered may name it, or its internal problems.
     reason = step.reason if step.by or step.outcome else 'it has not answered'
     return ExplainedShare(
         is_own=not step.zone,

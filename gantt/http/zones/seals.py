@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens: what a zone says to a parent that the parent cannot read, and nobody can change.
+"""Sealed tokens of a zone for a parent, which it cannot read, and which cannot be changed.
 
-``g1.`` and, in base64, a nonce with what AES-GCM (NIST SP 800-38D) makes of the rest.  A token is
-bound to the parent, and where it is an offer to the request and its consumers; the database's
-incarnation is in it, so that nothing outlives a database that was put back.  A token authorises
-nothing: what it names is judged when it is claimed.
+``g1.`` and, in base64, a nonce with the output of AES-GCM (NIST SP 800-38D) of the rest.  A token
+is bound to the parent, and where it is an offer to the request and its consumers; the database's
+incarnation is in it, so that no token outlives a database that was restored from an older copy.  A
+token authorises nothing: the place that it names is checked when it is claimed.
 """
 
 import base64
@@ -23,17 +23,17 @@ from gantt.scheduler.ports import ZoneIdentity
 
 PREFIX = 'g1.'
 NONCE_BYTES, MEMBER_BYTES = 12, 6
-#: For how long an offer may be claimed, and a place be redeemed.
+#: Seconds for which an offer may be claimed, and a place be redeemed.
 OFFER_SECONDS, PLACE_SECONDS = 30.0, 86_400.0
 
 
 class SealedOffer(msgspec.Struct, frozen=True, array_like=True, tag='offer'):
     """Places for one request.
 
-    :ivar digest: of what was asked for
+    :ivar digest: of the request
     :ivar epochs: of the hosts, in their order: a host that has registered since is another one
-    :ivar members: the consumers that it was asked for, see ``members_of``: it is good for no other
-    :ivar generations: likewise; one that has another by now is tried after the others
+    :ivar members: the consumers that it is for, see ``members_of``: it is good for no other
+    :ivar generations: of the hosts; one that has another by now is tried after the others
     """
 
     place: OfferedPlace
@@ -45,9 +45,9 @@ class SealedOffer(msgspec.Struct, frozen=True, array_like=True, tag='offer'):
 
 
 class SealedPlace(msgspec.Struct, frozen=True, array_like=True, tag='place'):
-    """The place of a member that was claimed.
+    """The place of a claimed member.
 
-    :ivar child: name of the zone below that has it; '': this one
+    :ivar child: name of the child zone that has it; '': this one
     :ivar place: sealed by that zone
     """
 
@@ -59,8 +59,8 @@ class SealedPlace(msgspec.Struct, frozen=True, array_like=True, tag='place'):
 class SealedAlternate(msgspec.Struct, frozen=True, array_like=True, tag='alternate'):
     """Another host for a member, on which nothing is claimed.
 
-    :ivar host: of this zone; '': it is in the zone below
-    :ivar child: name of the zone below that has it; '': this one
+    :ivar host: of this zone; '': it is in the child zone
+    :ivar child: name of the child zone that has it; '': this one
     :ivar place: sealed by that zone
     """
 
@@ -70,7 +70,7 @@ class SealedAlternate(msgspec.Struct, frozen=True, array_like=True, tag='alterna
     place: str = ''
 
 
-#: What can be sealed.
+#: Types that can be sealed.
 Sealable = SealedOffer | SealedPlace | SealedAlternate
 
 
@@ -84,19 +84,22 @@ _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Sealed)
 
 
 def members_of(consumers: Iterable[str]) -> list[bytes]:
-    """Consumers in few bytes each: a token has those of all levels."""
-    return [hashlib.blake2b(one.encode(), digest_size=MEMBER_BYTES).digest() for one in consumers]
+    """Return digests of consumers in few bytes each: a token has those of all levels."""
+    return [
+        hashlib.blake2b(consumer.encode(), digest_size=MEMBER_BYTES).digest()
+        for consumer in consumers
+    ]
 
 
 def is_for(offer: SealedOffer, consumers: Iterable[str]) -> bool:
-    """Whether it was asked for all of these consumers."""
+    """Return whether an offer was requested for all these consumers."""
     members, size = offer.members, MEMBER_BYTES
-    known = {members[first : first + size] for first in range(0, len(members), size)}
-    return known.issuperset(members_of(consumers))
+    digests = {members[first : first + size] for first in range(0, len(members), size)}
+    return digests.issuperset(members_of(consumers))
 
 
 class Seals:
-    """Seals and opens by the secret of this zone.
+    """A sealer and opener of tokens by the secret of this zone.
 
     :param identity: of this zone
     """
@@ -105,7 +108,7 @@ class Seals:
         self._cipher, self._incarnation = AESGCM(identity.secret), identity.incarnation
 
     def seal(self, what: Sealable, parent: str, now: float) -> str:
-        """A token for a parent.
+        """Return a token for a parent.
 
         :param now: of the database's clock
         """
@@ -116,35 +119,37 @@ class Seals:
         return PREFIX + base64.urlsafe_b64encode(nonce + sealed).decode().rstrip('=')
 
     def open_offer(self, token: str, parent: str, now: float) -> SealedOffer:
-        """The offer that a token is.
+        """Return the offer of a token.
 
-        :raises TokenRefused: whatever is wrong with it: why is nobody's business
+        :raises TokenRefused: for any fault of it, without a reason
         """
-        found = self._good(token, parent, now)
-        if not isinstance(found, SealedOffer):
+        sealed = self._good(token, parent, now)
+        if not isinstance(sealed, SealedOffer):
             raise exceptions.TokenRefused()
-        return found
+        return sealed
 
     def open_place(self, token: str, parent: str, now: float) -> SealedPlace | SealedAlternate:
-        """The place that a token is.  :raises TokenRefused: likewise"""
-        found = self._good(token, parent, now)
-        if isinstance(found, SealedOffer):
+        """Return the place of a token.  :raises TokenRefused: likewise"""
+        sealed = self._good(token, parent, now)
+        if isinstance(sealed, SealedOffer):
             raise exceptions.TokenRefused()
-        return found
+        return sealed
 
     def _good(self, token: str, parent: str, now: float) -> Sealable:
-        found = self._opened(token, parent)
-        if found is None or found.incarnation != self._incarnation or found.good_until < now:
+        sealed = self._opened(token, parent)
+        if sealed is None or sealed.incarnation != self._incarnation or sealed.good_until < now:
             raise exceptions.TokenRefused()
-        return found.what
+        return sealed.what
 
     def _opened(self, token: str, parent: str) -> _Sealed | None:
         if not token.startswith(PREFIX) or not token.isascii():
             return None
         text = token[len(PREFIX) :]
         try:
-            whole = base64.b64decode(text + '=' * (-len(text) % 4), altchars=b'-_', validate=True)
-            plain = self._cipher.decrypt(whole[:NONCE_BYTES], whole[NONCE_BYTES:], parent.encode())
+            message = base64.b64decode(text + '=' * (-len(text) % 4), altchars=b'-_', validate=True)
+            plain = self._cipher.decrypt(
+                message[:NONCE_BYTES], message[NONCE_BYTES:], parent.encode()
+            )
             return _decoder.decode(plain)
         except (ValueError, InvalidTag, msgspec.MsgspecError):
             return None

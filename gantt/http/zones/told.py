@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a zone tells of itself to one above, by whether that is of the same owner.
+"""The part of a zone's data that a parent zone gets, by whether that has the same owner.
 
-Who is of another owner learns what every tenant does: whether there is a place for its request, and
-what became of that.  What exists here, how many hosts there are and why others do not fit is for
-operators, and for the zones above that are registered as trusted.
+A zone of another owner learns what every tenant does: whether there is a place for its request, and
+the outcome of it.  What exists here, how many hosts there are and why others do not fit is for
+operators, and for parent zones that are registered as trusted.
 """
 
 import msgspec
@@ -19,36 +19,39 @@ from gantt.core.zones.messages import (
 from gantt.http.policy import Forbidden
 from gantt.http.zones.callers import ASK
 
-#: Nothing that a zone above may rule it out by.
+#: Facts by which a parent zone cannot rule this one out.
 UNTOLD = ZoneFacts()
 
 
 def facts(parent: ParentRecord, known: ZoneFacts) -> ZoneFacts:
-    """What exists here."""
+    """Return the facts of this zone."""
     return known if parent.trusted else UNTOLD
 
 
 def summary(parent: ParentRecord, known: ZoneSummary) -> ZoneSummary:
-    """What there is room for."""
+    """Return the summary of what there is room for."""
     return known if parent.trusted else ZoneSummary(revision='', facts='', fits={})
 
 
 def evaluated(parent: ParentRecord, found: ZoneEvaluated) -> ZoneEvaluated:
-    """What there is for a request."""
+    """Return the evaluation of a request."""
     if parent.trusted:
         return found
     return msgspec.structs.replace(found, hosts=0, survivors=0, removed={}, children=ZonesQueried())
 
 
 def explanation(parent: ParentRecord, found: ZoneExplanation) -> ZoneExplanation:
-    """How an allocation was decided."""
+    """Return the explanation of an allocation."""
     if parent.trusted:
         return found
     return msgspec.structs.replace(found, attempts=0, hosts=0, survivors=0, removed={}, zones=[])
 
 
 def check_trusted(parent: ParentRecord) -> None:
-    """:raises Forbidden: what is asked for is for operators"""
+    """Check that a parent zone is trusted.
+
+    :raises Forbidden: the request is for operators
+    """
     if not parent.trusted:
         raise Forbidden(
             rule=ASK,

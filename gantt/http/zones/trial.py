@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dry run over zones: nothing is claimed, nothing is written, and no scheduler is asked."""
+"""Dry runs over zones: nothing is claimed or written, and no scheduler is called."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ from gantt.scheduler.zones.dry_run import would_be
 from gantt.scheduler.zones.offers.evaluate import Evaluated
 from gantt.scheduler.zones.present import as_evaluated
 
-#: Offers of one zone.
+#: Offers requested of one zone.
 WANT = 5
 
 
@@ -40,9 +40,9 @@ def over_zones(
     public: bool,
     is_own_caller: bool,
 ) -> tuple[Answer, Explanation] | SelectDestinations:
-    """Where a request would go; where that is to the own hosts, the request as it is.
+    """Return the place a request would get; where that is on the own hosts, the request as it is.
 
-    :param public: say only what everybody may know
+    :param public: include only what every user may know
     :param is_own_caller: the project would claim by itself: default limits bind it
     :raises GanttError: it is no placement, as for a real request
     """
@@ -56,23 +56,23 @@ def over_zones(
         world.zones.bound.check_here(ruled)
         return request
     if request.spec.purpose is Purpose.REBUILD:
-        where = world.zones.present.below(request)
-        # Of a guest of another project nothing is said, whether or not there is one.
-        if where is None or is_foreign(where[1].project_id, request.only_project):
+        location = world.zones.present.below(request)
+        # A guest of another project is not revealed, whether or not there is one.
+        if location is None or is_foreign(location[1].project_id, request.only_project):
             return request
-        return _rebuilt(world, request, public, *where)
+        return _rebuilt(world, request, public, *location)
     if world.zones.bound.of(ruled) == {directory.own_uuid()}:
         return request
     world.insights.quotas.check(request, is_own_caller)
     request, ruled, seconds = request.traced(), ruled.traced(), request.budget_ms / 1000
-    found = world.zones.evaluator.evaluate(ruled, WANT, seconds)
+    evaluated = world.zones.evaluator.evaluate(ruled, WANT, seconds)
     whole = choice.is_whole(request)
-    shares = choice.split(range(len(request.consumers)), found.choices, whole)
+    shares = choice.split(range(len(request.consumers)), evaluated.choices, whole)
     if len(shares) == 1 and shares[0].choice.child is None:
         return request
-    known = world.insights.cache.declared_classes(request.spec.classes)
-    requests.check(request, known.union(request.spec.classes))
-    return _would_be(world, request, public, found, shares)
+    declared = world.insights.cache.declared_classes(request.spec.classes)
+    requests.check(request, declared.union(request.spec.classes))
+    return _would_be(world, request, public, evaluated, shares)
 
 
 def _rebuilt(
@@ -82,7 +82,7 @@ def _rebuilt(
     zone: ZoneRecord,
     row: StoredBelow,
 ) -> tuple[Answer, Explanation]:
-    """Whether the host of a guest fits, which is in a zone below."""
+    """Return whether the host of a guest fits, which is in a child zone."""
     evaluated = world.zones.present.evaluated(zone, row.key, request, request.budget_ms / 1000)
     place = Choice(zone.uuid, OfferedPlace(), ZoneScore(0, 0.0, 0.0), 1)
     shares = [Share(place, [0])] if evaluated.outcome is Outcome.PLACED else []
@@ -103,8 +103,8 @@ def _would_be(
     stored = StoredDecision(decision, request)
     explanation = explaining.explain(stored, now, now, b'', is_stored=False)
     if public:
-        words = redacting.words_of(world.insights.pipeline.filters)
-        explanation = redacting.redacted(explanation, words)
+        public_words = redacting.words_of(world.insights.pipeline.filters)
+        explanation = redacting.redacted(explanation, public_words)
         answer = msgspec.structs.replace(answer, reason=explanation.reason)
     error = error_of(answer)
     if error is not None:
@@ -118,13 +118,13 @@ def _would_be(
 def on_own_hosts(
     world: HandlerContext, request: SelectDestinations, public: bool, is_own_caller: bool
 ) -> tuple[Answer, Explanation]:
-    """Where a request would go on hosts of this zone.
+    """Return the place a request would get on hosts of this zone.
 
-    :param public: say only what everybody may know
+    :param public: include only what every user may know
     :param is_own_caller: the project would claim by itself: default limits bind it
     :raises GanttError: it is no placement, as for a real request
     """
     children = world.zones.directory.children
     return world.insights.dry_run(
-        request, public, is_own_caller, lambda wanted: zones_not_queried(children(), wanted)
+        request, public, is_own_caller, lambda planned: zones_not_queried(children(), planned)
     )

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision explained: structured, in sentences, and redacted for who may not see hosts."""
+"""Decisions explained: structured, in sentences, and redacted for users who may not see hosts."""

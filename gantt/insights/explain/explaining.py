@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kept decision as an explanation: structured, and in lines for people.
+"""Explanations of stored decisions: structured, and in lines for people.
 
-Nothing is reconstructed here: every count, reason and score was written down
-while deciding.
+Nothing is reconstructed here: every count, reason and score was stored while deciding.
 """
 
 import collections
@@ -33,7 +32,7 @@ from gantt.insights.explain import wording
 from gantt.insights.views import Explanation, HostScore, MemberExplanation, ScoreRow, Step
 
 WIDTH = 80
-#: Members and finalists that the lines show; the structured form has them all.
+#: Maximum number of members and finalists in the lines; the structured form has them all.
 MEMBERS_SHOWN = 3
 FINALISTS_SHOWN = 5
 HOSTS_SHOWN = 10
@@ -43,7 +42,7 @@ _ACROSS = 11
 
 
 def shape_of(request: SelectDestinations) -> str:
-    """The flavor's name, where it has one, and what it needs."""
+    """Return the flavor's name, where it has one, and the resources it needs."""
     needs = wording.shape(request.spec.resources)
     name = request.spec.flavor.name
     return f'{name} ({needs})' if name else needs
@@ -59,18 +58,18 @@ def explain(
     steps: tuple[str, list[HostStep]] | None = None,
     scores: Sequence[MemberDecision] = (),
 ) -> Explanation:
-    """The explanation of a kept decision.
+    """Return the explanation of a stored decision.
 
     :param now: the clock that ``created_at`` is of
     :param provider_ids: hosts in the order of the verdicts, packed int64
-    :param host: name and provider id of a host to say the verdict of
-    :param is_stored: False: made just now and stored nowhere
-    :param steps: what every filter says of that host, and whether ``then`` or ``now``
+    :param host: name and provider id of a host whose verdict is included
+    :param is_stored: False: decided just now and stored nowhere
+    :param steps: each filter's evaluation of that host, and whether ``then`` or ``now``
     :param scores: the members, with the scores of all hosts that no filter removed
     """
     decision, request = stored.decision, stored.request
     verdicts = list(_verdicts(decision, provider_ids, host, steps)) if host else []
-    found = views.view_of(
+    explanation = views.view_of(
         Explanation,
         decision,
         outcome=decision.outcome.value,
@@ -91,41 +90,45 @@ def explain(
         lines=[],
     )
     return msgspec.structs.replace(
-        found, lines=list(_lines(found, bool(request and request.dry_run), is_stored))
+        explanation, lines=list(_lines(explanation, bool(request and request.dry_run), is_stored))
     )
 
 
 def funnel(hosts: int, member: MemberDecision) -> list[Step]:
-    """What each filter removed and left, in the order of running."""
-    steps, left = [], hosts
+    """Return the hosts that each filter removed and left, in the order of running."""
+    steps, remaining = [], hosts
     for count in member.filters:
-        left -= count.removed
-        steps.append(Step(filter=count.name, removed=count.removed, left=left, reason=_why(count)))
+        remaining -= count.removed
+        steps.append(
+            Step(filter=count.name, removed=count.removed, left=remaining, reason=_why(count))
+        )
     return steps
 
 
 def _why(count: FilterCount) -> str:
-    """The reason; of a removal with several parts each with its number."""
+    """Return the reason of a removal; with several parts each with its number."""
     parts = count.detail.get('parts')
     if not parts or sum(parts.values()) != count.removed:
         return count.reason
     if len(parts) == 1:
         return next(iter(parts))
-    return ', '.join(f'{n} {text}' for text, n in sorted(parts.items(), key=lambda kv: -kv[1]))
+    return ', '.join(
+        f'{number} {text}' for text, number in sorted(parts.items(), key=lambda part: -part[1])
+    )
 
 
 def _member(
     decision: Decision, member: MemberDecision, request: SelectDestinations
 ) -> MemberExplanation:
     chosen = member.selection
-    wanted = request.spec.resources
+    requested = request.spec.resources
     return views.view_of(
         MemberExplanation,
         member,
         host=chosen.host if chosen else None,
-        alternates=[s.host for s in member.alternates],
-        # Of a range what was given.
-        resources=(chosen.resources if chosen else {}) or wanted,
+        alternates=[alternate.host for alternate in member.alternates],
+        # The amount granted, where a range was requested.
+        resources=(chosen.resources if chosen else {}) or requested,
         funnel=funnel(decision.hosts, member),
         scores=[_score(score, chosen) for score in member.scores],
     )
@@ -155,18 +158,18 @@ def _verdicts(
     steps: tuple[str, list[HostStep]] | None,
 ) -> Iterable[str]:
     name, provider_id = host
-    # What the filters say of the host alone, where it is said of the host as it was.
+    # Each filter's evaluation of the host alone, where that is of the host as it was.
     alone = {step.filter: step.why for step in steps[1]} if steps and steps[0] == 'then' else {}
     ids = np.frombuffer(provider_ids, np.int64)
-    found = np.flatnonzero(ids == provider_id)
-    if not len(found):
+    places = np.flatnonzero(ids == provider_id)
+    if not len(places):
         yield f'{name} was not looked at: it was not known when this was decided'
         return
     for member in decision.members:
         if len(member.verdicts) != len(ids):
             yield f'member {member.member}: no verdict of {name} is kept'
             continue
-        verdict = member.verdicts[int(found[0])]
+        verdict = member.verdicts[int(places[0])]
         if verdict == CHOSEN:
             sentence = 'was chosen'
         elif verdict == PASSED:
@@ -183,13 +186,13 @@ def _verdicts(
 
 # -- lines ---------------------------------------------------------------------
 def with_zones(found: Explanation, below: dict[str, ZoneExplanation]) -> Explanation:
-    """An explanation with what zones below have said of it, by name."""
+    """Return an explanation with the explanations of child zones, by name."""
     if not below:
         return found
-    old = list(lines_of(found.zones))
-    new = list(lines_of(found.zones, below))
-    at = found.lines.index(old[0])
-    lines = [*found.lines[:at], *new, *found.lines[at + len(old) :]]
+    old_lines = list(lines_of(found.zones))
+    new_lines = list(lines_of(found.zones, below))
+    at = found.lines.index(old_lines[0])
+    lines = [*found.lines[:at], *new_lines, *found.lines[at + len(old_lines) :]]
     return msgspec.structs.replace(found, zones_explained=below, lines=lines)
 
 
@@ -203,9 +206,9 @@ def _lines(found: Explanation, dry_run: bool, is_stored: bool) -> Iterable[str]:
     if found.reason:
         yield from wrap(found.reason)
     if found.contradiction is not None and any(
-        r != plain_text(r) for r in found.contradiction.rules
+        rule != plain_text(rule) for rule in found.contradiction.rules
     ):
-        # The reason is in words for who asked, which name an operator's rule alone.
+        # The reason is worded for the requester, and names only an operator's rule.
         yield from wrap(f'rules:   {"; ".join(found.contradiction.rules)}')
     for line in found.added:
         yield from wrap(f'added:   {line}')
@@ -218,7 +221,7 @@ def _lines(found: Explanation, dry_run: bool, is_stored: bool) -> Iterable[str]:
     yield from _places(found)
     yield ''
     yield from _where(found) if found.members or not found.zones else ()
-    # What has no host is what one looks for.
+    # Members without a host come first.
     groups = sorted(_alike(found.members), key=lambda group: group[0].host is not None)
     for members in groups[:MEMBERS_SHOWN]:
         yield from _about(found, members)
@@ -238,17 +241,19 @@ def _lines(found: Explanation, dry_run: bool, is_stored: bool) -> Iterable[str]:
 
 
 def _decided(found: Explanation) -> Iterable[str]:
-    """By whom, and on what."""
+    """Yield the lines with the worker and the data of a decision."""
     facts = (
         f'by {found.worker}' if found.worker else '',
         f'attempt {found.attempts}',
         *_of_table(found),
     )
     yield from wrap(f'decided  {", ".join(filter(None, facts))}', 9)
-    of = f', configuration {found.config_digest}' if found.config_digest else ''
+    configuration_text = f', configuration {found.config_digest}' if found.config_digest else ''
     if not found.members and found.zones:
         return  # its own table was not decided on
-    yield from wrap(f'         oldest report {found.oldest_report_age_seconds:.1f} s old{of}', 9)
+    yield from wrap(
+        f'         oldest report {found.oldest_report_age_seconds:.1f} s old{configuration_text}', 9
+    )
 
 
 def _of_table(found: Explanation) -> list[str]:
@@ -258,13 +263,13 @@ def _of_table(found: Explanation) -> list[str]:
 
 
 def _nearest(found: Explanation) -> Iterable[str]:
-    """The smallest changes; whom they help where that is not yet the whole request."""
+    """Return the smallest changes that help; with members where they help only some."""
     if not found.members:
         return found.nearest
     failed = found.members[-1].member + 1
     if failed == found.count:
         return found.nearest
-    # That fewer of them fit is said of the request, by the first line.
+    # The first line states for the whole request that fewer members fit.
     fewer = min(len(found.members) - 1, 1)
     sentence = [f'member {failed} of {found.count} {line}' for line in found.nearest[fewer:]]
     return [*found.nearest[:fewer], *sentence]
@@ -293,34 +298,43 @@ def _host_filters(found: Explanation) -> Iterable[str]:
 
 
 def _places(found: Explanation) -> Iterable[str]:
-    """Where the host that was asked for came among those that no filter removed."""
-    for one in found.host_scores[:MEMBERS_SHOWN]:
+    """Yield the rank of the requested host among those that no filter removed."""
+    for rank in found.host_scores[:MEMBERS_SHOWN]:
         yield from wrap(
-            f'  member {one.member}: {one.score.host} is number {one.place} of {one.of} by '
-            f'weighted score, with {one.score.total:.4g}',
+            f'  member {rank.member}: {rank.score.host} is number {rank.place} of {rank.of} by '
+            f'weighted score, with {rank.score.total:.4g}',
             4,
         )
-        weighted = one.score.weighted
-        useful = [i for i in range(len(found.weighers)) if i < len(weighted) and weighted[i]]
-        yield from _parts(found.weighers, one.score, useful)
+        weighted = rank.score.weighted
+        useful = [
+            weigher
+            for weigher in range(len(found.weighers))
+            if weigher < len(weighted) and weighted[weigher]
+        ]
+        yield from _parts(found.weighers, rank.score, useful)
     more = len(found.host_scores) - MEMBERS_SHOWN
     if more > 0:
         yield f'  and of {wording.count(more, "more member")}; -f json has them all'
 
 
 def _where(found: Explanation) -> Iterable[str]:
-    """Of many members: how many have a host, and which hosts have how many."""
+    """Yield the number of placed members and the hosts with their counts, for many members."""
     members = found.members
     if len(members) <= MEMBERS_SHOWN:
         return
-    hosts = collections.Counter(m.host for m in members if m.host)
+    hosts = collections.Counter(member.host for member in members if member.host)
     placed = sum(hosts.values())
-    have = f'all {placed} members' if placed == len(members) else f'{placed} of {len(members)}'
-    shown = [f'{name} × {n}' if n > 1 else name for name, n in hosts.most_common(HOSTS_SHOWN)]
+    placed_text = (
+        f'all {placed} members' if placed == len(members) else f'{placed} of {len(members)}'
+    )
+    shown = [
+        f'{name} × {number}' if number > 1 else name
+        for name, number in hosts.most_common(HOSTS_SHOWN)
+    ]
     more = f' and {len(hosts) - HOSTS_SHOWN} more' if len(hosts) > HOSTS_SHOWN else ''
     if placed:
         yield from wrap(
-            f'{have} on {wording.count(len(hosts), found.kind)}: {", ".join(shown)}{more}'
+            f'{placed_text} on {wording.count(len(hosts), found.kind)}: {", ".join(shown)}{more}'
         )
     else:
         yield f'none of {len(members)} members has a {found.kind}'
@@ -337,24 +351,26 @@ def _races(found: Explanation) -> Iterable[str]:
 
 
 def _alike(members: Sequence[MemberExplanation]) -> list[list[MemberExplanation]]:
-    """Refused members with the same funnel are told once."""
-    alike = itertools.groupby(members, lambda one: one.funnel if one.host is None else one.member)
+    """Return members grouped so that refused ones with the same funnel are listed once."""
+    alike = itertools.groupby(
+        members, lambda member: member.funnel if member.host is None else member.member
+    )
     return [list(group) for _, group in alike]
 
 
 def _about(found: Explanation, members: Sequence[MemberExplanation]) -> Iterable[str]:
-    one = members[0]
-    if len(found.members) > 1 or one.host:
-        which = f'member {one.member}'
+    first = members[0]
+    if len(found.members) > 1 or first.host:
+        which = f'member {first.member}'
         if len(members) > 1:
-            which = f'members {one.member} to {members[-1].member}'
-        where = f' on {one.host}' if one.host else ': no host'
+            which = f'members {first.member} to {members[-1].member}'
+        where = f' on {first.host}' if first.host else ': no host'
         yield from wrap(f'{which}{where}')
-    yield from _funnel(found.hosts, one)
-    if one.scores:
-        yield from _scores(found.weighers, one)
-    if one.alternates:
-        yield from wrap(f'  alternates: {", ".join(one.alternates)}', 14)
+    yield from _funnel(found.hosts, first)
+    if first.scores:
+        yield from _scores(found.weighers, first)
+    if first.alternates:
+        yield from wrap(f'  alternates: {", ".join(first.alternates)}', 14)
     yield ''
 
 
@@ -383,15 +399,15 @@ def _scores(weighers: Sequence[str], member: MemberExplanation) -> Iterable[str]
         if any(i < len(score.weighted) and score.weighted[i] for score in member.scores)
     ]
     size = min(30, max(4, *(len(score.host) for score in shown)))
-    # The heaviest where there is no room for all; below the table all of them stand.
+    # The heaviest where there is no room for all; below the table all are listed.
     weight = {i: max(abs(score.weighted[i]) for score in shown) for i in useful}
     heaviest = sorted(useful, key=lambda i: -weight[i])[: (WIDTH - size - 13) // _ACROSS]
     across = sorted(heaviest)
-    of = f' of {member.survivors}' if member.survivors > len(shown) else ''
+    total_text = f' of {member.survivors}' if member.survivors > len(shown) else ''
     best = f'{len(shown)}'
     if chosen is not None and chosen not in member.scores[:FINALISTS_SHOWN]:
         best = f'{len(shown) - 1} and the chosen one'
-    yield f'  best {best}{of} that passed, by weighted score'
+    yield f'  best {best}{total_text} that passed, by weighted score'
     titles = ''.join(f'  {_short(weighers[i]):>9}' for i in across)
     yield f'    {"HOST":<{size}}    TOTAL{titles}'
     for score in shown:
@@ -406,7 +422,7 @@ def _scores(weighers: Sequence[str], member: MemberExplanation) -> Iterable[str]
 
 
 def _parts(weighers: Sequence[str], score: ScoreRow, useful: Sequence[int]) -> Iterable[str]:
-    """What each of some weighers says of a host."""
+    """Yield the scores of a host by each of some weighers."""
     names = [_short(weighers[i]) for i in useful]
     pad = max(map(len, names), default=0)
     for i, name in zip(useful, names, strict=True):
@@ -422,7 +438,7 @@ def _short(weigher: str) -> str:
 
 
 def wrap(text: str, indent: int = 2) -> list[str]:
-    """A line as so many as it takes, the further ones indented."""
+    """Return a line wrapped to the width, continuation lines indented."""
     if len(text) <= WIDTH:
         return [text]
     stored = len(text) - len(text.lstrip())
@@ -437,33 +453,33 @@ def wrap(text: str, indent: int = 2) -> list[str]:
     return lines or ['']
 
 
-#: Zones that are listed; filters that are named of one.
+#: Maximum number of zones listed, and of filters named for one.
 ZONES_SHOWN, FILTERS_SHOWN = 20, 3
 
 
 def lines_of(
     steps: Sequence[ZoneStep], below: Mapping[str, ZoneExplanation] | None = None
 ) -> Iterable[str]:
-    """The zones of a decision, those with members first.
+    """Yield the zones of a decision, those with members first.
 
-    :param below: what those below have said of it, by name
+    :param below: explanations of child zones, by name
     """
     if not steps:
         return
     yield 'zones:'
-    first = sorted(steps, key=lambda one: (not one.taken, not one.round, bool(one.zone)))
-    width = min(24, max(len(one.zone or 'this zone') for one in first[:ZONES_SHOWN]))
-    for one in first[:ZONES_SHOWN]:
-        yield f'  {one.zone or "this zone":<{width}}  {_what(one)}'
-        found = (below or {}).get(one.zone)
-        if found is not None:
-            yield from _below(found, width + 4)
+    first = sorted(steps, key=lambda step: (not step.taken, not step.round, bool(step.zone)))
+    width = min(24, max(len(step.zone or 'this zone') for step in first[:ZONES_SHOWN]))
+    for step in first[:ZONES_SHOWN]:
+        yield f'  {step.zone or "this zone":<{width}}  {_what(step)}'
+        explanation = (below or {}).get(step.zone)
+        if explanation is not None:
+            yield from _below(explanation, width + 4)
     if len(steps) > ZONES_SHOWN:
         yield f'  and {wording.count(len(steps) - ZONES_SHOWN, "more zone")}; -f json has them all'
 
 
 def _below(found: ZoneExplanation, indent: int) -> Iterable[str]:
-    """What a zone has said, of itself and of those below it, which it does not name."""
+    """Yield the explanation of a zone and those below it, which it does not name."""
     margin = ' ' * indent
     if not found.zones:
         yield f'{margin}there: {_hosts(found.hosts, found.survivors, found.removed)}'

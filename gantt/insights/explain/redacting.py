@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An explanation for those who may not know hosts, numbers of hosts, or other users.
+"""Explanations for users who may not know hosts, numbers of hosts, or other users.
 
-What is left is what became of the request, and what in it was in the way in the
-public words of the filters; a filter without such words tells nothing.
+They keep the outcome of the request, and what obstructed it in the public words of the filters; a
+filter without such words reveals nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from gantt.insights.explain import wording
 from gantt.insights.views import ClaimView, Explanation, MemberExplanation
 
 OTHER = 'what only operators see'
-#: Outcome -> what is said of it to everybody; of others its name.
+#: Outcome -> its public text; for others the name of the outcome.
 OUTCOMES = {
     'no_valid_host': 'no host fits',
     'conflict': 'others were faster; ask again under a new id',
@@ -31,7 +31,7 @@ OUTCOMES = {
     'failed': 'the service cannot answer now',
 }
 NOT_QUERIED = 'no host of this zone fits, and the zones below are not asked for such a request'
-#: State of a claim -> why it has ended: in their reasons hosts and operators name hosts,
+#: State of a claim -> why it has ended: the reasons of hosts and operators name hosts,
 #: paths and others.
 ENDS = {
     State.RELEASED.value: 'released',
@@ -41,12 +41,12 @@ ENDS = {
 
 
 def words_of(filters: Iterable[Filter]) -> dict[str, str]:
-    """Filter name -> its public words."""
+    """Return filter name -> its public words."""
     return {rule.name: rule.public_reason for rule in filters}
 
 
 def redacted(found: Explanation, words: Mapping[str, str]) -> Explanation:
-    """The same without what only operators see."""
+    """Return an explanation without what only operators may see."""
     reason = _reason(found, words)
     brief = msgspec.structs.replace(
         found,
@@ -77,16 +77,18 @@ def redacted(found: Explanation, words: Mapping[str, str]) -> Explanation:
 
 
 def answer(found: Answer) -> Answer:
-    """An answer without the hosts: which consumer has which claim, no alternates."""
-    chosen = [[_selection(of[0])] for of in found.selections if of]
+    """Return an answer without the hosts: which consumer has which claim, no alternates."""
+    chosen = [[_selection(selection[0])] for selection in found.selections if selection]
     return msgspec.structs.replace(found, selections=chosen, reason='', ask_zones=[], places=[])
 
 
 def group_answer(answer: GroupAnswer) -> GroupAnswer:
-    """The same of a group: hosts and zones, what races were lost on, and what follows from room."""
+    """Return an answer of a group without hosts, zones, lost races and conclusions from room."""
     what_if = answer.what_if
     if what_if is not None:
-        what_if = [msgspec.structs.replace(one, score_change=None) for one in what_if]
+        what_if = [
+            msgspec.structs.replace(without_policy, score_change=None) for without_policy in what_if
+        ]
     plan = answer.plan
     if plan is not None:
         plan = msgspec.structs.replace(
@@ -122,41 +124,42 @@ def _selection(found: Selection) -> Selection:
 
 
 def claim(found: ClaimView) -> ClaimView:
-    """A claim without its host, and without what that or an operator says of it."""
+    """Return a claim without its host, and without the reasons of hosts and operators."""
     reason = ENDS.get(found.state, '')
     return msgspec.structs.replace(found, host='', host_resources={}, child='', reason=reason)
 
 
 def placeless(found: exceptions.GanttError) -> exceptions.GanttError:
-    """A refusal for who may know neither hosts nor zones."""
-    kind, known = type(found), found.kwargs
+    """Return a refusal for users who may know neither hosts nor zones."""
+    kind, details = type(found), found.kwargs
     if kind is exceptions.NotKnownHere:
-        return kind(reason=NOT_QUERIED, decision_id=known.get('decision_id', ''))
+        return kind(reason=NOT_QUERIED, decision_id=details.get('decision_id', ''))
     if kind is not exceptions.Refused:
         return found
-    shown = {name: value for name, value in known.items() if name not in _PLACES}
-    return kind(str(known['reason']) if known.get('places') else found.message, **shown)
+    shown = {name: value for name, value in details.items() if name not in _PLACES}
+    return kind(str(details['reason']) if details.get('places') else found.message, **shown)
 
 
 def error(found: exceptions.GanttError) -> exceptions.GanttError:
-    """A refusal of the schedulers in general words.
+    """Return a refusal of the schedulers in general words.
 
-    What the request itself is told to be wrong stays as it is: it names its fields.
+    Errors of the request itself stay as they are: they name its fields.
     """
-    kind, known = type(found), found.kwargs
+    kind, details = type(found), found.kwargs
     if kind is exceptions.NoValidHost:
-        return kind(reason=OUTCOMES['no_valid_host'], decision_id=known.get('decision_id', ''))
+        return kind(reason=OUTCOMES['no_valid_host'], decision_id=details.get('decision_id', ''))
     if kind is exceptions.NotKnownHere:
         return placeless(found)
     if kind is exceptions.HostsUnknown:
         return kind(problem=OUTCOMES['unknown'])
     if kind is exceptions.Busy:
-        return kind(reason=OUTCOMES['busy'], retry_after_ms=known.get('retry_after_ms', 1000))
+        return kind(reason=OUTCOMES['busy'], retry_after_ms=details.get('retry_after_ms', 1000))
     outcome = _OF_ERRORS.get(kind)
     return kind(OUTCOMES[outcome]) if outcome else found
 
 
-#: Of a refusal: what names places, and the sentence without them; see ``exceptions.refused``.
+#: Details of a refusal that name places, and the sentence without them; see
+#: ``exceptions.refused``.
 _PLACES = frozenset({'places', 'reason', 'zone'})
 _OF_ERRORS: dict[type[exceptions.GanttError], str] = {
     exceptions.Conflict: 'conflict',
@@ -169,7 +172,7 @@ def _reason(found: Explanation, words: Mapping[str, str]) -> str:
     if found.outcome == 'placed':
         return ''
     if found.outcome == 'refused' and found.reason.startswith(quota.WORD):
-        return found.reason  # it is about the project of who reads it
+        return found.reason  # it is about the reader's project
     if found.outcome != 'no_valid_host' or not found.members:
         return OUTCOMES.get(found.outcome, found.outcome.replace('_', ' '))
     removed = [step for step in found.members[-1].funnel if step.removed]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The story of a group that is placed as a whole.
+"""Placement of a group as a whole.
 
-    read who stands → plan on the table as it is now → one request with a claim for each member →
-    commit → answer
+    read the claims of the group → plan on the table as it is now →
+    one request with a claim for each member → commit → answer
 
-After a conflict nothing is claimed.  Those whose hosts others were faster on are planned again,
-the others stay where they were planned, and the whole is committed once more, a bounded number of
-times.  What was answered is stored with the request, as for any other: a repeat gets it.
+After a conflict nothing is claimed.  Members whose hosts were taken by others are planned again,
+the others keep their planned hosts, and the whole is committed once more, a bounded number of
+times.  The answer is stored with the request, as for any other: a repeat gets it.
 """
 
 import logging
@@ -52,27 +52,28 @@ from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
 
-#: How long the row of a request is open at most: it is made and completed by one commit.
+#: Seconds that the row of a request is open at most: one commit creates and completes it.
 OPEN_SECONDS = 10.0
-#: Between two looks at what others keep locked, or have open.
+#: Interval between two tries for what others keep locked, or have open, in seconds.
 LOOK_SECONDS = 0.2
-#: Of the time of a request, what its commits and its answer need.
+#: Share of a request's remaining time that its commits and its answer need, and its maximum in
+#: seconds.
 SPARE_SHARE, SPARE_MOST = 0.2, 2.0
-#: Members without a place that an error names.
+#: Maximum number of members without a place that an error names.
 NAMED_MAX = 20
 
 
-#: Errors which say that nothing is placed; ``Unavailable`` leaves that open.
+#: Errors by which nothing is placed; ``Unavailable`` leaves that open.
 NotPlaced = exceptions.Refused | exceptions.Conflict
 
 
 class Target(NamedTuple):
-    """The group that a request is about, as it is stored.
+    """The group of a request, as it is stored.
 
     :ivar record: its plan; None: it has none
-    :ivar before: as it is described there
+    :ivar before: its description in that plan
     :ivar groups: other groups that its policies are about, as they are now
-    :ivar owner: whose places it has
+    :ivar owner: project and user of its places
     :ivar is_new: there is no such server group yet
     """
 
@@ -86,16 +87,16 @@ class Target(NamedTuple):
 
     @property
     def revision(self) -> int:
-        """Of the plan that is to be."""
+        """The revision of the plan to be stored."""
         return 1 if self.record is None else self.record.revision + 1
 
 
 class Made(NamedTuple):
-    """What was planned in one try.
+    """Result of planning in one attempt.
 
     :ivar table: that it was planned on
-    :ivar plan: of those that were to be placed; None: nobody was
-    :ivar below: zones below where members of the group live
+    :ivar plan: of the members to be placed; None: there were none
+    :ivar below: child zones where members of the group live
     """
 
     table: HostTable
@@ -113,10 +114,10 @@ class Made(NamedTuple):
 
 
 class PlaceGroups:
-    """Places groups, one after the other: called by one thread.
+    """A placer of groups, one after the other: called by one thread.
 
     :param pipeline: the filters and weighers in force
-    :param solver: what proves plans; None: nothing does
+    :param solver: proves plans; None: plans are not proven
     """
 
     def __init__(
@@ -140,9 +141,9 @@ class PlaceGroups:
     def place(self, request: Request, end: float) -> GroupAnswer:
         """Place a group, or change one.
 
-        :param end: monotonic time until when the answer has a use
+        :param end: monotonic deadline, after which the answer is of no use
         :raises GanttError: nothing of it is claimed, or, of ``Unavailable``, that is not known:
-            a repeat finds out
+            a repeat resolves it
         """
         stored = None if request.dry_run else self._earlier.known(request)
         if stored is not None:
@@ -155,23 +156,23 @@ class PlaceGroups:
 
     def _placed(self, request: Request, end: float, conflicts: list[str]) -> GroupAnswer:
         number, takes_over = 1, None
-        made: Made | None = None
+        planning: Made | None = None
         for attempt in range(1, self._bounds.attempts_per_group + 1):
             if self._clock.monotonic() >= end:
                 raise self._out_of_time(request, conflicts)
             target = self._target(request)
-            made = self._made(request, target, end, attempt, made)
-            self._check_complete(request, target, made, attempt)
-            answer = self._answer(request, target, made, number, attempt, conflicts)
+            planning = self._made(request, target, end, attempt, planning)
+            self._check_complete(request, target, planning, attempt)
+            answer = self._answer(request, target, planning, number, attempt, conflicts)
             if request.dry_run:
-                found = self._what_if(request, target, made, end)
-                return msgspec.structs.replace(answer, what_if=found)
-            draft = self._draft(request, target, made, answer, number, takes_over)
+                costs = self._what_if(request, target, planning, end)
+                return msgspec.structs.replace(answer, what_if=costs)
+            draft = self._draft(request, target, planning, answer, number, takes_over)
             outcome = self._committed(draft)
             match outcome.outcome:
                 case CommitStatus.PLACED:
                     self._cache.reload_soon()
-                    self._recorder.count('gantt_claims_made_total', len(made.planned))
+                    self._recorder.count('gantt_claims_made_total', len(planning.planned))
                     return answer
                 case CommitStatus.OVERDUE:
                     takes_over, number = outcome.attempt, outcome.attempt + 1
@@ -191,15 +192,15 @@ class PlaceGroups:
             attempts=len(conflicts),
         )
 
-    # -- what is stored ------------------------------------------------------------------
+    # -- stored answers ------------------------------------------------------------------
     def refused(self, request: Request, error: NotPlaced) -> GroupAnswer:
-        """What to answer where ``place`` has raised so; see ``EarlierAnswers.refused``."""
+        """Return the answer where ``place`` has raised so; see ``EarlierAnswers.refused``."""
         if request.dry_run:
             raise error
         return self._earlier.refused(request, error)
 
     def _ended(self, request: Request, outcome: RequestOutcome) -> GroupAnswer:
-        """What a commit says that is no placement and no conflict."""
+        """Answer an outcome of a commit that is no placement and no conflict."""
         match outcome.outcome:
             case CommitStatus.REPEAT:
                 return self._earlier.repeated(request, outcome.answer)
@@ -214,18 +215,18 @@ class PlaceGroups:
         raise self._earlier.busy()
 
     def _target(self, request: Request) -> Target:
-        """The group as it is stored, if the request may have it.
+        """Return the group as it is stored, if the request may have it.
 
         :raises NotFound, Refused, StaleGeneration: it may not
-        :raises PlanUnreadable: that of before
+        :raises PlanUnreadable: the stored plan
         """
         uuid, description = request.uuid, request.group
         if description.uuid is None:
             description = msgspec.structs.replace(description, uuid=uuid)
         record = self._store.load_group_plan(uuid)
         group = self._store.load_group(uuid)
-        for there in (record, group):
-            if there is not None and not _may_have(request, there.project_id):
+        for stored in (record, group):
+            if stored is not None and not _may_have(request, stored.project_id):
                 raise exceptions.NotFound(kind='server group', name=uuid)
         if isinstance(request, PlaceGroup) and record is not None:
             raise exceptions.Refused(
@@ -253,15 +254,15 @@ class PlaceGroups:
         return Target(uuid, description, record, before, others, owner, group is None)
 
     def _other_groups(self, request: Request, own: str) -> dict[str, Group]:
-        found = {}
+        groups = {}
         for uuid, field in plan_drafts.other_groups(request.group).items():
             if uuid == own:
                 raise exceptions.invalid(field, 'expected another group than this one')
             group = self._store.load_group(uuid)
             if group is None or not _may_have(request, group.project_id):
                 raise plan_drafts.unknown_group(field, uuid)
-            found[uuid] = group
-        return found
+            groups[uuid] = group
+        return groups
 
     # -- planning --------------------------------------------------------------------------
     def _made(
@@ -269,7 +270,7 @@ class PlaceGroups:
     ) -> Made:
         """Plan on the table as it is now.
 
-        :param before: what was planned in the try before: who can stay there does
+        :param before: planning of the attempt before: its members keep their hosts where possible
         """
         description = target.description
         table = self._cache.table(0.0)
@@ -284,25 +285,25 @@ class PlaceGroups:
             replace=() if change is None else change.replace,
             given_up=() if target.record is None else group_answer.given_up(target.record.plan),
         )
-        gone = [*stays.ends, *stays.moves, *stays.lost]
-        seen = standing_places.without(table, gone) if gone else table
+        ended = [*stays.ends, *stays.moves, *stays.lost]
+        remaining_table = standing_places.without(table, ended) if ended else table
         plan = None
         below = self._below(target)
         if stays.wanted(description):
             self._check_quota(request, target, stays)
-            plan = self._plan(request, target, stays, seen, end, attempt, before)
+            plan = self._plan(request, target, stays, remaining_table, end, attempt, before)
         return Made(
-            table=seen,
+            table=remaining_table,
             staying=stays,
             plan=plan,
             generation=table.group_generation(target.uuid),
             age_seconds=round(self._cache.age_seconds, 3),
-            violated=violated(seen, description, stays.members),
+            violated=violated(remaining_table, description, stays.members),
             below=below,
         )
 
     def _below(self, target: Target) -> tuple[str, ...]:
-        """The zones below where members of the group live.
+        """Return the child zones where members of the group live.
 
         :raises Refused: a hard policy cannot be kept here beside them
         """
@@ -313,7 +314,7 @@ class PlaceGroups:
         lines = unkept(policies, target.uuid in zones, zones.keys() - {target.uuid})
         if lines:
             places = set[str]().union(*zones.values())
-            names = [one.name for one in self._store.child_zones() if one.uuid in places]
+            names = [zone.name for zone in self._store.child_zones() if zone.uuid in places]
             raise exceptions.refused(
                 f'group {target.uuid}: hard policies cannot be kept on hosts of this zone, as '
                 f'members are in zones below: {"; ".join(lines)}; make these policies soft, or '
@@ -324,19 +325,20 @@ class PlaceGroups:
         return tuple(sorted(zones.get(target.uuid, ())))
 
     def _check_quota(self, request: Request, target: Target, stays: Staying) -> None:
-        """
+        """Check the quotas of the project.
+
         :raises QuotaExceeded: the project would have more than it may
         """
         is_own = request.only_project is not None
         if target.is_new:
             self._quotas.check_groups(target.owner.project_id, is_own)
-        there = Counter(one.member for one in stays.members)
+        there = Counter(member.member for member in stays.members)
         self._quotas.check_plan(
             target.owner.project_id,
             is_own,
             [
-                (one.spec.at_most, max(one.most - there[one.name], 0))
-                for one in target.description.members
+                (member.spec.at_most, max(member.most - there[member.name], 0))
+                for member in target.description.members
             ],
             stays.moves,
         )
@@ -353,10 +355,10 @@ class PlaceGroups:
     ) -> GroupPlan:
         pipeline, description = self._pipeline(), target.description
         members = {**standing_places.consumers_on(table, description), **stays.consumers}
-        placed, as_it_is = stays.placed, table
+        placed, full_table = stays.placed, table
         keeps: list[PlannedMember] = []
         if before is not None and before.planned:
-            found = remaining(
+            kept = remaining(
                 table,
                 description,
                 pipeline,
@@ -366,17 +368,20 @@ class PlaceGroups:
                 placed=placed,
                 over=self._over(end),
             )
-            keeps, table = found.planned, found.table
-            # Who stood has a place still; else there are more to be planned than before.
-            is_same = not found.lost and before.staying.placed.keys() <= placed.keys()
+            keeps, table = kept.planned, kept.table
+            # Members that had a place still have one; else more are to be planned than before.
+            is_same = not kept.lost and before.staying.placed.keys() <= placed.keys()
             if before.plan is not None and (is_same or len(keeps) == stays.wanted(description)):
                 return msgspec.structs.replace(before.plan, members=keeps)
-            members |= {place_consumer(target.uuid, one.name): one.member for one in keeps}
-            placed |= {one.name: one.member for one in keeps}
+            members |= {
+                place_consumer(target.uuid, kept_member.name): kept_member.member
+                for kept_member in keeps
+            }
+            placed |= {kept_member.name: kept_member.member for kept_member in keeps}
         plan = self._planned(request, description, table, end, attempt, members, placed)
         if keeps and (plan.missing or not plan.members) and before is not None:
-            # Those who stay are in the way: all of them are planned anew.
-            return self._plan(request, target, stays, as_it_is, end, attempt, None)
+            # The members that stay are in the way: all members are planned anew.
+            return self._plan(request, target, stays, full_table, end, attempt, None)
         return group_answer.with_others(plan, keeps)
 
     def _planned(
@@ -408,20 +413,23 @@ class PlaceGroups:
         return plan
 
     def _over(self, end: float) -> Over:
-        """Whether a plan that is begun now has had its time: what it may be improved for, twice."""
+        """Return a check whether a plan begun now has had twice the time it may be improved for."""
         until = min(end, self._clock.monotonic() + 2 * self._bounds.plan_seconds_max)
         return lambda: self._clock.monotonic() >= until
 
     def _seconds(self, request: Request, end: float) -> float:
-        """That a plan may be improved for, from now on."""
-        left = end - self._clock.monotonic()
-        left -= min(SPARE_SHARE * left, SPARE_MOST)
-        return max(0.01, min(self._bounds.plan_seconds_of(request.plan_ms), left))
+        """Return the seconds that a plan may be improved for, from now on."""
+        seconds = end - self._clock.monotonic()
+        seconds -= min(SPARE_SHARE * seconds, SPARE_MOST)
+        return max(0.01, min(self._bounds.plan_seconds_of(request.plan_ms), seconds))
 
     def _what_if(
         self, request: Request, target: Target, made: Made, end: float
     ) -> list[WithoutPolicy] | None:
-        """What policies cost, in as much time in all as the plan may have; None: nobody asks."""
+        """Return the cost of policies, computed in as much time in all as the plan may have.
+
+        None where it is not requested.
+        """
         if not request.what_if:
             return None
         if made.plan is None:
@@ -442,8 +450,9 @@ class PlaceGroups:
         )
 
     def _check_complete(self, request: Request, target: Target, made: Made, attempt: int) -> None:
-        """
-        :raises NoValidHost, NotKnownHere: members that have to be placed have no place
+        """Check that all members that have to be placed have a place.
+
+        :raises NoValidHost, NotKnownHere: some have none
         """
         plan = made.plan
         if request.dry_run or plan is None or not plan.missing:
@@ -460,7 +469,7 @@ class PlaceGroups:
             raise exceptions.NotKnownHere(None, reason=reason, zones=zones, **error.kwargs)
         raise error
 
-    # -- what is committed ---------------------------------------------------------------------
+    # -- commits -------------------------------------------------------------------------------
     def _answer(
         self,
         request: Request,
@@ -476,7 +485,7 @@ class PlaceGroups:
         if plan is not None and not request.dry_run:
             planned = plan_drafts.numbered(target.uuid, request.request_id, number, plan.members)
             plan = msgspec.structs.replace(plan, members=planned)
-        names = {one.name for one in made.planned}
+        names = {member.name for member in made.planned}
         revision = target.revision
         if request.dry_run:
             revision = 0 if target.record is None else target.record.revision
@@ -487,8 +496,8 @@ class PlaceGroups:
             plan=plan,
             lease_seconds=self._lease(request),
             dry_run=request.dry_run,
-            stayed=[one.name for one in made.staying.members],
-            released=[one.member_name or '' for one in made.staying.ended(names)],
+            stayed=[member.name for member in made.staying.members],
+            released=[place.member_name or '' for place in made.staying.ended(names)],
             violated=made.violated,
             attempts=attempt,
             conflicts=list(conflicts),
@@ -516,7 +525,7 @@ class PlaceGroups:
             plan=group_answer.pack(answer, _given_up(request, target, made.staying)),
             revision=target.revision,
         )
-        ends = made.staying.ended({one.name for one in planned})
+        ends = made.staying.ended({member.name for member in planned})
         return RequestDraft(
             id=request.request_id,
             fingerprint=request.fingerprint,
@@ -537,13 +546,14 @@ class PlaceGroups:
             plan=record,
             below=made.below,
             ends_places=tuple(
-                PlaceEnded(claim_id=one.id, provider_ids=tuple(one.allocations)) for one in ends
+                PlaceEnded(claim_id=place.id, provider_ids=tuple(place.allocations))
+                for place in ends
             ),
-            lost_claims=tuple(one.id for one in made.staying.lost),
+            lost_claims=tuple(claim.id for claim in made.staying.lost),
         )
 
     def _committed(self, draft: RequestDraft) -> RequestOutcome:
-        """The outcome of a commit of one request.
+        """Return the outcome of a commit of one request.
 
         :raises Unavailable: it is not known
         """
@@ -554,11 +564,13 @@ class PlaceGroups:
 
     def _lease(self, request: Request) -> float:
         settings = self._settings
-        most = longest(Lifecycle.PLAN, settings.lease_seconds_max, settings.plan_lease_seconds_max)
-        return min(float(request.lease_seconds or settings.plan_lease_seconds), most)
+        lease_max = longest(
+            Lifecycle.PLAN, settings.lease_seconds_max, settings.plan_lease_seconds_max
+        )
+        return min(float(request.lease_seconds or settings.plan_lease_seconds), lease_max)
 
     def _not_planned(self, request: Request, conflicts: list[str]) -> exceptions.GanttError:
-        """The error of a group that could not be planned in its time."""
+        """Return the error of a group that could not be planned in its time."""
         if conflicts:
             return self._out_of_time(request, conflicts)
         return exceptions.Expired(
@@ -580,15 +592,15 @@ class PlaceGroups:
 
 
 def _given_up(request: Request, target: Target, stays: Staying) -> set[str]:
-    """Guests that were replaced by name, now or before, and ids of their claims."""
+    """Return the guests replaced by name, now or before, and the ids of their claims."""
     before = () if target.record is None else group_answer.given_up(target.record.plan)
     named = request.replace if isinstance(request, ChangeGroup) else ()
-    now = [one for one in stays.lost if one.member_name in named]
-    return {*before, *(one.id for one in now), *map(guest_of, now)}
+    replaced = [claim for claim in stays.lost if claim.member_name in named]
+    return {*before, *(claim.id for claim in replaced), *map(guest_of, replaced)}
 
 
 def not_placed(group: str, plan: GroupPlan, attempts: int = 1) -> exceptions.NoValidHost:
-    """The error of a group that cannot be placed whole, and what is known of why."""
+    """Return the error of a group that cannot be placed whole, with the known reason."""
     count = len(plan.members) + len(plan.missing)
     if plan.conflict is not None:
         reason = plan.conflict.line
@@ -614,11 +626,11 @@ def not_placed(group: str, plan: GroupPlan, attempts: int = 1) -> exceptions.NoV
 
 
 def _owner(request: Request, record: GroupPlanRecord | None, group: Group | None) -> PlanOwner:
-    """Whose places are made: those of a server group that is there are its project's.
+    """Return the owner of the places: for an existing server group its project.
 
-    Those of members are to be the same.
+    That of members is to be the same.
 
-    :raises InvalidMessage: the group, or a member, is another's
+    :raises InvalidMessage: the group, or a member, belongs to another project
     """
     if isinstance(request, PlaceGroup):
         owner = PlanOwner(request.project_id, request.user_id)
@@ -650,20 +662,20 @@ def _line(outcome: RequestOutcome) -> str:
 
 
 class EarlierAnswers:
-    """Answers of groups by the rows of their requests, and refusals that are final.
+    """Stored answers of groups by the rows of their requests, and refusals that are final.
 
-    A caller that hears nothing sends its request again, and another process may take the copy
-    while the first one is still at it.  A group that is refused must not have a plan: before a
-    repeat is refused, the refusal is stored as the request's row.  Either that finds the row of
-    the first copy, whose answer is the caller's as well, or the commit of the first copy finds
-    the refusal.
+    A caller that gets no answer sends its request again, and another process may take the copy
+    while the first one still works on it.  A group that is refused must not have a plan: before a
+    repeat is refused, the refusal is stored as the request's row.  Either that finds the row of the
+    first copy, whose answer is the caller's as well, or the commit of the first copy finds the
+    refusal.
     """
 
     def __init__(self, store: Store, recorder: Recorder, retry_after_ms: Callable[[], int]) -> None:
         self._store, self._recorder, self._retry_after_ms = store, recorder, retry_after_ms
 
     def known(self, request: Request) -> GroupAnswer | None:
-        """What a repeat is answered; None: it was not answered yet.
+        """Return the stored answer to a repeat; None: it was not answered yet.
 
         :raises RequestIdReused, RequestCancelled: see there
         :raises Refused, Conflict: as it was answered, as a repeat
@@ -672,7 +684,7 @@ class EarlierAnswers:
         return None if stored is None or stored.state == 'open' else self._of(request, stored)
 
     def refused(self, request: Request, error: NotPlaced) -> GroupAnswer:
-        """What the first copy of a request was answered that is to be refused.
+        """Return the stored answer to the first copy of a request that is to be refused.
 
         :raises Refused, Conflict: ``error``, or that of before; of a repeat no copy is placed then
         :raises Busy: the first copy is being placed
@@ -689,18 +701,18 @@ class EarlierAnswers:
         return self._of(request, stored)
 
     def cancelled(self, request: Request) -> GroupAnswer:
-        """A commit has found that a request is not placed any more.
+        """Answer a request that a commit has found not to be placed any more.
 
-        :raises RequestCancelled: it was taken back
+        :raises RequestCancelled: it was cancelled
         :raises Refused, Conflict: as another copy was answered
         """
-        found = self.known(request)
-        if found is None:
+        answer = self.known(request)
+        if answer is None:
             raise exceptions.RequestCancelled(request_id=request.request_id)
-        return found
+        return answer
 
     def busy(self) -> exceptions.Busy:
-        """Somebody else is at it."""
+        """Return the error where another process works on the request."""
         return exceptions.Busy(
             reason='another process is at this request', retry_after_ms=self._retry_after_ms()
         )
@@ -718,9 +730,9 @@ class EarlierAnswers:
         return self.repeated(request, stored.answer)
 
     def repeated(self, request: Request, stored: bytes) -> GroupAnswer:
-        """A stored answer once more.  :raises RequestIdReused: it is of no group"""
+        """Return a stored answer again.  :raises RequestIdReused: it is not of a group"""
         self._recorder.count('gantt_repeats_total')
-        found = group_answer.unpack(stored)
-        if found is None:
+        answer = group_answer.unpack(stored)
+        if answer is None:
             raise exceptions.RequestIdReused(request_id=request.request_id)
-        return found
+        return answer

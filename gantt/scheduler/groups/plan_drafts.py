@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the store is asked for by a plan: its places as claims, its rule, and other groups."""
+"""Drafts of a plan for the store: its places as claims, its rule, and other groups."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -19,26 +19,26 @@ from gantt.core.messages.request import GroupRef, Lifecycle, RequestSpec, Select
 from gantt.core.resources.host import Group
 from gantt.core.table.host_table import HostTable
 
-#: Requests of a group: an order of its members of this number is one of so many.
+#: Requests of a group.
 Request = PlaceGroup | ChangeGroup
 
 
 def numbered(
     group: str, request_id: str, attempt: int, planned: Sequence[PlannedMember]
 ) -> list[PlannedMember]:
-    """Members with the claims that are to be their places."""
+    """Return members with the claims that are to be their places."""
     return [
         msgspec.structs.replace(
-            one,
+            member,
             claim_id=claim_id(request_id, attempt, number),
-            consumer=place_consumer(group, one.name),
+            consumer=place_consumer(group, member.name),
         )
-        for number, one in enumerate(planned)
+        for number, member in enumerate(planned)
     ]
 
 
 class PlanOwner(NamedTuple):
-    """Whose places they are."""
+    """Owner of the places of a plan."""
 
     project_id: str | None
     user_id: str | None
@@ -52,40 +52,40 @@ def claims_of(
     attempt: int,
     planned: Sequence[PlannedMember],
 ) -> list[ClaimDraft]:
-    """A place for each member: what its host's ``instance_claim`` says, of lifecycle ``plan``.
+    """Return a place for each member: the ``instance_claim`` of its host, of lifecycle ``plan``.
 
     :param table: that they were planned on
     :param planned: see ``numbered``
     """
-    members = {one.name: one for one in request.group.members}
-    consumers = [one.consumer for one in planned]
-    wishes: dict[tuple[str, int], SelectDestinations] = {}
+    members = {member.name: member for member in request.group.members}
+    consumers = [place.consumer for place in planned]
+    host_requests: dict[tuple[str, int], SelectDestinations] = {}
     drafts = []
-    for number, one in enumerate(planned):
-        kind = one.member, one.alternative
-        wish = wishes.get(kind)
-        if wish is None:
-            spec = _spec(owner, group, members[one.member], one.alternative)
-            wish = wishes[kind] = SelectDestinations(
+    for number, place in enumerate(planned):
+        kind = place.member, place.alternative
+        host_request = host_requests.get(kind)
+        if host_request is None:
+            spec = _spec(owner, group, members[place.member], place.alternative)
+            host_request = host_requests[kind] = SelectDestinations(
                 request_id=request.request_id,
                 spec=spec,
                 consumers=consumers,
                 lifecycle=Lifecycle.PLAN,
             )
-        row = table.row_of_id(one.provider_id)
+        row = table.row_of_id(place.provider_id)
         assert row is not None, 'it was just planned there'
         host = table.host_state(row)
-        claim = host.claim(wish, number, attempt, one.amounts)
-        claim = msgspec.structs.replace(claim, layout=one.layout, member_name=one.name)
+        claim = host.claim(host_request, number, attempt, place.amounts)
+        claim = msgspec.structs.replace(claim, layout=place.layout, member_name=place.name)
         shared: tuple[int, ...] = ()
         if inheritance.of_pools(claim):
             of_id = table.pools.of_id
             shared = tuple(
                 pid
                 for pid in claim.allocations
-                if pid in of_id and of_id[pid].root != one.provider_id
+                if pid in of_id and of_id[pid].root != place.provider_id
             )
-        generation = host.generation if one.layout is not None else None
+        generation = host.generation if place.layout is not None else None
         drafts.append(ClaimDraft(claim=claim, generation=generation, served_by=shared))
     return drafts
 
@@ -100,7 +100,7 @@ def _spec(owner: PlanOwner, group: str, member: MemberDescription, alternative: 
 
 
 def swap(group: str, description: GroupDescription, generation: int) -> GroupSwap:
-    """The rule of a planned group, whatever it had before, guarded by its generation."""
+    """Return the rule of a planned group, whatever it had before, guarded by its generation."""
     return GroupSwap(
         uuid=group,
         generation=generation,
@@ -113,7 +113,7 @@ def swap(group: str, description: GroupDescription, generation: int) -> GroupSwa
 def swaps_of_others(
     description: GroupDescription, groups: Mapping[str, Group]
 ) -> tuple[GroupSwap, ...]:
-    """Other groups that hard policies are about: their members may not change meanwhile.
+    """Return the groups that hard policies are about: their members may not change meanwhile.
 
     :param groups: as they were when it was planned, see ``other_groups``
     """
@@ -132,14 +132,14 @@ def swaps_of_others(
 
 
 def other_groups(description: GroupDescription) -> dict[str, str]:
-    """Uuid of each other group that a policy is about -> the field that names it first."""
-    found: dict[str, str] = {}
+    """Return the uuid of each other group of a policy -> the field that names it first."""
+    fields: dict[str, str] = {}
     for number, policy in enumerate(description.full_policies):
         if policy.target is not None and policy.target.group is not None:
-            found.setdefault(policy.target.group, f'request.group.policies[{number}].target.group')
-    return found
+            fields.setdefault(policy.target.group, f'request.group.policies[{number}].target.group')
+    return fields
 
 
 def unknown_group(field: str, uuid: str) -> exceptions.GanttError:
-    """The error of a policy about a group that is not there, or is another project's."""
+    """Return the error of a policy about a group that does not exist, or is another project's."""
     return exceptions.invalid(field, f'there is no server group {uuid}')

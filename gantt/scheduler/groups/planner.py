@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who plans groups: a bounded queue, one thread, and what is asked of plans that there are.
+"""The planner of groups: a bounded queue, one thread, and operations on stored plans.
 
-No logic of placing here.  RPC, the process with everything in it and the tests talk to this class.
+No placement logic here.  RPC, the all-in-one process and the tests call this class.
 """
 
 import collections
@@ -42,9 +42,9 @@ from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.work_queue import WorkQueue
 
 LOG = logging.getLogger(__name__)
-#: Of what is shown, how old the host table may be.
+#: Maximum age of the host table for plans that are shown, in seconds.
 SHOWN_AGE_SECONDS = 1.0
-#: While nothing waits.
+#: Maximum age of the host table while no group waits, in seconds.
 IDLE_AGE_SECONDS = 2.0
 
 
@@ -52,7 +52,7 @@ IDLE_AGE_SECONDS = 2.0
 class _Waiting:
     """A group that waits, or is planned now.
 
-    :ivar ends: monotonic time until when its answer has a use
+    :ivar ends: monotonic deadline, after which its answer is of no use
     """
 
     request: Request
@@ -61,10 +61,10 @@ class _Waiting:
 
 
 class GroupPlanner:
-    """See the module docstring.
+    """The planner, see the module docstring.
 
-    :param pipeline: filters and weighers; ``use`` gives others
-    :param solver: what proves plans; None: nothing does
+    :param pipeline: filters and weighers; ``use`` replaces them
+    :param solver: proves plans; None: plans are not proven
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class GroupPlanner:
         """The filters and weighers in force."""
         return self._pipeline
 
-    # -- life --------------------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------
     def start(self) -> None:
-        """Read the hosts and begin.
+        """Read the hosts and start the thread.
 
         :raises DatabaseUnavailable, DatabaseNotSynced: before anything runs
         """
@@ -128,13 +128,13 @@ class GroupPlanner:
         self.work_queue.start()
 
     def stop(self, seconds: float = 30.0) -> bool:
-        """Take nothing new, plan what waits; whether that was done in time."""
+        """Accept no more groups and plan those that wait; return whether that was in time."""
         return self.work_queue.stop(seconds)
 
     def reconfigure(
         self, settings: SchedulerSettings, bounds: PlannerSettings, pipeline: Pipeline
     ) -> list[str]:
-        """Go on with other settings, filters and weighers from the next group on.
+        """Use other settings, filters and weighers from the next group on.
 
         :returns: names of the settings that changed
         """
@@ -147,7 +147,7 @@ class GroupPlanner:
 
         :raises Busy: too many wait
         :raises RequestIdReused: another one of this id is inside
-        :raises InvalidMessage, UnknownResourceClass: what types cannot say
+        :raises InvalidMessage, UnknownResourceClass: rules beyond the types are not met
         """
         self._check(request)
         with self._lock:
@@ -160,7 +160,7 @@ class GroupPlanner:
                     inside.request = msgspec.structs.replace(inside.request, repeat=True)
                 return inside.future
             waiting = _Waiting(request, self._end(request), Future())
-            # It is not for who waits to end what others may wait for as well.
+            # One waiter is not to cancel what others may wait for as well.
             waiting.future.set_running_or_notify_cancel()
             if self.work_queue.ending.is_set() or not self.work_queue.put(waiting):
                 self.recorder.count('gantt_turned_away_total', outcome='busy')
@@ -189,9 +189,9 @@ class GroupPlanner:
         return self.clock.monotonic() + request.budget_ms / 1000
 
     def _check(self, request: Request) -> None:
-        """Members are held against the rules of requests of their own, each by its path.
+        """Check members against the rules of requests of their own, each by its path.
 
-        :raises InvalidMessage, UnknownResourceClass: what types cannot say
+        :raises InvalidMessage, UnknownResourceClass: rules beyond the types are not met
         """
         specs = request.group.specs_by_path
         named = {name for _, spec in specs for name in spec.classes}
@@ -200,7 +200,7 @@ class GroupPlanner:
             check_spec(spec, declared, f'request.group.{path}')
 
     def step(self, seconds: float = 0.0) -> int:
-        """Plan the next group, waiting for it so long; how many there were.  For tests."""
+        """Plan the next group, waiting for it so long; return how many there were.  For tests."""
         return self._work(seconds)
 
     def _work(self, seconds: float) -> int:
@@ -217,7 +217,7 @@ class GroupPlanner:
         return 1
 
     def _finish(self, waiting: _Waiting) -> None:
-        """Plan a group and answer who waits for it."""
+        """Plan a group and answer its waiters."""
         request, future = waiting.request, waiting.future
         try:
             answer = self._placed(waiting)
@@ -244,7 +244,7 @@ class GroupPlanner:
             future.set_result(answer)
 
     def _follow(self) -> None:
-        """Read what is new while no group waits: the next one has to wait for little of it."""
+        """Refresh the table while no group waits: the next one waits for little of it."""
         with (
             contextlib.suppress(exceptions.DatabaseUnavailable),
             self.cache.borrowed(IDLE_AGE_SECONDS),
@@ -259,7 +259,7 @@ class GroupPlanner:
         try:
             answer = self._place(request, waiting.ends)
         except (exceptions.Refused, exceptions.Conflict) as e:
-            self._leave(waiting)  # whoever repeats it has joined by now, or comes later
+            self._leave(waiting)  # repeats have joined by now, or come later
             answer = self._story.refused(waiting.request, e)
         plan = answer.plan
         LOG.info(
@@ -288,9 +288,9 @@ class GroupPlanner:
             if self._inside.get(waiting.request.request_id) is waiting:
                 del self._inside[waiting.request.request_id]
 
-    # -- plans that there are ------------------------------------------------------------------
+    # -- stored plans --------------------------------------------------------------------------
     def show(self, message: ShowGroupPlan) -> GroupPlanView:
-        """A plan with its members as they are now.
+        """Return a plan with its members as they are now.
 
         :raises NotFound: the group has no plan, or is another project's
         """
@@ -302,20 +302,20 @@ class GroupPlanner:
         )
 
     def extend(self, message: ExtendGroupPlan) -> dict[str, object]:
-        """Hold places longer.
+        """Extend the leases of the places of a plan.
 
         :raises NotFound: see ``show``
-        :raises Refused: none is held any more
+        :raises Refused: no place is held any more
         """
         record = self._record(message.group, message.only_project)
-        most = self.settings.plan_lease_seconds_max  # after a place was made
+        lease_max = self.settings.plan_lease_seconds_max  # after a place was made
         spare = shown_plans.spare(
             self.store,
             record,
             self.cache.table(SHOWN_AGE_SECONDS),
             self.settings.stale_after_seconds,
         )
-        result = self.store.extend_plan(message.group, message.seconds, most, spare)
+        result = self.store.extend_plan(message.group, message.seconds, lease_max, spare)
         claims = [outcome.claim_id for outcome in result.outcomes if outcome.outcome == 'ok']
         if not claims:
             raise exceptions.Refused(
@@ -328,10 +328,10 @@ class GroupPlanner:
         return {'group': message.group, 'claims': claims, 'lease_seconds': seconds}
 
     def release(self, message: ReleaseGroupPlan) -> dict[str, object]:
-        """Give places back.
+        """Give the places of a plan back.
 
         :raises NotFound: see ``show``
-        :raises Refused: its plan is of another request than the one that is meant
+        :raises Refused: its plan is of another request than the given one
         """
         self._record(message.group, message.only_project)
         result = self.store.release_plan(message.group, message.reason, (), message.planned_by)
@@ -345,7 +345,7 @@ class GroupPlanner:
             raise exceptions.NotFound(kind='plan of group', name=group)
         return record
 
-    # -- about itself -------------------------------------------------------------------------
+    # -- health -------------------------------------------------------------------------------
     def health(self) -> dict[str, Any]:
         """Queue depth and ages, for health checks and metrics."""
         return {
@@ -358,13 +358,13 @@ class GroupPlanner:
 
 
 def _project_of(request: Request) -> str:
-    """Whose places a group takes, as far as its request says it."""
+    """Return the project that a group counts for, as far as its request names it."""
     own = request.project_id if isinstance(request, PlaceGroup) else None
     return own or request.only_project or ''
 
 
 Item = TypeVar('Item')
-#: Charged for a turn at least, and before it is known how long it took.
+#: Seconds charged for a turn at least, and before its duration is known.
 LEAST_SECONDS = 0.001
 
 
@@ -372,12 +372,12 @@ class WaitingGroups(queue.Queue[Item]):
     """A bounded queue of groups that wait to be planned, in which projects take turns.
 
     Turns are those of ``core.fair_queue``, by the weights of projects and by the seconds for which
-    plans kept the planner, whatever they were asked to take.  A project may have as many groups
+    plans kept the planner, whatever their requested time.  A project may have as many groups
     waiting as it leaves free, the rule of ``http.gates``; groups of an unknown project are bounded
     with all others only.
 
-    :param limit: how many may wait
-    :param project_of: whose an item is; '': nobody knows
+    :param limit: maximum number of waiting groups
+    :param project_of: project of an item; '': unknown
     :param weights: of projects as they are now; 1 where one has none
     """
 
@@ -400,7 +400,7 @@ class WaitingGroups(queue.Queue[Item]):
         return len(self._waiting)
 
     def _put(self, item: Item) -> None:
-        """:raises queue.Full: its project has as many here as it leaves free"""
+        """Queue an item.  :raises queue.Full: its project has as many here as it leaves free"""
         project = self._project_of(item)
         if project and self._own[project] >= self.maxsize - self._qsize():
             raise queue.Full
@@ -418,7 +418,7 @@ class WaitingGroups(queue.Queue[Item]):
         return item
 
     def took(self, item: Item, seconds: float) -> None:
-        """The turn of an item is over, and was so long."""
+        """Charge the finished turn of an item with its duration."""
         with self.mutex:
             self._waiting.weights = self._weights()
             self._waiting.charge(self._project_of(item), seconds)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What who plans groups was told by its configuration, beside what schedulers are."""
+"""Configuration of the planner of groups, beside that of schedulers."""
 
 import msgspec
 
 
 class PlannerSettings(msgspec.Struct, kw_only=True):
-    """Bounds; seconds unless the name says otherwise.
+    """Bounds; seconds unless the name states another unit.
 
     :ivar queue_limit: groups that may wait; of one project as many as it leaves free
-    :ivar plan_seconds: that a plan is improved where its request does not say how long
-    :ivar attempts_per_group: times that one is planned at most
+    :ivar plan_seconds: that a plan is improved where its request gives no time
+    :ivar attempts_per_group: maximum number of times that a group is planned
     """
 
     queue_limit: int = 50
@@ -19,12 +19,12 @@ class PlannerSettings(msgspec.Struct, kw_only=True):
     retry_after_ms: int = 1000
 
     def plan_seconds_of(self, plan_ms: int | None) -> float:
-        """For how long a plan may be improved, by what its request says."""
-        wanted = self.plan_seconds if plan_ms is None else plan_ms / 1000
-        return min(wanted, self.plan_seconds_max)
+        """Return the seconds that a plan may be improved, by its request."""
+        seconds = self.plan_seconds if plan_ms is None else plan_ms / 1000
+        return min(seconds, self.plan_seconds_max)
 
     def follow(self, newer: 'PlannerSettings') -> list[str]:
-        """Take over what may change while running; the names of what did."""
+        """Take over the options that may change while running; return the names of changed ones."""
         changed = [
             name
             for name in self.__struct_fields__

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan as it is shown: what is stored of it, what its members are now, whether it still holds."""
+"""Views of stored plans: their content, the state of their members, whether they still hold."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +25,10 @@ def view_of(
     *,
     check: bool = False,
 ) -> GroupPlanView:
-    """The plan of a record.
+    """Return the view of a plan.
 
     :param stale_after: seconds after which a host that has not reported is down
-    :param check: look whether those that stand meet its policies
+    :param check: evaluate whether the existing members meet its policies
     """
     plan, problem = _read(record)
     description = None if plan is None else plan.description
@@ -45,11 +45,11 @@ def view_of(
         levels_of(table, description),
         () if plan is None else plan.given_up,
     )
-    # Of a member that was healed the guest before may be there still, or again: not by its name.
-    shown = {one.claim_id for one in members}
+    # The former guest of a healed member may still exist, or again: not under its name.
+    shown = {member.claim_id for member in members}
     named = {guest_of(claim) for claim in claims if claim.id in shown}
     on_hosts = table.placed.in_group(record.group_uuid).values()
-    others = sorted({consumer for of in on_hosts for consumer in of} - named)
+    others = sorted({consumer for consumers in on_hosts for consumer in consumers} - named)
     return GroupPlanView(
         group=record.group_uuid,
         request_id=record.request_id,
@@ -68,7 +68,7 @@ def view_of(
 
 
 def _read(record: GroupPlanRecord) -> tuple[StoredPlan | None, str]:
-    """What a record says, or why nothing is known of that."""
+    """Return the plan of a record, or why it cannot be read."""
     try:
         return group_answer.read_plan(record), ''
     except exceptions.PlanUnreadable as e:
@@ -78,7 +78,7 @@ def _read(record: GroupPlanRecord) -> tuple[StoredPlan | None, str]:
 def spare(
     store: GroupPlans, record: GroupPlanRecord, table: HostTable, stale_after: float
 ) -> set[str]:
-    """Ids of places that nobody needs, as the guests are back that they were planned instead of.
+    """Return ids of places that are not needed, as the guests are back that they replaced.
 
     :param stale_after: seconds after which a host that has not reported is down
     """
@@ -91,13 +91,13 @@ def spare(
         return set()
     claims = store.load_places([record.group_uuid])[record.group_uuid]
     is_back = plan_view.back(answers, plan.given_up)
-    return {one.id for one in plan_view.spare_places(plan_view.by_name(claims, is_back))}
+    return {claim.id for claim in plan_view.spare_places(plan_view.by_name(claims, is_back))}
 
 
 def states_of(
     store: GroupPlans, records: Sequence[GroupPlanRecord], table: HostTable, stale_after: float
 ) -> dict[str, dict[str, int]]:
-    """What has become of the members of several plans: group -> state -> how many.
+    """Return the state of the members of several plans: group -> state -> count.
 
     :param stale_after: seconds after which a host that has not reported is down
     """
@@ -106,27 +106,31 @@ def states_of(
     def answers(provider_id: int) -> bool:
         return is_host_up(table, provider_id, stale_after)
 
-    found = {}
+    states = {}
     for record in records:
-        of = claims[record.group_uuid]
+        group_claims = claims[record.group_uuid]
         plan, _ = _read(record)
         description, given_up = (None, frozenset[str]()) if plan is None else (plan[0], plan[2])
-        members = plan_view.members(description, of, table.now, answers, lambda _: {}, given_up)
-        found[record.group_uuid] = dict(Counter(one.state.value for one in members))
-    return found
+        members = plan_view.members(
+            description, group_claims, table.now, answers, lambda _: {}, given_up
+        )
+        states[record.group_uuid] = dict(Counter(member.state.value for member in members))
+    return states
 
 
 def levels_of(
     table: HostTable, description: GroupDescription | None
 ) -> Callable[[int], Mapping[str, str]]:
-    """From the id of a host to its domains, on parts of places and levels that policies name."""
+    """Return a mapping of host ids to domains, on parts of places and levels of policies."""
     levels = Levels(table)
     named = [policy.level for policy in description.full_policies] if description else []
-    wanted = [name for name in dict.fromkeys((*table.location_parts, *named)) if name != 'host']
-    found = {}
-    for name in wanted:
+    level_names = [
+        name for name in dict.fromkeys((*table.location_parts, *named)) if name != 'host'
+    ]
+    levels_by_name = {}
+    for name in level_names:
         try:
-            found[name] = levels.on(name)
+            levels_by_name[name] = levels.on(name)
         except exceptions.InvalidMessage:
             continue  # a level that there is not any more
 
@@ -134,7 +138,7 @@ def levels_of(
         row = table.row_of_id(provider_id)
         if row is None:
             return {}
-        codes = ((name, level, int(level.codes[row])) for name, level in found.items())
+        codes = ((name, level, int(level.codes[row])) for name, level in levels_by_name.items())
         return {name: str(level.names[code]) for name, level, code in codes if code >= 0}
 
     return of
@@ -144,9 +148,9 @@ def _violated(
     table: HostTable, description: GroupDescription, members: list[GroupMemberView]
 ) -> list[StandingViolation]:
     row_of = {host.name: host.id for host in table.hosts}
-    stands = [
-        StandingMember(one.name, one.member, one.consumer, row_of[one.host])
-        for one in members
-        if one.member and one.consumer and one.host in row_of and one.state != 'expired'
+    members_here = [
+        StandingMember(member.name, member.member, member.consumer, row_of[member.host])
+        for member in members
+        if member.member and member.consumer and member.host in row_of and member.state != 'expired'
     ]
-    return violated(table, description, stands)
+    return violated(table, description, members_here)

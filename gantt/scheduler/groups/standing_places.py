@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who of a group stays where it is, who goes, and what the host table is without those who go."""
+"""Members of a group that stay or go, and the host table without those that go."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,12 +22,12 @@ from gantt.core.messages.group_description import GroupDescription
 from gantt.core.resources.host import HostChange
 from gantt.core.table.host_table import HostTable
 
-#: Of those that stand in the way, an error names so many.
+#: Maximum number of obstructing members that an error names.
 _NAMED_MAX = 5
 
 
 class Staying(NamedTuple):
-    """What stands of a group, as its new description has it.
+    """Existing places of a group, split by its new description.
 
     :ivar members: those that stay
     :ivar ends: places that are given back, whatever is planned
@@ -42,25 +42,25 @@ class Staying(NamedTuple):
 
     @property
     def placed(self) -> dict[str, str]:
-        """Name of a place that there is -> its member."""
-        return {one.name: one.member for one in self.members}
+        """Name of an existing place -> its member."""
+        return {place.name: place.member for place in self.members}
 
     @property
     def consumers(self) -> dict[str, str]:
-        """Consumer -> the member that it is."""
-        return {one.consumer: one.member for one in self.members}
+        """Consumer -> its member."""
+        return {place.consumer: place.member for place in self.members}
 
     def wanted(self, description: GroupDescription) -> int:
-        """How many members have no place."""
-        there = Counter(one.member for one in self.members)
-        return sum(max(one.most - there[one.name], 0) for one in description.members)
+        """Return the number of members that have no place."""
+        there = Counter(place.member for place in self.members)
+        return sum(max(member.most - there[member.name], 0) for member in description.members)
 
     def ended(self, planned: Collection[str]) -> list[Claim]:
-        """All places that are given back.
+        """Return all places that are given back.
 
         :param planned: names that get a place: an older one of theirs gives way to it
         """
-        return [*self.ends, *(one for one in self.moves if one.member_name not in planned)]
+        return [*self.ends, *(claim for claim in self.moves if claim.member_name not in planned)]
 
 
 def staying(
@@ -73,22 +73,26 @@ def staying(
     replace: Sequence[str] = (),
     given_up: Collection[str] = (),
 ) -> Staying:
-    """Tell those who stay from those who go.
+    """Split the members into those that stay and those that go.
 
     :param claims: of the group
-    :param before: as it was described; None: it was not
+    :param before: its former description; None: there was none
     :param is_up: whether a host answers, by its id
-    :param heal: who is on a host that is down gets another place
+    :param heal: members on a host that is down get another place
     :param replace: names of members that get another place
     :param given_up: guests that were replaced before, see ``plan_view.is_guest``
     :raises InvalidMessage: members would go that no plan can take their place from
     """
-    found = Staying([], [], [], [])
+    split = Staying([], [], [], [])
     of_name = by_name(claims, back(is_up, given_up))
-    live = {name: of[-1] for name, of in of_name.items() if of[-1].is_live}
-    # What was planned instead of a guest that is back is not wanted any more; where that guest is
-    # replaced now, it gives way to what is planned.
-    found.moves.extend(spare_places(of_name))
+    live = {
+        name: claims_of_name[-1]
+        for name, claims_of_name in of_name.items()
+        if claims_of_name[-1].is_live
+    }
+    # A place planned instead of a guest that is back is no longer needed; where that guest is
+    # replaced now, it gives way to the planned place.
+    split.moves.extend(spare_places(of_name))
     _check_named(live, replace)
     changed = _changed(before, after)
     running: list[str] = []
@@ -98,18 +102,22 @@ def staying(
         is_down = heal and not is_up(claim.provider_id)
         if not member:
             if is_place:
-                found.ends.append(claim)
+                split.ends.append(claim)
             else:
                 running.append(name)
         elif is_place and (is_down or name in replace or member in changed):
-            found.moves.append(claim)
+            split.moves.append(claim)
         elif state is MemberState.RUNNING and (is_down or name in replace):
-            found.lost.append(claim)
+            split.lost.append(claim)
         else:
-            found.members.append(StandingMember(name, member, guest_of(claim), claim.provider_id))
+            split.members.append(StandingMember(name, member, guest_of(claim), claim.provider_id))
             continue
         if member:  # guests of it on hosts that were lost before
-            found.lost.extend(one for one in of_name[name][:-1] if one.state is State.CONFIRMED)
+            split.lost.extend(
+                claim_before
+                for claim_before in of_name[name][:-1]
+                if claim_before.state is State.CONFIRMED
+            )
     if running:
         named = ', '.join(running[:_NAMED_MAX])
         more = len(running) - _NAMED_MAX
@@ -119,8 +127,8 @@ def staying(
             + (f' and {more} more' if more > 0 else '')
             + '; delete what is to go first',
         )
-    _give_back(found, live, after)
-    return found
+    _give_back(split, live, after)
+    return split
 
 
 def _check_named(live: Mapping[str, Claim], replace: Sequence[str]) -> None:
@@ -135,66 +143,74 @@ def _check_named(live: Mapping[str, Claim], replace: Sequence[str]) -> None:
 
 
 def _changed(before: GroupDescription | None, after: GroupDescription) -> set[str]:
-    """Members that need something else than before."""
+    """Return the members that need other resources than before."""
     if before is None:
         return set()
-    was = {one.name: one.specs for one in before.members}
-    return {one.name for one in after.members if was.get(one.name, one.specs) != one.specs}
+    specs_before = {member.name: member.specs for member in before.members}
+    return {
+        member.name
+        for member in after.members
+        if specs_before.get(member.name, member.specs) != member.specs
+    }
 
 
 def _give_back(found: Staying, live: Mapping[str, Claim], after: GroupDescription) -> None:
-    """Where more stay than are described, give places back that no create has: the last first.
+    """Give places back that no create has, the last first, where more stay than are described.
 
     :raises InvalidMessage: more are created than are described
     """
     for number, member in enumerate(after.members):
-        mine = [one for one in found.members if one.member == member.name]
-        surplus = len(mine) - member.most
+        places = [place for place in found.members if place.member == member.name]
+        surplus = len(places) - member.most
         if surplus <= 0:
             continue
-        states = {one.name: state_of(live[one.name], lambda _: True) for one in mine}
-        free = [one for one in mine if states[one.name] is MemberState.PLANNED]
+        states = {place.name: state_of(live[place.name], lambda _: True) for place in places}
+        free = [place for place in places if states[place.name] is MemberState.PLANNED]
         if len(free) < surplus:
             raise exceptions.invalid(
                 f'request.group.members[{number}].count',
-                f'expected at least {len(mine) - len(free)}, as many as were created; '
+                f'expected at least {len(places) - len(free)}, as many as were created; '
                 f'got {member.most}; delete what is to go first',
             )
-        free.sort(key=lambda one: (len(one.name), one.name))
-        for one in free[-surplus:]:
-            found.members.remove(one)
-            found.ends.append(live[one.name])
+        free.sort(key=lambda place: (len(place.name), place.name))
+        for place in free[-surplus:]:
+            found.members.remove(place)
+            found.ends.append(live[place.name])
 
 
 def consumers_on(table: HostTable, description: GroupDescription) -> dict[str, str]:
-    """Consumer -> the member that it is on a table, whose claim may be another's since.
+    """Return consumer -> its member on a table, whose claim may have another consumer since.
 
-    A place changes its consumer when a create takes it over and when that ends; a table that has
-    not heard of it yet has its member under the other one.
+    A place changes its consumer when a create takes it over and when that ends; a table that is not
+    updated yet has its member under the other one.
     """
-    found = {}
+    members = {}
     for provider_id in table.placed.in_group(description.uuid or ''):
-        for one in table.placed.on(provider_id).values():
-            if one.group == description.uuid and one.member is not None:
-                found[one.consumer] = member_of(description, one.member)
-    return {consumer: member for consumer, member in found.items() if member}
+        for placed in table.placed.on(provider_id).values():
+            if placed.group == description.uuid and placed.member is not None:
+                members[placed.consumer] = member_of(description, placed.member)
+    return {consumer: member for consumer, member in members.items() if member}
 
 
 def without(table: HostTable, claims: Iterable[Claim]) -> HostTable:
-    """A copy of a table on which the consumers of these claims count for no policy any more.
+    """Return a copy of a table on which the consumers of these claims count for no policy any more.
 
-    What they take counts as taken: until the places that are made instead are committed, it is.
+    Their resources still count as taken: until the new places are committed, they are.
     """
     of_host: dict[int, set[str]] = {}
     for claim in claims:
         of_host.setdefault(claim.provider_id, set()).add(claim.id)
-    found = table.copy()
-    for provider_id, gone in of_host.items():
-        row = found.row_of_id(provider_id)
+    reduced = table.copy()
+    for provider_id, claim_ids in of_host.items():
+        row = reduced.row_of_id(provider_id)
         if row is None:
             continue
-        stays = [one for one in table.placed.on(provider_id).values() if one.claim_id not in gone]
-        host = found.hosts[row]
+        stays = [
+            placed
+            for placed in table.placed.on(provider_id).values()
+            if placed.claim_id not in claim_ids
+        ]
+        host = reduced.hosts[row]
         changed = msgspec.structs.replace(host, version=host.version + 1)
-        found.apply(HostChange(provider_id=provider_id, row=changed, placed=stays))
-    return found
+        reduced.apply(HostChange(provider_id=provider_id, row=changed, placed=stays))
+    return reduced

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each policy of a group costs: planned once more without it, and the plans compared.
+"""The cost of each policy of a group: planned once more without it, and the plans compared.
 
-The plan with all policies is one without any of them as well, so that each search begins with it:
-what is left out can only be a gain, however short the time was.
+The plan with all policies is valid without any of them as well, so that each search begins with it:
+leaving out a policy can only be a gain, however short the time was.
 """
 
 from collections import Counter
@@ -21,12 +21,12 @@ from gantt.core.messages.policy_set import strength
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.table.host_table import HostTable
 
-#: Policies, each with one that it is about, that a group is planned without.
+#: Maximum number of policies, each with one subject, that a group is planned without.
 LOOKED_AT_MAX = 32
 
 
 class _LeftOut(NamedTuple):
-    """A policy with one of those that it is about, and the group without it."""
+    """A policy with one of its subjects, and the group without it."""
 
     line: WithoutPolicy
     group: GroupDescription
@@ -46,32 +46,32 @@ def without_each(
     placed: Mapping[str, str] | None = None,
     over: Over = never,
 ) -> list[WithoutPolicy]:
-    """A line for each policy and each of those that it is about, in the order of the description.
+    """Return a line for each policy and each of its subjects, in the order of the description.
 
     :param plan: of the group with all of them
     :param clock: seconds, of any origin
     :param seconds: for all of them, each an equal share of what is left
     :param members: see ``plan_group``, as ``placed`` and ``over``
     """
-    found = list(_each(group))
+    cases = list(_each(group))
     ends, beyond = clock() + seconds, 0.0
     # One that has failed is not called again for the next policy.
     noted = None if solver is None else NotedSolver(solver)
     lines = []
-    for number, one in enumerate(found):
+    for number, case in enumerate(cases):
         if number >= LOOKED_AT_MAX:
-            lines.append(msgspec.structs.replace(one.line, outcome='not_looked_at'))
+            lines.append(msgspec.structs.replace(case.line, outcome='not_looked_at'))
             continue
         began = clock()
-        left = ends - began
-        # The first plan and its checks are made in any case: what that took longer than it should.
-        if left <= beyond:
-            lines.append(msgspec.structs.replace(one.line, outcome='no_time'))
+        remaining = ends - began
+        # The first plan and its checks run in any case: the time they took beyond their share.
+        if remaining <= beyond:
+            lines.append(msgspec.structs.replace(case.line, outcome='no_time'))
             continue
-        share = left / (min(len(found), LOOKED_AT_MAX) - number)
+        share = remaining / (min(len(cases), LOOKED_AT_MAX) - number)
         other = plan_group(
             table,
-            one.group,
+            case.group,
             pipeline,
             clock=clock,
             seconds=share,
@@ -87,7 +87,7 @@ def without_each(
         )
         beyond = max(beyond, clock() - began - share)
         keeps_it = reached is not None and reached <= plan.goals
-        lines.append(_compared(one.line, plan, other, keeps_it))
+        lines.append(_compared(case.line, plan, other, keeps_it))
     return lines
 
 
@@ -98,8 +98,8 @@ def _each(group: GroupDescription) -> Iterator[_LeftOut]:
             rest = [*policies[:index], *policies[index + 1 :]]
             others = [*policy.subjects[:at], *policy.subjects[at + 1 :]]
             if others:
-                of = [name for name in others if name is not None]
-                rest.insert(index, msgspec.structs.replace(policy, of=of))
+                names = [name for name in others if name is not None]
+                rest.insert(index, msgspec.structs.replace(policy, of=names))
             path = f'policies[{index}]'
             line = WithoutPolicy(
                 path=f'{path}.of[{at}]' if isinstance(policy.of, list) else path,
@@ -113,7 +113,7 @@ def _each(group: GroupDescription) -> Iterator[_LeftOut]:
 def _compared(
     line: WithoutPolicy, plan: GroupPlan, other: GroupPlan, keeps_it: bool
 ) -> WithoutPolicy:
-    placed, others = (Counter(one.member for one in each.members) for each in (plan, other))
+    placed, others = (Counter(place.member for place in each.members) for each in (plan, other))
     return msgspec.structs.replace(
         line,
         status=other.status,
@@ -130,11 +130,11 @@ def _compared(
 
 
 def _moved(plan: GroupPlan, other: GroupPlan) -> dict[str, int]:
-    """Members on other hosts: those of one description are alike, whatever their numbers are."""
+    """Return the number of members on other hosts, where members of one description are alike."""
     hosts: dict[str, tuple[Counter[int], Counter[int]]] = {}
     for at, each in enumerate((plan, other)):
-        for one in each.members:
-            hosts.setdefault(one.member, (Counter(), Counter()))[at][one.provider_id] += 1
+        for place in each.members:
+            hosts.setdefault(place.member, (Counter(), Counter()))[at][place.provider_id] += 1
     counts = {
         name: min(before.total(), after.total()) - (before & after).total()
         for name, (before, after) in hosts.items()

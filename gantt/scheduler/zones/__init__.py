@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests that may go down to other zones: evaluated, placed over zones, followed there.
 
-It stands next to the thread that places, which never waits for another zone.
+It works beside the placing thread, which never waits for another zone.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit over this zone and those directly below: everything is read, then compared.
+"""The audit over this zone and its child zones: everything is read, then compared.
 
-What this zone knows is read first, then what each zone says, then what this zone knows again: so
-that nothing looks lost or unknown only because it is on its way.  A consumer in two places is
-looked at a second time before it is a finding.
+The rows of this zone are read first, then the claims of each zone, then the rows of this zone
+again: so that nothing appears lost or unknown only because it is on its way.  A consumer in two
+places is checked a second time before it is a finding.
 """
 
 import concurrent.futures
@@ -23,27 +23,27 @@ from gantt.core.zones.messages import ClaimBelow, HostMarksQuery, ZoneRecord
 from gantt.scheduler.ports import StoredBelow
 from gantt.scheduler.ports.zones import HOLDS, ZoneFigures, ZoneRegistry, ZoneRequests, Zones
 
-#: What one call may take.
+#: Timeouts of one call, in seconds.
 CALL_SECONDS, MARKS_SECONDS = 10.0, 30.0
-#: Pages of one zone: beyond it the zone is not compared.
+#: Maximum number of pages of one zone: beyond it the zone is not compared.
 PAGES_MAX = 2000
 #: Zones that are called at once.
 AT_ONCE = 16
-#: Lines of one kind; doubles that are looked at again.
+#: Maximum number of lines of one kind, and of doubles that are checked again.
 LINES_MAX = 200
 
 
 class AuditStore(ZoneFigures, ZoneRegistry, ZoneRequests, Protocol):
-    """What is read of the database."""
+    """The part of the store that the audit reads."""
 
 
 class AuditedZone(msgspec.Struct, frozen=True, kw_only=True):
-    """A zone below that was compared.
+    """A child zone that was compared.
 
-    :ivar claims: of this zone that live there, as it says
-    :ivar hosts: that it and those below it have
-    :ivar read_back: of the claims, those that were forgotten here and read back
-    :ivar problem: what could not be compared, and why; '': all was
+    :ivar claims: number of claims of this zone that live there, as it reports
+    :ivar hosts: number of hosts of it and its child zones
+    :ivar read_back: number of the claims that were forgotten here and read back
+    :ivar problem: what could not be compared, and why; '': everything was compared
     """
 
     zone: str
@@ -54,14 +54,14 @@ class AuditedZone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZoneFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, by kind as of the audit of one database."""
+    """Findings by kind, as of the audit of one database."""
 
     zones: list[AuditedZone]
     lines: dict[str, list[str]]
 
 
 class _Read(msgspec.Struct, kw_only=True):
-    """What was read of one zone."""
+    """Data read of one zone."""
 
     zone: ZoneRecord
     reported: ZoneClaims | None = None
@@ -70,63 +70,65 @@ class _Read(msgspec.Struct, kw_only=True):
 
 
 class ZoneAudit:
-    """See the module docstring."""
+    """The audit, see the module docstring."""
 
     def __init__(self, store: AuditStore, zones: Zones) -> None:
         self._store, self._zones = store, zones
 
     def run(self) -> ZoneFindings:
-        """Compare.  :raises DatabaseUnavailable:"""
+        """Read and compare all zones.  :raises DatabaseUnavailable:"""
         children = self._store.child_zones()
         if not children:
             return ZoneFindings(zones=[], lines={})
         own_uuid, salt = self._store.zone_identity().uuid, secrets.token_bytes(marks.SALT_BYTES)
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:
-            found = list(threads.map(lambda zone: self._read(zone, own_uuid, salt), children))
-        reported = [one.reported for one in found if one.reported is not None]
-        own = {
+            results = list(threads.map(lambda zone: self._read(zone, own_uuid, salt), children))
+        reported = [result.reported for result in results if result.reported is not None]
+        own_marks = {
             host.name: marks.marks_of(host, own_uuid, salt)
             for host in self._store.registered_hosts()
         }
-        below = {one.zone.name: one.marks for one in found}
+        below = {result.zone.name: result.marks for result in results}
         by_name = {zone.name: zone for zone in children}
-        doubled = [one.line for one in self._doubles(reported, by_name)]
+        doubled = [double.line for double in self._doubles(reported, by_name)]
         lines = {
-            'lost': [line for one in reported for line in audit.lost(one)],
-            'leaked': [line for one in reported for line in audit.leaked(one)],
-            'doubled': [*doubled, *audit.hosts_twice(own, below, salt)],
+            'lost': [line for claims in reported for line in audit.lost(claims)],
+            'leaked': [line for claims in reported for line in audit.leaked(claims)],
+            'doubled': [*doubled, *audit.hosts_twice(own_marks, below, salt)],
         }
-        noted = self._store.claims_to_look_at()
+        figures = self._store.claims_to_look_at()
         zones = [
             AuditedZone(
-                zone=one.zone.name,
-                claims=_live(one.reported.claims.values()) if one.reported else 0,
-                hosts=len(one.marks),
-                read_back=noted[one.zone.uuid].read_back if one.zone.uuid in noted else 0,
-                problem=one.problem,
+                zone=result.zone.name,
+                claims=_live(result.reported.claims.values()) if result.reported else 0,
+                hosts=len(result.marks),
+                read_back=figures[result.zone.uuid].read_back if result.zone.uuid in figures else 0,
+                problem=result.problem,
             )
-            for one in found
+            for result in results
         ]
-        return ZoneFindings(zones=zones, lines={kind: _first(of) for kind, of in lines.items()})
+        return ZoneFindings(
+            zones=zones, lines={kind: _first(findings) for kind, findings in lines.items()}
+        )
 
     # -- one zone ----------------------------------------------------------------------
     def _read(self, zone: ZoneRecord, own_uuid: str, salt: bytes) -> _Read:
-        found = _Read(zone=zone)
+        result = _Read(zone=zone)
         try:
-            found.reported = self._claims(zone)
+            result.reported = self._claims(zone)
         except exceptions.GanttError as e:
-            found.problem = f'its claims are not known: {e.message}'
-            return found
+            result.problem = f'its claims are not known: {e.message}'
+            return result
         try:
-            found.marks, complete = self._marks(zone, own_uuid, salt)
+            result.marks, complete = self._marks(zone, own_uuid, salt)
             if not complete:
-                found.problem = 'not all hosts below it are known: a zone there is silent'
+                result.problem = 'not all hosts below it are known: a zone there is silent'
         except exceptions.GanttError as e:
-            found.problem = f'its hosts are not known: {e.message}'
-        return found
+            result.problem = f'its hosts are not known: {e.message}'
+        return result
 
     def _claims(self, zone: ZoneRecord) -> ZoneClaims:
-        before = [one for one in self._store.claims_below(child=zone.uuid) if one.state in HOLDS]
+        before = [row for row in self._store.claims_below(child=zone.uuid) if row.state in HOLDS]
         info = self._zones.discover(zone, CALL_SECONDS)
         claims: dict[str, ClaimBelow] = {}
         since, after, incarnation = 0.0, '', None
@@ -135,95 +137,99 @@ class ZoneAudit:
             if incarnation not in (None, page.incarnation):
                 raise exceptions.Unavailable('its database was put back just now')
             incarnation = page.incarnation
-            claims.update((one.claim_id, one) for one in page.claims)
+            claims.update((claim.claim_id, claim) for claim in page.claims)
             if not page.more or not page.claims:
                 break
             since, after = page.revision, page.claims[-1].claim_id
         else:
             raise exceptions.Unavailable(f'it has more than {PAGES_MAX} pages of claims')
-        known = self._store.claims_below(child=zone.uuid)
+        rows_after = self._store.claims_below(child=zone.uuid)
         return ZoneClaims(
             zone=zone.name,
-            rows=[_row(one) for one in before],
-            rows_after=frozenset(one.claim_id for one in known),
+            rows=[_row(row) for row in before],
+            rows_after=frozenset(row.claim_id for row in rows_after),
             claims=claims,
             lease_seconds_max=info.lease_seconds_max,
             now=info.now,
         )
 
     def _marks(self, zone: ZoneRecord, own_uuid: str, salt: bytes) -> tuple[list[HostMarks], bool]:
-        """Of its hosts and those below it, and whether all are known."""
-        found: list[HostMarks] = []
+        """Return the marks of a zone's hosts and those below it, and whether all are known."""
+        host_marks: list[HostMarks] = []
         query = HostMarksQuery(
             salt=salt.hex(), hops=HOPS_MAX - 1, via=[via_of(salt.hex(), own_uuid)]
         )
         complete = True
         for _ in range(PAGES_MAX):
-            read, more, whole = page_of(self._zones, zone, query, MARKS_SECONDS)
-            found += read
+            page, more, whole = page_of(self._zones, zone, query, MARKS_SECONDS)
+            host_marks += page
             complete = complete and whole
             if not more:
-                return found, complete
-            query = msgspec.structs.replace(query, after=read[-1].registration.hex())
+                return host_marks, complete
+            query = msgspec.structs.replace(query, after=page[-1].registration.hex())
         raise exceptions.Unavailable(f'it has more than {PAGES_MAX} pages of hosts')
 
     # -- two places ----------------------------------------------------------------------
     def _doubles(
         self, reported: Sequence[ZoneClaims], by_name: dict[str, ZoneRecord]
     ) -> list[Double]:
-        places = [(one.zone, row) for one in reported for row in audit.live_rows(one)]
+        places = [(claims.zone, row) for claims in reported for row in audit.live_rows(claims)]
         consumers = {row.consumer for _, row in places}
         places += [('', row) for row in self._here(consumers)]
         suspects = audit.doubles(places)[:LINES_MAX]
         if not suspects:
             return []
-        # Each of them lived when it was looked at: now all of them at once, or it was a move.
-        here = {row.claim_id for row in self._here({one.consumer for one in suspects})}
+        # Each of them lived when it was read: now all of them at once, or it was a move.
+        here = {row.claim_id for row in self._here({double.consumer for double in suspects})}
         return [
-            one
-            for one in suspects
+            double
+            for double in suspects
             if all(
                 self._lives(by_name[zone], row) if zone else row.claim_id in here
-                for zone, row in one.places
+                for zone, row in double.places
             )
         ]
 
     def _here(self, consumers: set[str]) -> list[ClaimRow]:
         return [
-            ClaimRow(one.claim_id, one.consumer, one.purpose, 'live')
-            for one in self._store.live_here(consumers)
+            ClaimRow(claim.claim_id, claim.consumer, claim.purpose, 'live')
+            for claim in self._store.live_here(consumers)
         ]
 
     def _lives(self, zone: ZoneRecord, row: ClaimRow) -> bool:
         try:
-            found = self._zones.allocation(zone, row.key, CALL_SECONDS)
+            allocated = self._zones.allocation(zone, row.key, CALL_SECONDS)
         except exceptions.GanttError:
             return True  # it did a moment ago
-        return found is not None and found.state == 'placed'
+        return allocated is not None and allocated.state == 'placed'
 
 
 def via_of(salt: str, zone: str) -> str:
-    """By what a zone finds out that a look at marks has come through it before."""
+    """Return the digest by which a zone detects a query for marks that came through it before."""
     return derived_id('via', salt, zone)
 
 
 def page_of(
     zones: Zones, zone: ZoneRecord, query: HostMarksQuery, seconds: float
 ) -> tuple[list[HostMarks], bool, bool]:
-    """A page of marks of a zone, whether there are more, and whether all below it have answered.
+    """Return a page of a zone's marks, whether more follow, and whether all below it answered.
 
-    :raises Unavailable: no answer, or none that makes sense
+    :raises Unavailable: no answer, or an inconsistent one
     """
     page = zones.marks(zone, query, seconds)
     try:
-        found = marks.read(page.marks)
+        host_marks = marks.read(page.marks)
     except ValueError as e:
         raise exceptions.Unavailable(f'zone {zone.name}: {e}') from None
     end = bytes.fromhex(query.after)
-    ordered = sorted(found)
-    if ordered != found or (found and found[0].registration <= end) or (page.more and not found):
+    ordered = sorted(host_marks)
+    if (
+        ordered != host_marks
+        or (host_marks and host_marks[0].registration <= end)
+        or (page.more and not host_marks)
+    ):
         raise exceptions.Unavailable(f'zone {zone.name}: its pages do not follow one another')
-    return found, page.more, page.complete
+    return host_marks, page.more, page.complete
 
 
 def _row(one: StoredBelow) -> ClaimRow:
@@ -231,7 +237,7 @@ def _row(one: StoredBelow) -> ClaimRow:
 
 
 def _live(claims: Iterable[ClaimBelow]) -> int:
-    return sum(one.state in audit.LIVE for one in claims)
+    return sum(claim.state in audit.LIVE for claim in claims)
 
 
 def _first(lines: list[str]) -> list[str]:

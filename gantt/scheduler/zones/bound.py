@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that may go to one zone only: who moves stays in its zone, who belongs together too.
+"""Requests bound to one zone: moves stay in the guest's zone, members of one group together.
 
-A guest that runs in a zone is moved, and rebuilt, within it.  The members of a group
-with hard affinity are where the first of them is: that is decided once, in the database, before
-anything is claimed.  It holds for whoever asks, a caller that knows of no zones as well.
+A guest that runs in a zone is moved, and rebuilt, within it.  The members of a group with hard
+affinity are where the first of them is: that is decided once, in the database, before anything is
+claimed.  It holds for every caller, also one that knows of no zones.
 """
 
 from collections.abc import Collection
@@ -17,28 +17,28 @@ from gantt.scheduler.placing.group_swaps import rule_of
 from gantt.scheduler.ports import Store, StoredBelow
 from gantt.scheduler.zones.directory import ZoneDirectory
 
-#: How long a zone is promised to the request that chose it, beyond its own time, in seconds.
+#: Seconds that a zone stays decided for the request that chose it, beyond its budget.
 SPARE_SECONDS = 5.0
 
 
 def live_below(store: Store, consumers: Collection[str]) -> list[StoredBelow]:
-    """Claims below that hold guests, but for those that run here.
+    """Return the claims in child zones that hold guests, except those of guests that run here.
 
-    These are confirmed here, as they were found running, and nowhere below.
+    Those are confirmed here, as they were found running, and nowhere below.
     """
-    rows = [one for one in store.claims_below(consumers=consumers) if one.holds]
-    settled = {one.consumer for one in rows if one.state != State.RESERVED.value}
-    doubted = {one.consumer for one in rows} - settled
+    rows = [row for row in store.claims_below(consumers=consumers) if row.holds]
+    settled = {row.consumer for row in rows if row.state != State.RESERVED.value}
+    doubted = {row.consumer for row in rows} - settled
     here = {
         guest_of(claim)
         for claim in (store.live_claims_of(doubted) if doubted else ())
         if claim.child is None and claim.state is State.CONFIRMED
     }
-    return [one for one in rows if one.consumer not in here]
+    return [row for row in rows if row.consumer not in here]
 
 
 class BoundPlaces:
-    """Looks up what a request is bound to.  Any thread.
+    """A lookup of the zones that requests are bound to.  Any thread.
 
     :param cache: that knows the rules of server groups
     """
@@ -47,9 +47,9 @@ class BoundPlaces:
         self._store, self._cache, self._directory = store, cache, directory
 
     def with_rule(self, request: SelectDestinations) -> SelectDestinations:
-        """A request with the rule of its group as it is known here, which zones below do not have.
+        """Return a request with the rule of its group as stored here; child zones lack it.
 
-        :raises NotFound: nobody says which
+        :raises NotFound: the rule is stored nowhere
         :raises Refused: it names another one
         """
         group = request.spec.group
@@ -57,12 +57,12 @@ class BoundPlaces:
             return request
         rule = self._cache.rules.get(group.uuid)
         if rule is None and not group.is_ruled:
-            known = self._store.load_group(group.uuid)
-            rule = None if known is None else known.rule
+            stored = self._store.load_group(group.uuid)
+            rule = None if stored is None else stored.rule
         return group_rule.with_rule(request, rule_of(self._store, request, group, rule))
 
     def of(self, request: SelectDestinations) -> frozenset[str] | None:
-        """Uuids of the zones that a request may go to; None: any.
+        """Return the uuids of the zones that a request may go to; None: any.
 
         Policies at other levels than hosts are counted on the hosts of one zone: a group that has
         such stays here.
@@ -76,7 +76,7 @@ class BoundPlaces:
         return self._of_group(request, own)
 
     def of_members(self, request: SelectDestinations) -> frozenset[str] | None:
-        """Uuids of the zones that more members of the group of a request may go to; None: any.
+        """Return the uuids of the zones for more members of a request's group; None: any.
 
         :raises NotFound, Refused: as for ``with_rule``
         """
@@ -97,7 +97,7 @@ class BoundPlaces:
         """Refuse a request for hosts of this zone alone that is bound to another one.
 
         :param request: under the rule of its group
-        :raises Refused: it says to which
+        :raises Refused: names the zone that it is bound to
         """
         own = self._directory.own_uuid()
         only = self.of(request)
@@ -105,7 +105,7 @@ class BoundPlaces:
             raise self._elsewhere(request, min(only))
 
     def decide_here(self, request: SelectDestinations, seconds: float) -> None:
-        """The same before it claims something: members of its group are here from then on.
+        """Check a request before it claims something, and bind its group to this zone.
 
         :raises Refused: it is bound to another zone
         """
@@ -117,7 +117,7 @@ class BoundPlaces:
             raise self._elsewhere(request, place)
 
     def decide(self, request: SelectDestinations, place: str, seconds: float) -> str:
-        """The zone that a request goes to, where its group has to be in one.
+        """Return the zone that a request goes to, where its group has to be in one.
 
         :param place: uuid of the zone that would be taken
         """
@@ -131,13 +131,13 @@ class BoundPlaces:
 
     def _of_guests(self, request: SelectDestinations, own: str) -> frozenset[str]:
         below = live_below(self._store, request.consumers)
-        zones = {one.consumer: one.child for one in below}
-        found = {zones.get(consumer, own) for consumer in request.consumers}
-        if len(found) > 1:
+        zones = {claim.consumer: claim.child for claim in below}
+        places = {zones.get(consumer, own) for consumer in request.consumers}
+        if len(places) > 1:
             raise exceptions.Refused(
                 'the consumers run in several zones; expected a request for each of them'
             )
-        return frozenset(found)
+        return frozenset(places)
 
     def _elsewhere(self, request: SelectDestinations, place: str) -> exceptions.Refused:
         zone = self._directory.child(place)
@@ -154,10 +154,10 @@ class BoundPlaces:
 
 
 def may_be_bound(request: SelectDestinations) -> bool:
-    """Whether a request may be bound to a zone, as far as it says so itself."""
+    """Return whether a request may be bound to a zone, as far as its fields show."""
     return request.spec.group is not None or _is_of_guests(request)
 
 
 def _is_of_guests(request: SelectDestinations) -> bool:
-    """Whether a request is about guests that run somewhere."""
+    """Return whether a request is about guests that run somewhere."""
     return request.spec.purpose.is_move or request.spec.purpose is Purpose.REBUILD

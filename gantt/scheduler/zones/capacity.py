@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many more of a shape fit in the zones below."""
+"""Counts of how many more of a shape fit in the child zones."""
 
 import concurrent.futures
 import functools
@@ -14,14 +14,14 @@ from gantt.scheduler.ports.zones import Zones
 from gantt.scheduler.zones import going_down
 from gantt.scheduler.zones.offers.evaluate import for_below
 
-#: Zones below that are queried at once for one caller, and for how long, in seconds.
+#: Child zones that are queried at once for one caller, and timeout in seconds.
 AT_ONCE, SECONDS = 16, 2.0
 
 
 class CapacityBelow(msgspec.Struct, frozen=True, kw_only=True):
-    """How many more fit in one zone.
+    """The count of one zone.
 
-    :ivar found: None: it has not answered, as ``problem`` says
+    :ivar found: None: it has not answered, for the reason in ``problem``
     """
 
     zone: ZoneRecord
@@ -36,7 +36,7 @@ def capacities_below(
     request: SelectDestinations,
     only: frozenset[str] | None,
 ) -> list[CapacityBelow]:
-    """Of each zone directly below that may be queried.
+    """Return the counts of each child zone that may be queried.
 
     :param request: of one member
     :param only: uuids of the zones that it may go to; None: any

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the zones directly below are: what each says of itself when it is called, and what is wrong.
+"""Conditions of the child zones: what each reports of itself when called, and its problems.
 
-Whoever shows it calls them at once, or takes what is remembered: health is shown without waiting
-for another zone.
+A caller has them queried at once, or takes what is remembered: health is shown without waiting for
+another zone.
 """
 
 import concurrent.futures
@@ -17,18 +17,18 @@ from gantt.core.zones.messages import ZoneInfo, ZoneRecord
 from gantt.scheduler.ports import Clock
 from gantt.scheduler.ports.zones import Zones
 
-#: What one zone may take to say who it is.
+#: Timeout of the query of one zone, in seconds.
 ANSWER_SECONDS = 3.0
 #: Zones that are called at once.
 AT_ONCE = 16
-#: How old what is remembered may be before it is found out anew.
+#: Maximum age of remembered conditions before they are queried anew, in seconds.
 REMEMBERED_SECONDS = 10.0
-#: Clocks of two databases that differ by less are taken for the same.
+#: Difference in seconds up to which the clocks of two databases count as equal.
 CLOCK_SECONDS = 5.0
 
 
 class ZoneState(enum.StrEnum):
-    """How a zone below is."""
+    """State of a child zone."""
 
     ANSWERS = 'answers'
     DISABLED = 'disabled'
@@ -39,11 +39,11 @@ class ZoneState(enum.StrEnum):
 
 
 class ZoneCondition(msgspec.Struct, frozen=True, kw_only=True):
-    """How a zone below is.
+    """Condition of a child zone.
 
-    :ivar problem: what is wrong, in words; '': nothing
+    :ivar problem: in words; '': none
     :ivar seconds: until it answered
-    :ivar clock_apart: seconds that its database's clock is before ours; less than nothing: behind
+    :ivar clock_apart: seconds that its database's clock is ahead of ours; negative: behind
     """
 
     zone: ZoneRecord
@@ -55,7 +55,7 @@ class ZoneCondition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZoneConditions:
-    """Finds out.  Any thread.
+    """A reader of the conditions of child zones.  Any thread.
 
     :param score_set: of this zone
     :param database_now: the clock of this zone's database
@@ -77,19 +77,19 @@ class ZoneConditions:
         self._running: threading.Thread | None = None
 
     def find_out(self) -> list[ZoneCondition]:
-        """Of all zones below, by name: each is called now."""
-        known = list(self._children())
-        if known:
-            with concurrent.futures.ThreadPoolExecutor(min(AT_ONCE, len(known))) as threads:
-                found = list(threads.map(self.of, known))
+        """Query the conditions of all child zones now, by name."""
+        zones = list(self._children())
+        if zones:
+            with concurrent.futures.ThreadPoolExecutor(min(AT_ONCE, len(zones))) as threads:
+                conditions = list(threads.map(self.of, zones))
         else:
-            found = []
+            conditions = []
         with self._lock:
-            self._found, self._found_at = found, self._clock.monotonic()
-        return found
+            self._found, self._found_at = conditions, self._clock.monotonic()
+        return conditions
 
     def remembered(self) -> list[ZoneCondition] | None:
-        """As it was found last, some seconds ago at most; None: not yet.  Nobody waits."""
+        """Return the last conditions, some seconds old at most, without waiting; None: none yet."""
         with self._lock:
             is_old = self._clock.monotonic() - self._found_at > REMEMBERED_SECONDS
             if is_old and (self._running is None or not self._running.is_alive()):
@@ -102,11 +102,11 @@ class ZoneConditions:
     def _find_out_quietly(self) -> None:
         try:
             self.find_out()
-        except exceptions.GanttError:  # the database is away, which others say
+        except exceptions.GanttError:  # the database is away, which others report
             return
 
     def of(self, zone: ZoneRecord) -> ZoneCondition:
-        """Of one zone; one that is disabled is called as well."""
+        """Query the condition of one zone, also of a disabled one."""
         begun = self._clock.monotonic()
         try:
             info = self._zones.discover(zone, ANSWER_SECONDS)
@@ -134,13 +134,16 @@ class ZoneConditions:
 
 
 def summed_up(found: Sequence[ZoneCondition]) -> str:
-    """What is wrong with zones below that are enabled, in a line; '': nothing."""
-    wrong = [
-        one for one in found if one.zone.enabled and (one.problem or one.state.value != 'answers')
+    """Return the problems of enabled child zones in a line; '': none."""
+    unwell = [
+        condition
+        for condition in found
+        if condition.zone.enabled and (condition.problem or condition.state.value != 'answers')
     ]
-    if not wrong:
+    if not unwell:
         return ''
     names = '; '.join(
-        f'{one.zone.name} {one.state.value.replace("_", " ")}: {one.problem}' for one in wrong
+        f'{condition.zone.name} {condition.state.value.replace("_", " ")}: {condition.problem}'
+        for condition in unwell
     )
-    return f'{len(wrong)} of {len(found)} zones below are not well: {names}'
+    return f'{len(unwell)} of {len(found)} zones below are not well: {names}'

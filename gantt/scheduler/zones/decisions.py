@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions of requests over zones: who was queried, what there was, and why others were not."""
+"""Decisions of requests over zones: zones queried, their offers, and why others were skipped."""
 
 from collections.abc import Mapping
 
@@ -24,9 +24,9 @@ def decision_over_zones(
     worker: str = '',
     attempt: int = 1,
 ) -> Decision:
-    """The decision.
+    """Return the decision of a request over zones.
 
-    :param found: what was offered
+    :param found: the offers
     :param taken: name of a zone, '' for this one -> members that have their place there
     """
     return Decision(
@@ -46,7 +46,7 @@ def decision_over_zones(
 def over_quota(
     decision_id: str, request: SelectDestinations, excess: Excess, worker: str, attempt: int
 ) -> Decision:
-    """The decision about a request that a quota ends: no place was looked at."""
+    """Return the decision of a request that a quota ends: no place was evaluated."""
     return Decision(
         id=decision_id,
         request_id=request.request_id,
@@ -62,12 +62,12 @@ def over_quota(
 
 
 def steps_of(found: Evaluated, taken: Mapping[str, int]) -> list[ZoneStep]:
-    """What was done with each zone, and who has a place there."""
+    """Return the steps of all zones, each with its number of placed members."""
     return [msgspec.structs.replace(step, taken=taken.get(step.zone, 0)) for step in found.steps]
 
 
 def record_of(decision: Decision, request: SelectDestinations) -> DecisionRecord:
-    """The decision as it is stored."""
+    """Return the decision as it is stored."""
     is_placed = decision.outcome is Outcome.PLACED
     return DecisionRecord(
         id=decision.id,
@@ -83,20 +83,20 @@ def record_of(decision: Decision, request: SelectDestinations) -> DecisionRecord
 
 
 def placed_reason(taken: Mapping[str, int]) -> str:
-    """Where the members have their places, in words."""
+    """Return the places of the members, in words."""
     names = sorted('this zone' if not name else f'zone {name}' for name in taken)
     return f'placed in {", ".join(names)}'
 
 
 def refusal_of(request: SelectDestinations, found: Evaluated, lost: int) -> tuple[Outcome, str]:
-    """How a request ends that has no place, and why: "no room" where everybody has said so.
+    """Return the outcome and reason of a request without a place: "no room" if all zones report so.
 
-    :param lost: offers that were gone when they were taken
+    :param lost: offers that no longer held when they were claimed
     """
     outcome, many = found.outcome, len(request.consumers)
     if outcome is Outcome.PLACED:
         outcome = Outcome.NO_VALID_HOST if found.complete else Outcome.UNKNOWN
-    is_rebuilt = request.spec.purpose is Purpose.REBUILD  # the one host that it asks for
+    is_rebuilt = request.spec.purpose is Purpose.REBUILD  # the one host that it names
     if is_rebuilt or outcome not in (Outcome.NO_VALID_HOST, Outcome.UNKNOWN):
         reason = found.reason
     elif choice.is_whole(request) and many > 1:
@@ -110,29 +110,31 @@ def refusal_of(request: SelectDestinations, found: Evaluated, lost: int) -> tupl
     refused = [step.zone for step in found.steps if step.zone and step.outcome == Outcome.REFUSED]
     if refused:
         reason += f'; zone {", ".join(refused)} has refused it'
-    half = [step.zone for step in found.steps if step.below and step.below[2]]
-    if half:
-        reason += f'; not known: not all zones below {", ".join(half)} have answered'
+    partly_silent = [step.zone for step in found.steps if step.below and step.below[2]]
+    if partly_silent:
+        reason += f'; not known: not all zones below {", ".join(partly_silent)} have answered'
     elif outcome is Outcome.UNKNOWN:
         reason += _undecided(found)
     return outcome, reason
 
 
 def _undecided(found: Evaluated) -> str:
-    """Why the places that have answered do not know whether there is room."""
-    cut = [step.zone for step in found.steps if step.outcome == Outcome.UNKNOWN.value]
-    names = ', '.join(filter(None, cut))
+    """Return why zones that have answered do not know whether there is room."""
+    undecided = [step.zone for step in found.steps if step.outcome == Outcome.UNKNOWN.value]
+    names = ', '.join(filter(None, undecided))
     line = f'; not known: {names} cannot say what all zones below it have' if names else ''
-    return f'{line}; not known: {found.reason}' if '' in cut and found.reason else line
+    return f'{line}; not known: {found.reason}' if '' in undecided and found.reason else line
 
 
 def _no_room(found: Evaluated, many: int) -> str:
-    """What was looked at in all zones, and what removed hosts, the most first."""
+    """Return the number of evaluated hosts, and the filters that removed some, the most first."""
     places = found.children.answered + 1
     for_all = f' for all {many} members' if many > 1 else ''
     line = f'none of {found.hosts} hosts in {places} zones has room{for_all}'
     ruled_out = sum(1 for step in found.steps if step.by and not step.round)
     if ruled_out:
         line += f'; {ruled_out} more zone{"s" * (ruled_out > 1)} without what it needs'
-    most = sorted(found.removed.items(), key=lambda one: (-one[1], one[0]))
-    return line + (f': {", ".join(f"{name} removed {n}" for name, n in most)}' if most else '')
+    removals = sorted(found.removed.items(), key=lambda removal: (-removal[1], removal[0]))
+    return line + (
+        f': {", ".join(f"{name} removed {n}" for name, n in removals)}' if removals else ''
+    )

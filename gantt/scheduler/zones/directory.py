@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The zones around this one, as they are registered; looked up without waiting for anything."""
+"""The zones around this one, as they are registered; read without waiting."""
 
 import threading
 
@@ -7,12 +7,15 @@ from gantt.core.zones.messages import ParentRecord, ZoneRecord
 from gantt.scheduler.ports import Clock, Store
 from gantt.scheduler.ports.zones import ZoneIdentity
 
-#: How old what is looked up may be.
+#: Maximum age of the directory in seconds.
 FRESH_SECONDS = 2.0
 
 
 class ZoneDirectory:
-    """Any thread may look something up; one that finds it old reads it for all."""
+    """The zones around this one.
+
+    Any thread may read them; one that finds them old refreshes them.
+    """
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -26,14 +29,14 @@ class ZoneDirectory:
         """Read everything anew.  :raises DatabaseUnavailable:"""
         children, parents = self._store.child_zones(), self._store.parent_zones()
         if children or parents:
-            # Its database may have been put back.
+            # The database of this zone may have been restored from a backup.
             self._identity = self._store.zone_identity()
         self._children = children
         self._parents = {parent.identity: parent for parent in parents}
         self._read_at = self._clock.monotonic()
 
     def freshen(self) -> None:
-        """Read everything anew where it is old; who comes while another reads waits for nothing.
+        """Read everything anew where it is old; a caller during another's read does not wait.
 
         :raises DatabaseUnavailable:
         """
@@ -45,27 +48,27 @@ class ZoneDirectory:
                 self._lock.release()
 
     def children(self) -> list[ZoneRecord]:
-        """The zones directly below, by name, as they were read last."""
+        """Return the child zones, by name, as they were read last."""
         return self._children
 
     def child(self, name: str) -> ZoneRecord | None:
-        """One of them, by name or uuid."""
+        """Return a child zone, by name or uuid."""
         return next((zone for zone in self._children if name in (zone.name, zone.uuid)), None)
 
     def parent(self, identity: str) -> ParentRecord | None:
-        """The zone above that has an identity."""
+        """Return the parent zone that has an identity."""
         return self._parents.get(identity)
 
     def parents(self) -> list[ParentRecord]:
-        """All zones above, by name."""
-        return sorted(self._parents.values(), key=lambda one: one.name)
+        """Return all parent zones, by name."""
+        return sorted(self._parents.values(), key=lambda parent: parent.name)
 
     def identity(self) -> ZoneIdentity:
-        """Who this zone is.  :raises DatabaseUnavailable: it was never read"""
+        """Return the identity of this zone.  :raises DatabaseUnavailable: it was never read"""
         if self._identity is None:
             self._identity = self._store.zone_identity()
         return self._identity
 
     def own_uuid(self) -> str:
-        """The uuid of this zone."""
+        """Return the uuid of this zone."""
         return self.identity().uuid

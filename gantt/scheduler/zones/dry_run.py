@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a request over zones would go: nothing is claimed, and nothing is written."""
+"""Result of a dry run over zones: nothing is claimed, and nothing is written."""
 
 from collections.abc import Sequence
 
@@ -18,23 +18,23 @@ def would_be(
     children: Sequence[ZoneRecord],
     decision_id: str,
 ) -> tuple[Answer, Decision]:
-    """The answer and the decision of a dry run.
+    """Return the answer and the decision of a dry run.
 
-    :param shares: who would go where; empty: there is no room
-    :param children: the zones directly below
+    :param shares: members with their places; empty: there is no room
+    :param children: the child zones
     """
     outcome, reason = Outcome.PLACED, ''
     names = {zone.uuid: zone.name for zone in children}
-    taken = {names.get(one.choice.child or '', ''): len(one.members) for one in shares}
+    taken = {names.get(share.choice.child or '', ''): len(share.members) for share in shares}
     if shares:
         reason = placed_reason(taken)
     else:
         outcome, reason = refusal_of(request, found, 0)
     decision = decision_over_zones(decision_id, request, found, outcome, reason, taken)
     chosen = {
-        member: [_selection(request, member, one, n, names)]
-        for one in shares
-        for n, member in enumerate(one.members)
+        member: [_selection(request, member, share, n, names)]
+        for share in shares
+        for n, member in enumerate(share.members)
     }
     answer = Answer(
         request_id=request.request_id,
@@ -42,7 +42,7 @@ def would_be(
         outcome=outcome,
         selections=[chosen[member] for member in sorted(chosen)],
         reason=reason if outcome is not Outcome.PLACED else '',
-        level=max((one.choice.score.level for one in shares), default=0),
+        level=max((share.choice.score.level for share in shares), default=0),
         dry_run=True,
     )
     return answer, decision
@@ -51,7 +51,7 @@ def would_be(
 def _selection(
     request: SelectDestinations, member: int, share: Share, n: int, names: dict[str, str]
 ) -> Selection:
-    """The zone below or the host here of the n-th member of a share."""
+    """Return the child zone or the host here of the n-th member of a share."""
     child = share.choice.child
     return Selection(
         host='' if child else share.choice.place.hosts[n],

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of claims in zones below, and what those have still to be told.
+"""Follower of the claims in child zones, which also sends pending give-backs.
 
-One thread asks each zone in turn what has changed since the last time, and gives back what a zone
-has not heard of yet.  A zone that does not answer costs the others nothing but its bound.
+One thread queries each zone in turn for its changes since the last time, and sends the give-backs
+that a zone has not acknowledged yet.  A zone that does not answer costs the others nothing but its
+timeout.
 
-What only one side knows, as the database of the other one went back, is neither left nor deleted:
-what was forgotten here is read back, what the zone has forgotten is lost.
+What only one side knows, as the database of the other one was restored from an older copy, is
+neither left nor deleted: what was forgotten here is read back, what the zone has forgotten is lost.
 """
 
 import collections
@@ -29,18 +30,18 @@ from gantt.scheduler.zones.give_backs import GiveBacks
 from gantt.scheduler.zones.receipts import Receipt, Receipts
 
 LOG = logging.getLogger(__name__)
-#: Between two rounds, and what one call of it may take.
+#: Interval between two rounds, and timeout of one call, in seconds.
 EACH_SECONDS, CALL_SECONDS = 2.0, 5.0
-#: What reading the changes of one zone may take in one round, in parts of a call each.
+#: Seconds for reading the changes of one zone in one round, page by page.
 ZONE_SECONDS = 20.0
-#: Of the time before the last change that is read again.
+#: Seconds before the last change that are read again.
 OVERLAP_SECONDS = 10.0
 
 
 class WholeList(NamedTuple):
-    """All that a zone has of us, read from the beginning.
+    """The complete list of our claims in a zone, read from the beginning.
 
-    :ivar held: claims that lived there as far as was known here before it was read
+    :ivar held: claims that lived there according to the rows here before it was read
     :ivar listed: claims in it, as far as it is read
     """
 
@@ -49,7 +50,7 @@ class WholeList(NamedTuple):
 
 
 class ZoneFollower:
-    """The thread."""
+    """The thread that follows the child zones."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class ZoneFollower:
         self._thread.start()
 
     def stop(self, seconds: float) -> bool:
-        """End it; whether that was in time."""
+        """End the thread; return whether that was in time."""
         self._stopping.set()
         if self._thread is None:
             return True
@@ -90,16 +91,16 @@ class ZoneFollower:
                 LOG.exception('following the zones below failed')
 
     def step(self) -> None:
-        """One round over all zones."""
+        """Run one round over all zones."""
         self._directory.freshen()
-        known = {zone.uuid: zone for zone in self._directory.children()}
-        silent = self._give_backs.step(known) if known else set[str]()
-        for zone in known.values():
+        zones = {zone.uuid: zone for zone in self._directory.children()}
+        silent = self._give_backs.step(zones) if zones else set[str]()
+        for zone in zones.values():
             if zone.uuid not in silent and not self._is_followed(zone):
                 silent.add(zone.uuid)
         states = collections.Counter(
             'disabled' if not zone.enabled else 'silent' if zone.uuid in silent else 'answering'
-            for zone in known.values()
+            for zone in zones.values()
         )
         for state in ('answering', 'silent', 'disabled'):
             self._recorder.gauge('gantt_zones', states[state], state=state)
@@ -109,16 +110,16 @@ class ZoneFollower:
             return self.follow(zone)
         except exceptions.Unavailable:
             raise
-        except Exception:  # what one zone says is not to keep the others from being heard
+        except Exception:  # an answer of one zone is not to keep the others from being followed
             LOG.exception('following zone %s failed', zone.name)
             return False
 
     def follow(self, zone: ZoneRecord) -> bool:
-        """Read what has changed there since the last time; all of it where a database went back.
+        """Read the changes there since the last time; all claims where a database was restored.
 
         Any thread.
 
-        :return: whether the zone has said what has changed
+        :return: whether the zone has reported its changes
         """
         own = self._directory.identity().incarnation
         # Transactions become visible later than they noted the time.
@@ -128,54 +129,54 @@ class ZoneFollower:
             LOG.warning('our database went back: all that zone %s has of us is read', zone.name)
             since = 0.0
         if zone.own_incarnation != own:
-            # Of the first time as well: what is claimed there may be older than what it has.
+            # The first time as well: claims there may be older than its changes.
             whole = self._whole(zone)
         end = self._clock.monotonic() + ZONE_SECONDS
         while self._clock.monotonic() < end:
             try:
-                found = self._zones.changes(zone, since, CALL_SECONDS, after)
-                if found.incarnation != incarnation and zone.own_incarnation:
+                changes = self._zones.changes(zone, since, CALL_SECONDS, after)
+                if changes.incarnation != incarnation and zone.own_incarnation:
                     if incarnation != zone.incarnation:
-                        break  # it goes back all the time
+                        break  # it is restored again and again
                     LOG.warning('the database of zone %s went back: all is read again', zone.name)
-                    since, incarnation, after = 0.0, found.incarnation, ''
+                    since, incarnation, after = 0.0, changes.incarnation, ''
                     whole = self._whole(zone)
                     continue
-                self._read_back(zone, found.claims, end)
+                self._read_back(zone, changes.claims, end)
             except exceptions.DatabaseUnavailable:
                 raise
             except exceptions.GanttError as e:
                 LOG.info('zone %s has not said what has changed: %s', zone.name, e.message)
                 return False
-            self._note(zone, found, whole, own)
-            if not found.more or not found.claims:
+            self._note(zone, changes, whole, own)
+            if not changes.more or not changes.claims:
                 break
-            since, incarnation = found.revision, found.incarnation
-            after = found.claims[-1].claim_id
+            since, incarnation = changes.revision, changes.incarnation
+            after = changes.claims[-1].claim_id
         return True
 
     def _note(
         self, zone: ZoneRecord, found: ZoneChanges, whole: WholeList | None, own: int
     ) -> None:
-        """Store a part of what has changed.
+        """Store one page of changes.
 
-        :param whole: where all is read
+        :param whole: where all claims are read
         :param own: incarnation of our database
         """
-        known = {one.claim_id: str(one.state) for one in found.claims}
+        states = {claim.claim_id: str(claim.state) for claim in found.claims}
         is_first = zone.own_incarnation == 0
         if whole is not None:
-            whole.listed.update(known)
+            whole.listed.update(states)
             if found.more:
-                # Until all is read the next round begins anew.
+                # Until all pages are read the next round begins anew.
                 own = zone.own_incarnation
                 found = msgspec.structs.replace(
                     found, incarnation=zone.incarnation, revision=zone.revision
                 )
             else:
-                known |= dict.fromkeys(self._lost(zone, whole), LOST)
+                states |= dict.fromkeys(self._lost(zone, whole), LOST)
         if (
-            known
+            states
             or is_first
             or (found.incarnation, own)
             != (
@@ -183,40 +184,40 @@ class ZoneFollower:
                 zone.own_incarnation,
             )
         ):
-            self._store.note_changes_below(zone.uuid, found, known, own)
+            self._store.note_changes_below(zone.uuid, found, states, own)
 
-    # -- what only one side knows ----------------------------------------------------------
+    # -- claims known to one side ----------------------------------------------------------
     def _read_back(self, zone: ZoneRecord, claims: Sequence[ClaimBelow], end: float) -> None:
-        """Store what lives there and was forgotten here: else its consumers are placed once more.
+        """Store claims there that were forgotten here, lest their consumers be placed again.
 
-        Of what it was never asked for by this zone nothing is stored, however much it says.
+        Claims that this zone never requested of it are not stored, however many it reports.
 
-        :raises GanttError: the zone does not say what becomes of it
+        :raises GanttError: the zone does not report their state
         """
         unknown = self._store.unknown_below(zone.uuid, claims)
-        receipts = {one.claim_id: self._receipts.opened(zone.uuid, one) for one in unknown}
+        receipts = {claim.claim_id: self._receipts.opened(zone.uuid, claim) for claim in unknown}
         by_key: dict[str, dict[str, ClaimBelow]] = {}
-        for one in unknown:
-            if receipts[one.claim_id] is not None:
-                by_key.setdefault(one.key, {}).setdefault(one.consumer, one)
-        self._note_made_up(zone, sum(one is None for one in receipts.values()))
+        for claim in unknown:
+            if receipts[claim.claim_id] is not None:
+                by_key.setdefault(claim.key, {}).setdefault(claim.consumer, claim)
+        self._note_made_up(zone, sum(receipt is None for receipt in receipts.values()))
         rows: list[StoredBelow] = []
         answers: dict[str, bytes] = {}
         for key, of_key in by_key.items():
             if self._clock.monotonic() >= end:
                 raise exceptions.Unavailable(f'{len(by_key)} allocations of it are not known here')
-            # What is reserved may have been given back since: it is asked once more.
+            # Reserved claims may have been given back since: the allocation is queried once more.
             state = self._zones.allocation(zone, key, CALL_SECONDS)
             if state is None or state.state != 'placed':
                 continue
-            places = {one.claim_id: one.place for one in state.members}
-            made = [
-                restored_row(zone, one, receipt, places.get(one.claim_id, ''))
-                for one in of_key.values()
-                if (receipt := receipts[one.claim_id]) is not None
+            places = {member.claim_id: member.place for member in state.members}
+            restored = [
+                restored_row(zone, claim, receipt, places.get(claim.claim_id, ''))
+                for claim in of_key.values()
+                if (receipt := receipts[claim.claim_id]) is not None
             ]
-            rows += made
-            answers[key] = restored_answer(zone, key, made)
+            rows += restored
+            answers[key] = restored_answer(zone, key, restored)
         if rows:
             LOG.error(
                 '%d claims live in zone %s and were not known here, as after a database was put '
@@ -226,7 +227,7 @@ class ZoneFollower:
             self._store.read_back(rows, answers)
 
     def _note_made_up(self, zone: ZoneRecord, number: int) -> None:
-        """Say it once of each zone that says what is not so."""
+        """Log once for each zone that it reports claims which were never requested."""
         if number and zone.uuid not in self._complained:
             LOG.error(
                 'zone %s says that %d claims of us live there which it was never asked for: that '
@@ -236,34 +237,38 @@ class ZoneFollower:
             self._complained.add(zone.uuid)
 
     def _whole(self, zone: ZoneRecord) -> WholeList:
-        """Before all is read: what is claimed meanwhile need not be in it."""
-        return WholeList({one.claim_id for one in self._live_in(zone)}, set())
+        """Return a list still to be read, with the claims held by now.
+
+        Claims created while it is read need not be in it.
+        """
+        return WholeList({row.claim_id for row in self._live_in(zone)}, set())
 
     def _live_in(self, zone: ZoneRecord) -> list[StoredBelow]:
-        return [one for one in self._store.claims_below(child=zone.uuid) if one.state in LIVE]
+        return [row for row in self._store.claims_below(child=zone.uuid) if row.state in LIVE]
 
     def _lost(self, zone: ZoneRecord, whole: WholeList) -> list[str]:
-        """Claims that the zone does not know any more.
+        """Return the claims that the zone does not know any more.
 
-        What runs there is found by its host, and is that zone's own; that somebody has to look at.
+        A guest that runs there is found by its host, and becomes that zone's own; an operator has
+        to resolve that.
         """
         if whole.held <= whole.listed:
             return []
-        gone = whole.held - whole.listed
-        found = [one.claim_id for one in self._live_in(zone) if one.claim_id in gone]
-        if found:
-            LOG.error('zone %s does not know %d claims of us any more', zone.name, len(found))
-        return found
+        missing = whole.held - whole.listed
+        lost = [row.claim_id for row in self._live_in(zone) if row.claim_id in missing]
+        if lost:
+            LOG.error('zone %s does not know %d claims of us any more', zone.name, len(lost))
+        return lost
 
 
 def restored_row(zone: ZoneRecord, claim: ClaimBelow, receipt: Receipt, place: str) -> StoredBelow:
-    """Return the row of a claim below that was forgotten here, as it is stored again.
+    """Return the row of a claim in a child zone that was forgotten here, to be stored again.
 
-    What it is comes from the receipt, what has become of it from the zone.  The request that made
-    it is unknown by now, and its caller too: it gets a request of its own, whose id is the key that
-    the zone has for it, by which it can be cancelled.
+    Its content comes from the receipt, its state from the zone.  The request of the claim is
+    unknown by now, and its caller too: the claim gets a request of its own, whose id is the key
+    that the zone has for it, by which it can be cancelled.
 
-    :param place: sealed by the zone; '': it did not say
+    :param place: sealed by the zone; '': it did not report it
     """
     return StoredBelow(
         claim_id=claim.claim_id,
@@ -284,7 +289,7 @@ def restored_row(zone: ZoneRecord, claim: ClaimBelow, receipt: Receipt, place: s
 
 
 def restored_answer(zone: ZoneRecord, key: str, rows: Sequence[StoredBelow]) -> bytes:
-    """The answer of the request that it gets, as it is stored."""
+    """Return the packed answer of the request that restored rows get."""
     selections = [
         [
             Selection(
@@ -292,13 +297,13 @@ def restored_answer(zone: ZoneRecord, key: str, rows: Sequence[StoredBelow]) -> 
                 node='',
                 uuid='',
                 provider_id=0,
-                consumer=one.consumer,
-                claim_id=one.claim_id,
+                consumer=row.consumer,
+                claim_id=row.claim_id,
                 child=zone.name,
-                place=one.place,
+                place=row.place,
             )
         ]
-        for one in rows
+        for row in rows
     ]
     answer = Answer(
         request_id=key,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was claimed in other zones and is to end: noted in the database until they have heard of it.
+"""Claims in other zones that are to end: kept in the database until the zones acknowledge it.
 
-Any scheduler of this zone goes on with it, with pauses that double.  What its owner has left open
-is found there as well.  It ends with its lease at the latest: then nothing of it is to be done.
+Any scheduler of this zone continues with them, with pauses that double.  Openings that their owner
+has abandoned are handled here as well.  A claim ends with its lease at the latest: then nothing is
+left to do.
 """
 
 import collections
@@ -19,22 +20,22 @@ from gantt.scheduler.ports.zones import DueGiveBack, Zones
 
 LOG = logging.getLogger(__name__)
 T = TypeVar('T')
-#: What one call may take, and how many are made in one round.
+#: Timeout of one call in seconds, and maximum number of calls in one round.
 CALL_SECONDS, ROUND_MAX = 5.0, 100
-#: Requests that are left open of one round.
+#: Maximum number of abandoned requests handled in one round.
 LEFT_MAX = 50
-#: Until others go on with what a process has noted and is about to try itself.
+#: Seconds until other processes continue with a give-back that this one is about to try itself.
 NOTED_SECONDS = 2.0
-#: The longest lease that a zone grants, and some time: what was reserved has ended by then.
+#: The longest lease that a zone grants, and some time, in seconds: reservations have ended by then.
 FORGET_SECONDS = 86_400.0 + 3600.0
-#: After so long it is an error in the log, once for each process.
+#: Age in seconds from which a give-back is logged as an error, once for each process.
 COMPLAIN_SECONDS = 900.0
 #: Keys under which this process claims nothing more.
 KEYS_MAX = 10_000
 
 
 class GiveBacks:
-    """Any thread."""
+    """Pending give-backs to other zones.  Any thread."""
 
     def __init__(
         self, store: Store, zones: Zones, own_uuid: Callable[[], str], recorder: Recorder
@@ -46,16 +47,16 @@ class GiveBacks:
         self._complained: set[str] = set()
 
     def add(self, pairs: Collection[tuple[str, str]]) -> None:
-        """Have allocations given back, each by zone and key.
+        """Queue allocations to be given back, each by zone and key.
 
-        :raises DatabaseUnavailable: then the request is open still, and is found as left
+        :raises DatabaseUnavailable: then the request is still open, and is found as abandoned
         """
         if pairs:
             self._remember(pairs)
             self._store.add_give_backs(pairs)
 
     def note(self, pairs: Collection[tuple[str, str]]) -> None:
-        """Note what this process is about to give back by ``try_noted``.
+        """Store allocations that this process is about to give back by ``try_noted``.
 
         :raises DatabaseUnavailable:
         """
@@ -64,15 +65,15 @@ class GiveBacks:
             self._store.add_give_backs(pairs, NOTED_SECONDS)
 
     def try_noted(self, zone: ZoneRecord, key: str, seconds: float) -> bool:
-        """As ``try_now``, of one that is noted."""
+        """Give back an allocation that is noted, like ``try_now``."""
         self._remember([(zone.uuid, key)])
-        is_known = self._is_acknowledged(zone, key, seconds)
-        if is_known:
+        is_acknowledged = self._is_acknowledged(zone, key, seconds)
+        if is_acknowledged:
             self._store.end_give_backs([(zone.uuid, key)])
-        return is_known
+        return is_acknowledged
 
     def try_now(self, zone: ZoneRecord, key: str, seconds: float) -> bool:
-        """Give one back at once; whether the zone has heard of it.  Else it hears later.
+        """Give back an allocation at once, else later; return whether the zone has acknowledged it.
 
         :raises DatabaseUnavailable: as of ``add``
         """
@@ -83,17 +84,19 @@ class GiveBacks:
         return False
 
     def is_given_back(self, child: str, key: str) -> bool:
-        """Whether nothing is to be claimed under a key any more, as its end is on its way."""
+        """Return whether a key is barred from further claims, as its give-back is on its way."""
         with self._lock:
             return (child, key) in self._keys
 
     def step(self, known: Mapping[str, ZoneRecord]) -> set[str]:
-        """One round: go on with what is due; uuids of the zones that have not answered.
+        """Run one round over due give-backs; return the uuids of zones that did not answer.
 
-        :param known: the zones directly below, by uuid
+        :param known: the child zones, by uuid
         """
-        for left in self._store.left_requests(LEFT_MAX):
-            self._attempt(left.request_id, functools.partial(self._store.leave_request, left))
+        for abandoned in self._store.left_requests(LEFT_MAX):
+            self._attempt(
+                abandoned.request_id, functools.partial(self._store.leave_request, abandoned)
+            )
         silent: set[str] = set()
         done: list[tuple[str, str]] = []
         for due in self._store.due_give_backs(ROUND_MAX):
@@ -113,7 +116,7 @@ class GiveBacks:
 
     # -- inside ------------------------------------------------------------------------
     def _attempt(self, what: str, work: Callable[[], T]) -> T | None:
-        """One of many that are to end: one that cannot keeps no other from it."""
+        """End one of many; a failure keeps no other from it."""
         try:
             return work()
         except exceptions.Unavailable as e:
@@ -125,16 +128,16 @@ class GiveBacks:
         return None
 
     def _is_over(self, due: DueGiveBack, known: Mapping[str, ZoneRecord]) -> bool:
-        """Try one; whether nothing more is to be done about it."""
+        """Try one give-back; return whether nothing more is left to do about it."""
         if due.child == self._own_uuid():
             self._store.cancel_request(due.key, 'given back')
             return True
         zone = known.get(due.child)
         if zone is None:
-            return True  # it was removed: nothing of here lives there
-        # One claim alone, or all of an allocation.
-        of_one = self._store.claims_below(child=zone.uuid, claim_id=due.key)
-        key, claim_id = (of_one[0].key, due.key) if of_one else (due.key, '')
+            return True  # it was removed: no claim of this zone lives there
+        # One claim alone, or all claims of an allocation.
+        claim_rows = self._store.claims_below(child=zone.uuid, claim_id=due.key)
+        key, claim_id = (claim_rows[0].key, due.key) if claim_rows else (due.key, '')
         if self._is_acknowledged(zone, key, CALL_SECONDS, claim_id):
             self._store.end_lost(zone.uuid, key, claim_id)
             return True
@@ -154,7 +157,7 @@ class GiveBacks:
     def _is_acknowledged(
         self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = ''
     ) -> bool:
-        """Whether the zone knows now that nothing is to be claimed under a key.
+        """Return whether the zone has acknowledged that nothing is to be claimed under a key.
 
         :param claim_id: or that this claim of it is to end, and no other one
         """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes down of a request to a zone of another owner: a list of what it needs to place it.
+"""The part of a request that goes to a zone of another owner: a list of what placing it needs.
 
-What is not on the list stays here, a field that is added tomorrow too: whose guest it is, what this
-zone calls its hosts and aggregates, what its callers call their own things.  Where that is what
-chooses the place, none of that zone can be meant.
+Fields that are not on the list stay here, a field that is added tomorrow too: the owner of the
+guest, this zone's names of hosts and aggregates, its callers' names of their own things.  Where
+such a field chooses the place, no host of that zone can be meant.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from gantt.core.messages.request import (
 )
 from gantt.core.zones.messages import ZoneRecord
 
-#: Fields of a spec, and of its group.
+#: Fields of a spec that go down, and of its group.
 NEEDED = (
     *('resources', 'kind', 'most', 'consumer_type', 'purpose', 'availability_zone'),
     *('required_traits', 'forbidden_traits', 'any_traits', 'same_host', 'different_host'),
@@ -33,12 +33,12 @@ OF_OWN_HOSTS = ('force_hosts', 'force_nodes', 'destination', 'member_of')
 
 
 def names_own_hosts(request: SelectDestinations) -> bool:
-    """Whether it is for hosts that only this zone can mean."""
+    """Return whether a request is for hosts that only this zone can mean."""
     return any(getattr(request.spec, name) for name in OF_OWN_HOSTS)
 
 
 def told(zone: ZoneRecord, request: SelectDestinations) -> SelectDestinations:
-    """A request as a zone hears of it: all of it, where that is of the same owner."""
+    """Return a request as a child zone gets it: unchanged where that has the same owner."""
     if zone.trusted:
         return request
     spec, group = request.spec, request.spec.group
@@ -46,12 +46,12 @@ def told(zone: ZoneRecord, request: SelectDestinations) -> SelectDestinations:
     below = RequestSpec(
         **_of(spec, NEEDED),
         group=None if group is None else GroupRef(**_of(group, OF_GROUP)),
-        flavor=Flavor(extra_specs={k: of for k, of in flavor.items() if _is_placing(k)}),
+        flavor=Flavor(extra_specs={key: text for key, text in flavor.items() if _is_placing(key)}),
         image=Image(
-            properties={k: of for k, of in image.items() if _is_read(KeyOf.IMAGE, k)},
+            properties={key: text for key, text in image.items() if _is_read(KeyOf.IMAGE, key)},
             disk_format=spec.image.disk_format,
         ),
-        hints={k: of for k, of in spec.hints.items() if _is_read(KeyOf.HINT, k)},
+        hints={key: text for key, text in spec.hints.items() if _is_read(KeyOf.HINT, key)},
     )
     return msgspec.structs.replace(request, spec=below, origin=None)
 
@@ -61,10 +61,10 @@ def _of(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _is_read(of: KeyOf, key: str) -> bool:
-    known = known_keys.known(of, key)
-    return known is not None and known.places
+    known_key = known_keys.known(of, key)
+    return known_key is not None and known_key.places
 
 
 def _is_placing(key: str) -> bool:
-    """Whether an extra spec chooses hosts; one without a scope is a capability of them."""
+    """Return whether an extra spec chooses hosts; one without a scope is a capability of them."""
     return _is_read(KeyOf.FLAVOR, key) or ':' not in key

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Zones port, each call measured: how long it took, and whether the zone answered."""
+"""The Zones port with each call measured: its duration, and whether the zone answered."""
 
 import time
 from collections.abc import Callable
@@ -27,9 +27,9 @@ T = TypeVar('T')
 
 
 class MeasuredZones:
-    """See ``scheduler.ports.zones``.
+    """Measured calls, see ``scheduler.ports.zones``.
 
-    :param zones: makes the calls
+    :param zones: carries out the calls
     :param observe: adds to a histogram
     """
 
@@ -37,7 +37,7 @@ class MeasuredZones:
         self._zones, self._observe = zones, observe
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._zones.close()
 
     def discover(self, zone: ZoneRecord, seconds: float) -> ZoneInfo:

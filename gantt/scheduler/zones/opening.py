@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The row of a request, open before anything is claimed: whoever has it open goes on alone.
+"""The row of a request, open before anything is claimed: its owner continues alone.
 
-Its consumers stand in ``consumers_on_their_way`` from then on, so that two requests for one of them
-meet, wherever each is placed.
+Its consumers are stored in ``consumers_on_their_way`` from then on, so that two requests for one of
+them meet, wherever each is placed.
 """
 
 from collections.abc import Callable
@@ -22,21 +22,21 @@ from gantt.scheduler.ports import Clock, Recorder, Store
 from gantt.scheduler.ports.zones import OpenRequest
 from gantt.scheduler.settings import SchedulerSettings
 
-#: Between two looks at a row that another scheduler has open.
+#: Interval between two reads of a row that another scheduler has open, in seconds.
 LOOK_SECONDS = 0.1
-#: By how much a row is open beyond the time of its request.
+#: Seconds that a row is open beyond the budget of its request.
 SPARE_SECONDS = 1.0
 
 
 class Opening(NamedTuple):
-    """The row of a request, open and ours.
+    """The row of a request, opened by this worker.
 
     :ivar number: of its attempt
-    :ivar token: from which the keys of what it claims in other zones follow
-    :ivar fingerprint: of the request as it came
-    :ivar order: of what it claims in other zones
-    :ivar is_at_once: nobody else had it open, and nothing was ended for it
-    :ivar rule: of its group; None: it is of none
+    :ivar token: the keys of its claims in other zones are derived from it
+    :ivar fingerprint: of the request as received
+    :ivar order: of its claims in other zones
+    :ivar is_at_once: no other worker had it open, and nothing was ended for it
+    :ivar rule: of its group; None: it has no group
     """
 
     number: int
@@ -47,12 +47,12 @@ class Opening(NamedTuple):
     rule: GroupRule | None = None
 
     def ruled(self, request: SelectDestinations) -> SelectDestinations:
-        """The request under the rule of its group: zones below do not have it."""
+        """Return the request under the rule of its group, which zones below do not have."""
         return request if self.rule is None else group_rule.with_rule(request, self.rule)
 
 
 class Ended(Exception):
-    """The request is answered."""
+    """Raised where the request is answered."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.reason)
@@ -60,9 +60,9 @@ class Ended(Exception):
 
 
 class RequestRows:
-    """Opens rows.  Any thread.
+    """An opener of rows.  Any thread.
 
-    :param end_opening: ends what was claimed by an opening that its owner has left
+    :param end_opening: ends the claims of an opening that its owner has abandoned
     """
 
     def __init__(
@@ -85,29 +85,29 @@ class RequestRows:
         end: float,
         stays: bool = False,
     ) -> Opening:
-        """Make the row of a request ours.
+        """Open the row of a request for this worker.
 
-        :param number: of its attempt where nobody has it open
+        :param number: of its attempt where no other worker has it open
         :param stays: it is for hosts of this zone alone
         :raises Ended: it is answered, or cannot go on
         """
         _check_project(request, stays)
         takes_over: int | None = None
-        left_by_others, tries = '', 0
+        abandoned, tries = '', 0
         while True:
             tries += 1
-            left = end - self._clock.monotonic()
-            if left <= 0:
+            seconds = end - self._clock.monotonic()
+            if seconds <= 0:
                 why = 'another worker is at this request'
                 raise Ended(refusal(request, Outcome.BUSY, why, self._settings.retry_after_ms))
-            found = self._store.open_request(
+            opened = self._store.open_request(
                 OpenRequest(
                     id=request.request_id,
                     fingerprint=fingerprint,
                     owner=self._settings.worker,
                     attempt=number,
                     takes_over=takes_over,
-                    seconds=left + SPARE_SECONDS,
+                    seconds=seconds + SPARE_SECONDS,
                     consumers=request.consumers,
                     purpose=request.spec.purpose,
                     stays=stays,
@@ -117,20 +117,20 @@ class RequestRows:
                     rule_generation=request.rule_generation,
                 )
             )
-            outcome = found.outcome
+            outcome = opened.outcome
             if outcome is None:
-                if left_by_others and may_be_elsewhere(left_by_others):
-                    # Nobody settles it any more: what was claimed is ended before anything is.
-                    self._end_opening(left_by_others)
+                if abandoned and may_be_elsewhere(abandoned):
+                    # Its owner is lost: the earlier claims are ended before new ones.
+                    self._end_opening(abandoned)
                 return Opening(
-                    number, found.opening, fingerprint, found.order, tries == 1, found.rule
+                    number, opened.opening, fingerprint, opened.order, tries == 1, opened.rule
                 )
             match outcome.outcome:
                 case CommitStatus.REPEAT:
                     self._recorder.count('gantt_repeats_total')
                     raise Ended(plain(self._stored.read(request.request_id, outcome.answer)))
                 case CommitStatus.OVERDUE:
-                    left_by_others = found.opening
+                    abandoned = opened.opening
                     takes_over, number = outcome.attempt, outcome.attempt + 1
                     continue
                 case CommitStatus.CANCELLED:
@@ -139,12 +139,12 @@ class RequestRows:
                     raise Ended(refusal(request, Outcome.REUSED, 'used with another body'))
                 case CommitStatus.BARRED:
                     raise Ended(refusal(request, Outcome.REFUSED, outcome.reason))
-            self._clock.sleep(min(LOOK_SECONDS, left))
+            self._clock.sleep(min(LOOK_SECONDS, seconds))
 
     def lost(self, request: SelectDestinations) -> Answer:
-        """Why a request is no longer ours: it was cancelled, or its time was over.
+        """Return why a request is no longer ours: it was cancelled, or its time was over.
 
-        One that is has lost the rule that it was placed under, or a zone.
+        One that is still ours has lost the rule that it was placed under, or a zone.
         """
         stored = self._store.load_request(request.request_id)
         if stored is not None and stored.state == 'cancelled':
@@ -157,8 +157,9 @@ class RequestRows:
 
 
 def _check_project(request: SelectDestinations, stays: bool) -> None:
-    """
-    :raises Ended: its project's id is longer than what is stored, and indexed, of claims below
+    """Check the length of the project id.
+
+    :raises Ended: it is longer than what is stored, and indexed, of claims below
     """
     length = len(request.spec.project_id or '')
     if length > NAME_MAX and not stays:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process needs to speak with other zones, put together."""
+"""Components by which a process speaks with other zones, put together."""
 
 import random
 import threading
@@ -45,20 +45,20 @@ class NoCalls:
 
 
 class ZoneParts:
-    """Who is around, what this zone has for a request, and calls to the zones below.
+    """The neighbouring zones, the offers of this zone for a request, and calls to child zones.
 
     :ivar directory: the zones around this one
-    :ivar calls: to those below
-    :ivar fresh: reads the own hosts while offers are asked for
-    :ivar evaluator: what this zone and those below have for a request
+    :ivar calls: to the child zones
+    :ivar fresh: reads the own hosts while offers are requested
+    :ivar evaluator: evaluates requests on this zone and its child zones
     :ivar ways: by which requests have come here
-    :ivar summaries: what those below say of themselves in advance
-    :ivar standing: how those below have behaved
-    :ivar bound: what requests are bound to
-    :ivar present: where guests are that stay where they are
-    :ivar conditions: of those below
-    :ivar threads: by what requests are carried out
-    :ivar reload_soon: has the own hosts read before the next offer: something was claimed there
+    :ivar summaries: what child zones report of themselves in advance
+    :ivar standing: how child zones have behaved
+    :ivar bound: zones that requests are bound to
+    :ivar present: locations of guests that stay where they are
+    :ivar conditions: of the child zones
+    :ivar threads: carry out requests
+    :ivar reload_soon: has the own hosts read before the next offer, after a claim there
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class ZoneParts:
         dice: random.Random | None = None,
         threads: MakeThreads = ThreadPool,
     ) -> None:
-        """Nothing is read yet.
+        """Create the parts; nothing is read yet.
 
         :param cache: a follower of the database
-        :param strategies: by which zones below are queried; none: all at once
-        :param runner: what carries out calls to them; None: threads
-        :param dice: what strategies draw with
-        :param threads: by what requests are carried out
+        :param strategies: by which child zones are queried; none: all at once
+        :param runner: carries out calls to them; None: threads
+        :param dice: random source of the strategies
+        :param threads: carry out requests
         """
         self.directory = ZoneDirectory(store, clock)
         self.calls, self.threads = calls, threads
@@ -119,27 +119,27 @@ class ZoneParts:
         )
 
     def close(self) -> None:
-        """Begin no more calls, and close their connections."""
+        """Begin no more calls, and close the connections."""
         self.fresh.close()
         self.summaries.close()
         self.evaluator.close()
         self.calls.close()
 
     def score_set(self) -> str:
-        """What the scores of this zone are made of."""
+        """Return the digest of the weighers that the scores of this zone are computed by."""
         return ScoreSet.of(self._pipeline().comparable()).digest
 
     def config_digest(self) -> str:
-        """What the own hosts are weighed with."""
+        """Return the digest of the configuration that the own hosts are weighed with."""
         return self._pipeline().digest
 
     def note_requested(self, resources: Mapping[str, int]) -> None:
-        """This zone was evaluated for such a shape: its summary counts those seen most."""
+        """Note a shape that this zone was evaluated for: its summary counts the most frequent."""
         with self._requested_lock:
             self._requested.note(resources)
 
     def facts(self) -> ZoneFacts:
-        """What exists in this zone and below it."""
+        """Return what exists in this zone and its child zones."""
         self._follow()
         below = self.summaries.summaries()
         parts = [None] if below is None else [facts for _, facts in below]
@@ -147,12 +147,12 @@ class ZoneParts:
         return summary.together(own, parts, self.summaries.facts_age())
 
     def summary(self) -> ZoneSummary:
-        """What this zone and those below it have room for, soon outdated."""
+        """Return what this zone and its child zones have room for, soon outdated."""
         self._follow()
         with self._requested_lock:
             requested = self._requested.most()
         own = self._own.fits({**LADDER, **requested})
-        below = [one for one, _ in self.summaries.summaries() or []]
+        below = [child_summary for child_summary, _ in self.summaries.summaries() or []]
         return summary.summary_of(summary.added(own, below), self.facts())
 
     def _follow(self) -> None:

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flow 3: a request that may go down is placed where it is best, here or in a zone below.
+"""Flow 3: placement of a request that may go down, on the own hosts or in a child zone.
 
-    open its row, which its quotas have to let in, and meanwhile ask everybody what they have →
+    open its row, which its quotas have to admit, and meanwhile query all zones for offers →
     take the best offer: the own
-    hosts by the thread that places, a zone below by an allocation under a key of its own →
-    where that is gone take the next one → store the answer, which ends it
+    hosts by the placing thread, a child zone by an allocation under a key of its own →
+    where the offer no longer holds take the next one → store the answer, which ends the request
 
-The key of an allocation follows from who has the row open and the zone: a process that takes
-over comes to the same ones.  What became of an allocation that was not answered
-is asked for by its key; where that is not known either it is given back, then the next one is
-taken.  What a zone has not heard of it hears later, see ``give_backs``.
+The key of an allocation is derived from the owner of the open row and the zone: a process that
+takes over derives the same keys.  The outcome of an allocation that was not answered
+is queried by its key; where the zone does not report it either, the allocation is given back, then
+the next offer is taken.  A give-back that a zone has not received is sent again later, see
+``give_backs``.
 
-A request that stays on hosts of this zone has its row open first as well, where there are zones
-below: its consumers may be there, or on their way.
+A request that stays on hosts of this zone has its row opened first as well, where there are child
+zones: its consumers may be there, or on their way.
 
-Requests are carried out by threads of their own, in bounded number; beyond it is "busy".
+Requests are carried out by threads of their own, in bounded number; beyond it the answer is "busy".
 """
 
 import functools
@@ -63,25 +64,27 @@ from gantt.scheduler.zones.request_threads import THREADS, RequestThreads
 from gantt.scheduler.zones.shares import GIVE_BACKS_AT_ONCE, MadeShare, ShareClaims, on_own_hosts
 
 LOG = logging.getLogger(__name__)
-#: Of the time that is left, what is waited for offers; the rest is for taking them.
+#: Share of the remaining time that is spent on waiting for offers; the rest is for claiming them.
 EVALUATE_SHARE = 0.6
-#: What asking after an allocation may take, however little time is left.
+#: Timeout of a query for an allocation, however little time is left, in seconds.
 RESOLVE_SECONDS = 1.0
-#: Between two looks at whether a row is open.
+#: Interval between two checks whether a row is open, in seconds.
 LOOK_SECONDS = 1.0
-#: Offers of one zone.
+#: Offers requested of one zone.
 WANT = 5
 NOBODY: Mapping[str, int] = {}
-#: Outcomes of the own hosts after which no other place is looked for.
+#: Outcomes of the own hosts after which no other place is tried.
 _FINAL = (Outcome.PLACED, Outcome.REFUSED, Outcome.REUSED, Outcome.CANCELLED, Outcome.EXPIRED)
 
 
 class PlaceOverZones:
-    """See the module docstring.  All methods may be called from any thread.
+    """Placement of requests over zones, see the module docstring.
 
-    :param zones: what this process speaks with other zones by
-    :param follow: reads what has changed in a zone below
-    :param quotas: let a request in before anything is claimed for it
+    All methods may be called from any thread.
+
+    :param zones: calls and state of the other zones in this process
+    :param follow: reads the changes of a child zone
+    :param quotas: admit a request before anything is claimed for it
     """
 
     def __init__(
@@ -118,36 +121,36 @@ class PlaceOverZones:
             *(store, stored_answers, recorder, clock, settings, self._shares.end_opening)
         )
         down, here = zones.threads(THREADS, 'over-zones'), zones.threads(THREADS, 'over-zones-here')
-        #: As many as there are requests that wait for one.
+        #: One thread for each request that waits for its row.
         self._openers = zones.threads(THREADS, 'zone-openings')
         self._waiter = down.waiter
         self._going_down = RequestThreads(
             down, 'in other zones', clock, settings, self._count_answer
         )
-        # Threads of their own: who stays does not wait for those who wait for other zones.
+        # Threads of their own: requests that stay do not wait behind those that go down.
         self._staying = RequestThreads(here, 'here', clock, settings)
         self._lock = threading.Lock()
         self._serial = 0
 
     def takes(self, request: SelectDestinations) -> bool:
-        """Whether a request may go down: else the thread that places has it at once."""
+        """Return whether a request may go down; any other goes straight to the placing thread."""
         if request.places:
             return any(place.child is not None for place in request.places)
         return (
             request.hops > 0
             and request.spec.kind is RequestKind.HOST
             and request.lifecycle is Lifecycle.HOST
-            # Who lives in a zone that is disabled stays there, and may be rebuilt.
+            # A guest in a disabled zone stays there, and may be rebuilt.
             and any(
                 zone.enabled or request.spec.purpose is Purpose.REBUILD for zone in self._children()
             )
         )
 
     def stays(self, request: SelectDestinations) -> bool:
-        """Whether a request that does not go down has to meet those for its consumers that do, or
-        may be bound to a zone below.
+        """Return whether a request that does not go down needs its row opened here first.
 
-        Where no zone is below, nobody can be there: then nothing is read of it.
+        It does where requests for its consumers may go down, or where it may be bound to a child
+        zone. Without child zones nothing is read for it.
         """
         return (
             bool(self._children())
@@ -174,15 +177,15 @@ class PlaceOverZones:
     ) -> None:
         """Carry out a request that stays, see ``stays``; the answer comes through ``replies``.
 
-        :param fingerprint: of the request as it came; '': it is as it came
-        :param zones: how it came to the own hosts
+        :param fingerprint: of the request as received; '': it is unchanged
+        :param zones: steps by which it reached the own hosts
         """
         fingerprint = fingerprint or request.fingerprint
         work = functools.partial(self._place_here, request, fingerprint, zones)
         self._staying.begin(request, fingerprint, work, (handle, replies), spent_ms)
 
     def stop(self, seconds: float) -> bool:
-        """Take nothing new, finish what is inside; whether that was done in time."""
+        """Accept no more requests and finish those in progress; return whether that was in time."""
         end = self._clock.monotonic() + seconds
         done = self._staying.stop(seconds)
         done = self._going_down.stop(max(0.0, end - self._clock.monotonic())) and done
@@ -190,35 +193,37 @@ class PlaceOverZones:
         return done
 
     def note_end(self, request_id: str) -> None:
-        """Note what a request has below, as it is about to be cancelled."""
+        """Note the claims of a request in child zones, as it is about to be cancelled."""
         if self._children():
-            found = self._store.claims_below(request_id)
-            self._shares.note_end({(one.child, one.key) for one in found if one.state in HOLDS})
+            claims = self._store.claims_below(request_id)
+            self._shares.note_end(
+                {(claim.child, claim.key) for claim in claims if claim.state in HOLDS}
+            )
 
     def cancel(self, request_id: str) -> None:
-        """Give back what a request has below: it is cancelled here.
+        """Give back the claims of a cancelled request in child zones.
 
-        Its consumers stay its own until the zones below have heard of it: until then a host there
-        may start a guest.
+        Its consumers stay its own until the child zones have acknowledged it: until then a host
+        there may start a guest.
         """
         if not self._children():
             return  # a zone is not removed while anything lives there
-        found = self._store.claims_below(request_id)
-        self._shares.end({(one.child, one.key) for one in found if one.state in HOLDS})
+        claims = self._store.claims_below(request_id)
+        self._shares.end({(claim.child, claim.key) for claim in claims if claim.state in HOLDS})
 
     def extend(self, message: ExtendClaims) -> bool:
-        """Lengthen the leases of what a request has reserved below; whether there is any.
+        """Extend the leases a request has reserved below; return whether there are any.
 
-        :raises GanttError: a zone has not done it
+        :raises GanttError: a zone has not extended them
         """
         if not self._children():
             return False
-        found = self._store.claims_below(message.request_id)
-        keys = {(one.child, one.key) for one in found if one.state == State.RESERVED.value}
-        known = {zone.uuid: zone for zone in self._children()}
+        claims = self._store.claims_below(message.request_id)
+        keys = {(claim.child, claim.key) for claim in claims if claim.state == State.RESERVED.value}
+        zones = {zone.uuid: zone for zone in self._children()}
         for child, key in sorted(keys):
-            if child in known:
-                self._extend(known[child], key, message.seconds)
+            if child in zones:
+                self._extend(zones[child], key, message.seconds)
         return bool(keys)
 
     def _extend(self, zone: ZoneRecord, key: str, lease_seconds: int) -> None:
@@ -227,34 +232,34 @@ class PlaceOverZones:
         except exceptions.GanttError as e:
             raise zone_failure(zone, 'a zone below has not lengthened its leases', e) from None
 
-    # -- the story ---------------------------------------------------------------------
+    # -- one request -------------------------------------------------------------------
     def _answer(self, request: SelectDestinations, end: float) -> Answer:
         if digest_of(request.request_id, self._own_uuid()) in request.via:
             raise exceptions.ZoneLoop()
         if request.spec.purpose is Purpose.REBUILD:
             return self._rebuilt(request, end)
-        known = self._known(request)
-        if self._bound.of(known) == {self._own_uuid()}:
+        ruled = self._known(request)
+        if self._bound.of(ruled) == {self._own_uuid()}:
             if request.dry_run:
                 return self._tried_here(request, end)
             return self._place_here(request, request.fingerprint, (), end)
         try:
             if request.dry_run:
                 self._let_in(request, 1)
-                return self._tried(known, end)
+                return self._tried(ruled, end)
             number = first_attempt(self._clock.wall())
             if not _may_look_first(request):
                 opening = self._opened(request, number, end)
                 return self._place(opening.ruled(request), opening, end)
-            opening, found = self._opened_meanwhile(request, known, number, end)
-            return self._place(opening.ruled(request), opening, end, found)
+            opening, evaluated = self._opened_meanwhile(request, ruled, number, end)
+            return self._place(opening.ruled(request), opening, end, evaluated)
         except Ended as e:
             return e.answer
         finally:
             self._quotas.leave([request], goes_down=True)
 
     def _opened(self, request: SelectDestinations, number: int, end: float) -> Opening:
-        """Have its row open and ours, and its project within its quotas.
+        """Open the row of a request for this worker, and admit it within the quotas of its project.
 
         :raises Ended: it is answered, or cannot go on
         """
@@ -262,13 +267,16 @@ class PlaceOverZones:
         try:
             self._let_in(request, opening.number)
         except (exceptions.GanttError, Ended):
-            # Nothing is claimed: nobody has to wait for the deadline of the row.
+            # Nothing is claimed: no later request has to wait for the deadline of the row.
             self._store.give_up(request.request_id, self._settings.worker, opening.number)
             raise
         return opening
 
     def _let_in(self, request: SelectDestinations, number: int) -> None:
-        """:raises Ended: its project has as much as it may have"""
+        """Admit a request within its quotas.
+
+        :raises Ended: its project has used up a quota
+        """
         excess = self._quotas.let_in(request)
         if excess is None:
             return
@@ -280,10 +288,10 @@ class PlaceOverZones:
         raise Ended(refused)
 
     def _known(self, request: SelectDestinations) -> SelectDestinations:
-        """A request under the rule of its group as it is known until its row is opened.
+        """Return a request under the rule of its group as known before its row is opened.
 
-        :raises NotFound: nobody says which
-        :raises Refused: a dry run names another one
+        :raises NotFound: the rule is stored nowhere
+        :raises Refused: a dry run names another rule
         """
         try:
             return self._bound.with_rule(request)
@@ -292,22 +300,22 @@ class PlaceOverZones:
         except exceptions.Refused:
             if request.dry_run:
                 raise
-            return request  # who opens the row finds out: nobody may ever have been in its group
+            return request  # opening the row decides: its group may never have had a member
 
     def _opened_meanwhile(
         self, request: SelectDestinations, known: SelectDestinations, number: int, end: float
     ) -> tuple[Opening, Evaluated | None]:
-        """Have its row opened while everybody is asked what they have: that holds nothing.
+        """Open the row of a request while all zones are queried for offers, which hold nothing.
 
         :param known: the request under the rule that its group was known to have
-        :return: what they have; None: it is to be asked, as it is looked at since the row is open,
+        :return: the offers; None: to be queried anew: its row was not free at once,
             or its group has another rule
         :raises Ended: it is answered, or cannot go on
         """
         opened = self._openers.begin(self._opened, request, number, end)
-        found: Evaluated | None = None
+        evaluated: Evaluated | None = None
         try:
-            found = self._offers(known, end, thorough=False)
+            evaluated = self._offers(known, end, thorough=False)
         except exceptions.GanttError as e:
             LOG.info('asked again once its row is open: %s', e.message)
         finally:
@@ -315,14 +323,14 @@ class PlaceOverZones:
                 self._openers.wait([opened], LOOK_SECONDS)
         opening: Opening = opened.result()
         is_as_known = opening.is_at_once and opening.ruled(request).spec == known.spec
-        return opening, found if is_as_known else None
+        return opening, evaluated if is_as_known else None
 
     def _place_here(
         self, request: SelectDestinations, fingerprint: str, zones: Sequence[ZoneStep], end: float
     ) -> Answer:
-        """A request that stays: its row is open first, so that it meets those that go down.
+        """Place a request that stays, once its row is open, where it meets requests that go down.
 
-        :raises Refused: it is bound to a zone below
+        :raises Refused: it is bound to a child zone
         """
         if not _claims(request):
             self._bound.check_here(self._bound.with_rule(request))
@@ -332,38 +340,38 @@ class PlaceOverZones:
             opening = self._rows.open(request, fingerprint, number, end, stays=True)
         except Ended as e:
             return e.answer
-        left = max(0.0, end - self._clock.monotonic())
+        seconds = max(0.0, end - self._clock.monotonic())
         try:
-            self._bound.decide_here(opening.ruled(request), left)
+            self._bound.decide_here(opening.ruled(request), seconds)
         except exceptions.GanttError:
-            # Nothing is claimed: nobody has to wait for the deadline of the row.
+            # Nothing is claimed: no later request has to wait for the deadline of the row.
             self._store.give_up(request.request_id, self._settings.worker, opening.number)
             raise
         return self._on_own_hosts(request, opening, zones, end)
 
     def _tried_here(self, request: SelectDestinations, end: float) -> Answer:
-        """Have the thread that places try all of it."""
+        """Carry out the whole request by the placing thread."""
         waiter = self._waiter()
-        left = max(0.0, end - self._clock.monotonic())
-        spent = max(0.0, request.budget_ms - left * 1000)
-        for one in self._admission.submit(request, None, waiter, spent):
-            one.replies.send_soon([(one.handle, one.answer)])
-        answer = plain(waiter.wait(request, left + RESOLVE_SECONDS))
+        seconds = max(0.0, end - self._clock.monotonic())
+        spent = max(0.0, request.budget_ms - seconds * 1000)
+        for refused in self._admission.submit(request, None, waiter, spent):
+            refused.replies.send_soon([(refused.handle, refused.answer)])
+        answer = plain(waiter.wait(request, seconds + RESOLVE_SECONDS))
         self._reload_soon()
         return answer
 
     def _rebuilt(self, request: SelectDestinations, end: float) -> Answer:
-        """Whether the host of a guest fits, here or in the zone below where it lives."""
-        where = self._present.below(request)
-        if where is None:
+        """Check whether the host of a guest fits, here or in the child zone where it lives."""
+        location = self._present.below(request)
+        if location is None:
             return self._tried_here(request, end)
-        zone, row = where
-        left = max(0.0, end - self._clock.monotonic())
-        evaluated = self._present.evaluated(zone, row.key, request, left)
-        found, is_placed = as_evaluated(zone, evaluated), evaluated.outcome is Outcome.PLACED
+        zone, row = location
+        seconds = max(0.0, end - self._clock.monotonic())
+        evaluated = self._present.evaluated(zone, row.key, request, seconds)
+        evaluation, is_placed = as_evaluated(zone, evaluated), evaluated.outcome is Outcome.PLACED
         taken = {zone.name: 1} if is_placed else NOBODY
-        reason = decisions.placed_reason(taken) if is_placed else found.reason
-        record = self._record(request, 1, evaluated.outcome, reason, found, taken)
+        reason = decisions.placed_reason(taken) if is_placed else evaluation.reason
+        record = self._record(request, 1, evaluated.outcome, reason, evaluation, taken)
         self._recorder.record(record)
         if not is_placed:
             return refusal(request, evaluated.outcome, reason, decision_id=record.id)
@@ -386,15 +394,15 @@ class PlaceOverZones:
         )
 
     def _tried(self, request: SelectDestinations, end: float) -> Answer:
-        """Where a request would go; nothing is claimed."""
-        found = self._offers(request, end, thorough=False)
+        """Return the place a request would get; nothing is claimed."""
+        evaluated = self._offers(request, end, thorough=False)
         shares = choice.split(
-            range(len(request.consumers)), found.choices, choice.is_whole(request)
+            range(len(request.consumers)), evaluated.choices, choice.is_whole(request)
         )
         if len(shares) == 1 and shares[0].choice.child is None:
             return self._tried_here(request, end)
         answer, decision = would_be(
-            request, found, shares, self._children(), self._serially(request)
+            request, evaluated, shares, self._children(), self._serially(request)
         )
         self._recorder.record(self._stored_as(decision, request))
         return answer
@@ -406,21 +414,21 @@ class PlaceOverZones:
         end: float,
         known: Evaluated | None = None,
     ) -> Answer:
-        """Take one offer after the other until all members have a place.
+        """Claim one offer after another until all members have a place.
 
         :param opening: of its row, which is ours
-        :param known: what there is; None: it is to be asked
+        :param known: the offers; None: the zones are to be queried
         """
         gone = GoneOffers()
         for attempt in range(self._settings.attempts_per_request):
             try:
-                found = known or self._offers(request, end, thorough=attempt > 0)
+                evaluated = known or self._offers(request, end, thorough=attempt > 0)
                 known = None
             except exceptions.GanttError:
-                # Nothing is claimed: nobody has to wait for the deadline of the row.
+                # Nothing is claimed: no later request has to wait for the deadline of the row.
                 self._store.give_up(request.request_id, self._settings.worker, opening.number)
                 raise
-            answer = self._take(request, opening, gone, end, found)
+            answer = self._take(request, opening, gone, end, evaluated)
             if answer is not None:
                 return answer
             if self._clock.monotonic() >= end:
@@ -431,12 +439,12 @@ class PlaceOverZones:
         return refusal(request, Outcome.CONFLICT, why)
 
     def _offers(self, request: SelectDestinations, end: float, thorough: bool) -> Evaluated:
-        """What there is for a request.
+        """Return the offers of all zones for a request.
 
-        :param thorough: of all zones: what those had that were queried first is gone
+        :param thorough: query all zones: the offers of those queried first no longer hold
         """
         if request.places:
-            # What was offered to the zone above, in its order.
+            # The offers made to the parent zone, in its order.
             choices = [
                 Choice(
                     place.child,
@@ -451,8 +459,8 @@ class PlaceOverZones:
             return Evaluated(
                 choices, Outcome.PLACED, '', hosts, 0, {}, ZonesQueried(), True, '', (), steps
             )
-        left = max(0.0, end - self._clock.monotonic())
-        return self._evaluator.evaluate(request, WANT, left * EVALUATE_SHARE, thorough=thorough)
+        seconds = max(0.0, end - self._clock.monotonic())
+        return self._evaluator.evaluate(request, WANT, seconds * EVALUATE_SHARE, thorough=thorough)
 
     def _take(
         self,
@@ -462,7 +470,7 @@ class PlaceOverZones:
         end: float,
         found: Evaluated,
     ) -> Answer | None:
-        """Claim offers for all members, or say that there are none; None: look for others."""
+        """Claim offers for all members, or refuse the request; None: query the zones again."""
         before = gone.count
         whole = choice.is_whole(request)
         while self._clock.monotonic() < end:
@@ -475,9 +483,9 @@ class PlaceOverZones:
                 return self._refused(request, opening, found, gone)
             best = shares[0].choice
             place = best.child or self._own_uuid()
-            left = max(0.0, end - self._clock.monotonic())
-            if self._bound.decide(request, place, left) != place:
-                # Its group is somewhere else since: what that zone has is looked for anew.
+            seconds = max(0.0, end - self._clock.monotonic())
+            if self._bound.decide(request, place, seconds) != place:
+                # Its group is bound to another zone since: that zone is queried anew.
                 gone.drop_zone(best.child, choices)
                 return None
             if len(shares) == 1 and best.child is None:
@@ -485,7 +493,7 @@ class PlaceOverZones:
                 if answer.outcome in _FINAL:
                     return answer
                 gone.drop(shares[0], answer)
-                # The row went with it.
+                # The row was closed with it.
                 return None
             placed = self._take_shares(request, opening, shares, gone, end, found)
             if placed is not None:
@@ -501,7 +509,7 @@ class PlaceOverZones:
         end: float,
         found: Evaluated,
     ) -> Answer:
-        """Have the thread that places place it, as it would where no zone is below."""
+        """Place it by the placing thread, as without child zones."""
         zones = decisions.steps_of(found, {'': len(request.consumers)})
         return self._on_own_hosts(on_own_hosts(request, choices), opening, zones, end)
 
@@ -512,19 +520,19 @@ class PlaceOverZones:
         zones: Sequence[ZoneStep],
         end: float,
     ) -> Answer:
-        """Have the thread that places go on with our row."""
+        """Continue with our open row by the placing thread."""
         call = PendingRequest(request, end, opening.number)
         call.fingerprint, call.zones = opening.fingerprint, zones
         call.attempt = msgspec.structs.replace(call.attempt, state=RequestState.PARTLY_PLACED)
         waiter = self._waiter()
         refused = self._admission.enter(call, None, waiter)
-        for one in refused:
-            one.replies.send_soon([(one.handle, one.answer)])
-        if any(one.replies is waiter for one in refused):
-            # Nothing is claimed: nobody has to wait for the deadline of the row.
+        for entry in refused:
+            entry.replies.send_soon([(entry.handle, entry.answer)])
+        if any(entry.replies is waiter for entry in refused):
+            # Nothing is claimed: no later request has to wait for the deadline of the row.
             self._store.give_up(request.request_id, self._settings.worker, opening.number)
-        left = max(0.0, end - self._clock.monotonic())
-        answer = plain(waiter.wait(request, left + RESOLVE_SECONDS))
+        seconds = max(0.0, end - self._clock.monotonic())
+        answer = plain(waiter.wait(request, seconds + RESOLVE_SECONDS))
         self._reload_soon()
         return answer
 
@@ -538,25 +546,25 @@ class PlaceOverZones:
         end: float,
         found: Evaluated,
     ) -> Answer | None:
-        """Claim each share where it was offered; None: the offers of one are gone.
+        """Claim each share where it was offered; None: the offers of one no longer hold.
 
-        All or none: what was claimed is given back where a share has no place.
+        All or none: the claims made so far are given back where a share has no place.
         """
-        made: list[MadeShare] = []
+        claimed_shares: list[MadeShare] = []
         for share in shares:
-            claimed = self._shares.claim(request, opening, share, end)
-            if isinstance(claimed, MadeShare):
-                made.append(claimed)
+            result = self._shares.claim(request, opening, share, end)
+            if isinstance(result, MadeShare):
+                claimed_shares.append(result)
                 continue
-            self._shares.give_back(made)
-            if claimed is not None and claimed.outcome is Outcome.REFUSED:
+            self._shares.give_back(claimed_shares)
+            if result is not None and result.outcome is Outcome.REFUSED:
                 self._store.give_up(request.request_id, self._settings.worker, opening.number)
-                return msgspec.structs.replace(claimed, request_id=request.request_id)
-            gone.drop(share, claimed)
+                return msgspec.structs.replace(result, request_id=request.request_id)
+            gone.drop(share, result)
             return None
-        answer = self._finished(request, opening.number, made, found)
+        answer = self._finished(request, opening.number, claimed_shares, found)
         if answer is None:
-            self._shares.give_back(made)
+            self._shares.give_back(claimed_shares)
             raise Ended(self._rows.lost(request))
         return answer
 
@@ -567,21 +575,23 @@ class PlaceOverZones:
         made: Sequence[MadeShare],
         found: Evaluated,
     ) -> Answer | None:
-        """The answer, stored with what was claimed; None: the request is no longer ours."""
-        taken = {one.zone: len(one.selections) for one in made}
+        """Return the answer, stored with the claims; None: the request is no longer ours."""
+        taken = {share.zone: len(share.selections) for share in made}
         reason = decisions.placed_reason(taken)
         record = self._record(request, number, Outcome.PLACED, reason, found, taken)
-        selections = {member: chosen for one in made for member, chosen in one.selections.items()}
+        selections = {
+            member: chosen for share in made for member, chosen in share.selections.items()
+        }
         answer = Answer(
             request_id=request.request_id,
             decision_id=record.id,
             outcome=Outcome.PLACED,
             selections=[selections[member] for member in range(len(request.consumers))],
-            level=max(one.level for one in made),
-            given_up=list(dict.fromkeys(rule for one in made for rule in one.given_up)),
+            level=max(share.level for share in made),
+            given_up=list(dict.fromkeys(rule for share in made for rule in share.given_up)),
         )
-        below = [row for one in made for row in one.below]
-        own = next((one.own_share(request.parent) for one in made if one.child is None), None)
+        below = [row for share in made for row in share.below]
+        own = next((share.own_share(request.parent) for share in made if share.child is None), None)
         owner, packed = self._settings.worker, pack(answer)
         key, group = request.request_id, request.spec.group
         if not self._store.finish_request(key, owner, number, packed, below, own, group):
@@ -592,7 +602,7 @@ class PlaceOverZones:
     def _refused(
         self, request: SelectDestinations, opening: Opening, found: Evaluated, gone: GoneOffers
     ) -> Answer:
-        """No place is left: "no room" where everybody has said so, else it is not known."""
+        """Refuse the request: "no room" where all zones report so, else "unknown"."""
         self._store.give_up(request.request_id, self._settings.worker, opening.number)
         outcome, reason = decisions.refusal_of(request, found, gone.count)
         if gone.undecided is not None:
@@ -630,7 +640,7 @@ class PlaceOverZones:
         )
 
     def _serially(self, request: SelectDestinations) -> str:
-        """The id of a decision."""
+        """Return the id of the next decision."""
         with self._lock:
             self._serial += 1
             serial = self._serial
@@ -638,14 +648,14 @@ class PlaceOverZones:
 
 
 def _claims(request: SelectDestinations) -> bool:
-    """Whether a request claims something."""
+    """Return whether a request claims something."""
     return not request.dry_run and request.spec.purpose is not Purpose.REBUILD
 
 
 def _may_look_first(request: SelectDestinations) -> bool:
-    """Whether zones are asked while the row of a request is being opened.
+    """Return whether zones are queried while the row of a request is being opened.
 
-    What is known of the guest of a move is to be read behind its opening, and a repeat may have its
-    answer: nobody is asked for it.
+    The guest of a move is to be read after its row is open, and a repeat may have its
+    answer: no zone is queried for it.
     """
     return not (request.repeat or request.places or request.spec.purpose.is_move)

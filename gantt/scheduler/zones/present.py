@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest that is rebuilt stays where it is: whether its host fits is asked where it lives.
+"""Rebuilds: whether the host of a guest fits is checked in the zone where the guest lives.
 
-Nobody above knows the host of a guest below.  The zone directly below finds it by the key of the
-allocation that the guest came with, and asks on where that went further down.  Nothing is claimed.
+No parent zone knows the host of a guest below.  The child zone finds it by the key of the
+allocation that the guest came with, and queries on where that went further down.  Nothing is
+claimed.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,9 +24,9 @@ from gantt.scheduler.zones.offers.queries import while_busy, zone_failure
 
 
 class PresentPlace:
-    """Any thread.
+    """A lookup of the places of guests that stay.  Any thread.
 
-    :param children: the zones directly below, as they are registered
+    :param children: the child zones, as they are registered
     :param own_uuid: of this zone
     """
 
@@ -41,14 +42,14 @@ class PresentPlace:
         self._children, self._own_uuid = children, own_uuid
 
     def below(self, request: SelectDestinations) -> tuple[ZoneRecord, StoredBelow] | None:
-        """The zone below where the guest of a request lives, and its claim there; None: it is here.
+        """Return the child zone of a request's guest, and its claim there; None: it is here.
 
         :raises Refused: there are several guests
         """
         # Of a move there are two: it runs where it is confirmed.
         rows = sorted(
             live_below(self._store, request.consumers),
-            key=lambda one: one.state != State.CONFIRMED.value,
+            key=lambda row: row.state != State.CONFIRMED.value,
         )
         if not rows:
             return None
@@ -61,15 +62,17 @@ class PresentPlace:
     def evaluated(
         self, zone: ZoneRecord, key: str, request: SelectDestinations, seconds: float
     ) -> ZoneEvaluated:
-        """What a zone below says of the host of a guest that came under a key.
+        """Return a child zone's evaluation of the host of a guest that came under a key.
 
-        :raises GanttError: it does not say
+        :raises GanttError: it does not answer
         """
         below = for_below(request, self._own_uuid(), seconds)
         body = ZoneEvaluation(request=going_down.told(zone, below), want=1, key=key)
         end = self._clock.monotonic() + seconds
         try:
-            return while_busy(self._clock, end, lambda left: self._zones.evaluate(zone, body, left))
+            return while_busy(
+                self._clock, end, lambda remaining: self._zones.evaluate(zone, body, remaining)
+            )
         except exceptions.GanttError as e:
             what = 'the zone where the guest runs has not said whether its host fits'
             raise zone_failure(zone, what, e) from None
@@ -77,33 +80,34 @@ class PresentPlace:
     def under(
         self, key: str, parent: str, request: SelectDestinations
     ) -> SelectDestinations | tuple[ZoneRecord, StoredBelow]:
-        """The request for the host that its guest is on, as a zone above has it under a key; or the
-        zone below that has it.
+        """Return a parent zone's request, for the host of the guest that it has under a key.
 
-        :raises NotFound: the zone above has no such guest
+        Or return the child zone that has the guest.
+
+        :raises NotFound: the parent zone has no such guest
         """
         [consumer] = request.consumers
         stored = self._store.load_request(key)
         for claim in stored.claims if stored is not None else ():
             if claim.consumer == consumer and claim.is_live and claim.parent_key == parent:
                 before = request.spec.destination or Destination()
-                there = msgspec.structs.replace(before, host=claim.host)
-                spec = msgspec.structs.replace(request.spec, destination=there)
+                destination = msgspec.structs.replace(before, host=claim.host)
+                spec = msgspec.structs.replace(request.spec, destination=destination)
                 return msgspec.structs.replace(request, spec=spec, hops=0)
-        for one in self._store.claims_below(key):
-            if one.consumer == consumer and one.holds and one.parent == parent:
-                return self._zone(one), one
+        for claim_row in self._store.claims_below(key):
+            if claim_row.consumer == consumer and claim_row.holds and claim_row.parent == parent:
+                return self._zone(claim_row), claim_row
         raise exceptions.NotFound(kind='allocation', name=key)
 
     def _zone(self, row: StoredBelow) -> ZoneRecord:
-        zone = next((one for one in self._children() if one.uuid == row.child), None)
+        zone = next((child for child in self._children() if child.uuid == row.child), None)
         if zone is None:
             raise exceptions.Unavailable(f'the zone of consumer {row.consumer} is not known now')
         return zone
 
 
 def as_evaluated(zone: ZoneRecord, found: ZoneEvaluated) -> Evaluated:
-    """What the one zone below has said, for the decision."""
+    """Return the evaluation of the one child zone, for the decision."""
     is_placed = found.outcome is Outcome.PLACED
     step = ZoneStep(
         zone=zone.name,

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this zone has asked of one below, sealed for itself: that is believed no more than that.
+"""Receipts: what this zone has requested of a child zone, sealed for itself as proof.
 
-It goes down with each allocation and comes back with each change of a claim.  Where the claim was
-forgotten here, as the database went back, it says whose that is and what it takes; of a claim
-without one the zone below has made up that it is ours.  Nothing in it is told to that zone.
+A receipt goes down with each allocation and comes back with each change of a claim.  Where the
+claim was forgotten here, as the database was restored from an older copy, the receipt gives its
+owner and resources; a claim without one was invented by the child zone.  The child zone cannot read
+it.
 """
 
 import base64
@@ -23,7 +24,7 @@ NONCE_BYTES, MEMBER_BYTES = 12, 8
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
-    """One allocation.
+    """The receipt of one allocation.
 
     :ivar members: its consumers, a few bytes of a digest of each
     """
@@ -38,7 +39,7 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True):
     resources: dict[str, int]
 
     def is_of(self, claim: ClaimBelow) -> bool:
-        """Whether such a claim was asked for."""
+        """Return whether such a claim was requested."""
         return self.key == claim.key and _member(claim.consumer) in self.members
 
 
@@ -46,7 +47,7 @@ _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Receipt)
 
 
 class Receipts:
-    """Seals and opens them, by a secret that outlives an older copy of the database.  Any thread.
+    """A sealer of receipts, by a secret that outlives an older copy of the database.  Any thread.
 
     :param identity: of this zone
     """
@@ -55,15 +56,15 @@ class Receipts:
         self._identity = identity
 
     def sealed(self, child: str, request: SelectDestinations) -> str:
-        """Of an allocation.
+        """Return the sealed receipt of an allocation.
 
-        :param child: uuid of the zone that it is asked of
+        :param child: uuid of the zone that it is requested of
         :param request: as it is sent there, with all that is known of it here
         """
         spec = request.spec
         receipt = Receipt(
             request.request_id,
-            [_member(one) for one in request.consumers],
+            [_member(consumer) for consumer in request.consumers],
             spec.purpose,
             spec.project_id,
             spec.user_id,
@@ -72,21 +73,21 @@ class Receipts:
             spec.at_most,
         )
         nonce = secrets.token_bytes(NONCE_BYTES)
-        made = self._cipher().encrypt(nonce, _encoder.encode(receipt), child.encode())
-        return base64.urlsafe_b64encode(nonce + made).decode()
+        sealed = self._cipher().encrypt(nonce, _encoder.encode(receipt), child.encode())
+        return base64.urlsafe_b64encode(nonce + sealed).decode()
 
     def opened(self, child: str, claim: ClaimBelow) -> Receipt | None:
-        """That of a claim; None: that zone was never asked for it."""
+        """Return the receipt of a claim; None: it was never requested of that zone."""
         try:
-            whole = base64.urlsafe_b64decode(claim.receipt)
-            nonce, made = whole[:NONCE_BYTES], whole[NONCE_BYTES:]
-            found = _decoder.decode(self._cipher().decrypt(nonce, made, child.encode()))
+            message = base64.urlsafe_b64decode(claim.receipt)
+            nonce, sealed = message[:NONCE_BYTES], message[NONCE_BYTES:]
+            receipt = _decoder.decode(self._cipher().decrypt(nonce, sealed, child.encode()))
         except (ValueError, InvalidTag, msgspec.MsgspecError):
             return None
-        return found if found.is_of(claim) else None
+        return receipt if receipt.is_of(claim) else None
 
     def _cipher(self) -> AESGCM:
-        """Under a key of its own: nothing else that this zone seals is taken for a receipt."""
+        """Return a cipher under a key of its own: no other seal here passes for a receipt."""
         secret = self._identity().secret
         return AESGCM(hashlib.blake2b(key=secret, person=b'receipts', digest_size=32).digest())
 

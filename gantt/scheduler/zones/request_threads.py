@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that are carried out by threads of their own, in bounded number; beyond it is "busy".
+"""Requests carried out by threads of their own, in bounded number; beyond it the answer is "busy".
 
-Projects take turns by weight, as where hosts are chosen (``placing/admission.py``).  Where as many
-wait as may, the project that has the most waiting gives way with its newest request.
+Projects take turns by weight, as where hosts are chosen (``placing/admission.py``).  Where the
+queue is full, the newest request of the project with the most waiting requests is turned away.
 """
 
 import logging
@@ -21,18 +21,18 @@ from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones.threads import ZoneThreads
 
 LOG = logging.getLogger(__name__)
-#: Requests that are carried out at once, and that wait for it.
+#: Maximum number of requests that are carried out at once, and that wait for a thread.
 THREADS, WAITING_MAX = 32, 256
-#: Between two looks at whether all are done.
+#: Interval between two checks whether all are done, in seconds.
 LOOK_SECONDS = 0.1
 
 
 class CarriedRequest(NamedTuple):
-    """A request that is carried out, and who waits for its answer.
+    """A request that is carried out, with the waiters for its answer.
 
-    :ivar fingerprint: of the request as it came
-    :ivar work: gets the end of its time, of the monotonic clock
-    :ivar end: that
+    :ivar fingerprint: of the request as received
+    :ivar work: gets the deadline, of the monotonic clock
+    :ivar end: that deadline
     """
 
     request: SelectDestinations
@@ -43,16 +43,16 @@ class CarriedRequest(NamedTuple):
 
     @property
     def project(self) -> str:
-        """Whose turn it takes; requests that name no project are of one together."""
+        """The project whose turn it takes; requests without a project share one."""
         return self.request.spec.project_id or ''
 
 
 class RequestThreads:
-    """See the module docstring.  Any thread.
+    """A bounded set of requests carried out by threads, see the module docstring.  Any thread.
 
-    :param threads: by which they are carried out
-    :param where: what the requests are at, in words
-    :param answered: looks at each request that is answered
+    :param threads: carry them out
+    :param where: where the requests are, in words
+    :param answered: is called with each request that is answered
     """
 
     def __init__(
@@ -81,17 +81,17 @@ class RequestThreads:
         waiter: tuple[Any, Replies],
         spent_ms: float,
     ) -> None:
-        """Carry out a request, or join a copy of it; the answer comes to the waiter.
+        """Carry out a request, or join a copy of it; the answer goes to the waiter.
 
-        :param spent_ms: how much of the budget was spent before it got here
+        :param spent_ms: part of the budget that was spent before it got here
         """
         end = self._clock.monotonic() + (request.budget_ms - spent_ms) / 1000
         call, loser = CarriedRequest(request, fingerprint, work, [waiter], end), None
         with self._lock:
-            found = self._inside.get(request.request_id)
-            refused = self._refusal(call, found)
-            if refused is None and found is not None:
-                found.waiters.append(waiter)
+            joined = self._inside.get(request.request_id)
+            refused = self._refusal(call, joined)
+            if refused is None and joined is not None:
+                joined.waiters.append(waiter)
                 return
             if refused is None and len(self._inside) >= THREADS + WAITING_MAX:
                 loser = self._make_room(call)
@@ -103,12 +103,12 @@ class RequestThreads:
         if refused is None:
             self._threads.begin(self._run_next)
             return
-        # A thread was asked for, for whoever gave way: it takes who is next.
+        # A thread was requested for the request that was turned away: it takes the next one.
         for handle, replies in (loser or call).waiters:
             replies.send_soon([(handle, refused)])
 
     def stop(self, seconds: float) -> bool:
-        """Take nothing new, finish what is inside; whether that was done in time."""
+        """Accept no more requests and finish those inside; return whether that was in time."""
         end = self._clock.monotonic() + seconds
         with self._lock:
             self._is_closed = True
@@ -118,7 +118,7 @@ class RequestThreads:
         return not self._inside
 
     def _refusal(self, call: CarriedRequest, found: CarriedRequest | None) -> Answer | None:
-        """Why a request is neither taken in nor joined to one that is inside."""
+        """Return why a request is neither accepted nor joined to one that is inside."""
         request, retry = call.request, self._settings.retry_after_ms
         if self._is_closed and found is None:
             return refusal(request, Outcome.BUSY, 'shutting down', retry)
@@ -136,7 +136,7 @@ class RequestThreads:
         return refusal(call.request, Outcome.BUSY, why, self._settings.retry_after_ms)
 
     def _make_room(self, call: CarriedRequest) -> CarriedRequest:
-        """Take the newest request of the project that has the most waiting out of the queue.
+        """Remove the newest request of the project with the most waiting from the queue.
 
         :returns: it; ``call`` itself where no project has more than its own would have
         """
@@ -171,7 +171,7 @@ class RequestThreads:
             places: Any = e.kwargs.get('places', ())
             reason = str(e.kwargs['reason']) if places else e.message
             answer = refusal(request, _outcome_of(e), reason, places=places)
-        except Exception as e:  # the thread pool would swallow it, and nobody be answered
+        except Exception as e:  # the thread pool would swallow it, and no waiter be answered
             LOG.exception('a request %s failed', self._where)
             answer = refusal(request, Outcome.FAILED, f'internal: {e}')
         with self._lock:

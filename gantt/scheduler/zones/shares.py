@@ -27,20 +27,20 @@ from gantt.scheduler.zones.receipts import Receipts
 from gantt.scheduler.zones.threads import ZoneThreads
 
 LOG = logging.getLogger(__name__)
-#: What asking after an allocation may take, however little time is left.
+#: Timeout of a query for an allocation, however little time is left, in seconds.
 RESOLVE_SECONDS = 1.0
-#: Zones that are told at once to end what was claimed there.
+#: Zones that are called at once to end claims there.
 GIVE_BACKS_AT_ONCE = 16
 
 
 class MadeShare(msgspec.Struct, frozen=True, kw_only=True):
-    """What was claimed of a share.
+    """Claims of one share.
 
-    :ivar where: in words; ``zone``: name of the zone below, '' for this one
-    :ivar child: uuid of the zone below; None: the own hosts
+    :ivar where: in words; ``zone``: name of the child zone, '' for this one
+    :ivar child: uuid of the child zone; None: the own hosts
     :ivar key: the id of the share's request there
     :ivar selections: by the number of the member
-    :ivar below: what is stored of it
+    :ivar below: rows stored of its claims
     """
 
     where: str
@@ -53,24 +53,24 @@ class MadeShare(msgspec.Struct, frozen=True, kw_only=True):
     given_up: list[str] = []
 
     def own_share(self, parent: str | None) -> OwnShare:
-        """What is stored of it, where it is on the own hosts.
+        """Return the share as it is stored, where it is on the own hosts.
 
-        :param parent: name of the zone above that asked
+        :param parent: name of the parent zone that sent the request
         """
         members = {chosen[0].claim_id or '': n for n, chosen in self.selections.items()}
         return OwnShare(key=self.key, members=members, parent=parent)
 
 
 class ShareClaims:
-    """Claims shares, one after another.
+    """A claimer of shares, one after another.
 
-    :param children: the zones directly below, as they are registered
+    :param children: the child zones, as they are registered
     :param own_uuid: of this zone
-    :param give_backs: tries again what a zone has not heard of
-    :param follow: reads what has changed in a zone
+    :param give_backs: repeats give-backs that a zone has not acknowledged
+    :param follow: reads the changes of a zone
     :param reload_soon: has the own hosts read again
     :param threads: by which several zones are called at once
-    :param receipts: for what other zones are asked for
+    :param receipts: seals of what is requested of other zones
     """
 
     def __init__(
@@ -101,18 +101,18 @@ class ShareClaims:
     def claim(
         self, request: SelectDestinations, opening: Opening, share: Share, end: float
     ) -> MadeShare | Answer | None:
-        """Claim a share where it was offered; else nothing is claimed, and nothing will be.
+        """Claim a share where it was offered; else nothing is claimed, then or later.
 
         :returns: None: its zone has not honoured it; an answer: why the own hosts have not
         """
         place = share.choice.child or self._own_uuid()
         key = key_of(opening.token, place)
-        left = max(0.0, end - self._clock.monotonic())
+        seconds = max(0.0, end - self._clock.monotonic())
         part = msgspec.structs.replace(
             request.traced(),
             request_id=key,
             consumers=[request.consumers[member] for member in share.members],
-            budget_ms=budget_below(left),
+            budget_ms=budget_below(seconds),
             hops=max(0, request.hops - 1),
             via=[*request.via, digest_of(request.request_id, self._own_uuid())],
             places=[] if share.choice.child else request.places,
@@ -121,7 +121,7 @@ class ShareClaims:
         )
         if share.choice.child is None:
             return self._claim_here(part, share)
-        zone = next((one for one in self._children() if one.uuid == share.choice.child), None)
+        zone = next((child for child in self._children() if child.uuid == share.choice.child), None)
         if zone is None:
             return None  # it was removed since
         if self._give_backs.is_given_back(zone.uuid, key):
@@ -130,57 +130,60 @@ class ShareClaims:
         body = ZoneAllocation(
             request=going_down.told(zone, part),
             evaluated=share.choice.place.evaluated or request.request_id,
-            tokens=[one.place.token for one in share.offers][:PLACES_MAX],
+            tokens=[offer.place.token for offer in share.offers][:PLACES_MAX],
             order=opening.order,
             receipt=self._receipts.sealed(zone.uuid, part),
         )
-        found = self._allocated(zone, key, body, left)
-        made = None if found is None else self._made(request, zone, key, share, found)
-        self._standing.offer_ended(zone.uuid, made is not None)
-        if made is not None:
+        allocated = self._allocated(zone, key, body, seconds)
+        claimed = None if allocated is None else self._made(request, zone, key, share, allocated)
+        self._standing.offer_ended(zone.uuid, claimed is not None)
+        if claimed is not None:
             self._summaries.took(zone.uuid, len(share.members))
-        elif found is not None:
+        elif allocated is not None:
             LOG.error('zone %s has answered an allocation with another one', zone.name)
             self._give_back_soon(zone, key)
-        return made
+        return claimed
 
     def give_back(self, made: Iterable[MadeShare]) -> None:
-        """End what was claimed of shares."""
-        self._give_backs.add([(one.child, one.key) for one in made if one.child is not None])
-        for one in made:
-            if one.child is None:
-                self._store.cancel_request(one.key, 'another share has no place')
+        """End the claims of shares."""
+        self._give_backs.add(
+            [(share.child, share.key) for share in made if share.child is not None]
+        )
+        for share in made:
+            if share.child is None:
+                self._store.cancel_request(share.key, 'another share has no place')
 
     def end_opening(self, opening: str) -> None:
-        """End whatever was claimed by an opening that its owner has left, wherever that is.
+        """End all claims of an opening that its owner has abandoned, wherever they are.
 
-        It is noted since the row was taken over: what is not heard now is heard later.
+        They are noted since the row was taken over: a zone that does not answer now is called
+        later.
         """
         self._store.cancel_request(key_of(opening, self._own_uuid()), 'taken over')
-        ended = [
+        jobs = [
             self._threads.begin(
                 self._give_backs.try_noted, zone, key_of(opening, zone.uuid), RESOLVE_SECONDS
             )
             for zone in self._children()
         ]
-        self._threads.wait(ended, RESOLVE_SECONDS)
+        self._threads.wait(jobs, RESOLVE_SECONDS)
 
     def note_end(self, claimed: Collection[tuple[str, str]]) -> None:
         """Note allocations that are about to end, each by its zone and key."""
         self._give_backs.note(claimed)
 
     def end(self, claimed: Iterable[tuple[str, str]]) -> None:
-        """End allocations that were noted, and read what became of their claims.
+        """End allocations that were noted, and read the final state of their claims.
 
-        What a zone has not heard of in a moment it hears later.
+        A zone that does not answer in a moment is called again later.
         """
         zones = {zone.uuid: zone for zone in self._children()}
-        ended = [
+        jobs = [
             self._threads.begin(self._end, zones[child], key)
             for child, key in sorted(claimed)
             if child in zones
         ]
-        self._threads.wait(ended, RESOLVE_SECONDS)
+        self._threads.wait(jobs, RESOLVE_SECONDS)
 
     # -- inside ------------------------------------------------------------------------
     def _end(self, zone: ZoneRecord, key: str) -> None:
@@ -189,11 +192,11 @@ class ShareClaims:
             self._follow(zone)
 
     def _claim_here(self, part: SelectDestinations, share: Share) -> MadeShare | Answer:
-        """A share of the own hosts, as a request of its own."""
+        """Claim a share on the own hosts, as a request of its own."""
         waiter = self._threads.waiter()
         part = on_own_hosts(part, share.offers)
-        for one in self._admission.submit(part, None, waiter):
-            one.replies.send_soon([(one.handle, one.answer)])
+        for refused in self._admission.submit(part, None, waiter):
+            refused.replies.send_soon([(refused.handle, refused.answer)])
         answer = plain(waiter.wait(part, part.budget_ms / 1000 + RESOLVE_SECONDS))
         self._reload_soon()
         if answer.outcome is not Outcome.PLACED:
@@ -214,7 +217,7 @@ class ShareClaims:
         end = self._clock.monotonic() + seconds
         try:
             return while_busy(
-                self._clock, end, lambda left: self._zones.allocate(zone, key, body, left)
+                self._clock, end, lambda remaining: self._zones.allocate(zone, key, body, remaining)
             )
         except exceptions.Unavailable as e:
             LOG.warning(
@@ -227,19 +230,19 @@ class ShareClaims:
                 *(zone.name, e.message, body.request.trace or '-'),
             )
             return None
-        # What became of it is asked by its key.
+        # Its outcome is queried by its key.
         try:
-            found = self._zones.allocation(zone, key, RESOLVE_SECONDS)
+            allocated = self._zones.allocation(zone, key, RESOLVE_SECONDS)
         except exceptions.GanttError:
-            found = None
-        if found is not None and found.state == 'placed':
-            return found
-        # It may still be on its way: it is made to claim nothing before others are asked.
+            allocated = None
+        if allocated is not None and allocated.state == 'placed':
+            return allocated
+        # It may still be on its way: it is barred from claiming before other zones are called.
         self._give_back_soon(zone, key)
         return None
 
     def _give_back_soon(self, zone: ZoneRecord, key: str) -> bool:
-        """Whether the zone has heard of it."""
+        """Return whether the zone has acknowledged the give-back."""
         return self._give_backs.try_now(zone, key, RESOLVE_SECONDS)
 
     @staticmethod
@@ -250,9 +253,9 @@ class ShareClaims:
         share: Share,
         found: ZoneAllocated,
     ) -> MadeShare | None:
-        """None: it is not what was asked for."""
-        by_consumer = {one.consumer: one for one in found.members}
-        claims = {one.claim_id for one in found.members}
+        """Return the claims of an allocation; None: it does not match its request."""
+        by_consumer = {member.consumer: member for member in found.members}
+        claims = {member.claim_id for member in found.members}
         if (found.state, found.key) != ('placed', key) or len(claims) != len(share.members):
             return None
         selections: dict[int, list[Selection]] = {}
@@ -320,15 +323,15 @@ class ShareClaims:
 
 
 def on_own_hosts(request: SelectDestinations, choices: Iterable[Choice]) -> SelectDestinations:
-    """A request as the own hosts get it: one of a zone above goes where it was offered a place."""
+    """Return a request for the own hosts; one of a parent zone goes to its offered hosts."""
     if not request.places:
         return request
-    hosts = [host for one in choices if one.child is None for host in one.place.hosts]
+    hosts = [host for offered in choices if offered.child is None for host in offered.place.hosts]
     return among(request, list(dict.fromkeys(hosts)))
 
 
 def among(request: SelectDestinations, hosts: list[str]) -> SelectDestinations:
-    """A request that may go to these hosts only: one member to the first of them that fits."""
+    """Return a request restricted to these hosts: one member to the first of them that fits."""
     before = request.spec.destination or Destination()
     destination = msgspec.structs.replace(before, hosts=hosts)
     spec = msgspec.structs.replace(request.spec, destination=destination)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done next to each other for requests over zones, and how a thread waits for it."""
+"""Concurrent jobs of requests over zones, and waiting for them."""
 
 import concurrent.futures
 from collections.abc import Callable, Collection
@@ -9,19 +9,19 @@ from gantt.scheduler.waiter import Waiter
 
 
 class ZoneThreads(Protocol):
-    """Jobs next to each other, in bounded number."""
+    """Concurrent jobs, in bounded number."""
 
     def begin(self, job: Callable[..., Any], *args: Any) -> 'concurrent.futures.Future[Any]':
-        """Begin a job, or let it wait for its turn."""
+        """Start a job, or queue it."""
 
     def wait(self, begun: 'Collection[concurrent.futures.Future[Any]]', seconds: float) -> None:
-        """Wait until all are over, for so long at most."""
+        """Wait until all jobs are over, up to a timeout."""
 
     def waiter(self) -> Waiter:
-        """Where an answer arrives that a job waits for."""
+        """Return a waiter for an answer that a job waits for."""
 
     def close(self) -> None:
-        """Begin no more."""
+        """Start no more jobs."""
 
 
 class ThreadPool:
@@ -47,5 +47,5 @@ class ThreadPool:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-#: Makes them from how many at once, and a name.
+#: Factory of ``ZoneThreads`` from the number of jobs at once, and a name.
 MakeThreads = Callable[[int, str], ZoneThreads]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What there is for a request: offers of the own hosts and of the zones below, and who is queried.
+"""Offers of the own hosts and of the child zones for a request, and the choice of zones to query.
 
-Nothing is claimed here: that is what the folder above does with the offers.
+Nothing is claimed here: that is done by the folder above with the offers.
 """

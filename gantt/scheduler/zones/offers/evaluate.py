@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a zone has for a request: its own hosts, and what the zones directly below offer.
+"""Evaluation of a request in a zone: offers of its own hosts and of its child zones.
 
-Nothing is claimed and nothing is written, so that it may be asked anywhere, and again.  The own
-hosts are looked at while the zones below answer; which of these are queried is decided round by
-round, see :mod:`gantt.core.zones.search`.
+Nothing is claimed and nothing is written, so that it may be requested anywhere, and again.  The own
+hosts are evaluated while the child zones answer; the search decides round by round which child
+zones are queried, see :mod:`gantt.core.zones.search`.
 """
 
 import random
@@ -38,21 +38,21 @@ from gantt.scheduler.zones.offers.queries import QueriedZone, ZoneQueries
 from gantt.scheduler.zones.offers.standing import ZoneStanding
 from gantt.scheduler.zones.offers.summaries import ZoneSummaries
 
-#: Of what is left of a budget: what a hop takes for itself, at least so many milliseconds.
+#: Share of the remaining budget that a hop keeps for itself, and its minimum in milliseconds.
 HOP_SHARE, HOP_MS = 0.1, 5.0
-#: A zone that is silent costs a request so many seconds at most.
+#: Seconds that a silent zone costs a request at most.
 ANSWER_SECONDS = 2.0
-#: Why a zone is not queried that may have room.
+#: Reason why a zone is not queried that may have room.
 TOO_FAR = 'the request has come through too many zones'
-#: How old facts may be that rule a zone out for good, in seconds.
+#: Maximum age of facts that rule a zone out for good, in seconds.
 FACTS_SECONDS = 2.0
 
 
 class Evaluated(msgspec.Struct, frozen=True):
-    """What was found, best first.
+    """Result of an evaluation, with its choices best first.
 
     :ivar outcome: as of ``ZoneEvaluated``
-    :ivar reason: why there is nothing, in general words; of the own hosts the verdict
+    :ivar reason: why there are no choices, in general terms; of the own hosts the verdict
     :ivar silent: names of the zones that have not answered
     :ivar steps: what was done with each zone, this one first
     """
@@ -70,7 +70,7 @@ class Evaluated(msgspec.Struct, frozen=True):
     steps: tuple[ZoneStep, ...] = ()
 
     def for_parent(self, tokens: Sequence[str], members: int) -> ZoneEvaluated:
-        """As the zone above gets it.
+        """Return the evaluation as the parent zone gets it.
 
         :param members: of the request
         :param tokens: of the best choices, in their order
@@ -78,12 +78,12 @@ class Evaluated(msgspec.Struct, frozen=True):
         offers = [
             ZoneOffer(
                 token=token,
-                level=one.score.level,
-                tier=one.score.tier,
-                score=one.score.score,
-                fits=one.fits,
+                level=offered.score.level,
+                tier=offered.score.tier,
+                score=offered.score.score,
+                fits=offered.fits,
             )
-            for one, token in zip(self.choices, tokens, strict=False)
+            for offered, token in zip(self.choices, tokens, strict=False)
         ]
         return ZoneEvaluated(
             outcome=self.outcome,
@@ -99,16 +99,16 @@ class Evaluated(msgspec.Struct, frozen=True):
 
 
 class ZoneEvaluator:
-    """Looks at the own hosts, and queries the zones below.  Any thread.
+    """An evaluator of requests on the own hosts and in the child zones.  Any thread.
 
     :param own: the hosts of this zone
-    :param bound: what requests are bound to
+    :param bound: places that requests are bound to
     :param pipeline: as it is configured now
-    :param queries: evaluations asked of the zones below
-    :param children: the zones directly below, as they are registered
+    :param queries: evaluations requested of the child zones
+    :param children: the child zones, as they are registered
     :param own_uuid: of this zone
     :param strategies: by which zones are queried
-    :param dice: what those draw with that leave it to chance
+    :param dice: random source of the strategies that draw
     """
 
     def __init__(
@@ -147,10 +147,10 @@ class ZoneEvaluator:
         *,
         thorough: bool = False,
     ) -> Evaluated:
-        """Offers of the own hosts and of the zones below.
+        """Return the offers of the own hosts and of the child zones.
 
         :param request: under the rule of its group, see ``BoundPlaces.with_rule``
-        :param seconds: for all of it
+        :param seconds: for the whole evaluation
         :param thorough: query all zones at once, whatever the strategies
         :raises InvalidMessage, Refused: no zone could place it, as it is wrong
         """
@@ -161,9 +161,11 @@ class ZoneEvaluator:
         may, left_out = self._may_query(request, only)
         if may and self._by_summary:
             self._summaries.follow()
-        known = [self._known(zone, request) for zone in may]
+        candidates = [self._known(zone, request) for zone in may]
         strategies = () if thorough else self._strategies
-        search = ZoneSearch(request, known, strategies, self._dice, self._best_seen(request, start))
+        search = ZoneSearch(
+            request, candidates, strategies, self._dice, self._best_seen(request, start)
+        )
         body = ZoneEvaluation(request=for_below(request, self._own_uuid(), seconds), want=want)
         scores = ScoreSet.of(self._pipeline().comparable())
         below: list[QueriedZone] = []
@@ -175,15 +177,15 @@ class ZoneEvaluator:
             if own is None:
                 own = self._own_offers(request, want, only, is_only=not may)
                 search.answered(own.choices)
-            for one in self._queries.wait(calls, search.is_enough, number, end):
-                search.answered(self._choices(request, one, scores))
-                below.append(one)
+            for queried in self._queries.wait(calls, search.is_enough, number, end):
+                search.answered(self._choices(request, queried, scores))
+                below.append(queried)
         if own is None:
             own = self._own_offers(request, want, only, is_only=not may)
             search.answered(own.choices)
         skipped = search.not_queried()
-        for left in skipped:
-            self._count('gantt_zone_calls_saved_total', strategy=left.by)
+        for zone in skipped:
+            self._count('gantt_zone_calls_saved_total', strategy=zone.by)
         steps = [ZoneStep(zone=x.zone.zone.name, by=x.by, reason=x.reason) for x in skipped]
         steps += [ZoneStep(zone=zone.name, reason=why) for zone, why in left_out]
         choices = choice.ranked(search.found)
@@ -191,28 +193,28 @@ class ZoneEvaluator:
         is_cut = any(why is TOO_FAR for _, why in left_out)
         return _together(own, choices, below, steps, scores, start, is_cut)
 
-    # -- whom to query -----------------------------------------------------------------
+    # -- zones to query ----------------------------------------------------------------
     def _may_query(
         self, request: SelectDestinations, only: Collection[str] | None
     ) -> tuple[list[ZoneRecord], list[tuple[ZoneRecord, str]]]:
-        """The zones below that may be queried, and the others with why not."""
-        may, not_so = [], []
+        """Return the child zones that may be queried, and the others with the reason why not."""
+        may, left_out = [], []
         for zone in self._children():
             if not zone.enabled:
-                not_so.append((zone, 'disabled'))
+                left_out.append((zone, 'disabled'))
             elif request.spec.kind is not RequestKind.HOST:
-                not_so.append((zone, 'requests for pools stay in their zone'))
+                left_out.append((zone, 'requests for pools stay in their zone'))
             elif only is not None and zone.uuid not in only:
-                not_so.append((zone, 'the request is bound to another place'))
+                left_out.append((zone, 'the request is bound to another place'))
             elif request.spec.purpose is Purpose.REBUILD:
-                not_so.append((zone, 'a guest that is here is rebuilt on its host'))
+                left_out.append((zone, 'a guest that is here is rebuilt on its host'))
             elif request.hops <= 0:
-                not_so.append((zone, TOO_FAR))
+                left_out.append((zone, TOO_FAR))
             elif not zone.trusted and going_down.names_own_hosts(request):
-                not_so.append((zone, 'the request names hosts, and the zone is of another owner'))
+                left_out.append((zone, 'the request names hosts, and the zone is of another owner'))
             else:
                 may.append(zone)
-        return may, not_so
+        return may, left_out
 
     def _known(self, zone: ZoneRecord, request: SelectDestinations) -> KnownZone:
         weight = self._standing.honoured(zone.uuid)
@@ -224,26 +226,26 @@ class ZoneEvaluator:
 
     def _note_best(self, request: SelectDestinations, choices: Sequence[Choice]) -> None:
         if choices:
-            best, now = max(one.score.score for one in choices), self._clock.monotonic()
+            best, now = max(candidate.score.score for candidate in choices), self._clock.monotonic()
             with self._lock:
                 self._best.note(request.spec.resources, best, now)
 
     def _changed(
         self, search: ZoneSearch, request: SelectDestinations, end: float
     ) -> list[KnownZone]:
-        """Whom to query after all: before there is no place, facts that rule zones out are new."""
+        """Return zones to query after all, as newer facts no longer rule them out."""
         if search.is_enough():
             return []
-        for one in list(search.ruled_out):
-            left = end - self._clock.monotonic()
-            if left <= 0:
+        for skipped in list(search.ruled_out):
+            seconds = end - self._clock.monotonic()
+            if seconds <= 0:
                 break
-            facts = self._summaries.facts_again(one.zone.zone, FACTS_SECONDS, left)
+            facts = self._summaries.facts_again(skipped.zone.zone, FACTS_SECONDS, seconds)
             if facts is None or not missing(facts, request.spec):
-                search.query_after_all(one.zone)
+                search.query_after_all(skipped.zone)
         return search.next_round()
 
-    # -- what was found ------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------
     def _own_offers(
         self,
         request: SelectDestinations,
@@ -258,17 +260,19 @@ class ZoneEvaluator:
     def _choices(
         self, request: SelectDestinations, one: QueriedZone, scores: ScoreSet
     ) -> list[Choice]:
-        """What a zone offers, as far as it can be compared."""
-        found, zone = one.found, one.zone
-        if found is None or found.score_set not in (scores.digest, zone.score_set):
+        """Return the offers of a zone that can be compared."""
+        evaluation, zone = one.found, one.zone
+        if evaluation is None or evaluation.score_set not in (scores.digest, zone.score_set):
             return []
         is_trusted = self._standing.is_trusted(zone.uuid)
-        offers, most = found.offers, scores.tier_most
-        return choice.offered(zone, request.request_id, offers, most, is_trusted, found.fits)
+        offers, tier_most = evaluation.offers, scores.tier_most
+        return choice.offered(
+            zone, request.request_id, offers, tier_most, is_trusted, evaluation.fits
+        )
 
 
 def for_below(request: SelectDestinations, own_uuid: str, seconds: float) -> SelectDestinations:
-    """A request as zones below look at it: a hop less, and less time; nothing is claimed."""
+    """Return a request as evaluated by child zones: a hop and some time less, claiming nothing."""
     return msgspec.structs.replace(
         request,
         budget_ms=budget_below(seconds),
@@ -282,13 +286,16 @@ def for_below(request: SelectDestinations, own_uuid: str, seconds: float) -> Sel
 
 
 def budget_below(seconds: float) -> int:
-    """Milliseconds that a zone below gets of what is left here."""
+    """Return the milliseconds of the remaining time here that a child zone gets."""
     ms = seconds * 1000
     return max(1, int(ms - max(HOP_MS, HOP_SHARE * ms)))
 
 
 def digest_of(request_id: str, zone: str) -> str:
-    """By what a zone finds a request again that has come through it; nobody else learns who."""
+    """Return the digest by which a zone recognizes a request that has come through it.
+
+    No other zone learns from it which zone that was.
+    """
     return derived_id('via', request_id, zone)
 
 
@@ -301,35 +308,35 @@ def _together(
     start: float,
     is_cut: bool,
 ) -> Evaluated:
-    """What all have said.
+    """Combine the evaluations of all zones.
 
     :param choices: best first
-    :param skipped: what was done with zones that were not queried
-    :param is_cut: some of them may have room all the same
+    :param skipped: steps of the zones that were not queried
+    :param is_cut: some of the skipped zones may have room all the same
     """
     removed = Counter(own.removed)
     hosts, survivors, complete = own.hosts, own.survivors, own.outcome is not Outcome.UNKNOWN
     steps, silent = [_own_step(own)], []
-    for one in below:
-        steps.append(_step(one, choices, start))
-        found = one.found
-        if found is None:
-            if not one.refused:
-                silent.append(one.zone.name)
+    for queried in below:
+        steps.append(_step(queried, choices, start))
+        evaluation = queried.found
+        if evaluation is None:
+            if not queried.refused:
+                silent.append(queried.zone.name)
             continue
-        removed.update(found.removed)
-        hosts, survivors = hosts + found.hosts, survivors + found.survivors
-        is_known = found.score_set in (scores.digest, one.zone.score_set)
-        is_final = found.outcome in (Outcome.PLACED, Outcome.NO_VALID_HOST)
-        complete = complete and found.complete and is_known and is_final
+        removed.update(evaluation.removed)
+        hosts, survivors = hosts + evaluation.hosts, survivors + evaluation.survivors
+        is_known = evaluation.score_set in (scores.digest, queried.zone.score_set)
+        is_final = evaluation.outcome in (Outcome.PLACED, Outcome.NO_VALID_HOST)
+        complete = complete and evaluation.complete and is_known and is_final
     complete = complete and not silent and not is_cut
     outcome, reason = own.outcome, own.reason
     if choices:
         outcome, reason = Outcome.PLACED, ''
     elif not complete:
         outcome = Outcome.UNKNOWN
-        many = f'{len(silent)} of {len(below)} zones below have not answered'
-        reason = many if silent else reason
+        silence = f'{len(silent)} of {len(below)} zones below have not answered'
+        reason = silence if silent else reason
     elif own.outcome is Outcome.PLACED or not own.hosts:
         outcome = Outcome.NO_VALID_HOST
     counts = ZonesQueried(
@@ -368,8 +375,8 @@ def _own_step(own: OwnOffers) -> ZoneStep:
 
 
 def _step(one: QueriedZone, choices: Sequence[Choice], start: float) -> ZoneStep:
-    found = one.found
-    if found is None:
+    evaluation = one.found
+    if evaluation is None:
         return ZoneStep(
             zone=one.zone.name,
             round=one.round,
@@ -378,20 +385,20 @@ def _step(one: QueriedZone, choices: Sequence[Choice], start: float) -> ZoneStep
             outcome=Outcome.REFUSED.value if one.refused else '',
             reason=one.problem,
         )
-    best = next((x.score for x in choices if x.child == one.zone.uuid), None)
-    queried = found.children
+    best = next((offered.score for offered in choices if offered.child == one.zone.uuid), None)
+    queried = evaluation.children
     return ZoneStep(
         zone=one.zone.name,
         round=one.round,
         after=round(one.begun - start, 6),
         seconds=round(one.seconds, 6),
-        outcome=found.outcome.value,
-        offers=len(found.offers),
+        outcome=evaluation.outcome.value,
+        offers=len(evaluation.offers),
         level=best.level if best else 0,
         score=best.score if best else 0.0,
-        hosts=found.hosts,
-        survivors=found.survivors,
-        removed=found.removed,
+        hosts=evaluation.hosts,
+        survivors=evaluation.survivors,
+        removed=evaluation.removed,
         below=[queried.queried, queried.answered, queried.silent, queried.not_queried],
-        reason='' if best or not found.offers else 'its scores cannot be compared',
+        reason='' if best or not evaluation.offers else 'its scores cannot be compared',
     )

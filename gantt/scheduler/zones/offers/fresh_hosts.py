@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The own hosts, read again and again while offers are asked for, so that nobody waits for it.
+"""Refresher of the own hosts while offers are requested, so that no request waits for it.
 
-An offer is no promise: what is claimed is chosen anew, under locks.  So it may be made from what
-was read a moment ago; but what was claimed by way of this process is read before its next offer.
+An offer is no promise: a claim is chosen anew, under locks.  So it may be computed from a table
+read a moment ago; but claims of this process are read before its next offer.
 """
 
 import logging
@@ -11,16 +11,16 @@ import threading
 from gantt.scheduler.host_follower import HostFollower
 
 LOG = logging.getLogger(__name__)
-#: How old the table may be that an offer is made from, in seconds.
+#: Maximum age of the table that an offer is computed from, in seconds.
 FRESH_SECONDS = 0.2
-#: Between two readings; after so many seconds without a request nothing is read.
+#: Seconds between two reads, and seconds without a request after which nothing is read.
 EACH_SECONDS, IDLE_SECONDS = 0.1, 2.0
-#: After a claim the thread that answers goes first.
+#: Seconds by which the thread that answers a claim goes first.
 AFTER_SECONDS = 0.001
 
 
 class FreshHosts:
-    """Any thread.
+    """The refreshing thread.  Any thread may call it.
 
     :param cache: a follower of the database
     """
@@ -33,7 +33,7 @@ class FreshHosts:
         self._is_closed = False
 
     def requested(self) -> None:
-        """Offers are asked for: read what the next ones are made from."""
+        """Note a request for offers: keep the table fresh for the next ones."""
         before, self._requested_at = self._requested_at, self._cache.clock.monotonic()
         if self._requested_at - before < IDLE_SECONDS:
             return
@@ -44,12 +44,12 @@ class FreshHosts:
         self._wake.set()
 
     def reload_soon(self) -> None:
-        """Something was claimed: read it before the next offer."""
+        """Read the table before the next offer, as something was claimed."""
         self._cache.reload_soon()
         self._wake.set()
 
     def close(self) -> None:
-        """Read no more: who asks for offers reads what is old."""
+        """Read no more: further offers come from an old table."""
         with self._lock:
             self._is_closed = True
         self._wake.set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the own hosts have for a request, on scores that may be compared between zones."""
+"""Offers of the own hosts for a request, with scores that may be compared between zones."""
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -31,7 +31,7 @@ from gantt.scheduler.placing import trial
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones.offers.fresh_hosts import FRESH_SECONDS
 
-#: What every host that may be used now has room for.
+#: The smallest request, for which every host that may be used now has room.
 _LEAST = SelectDestinations(
     request_id=derived_id('summary'),
     spec=RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 1}),
@@ -39,20 +39,20 @@ _LEAST = SelectDestinations(
     alternates=0,
     dry_run=True,
 )
-#: What was read longer ago, in seconds, is no answer: the database is away, and nothing of it
-#: could be claimed.
+#: Age in seconds beyond which the table gives no answer: the database is away, and nothing
+#: could be claimed there.
 OLD_SECONDS = 2.0
 #: Hosts named in one offer for several members, beyond those that they would be on.
 SPARE_HOSTS = 5
 
 
 class OwnOffers(msgspec.Struct, frozen=True):
-    """What the own hosts have, best first.
+    """Offers of the own hosts, best first.
 
     :ivar outcome: ``placed``: there are offers; else as of a decision
     :ivar reason: the verdict
-    :ivar hosts: that were looked at; ``survivors`` and those of ``removed``, by filter, add up to
-        them
+    :ivar hosts: number of hosts evaluated; ``survivors`` and those of ``removed``, by filter, add
+        up to them
     """
 
     choices: list[Choice]
@@ -63,16 +63,16 @@ class OwnOffers(msgspec.Struct, frozen=True):
     removed: dict[str, int] = {}
 
     def has_room_for(self, members: int) -> bool:
-        """Whether there are places for so many."""
+        """Return whether there are places for so many members."""
         return bool(self.choices) and self.choices[0].fits >= members
 
 
 class OwnHosts:
-    """Plans requests on the table of the own hosts, which is as before then.  Any thread.
+    """A planner of requests on the table of the own hosts, which it leaves unchanged.  Any thread.
 
     :param cache: a follower of the database, whose table may be read from any thread
     :param pipeline: as it is configured now
-    :param requested: is called by who asks for offers
+    :param requested: called at each request for offers
     """
 
     def __init__(
@@ -86,18 +86,18 @@ class OwnHosts:
         self._planner, self._settings = trial.planner(cache, settings), settings
 
     def offers(self, request: SelectDestinations, want: int, is_only: bool) -> OwnOffers:
-        """What they have for a request.
+        """Return the offers of the own hosts for a request.
 
         :param want: offers at most
-        :param is_only: no other zone could know what is not known here
+        :param is_only: no other zone could know what is unknown here
         :raises InvalidMessage, Refused: no zone could place it, as it is wrong
-        :raises HostsUnknown: the database does not say what they have now
+        :raises HostsUnknown: the database does not report what they have now
         """
         declared = self._cache.declared_classes(request.spec.classes)
         try:
             requests.check(request, declared)
         except exceptions.UnknownResourceClass:
-            # It may be known below: here nobody has it.
+            # A child zone may know it: no host here has it.
             if is_only:
                 raise
             return _nothing(Outcome.NO_VALID_HOST, 'a resource class is not known')
@@ -105,20 +105,21 @@ class OwnHosts:
         began = clock.monotonic()
         self._requested()
         try:
-            found = self._read(request, want, FRESH_SECONDS)
-            has_none = not found.hosts and not is_only  # a host comes more seldom than room
-            if has_none or found.has_room_for(len(request.consumers)):
-                return found
+            offers = self._read(request, want, FRESH_SECONDS)
+            has_none = not offers.hosts and not is_only  # a host comes more seldom than room
+            if has_none or offers.has_room_for(len(request.consumers)):
+                return offers
         except exceptions.Refused:
             pass
-        # That there is no room, or that a rule forbids it, is said as of a moment since it was
-        # asked: whoever asks may just have given a place back.
+        # That there is no room, or that a rule forbids it, is reported as of a moment after the
+        # request: its caller may just have given a place back.
         return self._read(request, want, clock.monotonic() - began)
 
     def _read(self, request: SelectDestinations, want: int, max_age: float) -> OwnOffers:
-        """As of so many seconds ago at most.
+        """Return offers as of so many seconds ago at most.
 
-        What takes of trees may be searched for long: on a copy, so that nobody waits for it.
+        A tree of resource groups may be searched for long: on a copy, so that no other thread waits
+        for it.
         """
         cache, is_brief = self._cache, request.spec.tree is None
         with cache.borrowed(max_age) if is_brief else nullcontext(cache.table(max_age)) as table:
@@ -131,7 +132,7 @@ class OwnHosts:
             return _nothing(Outcome.NO_VALID_HOST, 'no host is registered here')
         pipeline = self._pipeline()
         if request.parent:
-            # An empty zone would offer the same few to everybody.
+            # An empty zone would offer the same few hosts to every parent zone.
             pipeline = pipeline.shuffling()
         dry = msgspec.structs.replace(request, dry_run=True, alternates=want - 1, places=[])
         decision = self._planned(table, dry, pipeline)
@@ -150,26 +151,33 @@ class OwnHosts:
     def _found(
         self, table: HostTable, request: SelectDestinations, decision: Decision, want: int
     ) -> OwnOffers:
-        """Where members would go, by the worst of their places; to a zone above with others.
+        """Return the offers of a decision, scored by the worst place of its members.
 
-        A place is compared with those of zones below as the one that it is: how the own hosts are
-        ranked among themselves is the business of the pipeline alone.
+        A parent zone gets spare hosts as well.  A place is compared with those of child zones as
+        the one that it is: how the own hosts are ranked among themselves is the business of the
+        pipeline alone.
         """
         scores = ScoreSet.of(self._pipeline().comparable())
         members = cast(MemberColumns, decision.members)
         of_members = list(members.finalists())
-        finalists = of_members[0][:want] if len(of_members) == 1 else [one[0] for one in of_members]
-        found = scores.of_finalists(table, request.spec, decision.weighers, finalists)
-        hosts = [table.names[one.row] for one in finalists]
-        worst, fits = max(found, key=_order), len(of_members)
+        finalists = (
+            of_members[0][:want]
+            if len(of_members) == 1
+            else [of_member[0] for of_member in of_members]
+        )
+        host_scores = scores.of_finalists(table, request.spec, decision.weighers, finalists)
+        hosts = [table.names[finalist.row] for finalist in finalists]
+        worst, fits = max(host_scores, key=_order), len(of_members)
         if fits == 1:
-            # A spare is taken after what is preferred here.
-            offered = [([host], max(found[: n + 1], key=_order)) for n, host in enumerate(hosts)]
+            # A spare is taken after the preferred hosts here.
+            offered = [
+                ([host], max(host_scores[: n + 1], key=_order)) for n, host in enumerate(hosts)
+            ]
             offered = offered if request.parent else offered[:1]
         elif not request.parent:
             offered = [(hosts, worst)]
         else:
-            spare = [table.names[one.row] for one in of_members[-1][:SPARE_HOSTS]]
+            spare = [table.names[finalist.row] for finalist in of_members[-1][:SPARE_HOSTS]]
             offered = [(list(dict.fromkeys([*hosts, *spare])), worst)]
         first = members[0]
         return OwnOffers(
@@ -182,7 +190,7 @@ class OwnHosts:
         )
 
     def fits(self, shapes: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-        """How many of each shape fit, host by host."""
+        """Return the number of each shape that fits, host by host."""
         with self._cache.borrowed(FRESH_SECONDS) as table:
             if not len(table):
                 return dict.fromkeys(shapes, 0)
@@ -195,13 +203,13 @@ class OwnHosts:
             }
 
     def table(self) -> HostTable:
-        """All that is known of the own hosts."""
+        """Return the table of the own hosts with all that is known of them."""
         return self._cache.table(FRESH_SECONDS)
 
     def _planned(
         self, table: HostTable, request: SelectDestinations, pipeline: Pipeline
     ) -> Decision:
-        """By who has borrowed the table, or on a copy of another one."""
+        """Plan on the borrowed table, or on a copy of another one."""
         cache = self._cache
         if table is cache.working:
             return trial.on_table(self._planner, request, pipeline, cache.clock).decision
@@ -216,7 +224,7 @@ def _nothing(outcome: Outcome, reason: str, decision: Decision | None = None) ->
 
 
 def _removed(member: MemberDecision) -> dict[str, int]:
-    return {one.name: one.removed for one in member.filters if one.removed}
+    return {step.name: step.removed for step in member.filters if step.removed}
 
 
 def _order(score: ZoneScore) -> tuple[int, float, float]:

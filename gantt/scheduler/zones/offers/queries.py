@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluations asked of zones below, several at once, each with its bound.
+"""Evaluations requested of child zones, several at once, each with its timeout.
 
-A zone that is silent costs the others little: it is left alone for a while, and where the others
-have enough it is not waited for.
+A silent zone costs the others little: it is left alone for a while, and where the others have
+enough it is not waited for.
 """
 
 import concurrent.futures
@@ -23,15 +23,15 @@ from gantt.scheduler.zones import going_down
 from gantt.scheduler.zones.offers.standing import ZoneStanding
 
 LOG = logging.getLogger(__name__)
-#: After so many seconds a round waits no longer for the last ones, where what was found is enough:
+#: Seconds after which a round waits no longer for the last zones, where the offers are enough:
 #: for those that were silent before, and for so large a share of all.
 PATIENCE_SECONDS, LATE_SHARE = 0.15, 0.15
-#: How long a zone that is busy is left alone before it is asked again, in seconds.
+#: Pauses before a busy zone is called again, in seconds.
 BUSY_WAITS = (0.03, 0.1, 0.3, 0.6)
-#: Zones below that are queried at once, in one process.
+#: Child zones that are queried at once, in one process.
 CALLS_MAX = 64
-#: Codes by which a zone says no to the request itself: there is no place for it there.  By all
-#: others it is not known, such as of one that does not let this zone in.
+#: Error codes by which a zone refuses the request itself: it has no place there.  With all
+#: other codes that is unknown, such as of a zone that does not admit this one.
 NO = frozenset(
     one.code
     for one in (
@@ -48,10 +48,10 @@ NO = frozenset(
 class QueriedZone(msgspec.Struct, frozen=True):
     """A zone that was queried.
 
-    :ivar round: in which, from 1
-    :ivar begun: when, in seconds of the monotonic clock; ``seconds``: how long it took
-    :ivar found: what it has answered; None: it has not, as ``problem`` says
-    :ivar refused: its answer was no: as good as one that nothing fits
+    :ivar round: of the search, from 1
+    :ivar begun: start in seconds of the monotonic clock; ``seconds``: duration
+    :ivar found: its evaluation; None: it has not answered, for the reason in ``problem``
+    :ivar refused: it refused the request: equivalent to an evaluation without offers
     """
 
     zone: ZoneRecord
@@ -68,16 +68,16 @@ Call = concurrent.futures.Future[QueriedZone]
 
 
 def while_busy(clock: Clock, end: float, call: Callable[[float], T]) -> T:
-    """Call a zone; where that is busy again, after a while that grows, within bounds.
+    """Call a zone; while it is busy repeat the call after growing pauses, within bounds.
 
-    :param call: with the seconds that are left
+    :param call: gets the seconds that are left
     :raises GanttError: of the last try
     """
     for wait in BUSY_WAITS:
         try:
             return call(max(0.001, end - clock.monotonic()))
         except exceptions.Busy:
-            # Drawn, so that those who were turned away together do not come together again.
+            # Random, so that callers that were turned away together do not come together again.
             pause = wait * (0.5 + random.random())
             if clock.monotonic() + pause >= end:
                 raise
@@ -88,7 +88,7 @@ def while_busy(clock: Clock, end: float, call: Callable[[float], T]) -> T:
 def zone_failure(
     zone: ZoneRecord, what: str, error: exceptions.GanttError
 ) -> exceptions.GanttError:
-    """The error for whoever asked, who may be a tenant: address and words of a zone are logged.
+    """Return the error for the caller, which may be a tenant: a zone's address and text are logged.
 
     :param what: has not happened
     """
@@ -100,18 +100,18 @@ def zone_failure(
 
 
 class CallRunner(Protocol):
-    """What carries out calls next to each other."""
+    """A runner of concurrent calls."""
 
     def begin(self, job: Callable[[], QueriedZone]) -> Call:
-        """Begin a call, or let it wait for its turn."""
+        """Start a call, or queue it."""
 
     def wait(
         self, calls: Collection[Call], seconds: float
     ) -> tuple[Collection[Call], Collection[Call]]:
-        """Wait until one is over, for so long at most: those that are over, and the others."""
+        """Wait until one call ends, up to a timeout; return those that ended, and the others."""
 
     def close(self) -> None:
-        """Begin no more."""
+        """Start no more calls."""
 
 
 class CallThreads:
@@ -124,17 +124,17 @@ class CallThreads:
         return self._threads.submit(job)
 
     def wait(self, calls: Collection[Call], seconds: float) -> tuple[set[Call], set[Call]]:
-        found = concurrent.futures.wait(calls, seconds, concurrent.futures.FIRST_COMPLETED)
-        return found.done, found.not_done
+        result = concurrent.futures.wait(calls, seconds, concurrent.futures.FIRST_COMPLETED)
+        return result.done, result.not_done
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class ZoneQueries:
-    """Calls of all requests of this process.  Any thread.
+    """Concurrent calls of all requests of this process.  Any thread.
 
-    :param runner: what carries them out; None: threads
+    :param runner: carries them out; None: threads
     """
 
     def __init__(
@@ -148,29 +148,29 @@ class ZoneQueries:
         self._runner = runner or CallThreads()
 
     def close(self) -> None:
-        """Begin no more calls."""
+        """Start no more calls."""
         self._runner.close()
 
     def begin(
         self, zones: Sequence[KnownZone], body: ZoneEvaluation, number: int, end: float
     ) -> dict[Call, ZoneRecord]:
-        """Ask each zone, but for those that were silent just now.
+        """Query each zone, except those that were silent just now.
 
         :param number: of the round
-        :param end: of the time that they have, of the monotonic clock
+        :param end: deadline of the calls, of the monotonic clock
         """
         begun: dict[Call, ZoneRecord] = {}
         now = self._clock.monotonic()
         seconds = max(0.001, end - now)
-        for one in zones:
-            if self._standing.may_query(one.zone.uuid):
-                job = functools.partial(self._query, one.zone, body, number, seconds)
+        for candidate in zones:
+            if self._standing.may_query(candidate.zone.uuid):
+                job = functools.partial(self._query, candidate.zone, body, number, seconds)
                 call = self._runner.begin(job)
             else:
                 call = concurrent.futures.Future()
                 silent = 'it was silent not long ago, and is left alone for a while'
-                call.set_result(QueriedZone(one.zone, number, now, 0.0, None, silent))
-            begun[call] = one.zone
+                call.set_result(QueriedZone(candidate.zone, number, now, 0.0, None, silent))
+            begun[call] = candidate.zone
         return begun
 
     def wait(
@@ -180,9 +180,9 @@ class ZoneQueries:
         number: int,
         end: float,
     ) -> Iterator[QueriedZone]:
-        """Each zone with what it has answered, as they come.
+        """Yield each zone with its evaluation, as they answer.
 
-        :param is_enough: whether what was found until now is enough
+        :param is_enough: whether the offers so far are enough
         """
         begun = self._clock.monotonic()
         pending: Collection[Call] = list(calls)
@@ -192,8 +192,8 @@ class ZoneQueries:
             if now >= end or (patience <= 0 and is_enough() and self._are_late(calls, pending)):
                 break
             until = end - now if patience <= 0 else min(end - now, patience)
-            over, pending = self._runner.wait(pending, until)
-            for call in over:
+            ended, pending = self._runner.wait(pending, until)
+            for call in ended:
                 yield call.result()
         now = self._clock.monotonic()
         for call in pending:
@@ -211,10 +211,12 @@ class ZoneQueries:
         end = begun + seconds
         request = going_down.told(zone, body.request)
         body_below = msgspec.structs.replace(body, request=request)
-        found, problem, is_silent, refused = None, '', False, False
+        evaluation, problem, is_silent, refused = None, '', False, False
         try:
-            found = while_busy(
-                self._clock, end, lambda left: self._zones.evaluate(zone, body_below, left)
+            evaluation = while_busy(
+                self._clock,
+                end,
+                lambda remaining: self._zones.evaluate(zone, body_below, remaining),
             )
         except exceptions.GanttError as e:
             refused = e.kwargs.get('code') in NO
@@ -234,9 +236,9 @@ class ZoneQueries:
         else:
             self._standing.answered(zone.uuid)
         seconds = self._clock.monotonic() - begun
-        return QueriedZone(zone, number, begun, seconds, found, problem, refused)
+        return QueriedZone(zone, number, begun, seconds, evaluation, problem, refused)
 
     def _are_late(self, calls: dict[Call, ZoneRecord], pending: Collection[Call]) -> bool:
-        """Whether those that have not answered yet are not waited for."""
-        slow = [one for one in pending if not self._standing.is_silent(calls[one].uuid)]
+        """Return whether the zones that have not answered yet are no longer waited for."""
+        slow = [call for call in pending if not self._standing.is_silent(calls[call].uuid)]
         return len(slow) <= LATE_SHARE * len(calls)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the zones below say of themselves in advance, read anew from time to time.
+"""Summaries that child zones report in advance, read anew from time to time.
 
-One thread asks each zone in turn, by conditional GET.  What this process claims there is taken off
-until the zone has said something newer.
+One thread queries each zone in turn, by conditional GET.  Members that this process claims there
+are subtracted until the zone has reported a newer summary.
 """
 
 import logging
@@ -19,16 +19,16 @@ from gantt.scheduler.ports import Clock
 from gantt.scheduler.ports.zones import Zones
 
 LOG = logging.getLogger(__name__)
-#: Between two rounds, and what one call of it may take.
+#: Interval between two rounds, and timeout of one call, in seconds.
 EACH_SECONDS, CALL_SECONDS = 10.0, 3.0
-#: Counts are worth half after so many seconds, and never nothing.
+#: Half-life of counts in seconds, and the least room that is assumed.
 HALF_SECONDS, LEAST_ROOM = 60.0, 0.05
 
 
 class KnownSummary(msgspec.Struct):
-    """What one zone has said.
+    """The last summary of one zone.
 
-    :ivar facts_at: as of when the facts are, of zones further down too
+    :ivar facts_at: time that the facts are of, including those of zones further down
     :ivar read_at: seconds of the monotonic clock
     :ivar taken: members that were claimed there since
     """
@@ -41,9 +41,9 @@ class KnownSummary(msgspec.Struct):
 
 
 class ZoneSummaries:
-    """By zone.  Any thread.
+    """Summaries by zone.  Any thread.
 
-    :param children: the zones directly below, as they are registered
+    :param children: the child zones, as they are registered
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ZoneSummaries:
         self._thread: threading.Thread | None = None
 
     def follow(self) -> None:
-        """Read what zones say from now on; once."""
+        """Start reading summaries; once."""
         with self._lock:
             if self._thread is None and not self._stopping.is_set():
                 self._thread = threading.Thread(target=self._run, name='summaries', daemon=True)
@@ -66,63 +66,63 @@ class ZoneSummaries:
         self._stopping.set()
 
     def zone(self, zone: ZoneRecord, resources: Mapping[str, int], weight: float) -> KnownZone:
-        """What is known of a zone for a request of this size.
+        """Return the candidate zone for a request of this size.
 
-        :param weight: of what it says, from 0 to 1
+        :param weight: of its summary, from 0 to 1
         """
-        known = self._known.get(zone.uuid)
-        if known is None:
+        entry = self._known.get(zone.uuid)
+        if entry is None:
             return KnownZone(zone)
-        room = max(0.0, expected_room(known.summary.fits, resources) - known.taken)
-        age = max(0.0, self._clock.monotonic() - known.read_at)
+        room = max(0.0, expected_room(entry.summary.fits, resources) - entry.taken)
+        age = max(0.0, self._clock.monotonic() - entry.read_at)
         room = max(LEAST_ROOM, room * weight * 0.5 ** (age / HALF_SECONDS))
-        return KnownZone(zone, known.facts, room)
+        return KnownZone(zone, entry.facts, room)
 
     def summaries(self) -> list[tuple[ZoneSummary, ZoneFacts | None]] | None:
-        """Of all zones below; None: one has said nothing yet."""
-        found = [self._known.get(zone.uuid) for zone in self._children()]
-        known = [(one.summary, one.facts) for one in found if one is not None]
-        return known if len(known) == len(found) else None
+        """Return those of all child zones; None: one has not reported any yet."""
+        entries = [self._known.get(zone.uuid) for zone in self._children()]
+        reported = [(entry.summary, entry.facts) for entry in entries if entry is not None]
+        return reported if len(reported) == len(entries) else None
 
     def facts_age(self) -> float:
-        """How old the oldest facts of a zone below are, in seconds; 0.0: there are none."""
+        """Return the age of the oldest facts of a child zone in seconds; 0.0: there are none."""
         now = self._clock.monotonic()
-        known = (self._known.get(zone.uuid) for zone in self._children())
-        return max((now - one.facts_at for one in known if one is not None), default=0.0)
+        entries = (self._known.get(zone.uuid) for zone in self._children())
+        return max((now - entry.facts_at for entry in entries if entry is not None), default=0.0)
 
     def took(self, uuid: str, members: int) -> None:
-        """So many members were claimed in a zone."""
-        known = self._known.get(uuid)
-        if known is not None:
-            known.taken += members
+        """Count members that were claimed in a zone."""
+        entry = self._known.get(uuid)
+        if entry is not None:
+            entry.taken += members
 
     def facts_again(self, zone: ZoneRecord, max_age: float, seconds: float) -> ZoneFacts | None:
-        """What exists in a zone, as it is now or was not long ago; None: it does not say.
+        """Return recent facts of a zone, read again where needed; None: it does not report them.
 
-        Of those further down it may know older things: then it is to be queried.
+        Its facts of zones further down may be older: then it is to be queried.
         """
-        known, now = self._known.get(zone.uuid), self._clock.monotonic()
-        if known is not None and now - known.facts_at <= max_age:
-            return known.facts
+        entry, now = self._known.get(zone.uuid), self._clock.monotonic()
+        if entry is not None and now - entry.facts_at <= max_age:
+            return entry.facts
         try:
-            found = self._zones.discover(zone, seconds).facts
+            facts = self._zones.discover(zone, seconds).facts
         except exceptions.GanttError:
             return None
-        if known is not None:
-            known.facts, known.facts_at = found, now - _age(found)
-        return found if _age(found) <= max_age else None
+        if entry is not None:
+            entry.facts, entry.facts_at = facts, now - _age(facts)
+        return facts if _age(facts) <= max_age else None
 
     def read(self, zone: ZoneRecord) -> None:
-        """What one zone says now.  :raises GanttError: it does not say"""
-        known, now = self._known.get(zone.uuid), self._clock.monotonic()
-        found = self._zones.summary(zone, CALL_SECONDS)
-        if known is None or found.facts != known.summary.facts:
+        """Read the summary of one zone.  :raises GanttError: it does not report one"""
+        entry, now = self._known.get(zone.uuid), self._clock.monotonic()
+        zone_summary = self._zones.summary(zone, CALL_SECONDS)
+        if entry is None or zone_summary.facts != entry.summary.facts:
             facts = self._zones.discover(zone, CALL_SECONDS).facts
-            self._known[zone.uuid] = KnownSummary(found, facts, now - _age(facts), now)
-        elif found.revision != known.summary.revision:
-            self._known[zone.uuid] = KnownSummary(found, known.facts, known.facts_at, now)
+            self._known[zone.uuid] = KnownSummary(zone_summary, facts, now - _age(facts), now)
+        elif zone_summary.revision != entry.summary.revision:
+            self._known[zone.uuid] = KnownSummary(zone_summary, entry.facts, entry.facts_at, now)
         else:
-            known.read_at = now
+            entry.read_at = now
 
     # -- the thread --------------------------------------------------------------------
     def _run(self) -> None:
@@ -138,8 +138,8 @@ class ZoneSummaries:
                 except Exception:  # the thread has to outlive any one round
                     LOG.exception('reading what zone %s has failed', zone.name)
             uuids = {zone.uuid for zone in zones}
-            for gone in [one for one in self._known if one not in uuids]:
-                self._known.pop(gone, None)
+            for uuid in [known_uuid for known_uuid in self._known if known_uuid not in uuids]:
+                self._known.pop(uuid, None)
             if self._stopping.wait(EACH_SECONDS):
                 return
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request that comes through several zones above is evaluated once, and its hosts counted once.
+"""Requests that arrive through several parent zones: evaluated once, their hosts counted once.
 
-Where two zones above are below a common one, it may ask both, and both ask here about the same
-request, by the same id.  What was found goes to the one that was first; the others get nothing,
-and nothing is counted for them: so nobody has to be named, and no host stands in two answers.
+Where two parent zones are below a common one, it may query both, and both query this zone about the
+same request, by the same id.  The result goes to the one that was first; the others get nothing,
+and nothing is counted for them: so no zone has to be named, and no host appears in two answers.
 
 This process remembers it as long as the first answer can be of use: nothing is written.
 """
@@ -31,10 +31,10 @@ T = TypeVar('T')
 class FirstWay(msgspec.Struct, kw_only=True):
     """The way by which a request came first.
 
-    :ivar parent: name of the zone above
-    :ivar digest: of what is asked for: it is as large as its sender likes
-    :ivar until: as long as that waits for the answer; monotonic seconds
-    :ivar done: the answer is there
+    :ivar parent: name of the parent zone
+    :ivar digest: of the request's spec, which is as large as its sender likes
+    :ivar until: deadline of that parent's waiting for the answer; monotonic seconds
+    :ivar done: set once the answer is there
     :ivar has_found: there are places in it
     """
 
@@ -47,7 +47,7 @@ class FirstWay(msgspec.Struct, kw_only=True):
 
 
 class RequestWays:
-    """Any thread.  Evaluations, or counts of what fits: not both."""
+    """A register of the ways of requests: of evaluations, or of counts, not both.  Any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -60,36 +60,36 @@ class RequestWays:
         has_found: Callable[[T], bool],
         uncounted: Callable[[T | None], T],
     ) -> T:
-        """What is found for a request, where it has not come by another way.
+        """Return the result for a request, where it has not come by another way.
 
-        Two zones above may be different tenants, with different rights, and one may let it go
-        further down: where the first way has led to nothing the other is looked at as well.
+        Two parent zones may be different tenants, with different rights, and one may let it go
+        further down: where the first way has led to nothing the other is evaluated as well.
 
-        :param request: as it is carried out here, in the name of the zone above that asks
-        :param uncounted: makes an answer in which nothing is counted: of what was found for the
-            other way, or None where nothing was looked at
+        :param request: as it is carried out here, in the name of the parent zone that sent it
+        :param uncounted: creates an answer in which nothing is counted: of the result for the
+            other way, or None where nothing was evaluated
         """
-        mine, first = self._first(request)
+        way, first = self._first(request)
         if first is None:
             try:
-                found = find()
-                mine.has_found = has_found(found)
+                result = find()
+                way.has_found = has_found(result)
             except BaseException:
-                self._forget(request.request_id, mine)
+                self._forget(request.request_id, way)
                 raise
             finally:
-                mine.done.set()
-            return found
-        if first.digest != mine.digest or first.hops < request.hops:
-            left = min(first.until - self._clock.monotonic(), request.budget_ms / 2000)
-            if not first.done.wait(max(0.0, left)) or not first.has_found:
+                way.done.set()
+            return result
+        if first.digest != way.digest or first.hops < request.hops:
+            seconds = min(first.until - self._clock.monotonic(), request.budget_ms / 2000)
+            if not first.done.wait(max(0.0, seconds)) or not first.has_found:
                 return uncounted(find())
         return uncounted(None)
 
     def _first(self, request: SelectDestinations) -> tuple[FirstWay, FirstWay | None]:
-        """This way, and the first one where that is another."""
+        """Return this way, and the first one where that is another."""
         now = self._clock.monotonic()
-        mine = FirstWay(
+        way = FirstWay(
             parent=request.parent or '',
             digest=hashlib.blake2b(msgspec.msgpack.encode(request.spec), digest_size=16).digest(),
             hops=request.hops,
@@ -97,17 +97,17 @@ class RequestWays:
             done=threading.Event(),
         )
         with self._lock:
-            known = self._known.get(request.request_id)
-            if known is not None and known.parent != mine.parent and known.until > now:
-                return mine, known
-            self._known[request.request_id] = mine
+            first_way = self._known.get(request.request_id)
+            if first_way is not None and first_way.parent != way.parent and first_way.until > now:
+                return way, first_way
+            self._known[request.request_id] = way
             self._known.move_to_end(request.request_id)
             while self._is_over(now) or len(self._known) > REQUESTS_MAX:
                 self._known.popitem(last=False)
-        return mine, None
+        return way, None
 
     def _is_over(self, now: float) -> bool:
-        """Whether the oldest is of use to nobody any more."""
+        """Return whether the oldest way is of no more use."""
         return next(iter(self._known.values())).until <= now
 
     def _forget(self, request_id: str, mine: FirstWay) -> None:
@@ -117,14 +117,14 @@ class RequestWays:
 
 
 def over_quota(excess: Excess, hosts: int, score_set: str) -> Evaluated:
-    """An evaluation for a zone above that has as much here as it may have."""
+    """Return an evaluation for a parent zone that has used up its quota here."""
     removed = {excess.cause: hosts} if hosts else {}
     outcome = Outcome.NO_VALID_HOST
     return Evaluated([], outcome, excess.line, hosts, 0, removed, ZonesQueried(), True, score_set)
 
 
 def uncounted(found: Evaluated | None, score_set: str) -> Evaluated:
-    """An evaluation of a request that came by another way before: nothing is counted."""
+    """Return an evaluation of a request that came by another way before: nothing is counted."""
     if found is None:
         why = 'it was evaluated already, by another way'
         outcome = Outcome.NO_VALID_HOST
