@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other programs use to talk to Gantt over the message broker.
+"""Clients with which other programs reach Gantt over the message broker.
 
     from gantt import client
 
@@ -7,7 +7,7 @@
     scheduler = client.SchedulerClient(transport)
     answer = scheduler.select_destinations(spec=RequestSpec(resources={'VCPU': 1}), consumers=[...])
 
-Made to live in somebody else's process: no database, no threads of its own, no
+Meant to live in another program's process: no database, no threads of its own, no
 choice of a concurrency backend.  Errors are those of ``gantt.exceptions``.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One topic as a client sees it: calls and casts that end, and errors of our own."""
+"""Client of one topic: calls and casts that end, and errors of our own."""
 
 import functools
 import logging
@@ -21,14 +21,14 @@ LOG = logging.getLogger(__name__)
 
 T = TypeVar('T')
 
-#: A first try waits for this share of the time that there is, within these bounds, and each
-#: next one so many times as long.
+#: A first try waits for this share of the whole time, within these bounds, and each next one
+#: so many times as long.
 _FIRST_SHARE, _GROWTH = 1 / 6, 1.5
 _FIRST_LEAST, _FIRST_MOST = 0.5, 1.4
-#: What is left after a try is added to it where that is too short for one of its own.
+#: The rest after a try is added to it where that is too short for a try of its own.
 _TRY_LEAST = 0.4
 
-#: Of tries of one call, whatever time is left.
+#: Most tries of one call, whatever time is left.
 TRIES_MOST = 100
 
 #: Longest pause between two tries.
@@ -36,30 +36,30 @@ _PAUSE_MOST = 5.0
 
 #: Servers whose names are stored, and for how long after an answer.
 _SERVERS_MOST, _CACHED_SECONDS = 16, 600.0
-#: Whoever is there answers a ping within this; so many are asked before a next try.
+#: Seconds within which a live server answers a ping; servers that are pinged before a next try.
 _PING_SECONDS, _PINGS_MOST = 0.3, 3
 _PING = 'oslo_rpc_server_ping'
 
-#: Before a call is published again; the library waits as long.
+#: Pause before a call is published again; the library waits as long.
 _PUBLISH_PAUSE = 1.0
 
 
-#: An answer of this process to itself takes milliseconds.
+#: Wait for an answer of this process to itself, which takes milliseconds.
 _ECHO_SECONDS = 1.5
-#: At most so often connections are made anew for the lack of answers.
+#: Least time between two renewals of connections for the lack of answers.
 _RENEWED_SECONDS = 10.0
 
 
 class _Renewed(Exception):
-    """The connection for answers was made anew while one was waited for."""
+    """A renewal of the connection for answers while one was waited for."""
 
 
 class _Renewals:
-    """When connections of this process were made anew last, by transport."""
+    """Times of the last renewal of this process's connections, by transport."""
 
     def __init__(self) -> None:
         self.at: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
-        #: Held by the one thread that finds out.
+        #: Held by the one thread that checks.
         self.renewing = threading.Lock()
 
 
@@ -67,16 +67,16 @@ _renewals = _Renewals()
 
 
 def renew_if_deaf(carrier: om.transport.RPCTransport) -> bool:
-    """Make the connections of a transport anew where no answer reaches it; whether that was so.
+    """Renew the connections of a transport if no answer reaches it; return whether it did.
 
     A connection may be open, and acknowledge, and carry nothing: no call would ever have an
-    answer.  Called after a call had none.  Nobody else waits while one thread finds out.
+    answer.  Called after a call had none.  No other thread waits while one checks.
     """
     if driver.is_in_process(carrier) or not _renewals.renewing.acquire(blocking=False):
         return False
     try:
-        last = _renewals.at.get(carrier, float('-inf'))
-        if time.monotonic() - last < _RENEWED_SECONDS or driver.receives_answers(
+        last_renewal = _renewals.at.get(carrier, float('-inf'))
+        if time.monotonic() - last_renewal < _RENEWED_SECONDS or driver.receives_answers(
             carrier, _ECHO_SECONDS
         ):
             return False
@@ -93,22 +93,22 @@ def renew_if_deaf(carrier: om.transport.RPCTransport) -> bool:
 
 
 class NoAnswer(exceptions.Unavailable):
-    """Nothing came back: the call, the service or the answer is lost, or the service is stopped."""
+    """An error where the call, the service or the answer is lost, or the service is stopped."""
 
 
 class NobodyListens(NoAnswer):
-    """The broker has no queue for the call: who would take it was never started there."""
+    """An error where the broker has no queue for the call: no server was ever started there."""
 
 
 class Patience:
-    """How long each try of one call waits for its answer.
+    """Timeouts of the tries of one call.
 
-    Whoever took the call may be stopped, or stuck, and another one free: so the first try is
-    short.  Each next one waits half as long again: an answer that is merely slow is not asked
-    for again and again.
+    The server that took the call may be stopped, or stuck, and another one free: so the first
+    try is short.  Each next one waits half as long again: an answer that is merely slow is not
+    requested again and again.
 
-    :param seconds: for all tries
-    :param first: for the first one; None: a sixth of all, 0.5 to 1.4 s
+    :param seconds: timeout of all tries
+    :param first: timeout of the first one; None: a sixth of all, 0.5 to 1.4 s
     :ivar silent_since: when the last try was sent, where it had no answer; None: it had one
     :ivar asked: servers that were sent a try by name, and did not answer
     """
@@ -121,20 +121,20 @@ class Patience:
         self.asked: set[str] = set()
 
     def next(self, left: float) -> float:
-        """Seconds for the next try; the last one gets all that is left."""
+        """Return seconds for the next try; the last one gets all that is left."""
         wait, self._next = self._next, _GROWTH * self._next
         return wait if wait + _TRY_LEAST < left else left
 
 
 class Servers:
-    """The servers that answered on a topic, and when last.  Any thread."""
+    """Servers that answered on a topic, with the time of their last answer.  Any thread."""
 
     def __init__(self) -> None:
         self._seen: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def note(self, name: str) -> None:
-        """An answer of it has come."""
+        """Record an answer of a server."""
         with self._lock:
             self._seen.pop(name, None)
             self._seen[name] = time.monotonic()
@@ -142,26 +142,26 @@ class Servers:
                 del self._seen[next(iter(self._seen))]
 
     def forget(self, name: str) -> None:
-        """It does not listen any more."""
+        """Drop a server that does not listen any more."""
         with self._lock:
             self._seen.pop(name, None)
 
     def seen(self, name: str) -> float:
-        """When it answered last, in monotonic seconds."""
+        """Return when a server answered last, in monotonic seconds."""
         return self._seen.get(name, float('-inf'))
 
     def latest(self) -> list[str]:
-        """Those that answered not long ago, the last one first."""
+        """Return servers that answered not long ago, the last one first."""
         since = time.monotonic() - _CACHED_SECONDS
         with self._lock:
-            return [name for name, at in reversed(self._seen.items()) if at > since]
+            return [name for name, seen_at in reversed(self._seen.items()) if seen_at > since]
 
 
 class ServerCaller:
     """Calls and casts on one topic; publishing and waiting are bounded.
 
-    :param carrier: made by ``gantt.client.get_transport``
-    :param exchange: that the topic is bound to
+    :param carrier: from ``gantt.client.get_transport``
+    :param exchange: the one that the topic is bound to
     """
 
     def __init__(
@@ -193,12 +193,12 @@ class ServerCaller:
         :param timeout: seconds
         :param context_id: shown in the log lines of the receiver
         :param topic: another topic than the client's
-        :param publish_tries: 1 for who calls again anyway
-        :param patience: of a call that is tried again: a try goes where the one before, which had
-            no answer, did not
-        :raises GanttError: what the receiver raised
+        :param publish_tries: 1 for a caller that calls again anyway
+        :param patience: for a call that is tried again: after a try without an answer, the next
+            one goes to another server
+        :raises GanttError: the error that the receiver raised
         :raises BrokerUnavailable: the broker does not take the message
-        :raises Unavailable: no answer within ``timeout``, or nobody listens
+        :raises Unavailable: no answer within ``timeout``, or no server listens
         """
         send = functools.partial(self._sent, method, context_id=context_id, topic=topic, args=args)
         if patience is None:
@@ -215,7 +215,7 @@ class ServerCaller:
                 patience.silent_since = sent
             if server is not None:
                 patience.asked.add(server)
-                if isinstance(e, NobodyListens):  # it is gone, and others are there
+                if isinstance(e, NobodyListens):  # it has ended, and others are there
                     self._servers.forget(server)
                     raise NoAnswer(e.message) from None
             raise
@@ -246,10 +246,10 @@ class ServerCaller:
         most: int = TRIES_MOST,
         **args: Any,
     ) -> Any:
-        """Call a method that has the effect of one, again and again within ``timeout``.
+        """Call an idempotent method again and again within ``timeout``.
 
         :param passing: errors after which another try makes sense
-        :raises GanttError: the final answer, or what the last try met
+        :raises GanttError: the final answer, or the error of the last try
         """
         patience = Patience(timeout)
         return again(
@@ -267,7 +267,7 @@ class ServerCaller:
         )
 
     def is_unheard(self) -> bool:
-        """Whether nobody takes calls off the topic now; False also where that is not known."""
+        """Return whether no server takes calls off the topic now; False also if unknown."""
         if driver.is_in_process(self._carrier):
             return False
         try:
@@ -294,9 +294,10 @@ class ServerCaller:
         call_tries: int = 0,
         server: str | None = None,
     ) -> Any:
-        """
+        """Send a call or a cast.
+
         :param call_tries: 0: a cast
-        :param server: who is to have it, of all that listen to the topic; None: any
+        :param server: the one to have it, among those that listen to the topic; None: any
         """
         client = self._client if topic is None else self._client.prepare(topic=topic)
         if server is not None:
@@ -337,19 +338,19 @@ class ServerCaller:
         """Call, with all tries to publish inside the timeout.
 
         Each of the library's own tries may take the whole of it where a broker takes no
-        messages (an alarm) or says nothing any more.
+        messages (an alarm) or is silent.
         """
         end = time.monotonic() + timeout
         for tried in range(tries):
-            left = max(0.001, end - time.monotonic())
+            remaining = max(0.001, end - time.monotonic())
             try:
-                found = client.prepare(timeout=left, retry=0).call(context, method, **args)
-                if not isinstance(found, dict) or found.keys() != {SERVER, RESULT}:
-                    return found  # of who does not name itself
-                self._servers.note(found[SERVER])
-                return found[RESULT]
+                response = client.prepare(timeout=remaining, retry=0).call(context, method, **args)
+                if not isinstance(response, dict) or response.keys() != {SERVER, RESULT}:
+                    return response  # from a server that does not name itself
+                self._servers.note(response[SERVER])
+                return response[RESULT]
             except KeyError:
-                # The library looks for the waiting call among those of the newest connection.
+                # The library searches the waiting call among those of the newest connection.
                 raise _Renewed from None
             except driver.AWAY:
                 driver.drop_senders(self._carrier)
@@ -361,7 +362,7 @@ class ServerCaller:
 
 
 def _clean(error: exceptions.GanttError) -> exceptions.GanttError:
-    """A rebuilt error without the type and text that the library adds."""
+    """Return a rebuilt error without the type and text that the library adds."""
     cls = next(c for c in type(error).__mro__ if c.__module__ == exceptions.__name__)
     return cls(error.message, **error.kwargs)
 
@@ -378,7 +379,7 @@ def again(
 
     :param attempt: gets the seconds that are left
     :param passing: errors after which another try makes sense
-    :raises GanttError: the final answer, or what the last try met
+    :raises GanttError: the final answer, or the error of the last try
     """
     began = time.monotonic()
     end = began + seconds

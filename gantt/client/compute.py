@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a conductor sends to the agents of hosts: build a guest, delete one."""
+"""Client of hosts' agents: build a guest, delete one."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ __all__ = ['TOPIC_PREFIX', 'ComputeClient', 'topic_of']
 
 
 class ComputeClient:
-    """Sends ``build`` and ``delete`` to the topic that a Selection names."""
+    """Calls and casts of ``build`` and ``delete`` on the topic that a Selection names."""
 
     def __init__(self, transport: om.transport.RPCTransport, *, timeout: float = 10.0) -> None:
         self._caller = ServerCaller(transport, TOPIC_PREFIX)
@@ -24,9 +24,9 @@ class ComputeClient:
         """Start a guest under its claim.
 
         :param topic: ``Selection.build_topic``, or ``topic_of(host)``
-        :param build: as ``Selection.build()`` makes it of what was selected
-        :param wait: wait for what the agent says; otherwise only for the broker
-        :raises Unavailable: nobody listens there, or no answer came
+        :param build: as ``Selection.build()`` creates it for the selected host
+        :param wait: wait for the agent's answer; otherwise only for the broker
+        :raises Unavailable: no agent listens there, or no answer came
         :raises BrokerUnavailable: it was not sent
         """
         return self._send(topic, 'build', build.consumer, wait, build=base.to_builtins(build))

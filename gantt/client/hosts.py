@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compute host's side: register, report, and words about claims."""
+"""Client of compute hosts: register, report, and update claims."""
 
 from typing import Any
 
@@ -21,11 +21,11 @@ _TRIES_MOST = 20
 
 
 class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
-    """What became of a word about one claim.
+    """Outcome of an update of one claim.
 
     :ivar outcome: ok | gone (final, unknown or of another host) | kept
     :ivar state: state of the claim now
-    :ivar reason: why a claim that is live is gone for who asks
+    :ivar reason: why a claim that is live is gone for the caller
     """
 
     claim_id: str
@@ -35,7 +35,7 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome':
 
 
 class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
-    """What became of a report: applied | stale | needs_full (send a full one)."""
+    """Outcome of a report: applied | stale | needs_full (send a full one)."""
 
     name: str
     outcome: str
@@ -68,10 +68,10 @@ class ClaimsClient:
         self._signer = signer
 
     def register_host(self, host: RegisterHost) -> Registered:
-        """Say that a host is there; the answer carries its epoch.
+        """Register a host; the answer carries its epoch.
 
         :raises StaleRegistration: a later one of the same journal was there before
-        :raises HostHeld: it is said in the name of Nova, and an agent has reported lately
+        :raises HostHeld: it is registered in the name of Nova, and an agent has reported lately
         :raises NotProven: the host has another key, or is to have one
         """
         try:
@@ -86,11 +86,11 @@ class ClaimsClient:
         body = base.to_builtins(host)
         if self._signer is not None:
             body = self._signer.registration(body)
-        found = self._call('register_host', host.name, host=body)
-        return base.decode(found, Registered, inside='registered')
+        answer = self._call('register_host', host.name, host=body)
+        return base.decode(answer, Registered, inside='registered')
 
     def confirm_claims(self, update: ClaimUpdate) -> list[ClaimOutcome]:
-        """Before a guest starts.  Only ``ok`` allows it to.
+        """Confirm claims before guests start.  Only ``ok`` allows a start.
 
         :raises StaleEpoch: the host registered again since
         :raises NotProven: it is not signed with the host's key: register again
@@ -98,23 +98,23 @@ class ClaimsClient:
         return self._send_update('confirm_claims', update)
 
     def refuse_claims(self, update: ClaimUpdate) -> list[ClaimOutcome]:
-        """The second check on the host says no."""
+        """Refuse claims that the second check on the host rejected."""
         return self._send_update('refuse_claims', update)
 
     def release_claims(self, update: ClaimUpdate) -> list[ClaimOutcome]:
-        """The guests are gone."""
+        """Release claims of guests that have ended."""
         return self._send_update('release_claims', update)
 
     def extend_claims(self, request: ExtendClaims) -> dict[str, Any]:
-        """Lengthen the leases of what a request has reserved."""
+        """Extend the leases of a request's claims."""
         return self._call('extend_claims', request.request_id, request=base.to_builtins(request))
 
     def _send_update(self, method: str, update: ClaimUpdate) -> list[ClaimOutcome]:
         body = base.to_builtins(update)
         if self._signer is not None:
             body = self._signer.message(method, body)
-        found = self._call(method, update.name, words=body)
-        return base.decode(found, list[ClaimOutcome], inside='fates')
+        answer = self._call(method, update.name, words=body)
+        return base.decode(answer, list[ClaimOutcome], inside='fates')
 
     def _call(self, method: str, context_id: str, **args: Any) -> Any:
         return self._caller.call_again(
@@ -125,7 +125,7 @@ class ClaimsClient:
 class StatsClient:
     """Reports on topic ``gantt-stats``.
 
-    A delta is cast: should it be lost, the next one says the same.  A full
+    A delta is cast: should it be lost, the next one has the same.  A full
     report is called, so that its sender learns its fate.
 
     :param signer: signs the reports; None: nothing is signed
@@ -163,7 +163,7 @@ class StatsClient:
 
     def send_foreign(self, name: str, stats: dict[str, Any]) -> ReportOutcome:
         """Send a plain dictionary or a serialized ComputeNode as it is, and wait."""
-        found = self._caller.call(
+        answer = self._caller.call(
             'update_resource_stats', self._timeout, context_id=name, name=name, stats=stats
         )
-        return base.decode(found, ReportOutcome, inside='fate')
+        return base.decode(answer, ReportOutcome, inside='fate')

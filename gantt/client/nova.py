@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who reports for hosts of Nova, or beside it: what reports have no room for."""
+"""Client of report sources for Nova's hosts: messages beside reports."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class NovaClient:
     """Calls on topic ``gantt-stats``; each may be repeated, it has the effect of one.
 
     :param timeout: seconds that a call may take
-    :param signer: of what is told in the name of a host; None: nothing is signed
+    :param signer: signs messages in the name of a host; None: nothing is signed
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class NovaClient:
         self._timeout = timeout
 
     def list_guests(self, listed: GuestList) -> GuestListResult:
-        """All guests of a host; claims are folded when this returns.
+        """Send all guests of a host; claims are folded when this returns.
 
         :raises NotProven: it is not signed with the key of the host
         :raises Unavailable: not taken, or no answer
@@ -49,39 +49,39 @@ class NovaClient:
         body = base.to_builtins(listed)
         if self._signer is not None:
             body = self._signer.guests(body)
-        found = self._call('list_guests', listed.host, listed=body)
-        return base.decode(found, GuestListResult, inside='heard')
+        answer = self._call('list_guests', listed.host, listed=body)
+        return base.decode(answer, GuestListResult, inside='heard')
 
     def tell_aggregates(self, update: AggregateUpdate) -> None:
-        """Aggregates as Nova has them."""
+        """Send aggregates as Nova has them."""
         self._call('tell_aggregates', '', told=base.to_builtins(update))
 
     def tell_groups(self, update: GroupUpdate) -> int:
-        """Server groups; how many were not known."""
+        """Send server groups; return how many were not known."""
         return int(self._call('tell_groups', '', told=base.to_builtins(update)))
 
     def open_moves(self, query: ListMoves) -> Moves:
-        """Moves that nobody has ended."""
-        found = self._call('open_moves', '', asked=base.to_builtins(query))
-        return base.decode(found, Moves, inside='moves')
+        """Return moves that have not ended."""
+        answer = self._call('open_moves', '', asked=base.to_builtins(query))
+        return base.decode(answer, Moves, inside='moves')
 
     def settle_guests(self, update: GuestLocations) -> None:
-        """Where guests are that were between two hosts."""
+        """Send the hosts of guests that were between two hosts."""
         self._call('settle_guests', '', told=base.to_builtins(update))
 
     def tell_facts(self, update: UpdateHostFacts) -> UpdateHostFactsResult:
-        """What an agent has read on its host.
+        """Send facts that an agent has read on its host.
 
-        :raises NotFound: who reports for the host has not told of it yet
+        :raises NotFound: the host's report source has not reported it yet
         :raises Refused: an agent of its own reports for the host, or a field is wrong
-        :raises NotProven: it is not signed by the agent that is known of the host
+        :raises NotProven: it is not signed by the agent that is known for the host
         :raises Unavailable: not taken, or no answer
         """
         body = base.to_builtins(update)
         if self._signer is not None:
             body = self._signer.facts(body)
-        found = self._call('tell_facts', update.host, told=body)
-        return base.decode(found, UpdateHostFactsResult, inside='heard', newer_minor=True)
+        answer = self._call('tell_facts', update.host, told=body)
+        return base.decode(answer, UpdateHostFactsResult, inside='heard', newer_minor=True)
 
     def _call(self, method: str, context_id: str, **args: Any) -> Any:
         return self._caller.call(method, self._timeout, context_id=context_id, **args)

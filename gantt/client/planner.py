@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups that are placed as a whole, asked for over RPC."""
+"""Client for groups that are placed as a whole, over RPC."""
 
 import itertools
 from typing import Any
@@ -37,8 +37,8 @@ _PASSING = (
 )
 #: The answer needs some time on its way back after the budget was spent there.
 _GRACE_SECONDS = 2.0
-#: A first try waits for so long beyond the time of the plan, which takes as long as it may: who
-#: has it is not to be called again.
+#: Seconds that a first try waits beyond the time of the plan, which takes as long as it may: the
+#: planner that has it is not to be called again.
 _FIRST_SECONDS = 3.0
 #: That time, where a request leaves it to the planner.
 _PLAN_SECONDS = 5.0
@@ -47,7 +47,7 @@ _PLAN_SECONDS = 5.0
 class PlannerClient:
     """Calls on topic ``gantt-planner``.
 
-    :param transport: made by ``gantt.client.get_transport``
+    :param transport: from ``gantt.client.get_transport``
     :param attempt_seconds: after so long without an answer, beyond the time that a plan is to take,
         the same request is sent again, the next time after half as long again and so on
     """
@@ -61,14 +61,14 @@ class PlannerClient:
     def place_group(self, request: PlaceGroup) -> GroupAnswer:
         """Plan a group and hold a place for each member.
 
-        :raises NoValidHost: not all that have to be placed can be; its details say why
+        :raises NoValidHost: not all required members can be placed; its details have the reasons
         :raises InvalidMessage, RequestIdReused, RequestCancelled, QuotaExceeded: see there
         :raises Conflict, Unavailable: the budget is spent, or too many groups wait
         """
         return self._place('place_group', request)
 
     def change_group(self, request: ChangeGroup) -> GroupAnswer:
-        """Have a group be as it is described now; errors as of ``place_group``.
+        """Change a group to its new description; errors as of ``place_group``.
 
         :raises NotFound: it has no plan
         """
@@ -77,14 +77,14 @@ class PlannerClient:
     def show_group_plan(
         self, group: str, *, check: bool = False, timeout: float = 10.0
     ) -> GroupPlanView:
-        """The plan of a group with its members as they are now.
+        """Return the plan of a group with its members as they are now.
 
-        :param check: look whether those that stand meet its policies
-        :raises NotFound: it has none
+        :param check: check whether placed members meet its policies
+        :raises NotFound: it has no plan
         """
         message = ShowGroupPlan(group=group, check=check)
-        found = self._called('show_group_plan', message, timeout)
-        return base.decode(found, GroupPlanView, inside='answer', newer_minor=True)
+        body = self._called('show_group_plan', message, timeout)
+        return base.decode(body, GroupPlanView, inside='answer', newer_minor=True)
 
     def extend_group_plan(
         self,
@@ -94,9 +94,9 @@ class PlannerClient:
         only_project: str | None = None,
         timeout: float = 10.0,
     ) -> dict[str, Any]:
-        """Hold the places that no create has for so long from now on.
+        """Extend the claims that no create has used, to so long from now on.
 
-        :returns: ``claims``, ids of the places, and ``lease_seconds``, as long as may be
+        :returns: ``claims``, ids of those claims, and ``lease_seconds``, as long as may be
         :raises NotFound: the group has no plan
         """
         message = ExtendGroupPlan(group=group, seconds=seconds, only_project=only_project)
@@ -111,10 +111,10 @@ class PlannerClient:
         planned_by: str | None = None,
         timeout: float = 10.0,
     ) -> dict[str, Any]:
-        """Give the places back that no create has.
+        """Release the claims that no create has used.
 
-        :param planned_by: request that the plan is of, as its view has it: then nothing ends a plan
-            that is made later, not even a try of this call that was thought to be lost
+        :param planned_by: request of the plan, as its view has it: then nothing ends a plan that is
+            created later, not even a try of this call that was thought to be lost
         :returns: ``claims``, ids of the members' claims; none where an earlier try of this call,
             whose answer was lost, has released the plan
         :raises NotFound: the group has no plan
@@ -127,7 +127,7 @@ class PlannerClient:
         return dict(self._called('release_group_plan', message, timeout, released))
 
     def _called(self, method: str, message: Any, timeout: float, gone: Any = None) -> Any:
-        """A call with its repeats.
+        """Call, with repeats; return the answer.
 
         :param gone: the answer where a repeat finds no plan: a try before it may have ended it
         """
@@ -162,7 +162,7 @@ class PlannerClient:
         patience = Patience(seconds, self._attempt_seconds + planning)
         tried = itertools.count(1)
         try:
-            found = again(
+            body = again(
                 lambda left: self._once(method, request, left, patience, next(tried)),
                 seconds,
                 most=TRIES_MOST,
@@ -174,7 +174,7 @@ class PlannerClient:
                 f'{e.message}; it may have been planned: repeat it under its id '
                 f'{request.request_id} to find out'
             ) from None
-        return base.decode(found, GroupAnswer, inside='answer', newer_minor=True)
+        return base.decode(body, GroupAnswer, inside='answer', newer_minor=True)
 
     def _once(
         self,
@@ -200,11 +200,11 @@ class PlannerClient:
         )
 
     def _answered(self, method: str, seconds: float, patience: Patience, **args: Any) -> Any:
-        """One try of a call.
+        """Try a call once.
 
-        :raises NoAnswer: also where nobody is there now: who was killed is started again, within
-            the budget perhaps, and finds the call
-        :raises Unavailable: nobody was ever there, and more tries are of no use
+        :raises NoAnswer: also where no planner runs now: one that was killed is started again,
+            within the budget perhaps, and finds the call
+        :raises Unavailable: no planner ever ran there, and more tries are of no use
         """
         try:
             return self._caller.call(method, seconds, patience=patience, **args)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The conductor's side: ask for places, look an answer up, take a request back."""
+"""Client of conductors: place instances, read an answer, take a request back."""
 
 import itertools
 import uuid
@@ -35,11 +35,11 @@ _GRACE_SECONDS = 2.0
 class SchedulerClient:
     """Calls on topic ``gantt-scheduler``.
 
-    :param transport: made by ``gantt.client.get_transport``
+    :param transport: from ``gantt.client.get_transport``
     :param attempt_seconds: after so long without an answer the same request
         is sent again, the next time after half as long again and so on: its first
-        copy or its answer may be lost, or whoever took it is stopped.  It goes to another
-        scheduler then, by name, where one is known that answers.  None: a sixth
+        copy or its answer may be lost, or the scheduler that took it is stopped.  It goes to
+        another scheduler then, by name, where one is known that answers.  None: a sixth
         of the budget, 0.5 to 1.4 s
     """
 
@@ -95,7 +95,7 @@ class SchedulerClient:
         if seconds >= left:
             seconds = left + _GRACE_SECONDS
         try:
-            found = self._caller.call(
+            body_of_answer = self._caller.call(
                 'select_destinations',
                 seconds,
                 context_id=request.request_id,
@@ -104,28 +104,28 @@ class SchedulerClient:
                 request=body,
             )
         except exceptions.Unavailable as e:
-            if type(e) is exceptions.Unavailable:  # what the receiver met, not what it decided
+            if type(e) is exceptions.Unavailable:  # an error of the receiver, not its decision
                 raise NoAnswer(e.message, **e.kwargs) from None
             raise
-        return wire.read_answer(found)
+        return wire.read_answer(body_of_answer)
 
     def get_request(self, request_id: str, *, timeout: float = 10.0) -> Answer:
-        """The stored answer of an earlier request.
+        """Return the stored answer of an earlier request.
 
         :raises NotFound: it was never placed, or is no longer kept
         :raises Busy: it is being placed
         """
-        found = self._caller.call_again(
+        body = self._caller.call_again(
             'get_request',
             timeout,
             (exceptions.BrokerUnavailable, NoAnswer),
             context_id=request_id,
             request=base.to_builtins(GetRequest(request_id=request_id)),
         )
-        return wire.read_answer(found)
+        return wire.read_answer(body)
 
     def extend_claims(self, request_id: str, seconds: int) -> dict[str, Any]:
-        """Lengthen the leases of what a request has reserved, to so long from now on.
+        """Extend the leases of a request's claims, to so long from now on.
 
         :raises NotFound: it has no live claims
         """
@@ -134,9 +134,9 @@ class SchedulerClient:
     def confirm_request(
         self, request_id: str, consumers: Sequence[str] = (), *, timeout: float = 10.0
     ) -> dict[str, Any]:
-        """Say that what was asked for without a host is in use; its lease ends nothing any more.
+        """Confirm claims of a request without a host as in use; their leases end no more.
 
-        :param consumers: of whom; empty: of all of the request
+        :param consumers: those whose claims are in use; empty: all of the request
         :returns: ``claims``, each with its ``fate``: ``ok``, or ``gone`` where it ended before
         :raises NotFound: it has no claims
         :raises Refused: it was placed on hosts, which confirm
@@ -152,9 +152,9 @@ class SchedulerClient:
         *,
         timeout: float = 10.0,
     ) -> dict[str, Any]:
-        """Say that what was asked for without a host is used no more: its claims end.
+        """Release claims of a request without a host, which is used no more.
 
-        :param consumers: of whom; empty: of all of the request
+        :param consumers: those whose claims are released; empty: all of the request
         :raises NotFound: it has no claims
         :raises Refused: it was placed on hosts, which release
         """
@@ -175,7 +175,7 @@ class SchedulerClient:
     def cancel_claims(
         self, request_id: str, reason: str = '', *, timeout: float = 10.0
     ) -> dict[str, Any]:
-        """Take a request back: what it claimed and nobody confirmed is released."""
+        """Take a request back: its claims that are not confirmed are released."""
         return self._caller.call_again(
             'cancel_claims',
             timeout,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signs messages of hosts as they are sent: the clients of this package ask a signer."""
+"""Signing of hosts' messages as they are sent, for the clients of this package."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from gantt.ed25519 import PrivateKey
 
 
 class Signer:
-    """One key; it may speak for any number of hosts, from any thread.
+    """A signer with one key, for any number of hosts, from any thread.
 
     :param older: keys before it, the newest first, each with its signature over the next one
     :param wall: seconds of a clock that goes on over restarts
@@ -32,31 +32,31 @@ class Signer:
 
     @property
     def fingerprint(self) -> str:
-        """The key as people compare it."""
+        """Fingerprint of the key, as people compare it."""
         return host_keys.fingerprint(host_keys.text(self._key.public))
 
     def message(self, method: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The body of a report or of a message about claims, with its signature."""
+        """Return the body of a report or of a message about claims, with its signature."""
         signed_part = host_keys.signed_bytes(
             method, body['name'], body['epoch'], body['sequence'], body
         )
         return {**body, 'signature': host_keys.text(self._key.sign(signed_part))}
 
     def guests(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The body of a list of guests, with its signature."""
+        """Return the body of a list of guests, with its signature."""
         signed_part = host_keys.signed_bytes('list_guests', body['host'], 0, 0, body)
         return {**body, 'signature': host_keys.text(self._key.sign(signed_part))}
 
     def facts(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The body of what an agent next to nova-compute tells, with its proof."""
+        """Return the body of an agent's facts beside nova-compute, with its proof."""
         return self._proven('tell_facts', body['host'], body['sequence'], body)
 
     def registration(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The body of a registration, with its proof; no two have the same number."""
+        """Return the body of a registration, with its proof; no two have the same number."""
         return self._proven('register_host', body['name'], self._next(), body)
 
     def follow(self, number: object) -> bool:
-        """Go on after a number that the scheduler has seen; False where that is no way out."""
+        """Continue after a number that the scheduler has seen; False where that cannot help."""
         if not isinstance(number, int) or not 0 < number < NUMBER_MOST - 1:
             return False
         with self._lock:

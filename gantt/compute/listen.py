@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds and deletes as they come over the message broker."""
+"""Builds and deletes received over the message broker."""
 
 import functools
 import logging
@@ -31,9 +31,9 @@ CONNECT_SECONDS = 10.0
 
 
 class Bindings:
-    """Keeps topics bound to the queue of another topic.
+    """Bindings of topics to the queue of another topic, renewed after reconnections.
 
-    :param consumer: of the queue
+    :param consumer: consumer of the queue
     """
 
     def __init__(
@@ -57,33 +57,33 @@ class Bindings:
 
     def bind(self) -> None:
         """Bind every topic; the broker has answered when this returns."""
-        with driver.separate_connection(self._transport) as own:
-            own.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
-            channel = own.default_channel
+        with driver.separate_connection(self._transport) as connection:
+            connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
+            channel = connection.default_channel
             for topic in self._topics[:-1]:
                 channel.queue_bind(self._queue, self._exchange, topic, nowait=True)
-            # The last one waits: what is wrong with any of them is said here.
+            # The last one waits for the answer: an error of any of them is raised here.
             for topic in self._topics[-1:]:
                 channel.queue_bind(self._queue, self._exchange, topic)
 
     def stop(self) -> None:
-        """Bind no more; what is bound goes with the queue."""
+        """Stop binding; the bindings are deleted with the queue."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(10.0)
 
     def _keep(self) -> None:
-        seen, bound_at = self._consumer.channel, time.monotonic()
+        bound_channel, bound_at = self._consumer.channel, time.monotonic()
         while not self._stopping.wait(CHECK_SECONDS):
-            now = self._consumer.channel
-            if now is seen and time.monotonic() - bound_at < ANYWAY_SECONDS:
+            channel = self._consumer.channel
+            if channel is bound_channel and time.monotonic() - bound_at < ANYWAY_SECONDS:
                 continue
             try:
                 self.bind()
             except Exception as e:  # sockets, AMQP, TLS: it is tried again in two seconds
                 LOG.warning('The topics of %d hosts could not be bound: %s', len(self._topics), e)
                 continue
-            seen, bound_at = now, time.monotonic()
+            bound_channel, bound_at = channel, time.monotonic()
 
 
 LOG = logging.getLogger(__name__)
@@ -94,10 +94,10 @@ REPLY_BACKLOG = 1000
 
 
 class Methods:
-    """The methods of a host's topic.
+    """Methods of a host's topic.
 
-    :param command: what a farm does when it is told to; None: not a farm
-    :param level: of the line that says what became of a guest
+    :param command: runs an order on a farm; None: not a farm
+    :param level: level of the log line with the outcome of a build or delete
     """
 
     def __init__(
@@ -137,10 +137,10 @@ class Methods:
 
 
 class BuildListener:
-    """Serves the topic of a host, or that of a farm for all its hosts.
+    """A server of the topic of a host, or that of a farm for all its hosts.
 
-    :param carrier: transport of ``gantt.client.get_transport``
-    :param name: of the host or the farm; its topic is ``gantt-compute.<name>``
+    :param carrier: transport from ``gantt.client.get_transport``
+    :param name: name of the host or the farm; its topic is ``gantt-compute.<name>``
     :param hosts: further hosts whose topics lead here
     """
 
@@ -177,14 +177,14 @@ class BuildListener:
             )
 
     def start(self) -> None:
-        """Listen.  The broker must be there."""
+        """Start to listen.  The broker must be there."""
         self._later.start()
         self._served.start()
         if self._bindings is not None:
             self._bindings.start()
 
     def stop(self, seconds: float) -> bool:
-        """Take nothing new, finish what was taken; whether that was in time."""
+        """Take nothing new, finish what was taken; return whether it ended in time."""
         if self._bindings is not None:
             self._bindings.stop()
         self._served.stop_taking()
@@ -194,4 +194,4 @@ class BuildListener:
 
 
 def _count_nothing(name: str, value: float = 1, **labels: str) -> None:
-    """An agent has no metrics page; what matters is in its reports and its log."""
+    """Count nothing: an agent has no metrics page, but reports and a log."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler over the message broker."""
+"""Scheduler over the message broker."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, Regi
 
 
 class OverRpc:
-    """The port ``SchedulerPort`` over ``gantt.client``; for any number of hosts.
+    """Implementation of ``SchedulerPort`` over ``gantt.client``; for any number of hosts.
 
-    :param transport: of ``gantt.client.get_transport``
+    :param transport: from ``gantt.client.get_transport``
     :param call_seconds: how long one call may take, tries included
     :param signer: the key of all these hosts; None: nothing is signed
     """
@@ -35,10 +35,10 @@ class OverRpc:
         )
 
     def confirm(self, update: ClaimUpdate) -> dict[str, str]:
-        return {f.claim_id: f.outcome for f in self._claims.confirm_claims(update)}
+        return {fate.claim_id: fate.outcome for fate in self._claims.confirm_claims(update)}
 
     def refuse(self, update: ClaimUpdate) -> dict[str, str]:
-        return {f.claim_id: f.outcome for f in self._claims.refuse_claims(update)}
+        return {fate.claim_id: fate.outcome for fate in self._claims.refuse_claims(update)}
 
     def release(self, update: ClaimUpdate) -> dict[str, str]:
-        return {f.claim_id: f.outcome for f in self._claims.release_claims(update)}
+        return {fate.claim_id: fate.outcome for fate in self._claims.release_claims(update)}

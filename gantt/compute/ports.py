@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outside world as the compute side sees it.
+"""Interfaces of the compute side to the outside: the scheduler, and the guests.
 
 Both ports are called from several threads.  A scheduler that does not answer
-raises :class:`gantt.exceptions.Unavailable`; whoever calls tries again, within
-a bound.
+raises :class:`gantt.exceptions.Unavailable`; the caller tries again, within a
+bound.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from gantt.core.messages.resource_classes import Inventory
 
 
 class GuestError(exceptions.Unavailable):
-    """A guest could not be started, stopped or listed."""
+    """An error of a guest that could not be started, stopped or listed."""
 
     code = 'gantt.guest'
     template = 'guest {consumer}: {problem}'
@@ -38,8 +38,8 @@ class GuestError(exceptions.Unavailable):
 class RunningGuest(msgspec.Struct, frozen=True, kw_only=True):
     """A guest that exists on the host.
 
-    :ivar claim_id: None where whoever lists it does not know
-    :ivar cells: what it has of cells of the host, as far as whoever lists it knows
+    :ivar claim_id: None where the driver does not know it
+    :ivar cells: its use of cells of the host, as far as the driver knows it
     :ivar devices: addresses of the PCI devices that it has
     """
 
@@ -51,12 +51,12 @@ class RunningGuest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, build: Build) -> 'RunningGuest':
-        """The guest that a build makes."""
+        """Return the guest that a build creates."""
         return cls(consumer=build.consumer, claim_id=build.claim_id, resources=build.resources)
 
 
 class HostReadings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host is, in the fields of a report; UNSET is left out of it."""
+    """Facts of a host, in the fields of a report; UNSET is left out of it."""
 
     inventories: dict[str, Inventory]
     foreign: dict[str, int] | UnsetType = msgspec.field(default_factory=dict)
@@ -75,17 +75,17 @@ class HostReadings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchedulerPort(Protocol):
-    """The scheduler, however it is reached."""
+    """Scheduler, over any transport."""
 
     def register(self, message: RegisterHost) -> Registered:
-        """Announce the host; the answer has its epoch.
+        """Register the host; the answer has its epoch.
 
         :raises StaleRegistration: a later one of the same journal was there before
-        :raises HostHeld: it is said in the name of Nova, and an agent has reported lately
+        :raises HostHeld: it is registered in the name of Nova, and an agent has reported lately
         """
 
     def report(self, report: HostReport) -> str | None:
-        """A full report is a call and returns its fate; a delta is cast: None.
+        """Send a report; return the fate of a full one, which is called; a delta is cast: None.
 
         Fates: ``applied``, ``stale`` (overtaken), ``needs_full``; see ``report_outcome``.
 
@@ -95,47 +95,47 @@ class SchedulerPort(Protocol):
         """
 
     def confirm(self, update: ClaimUpdate) -> dict[str, str]:
-        """Claim id -> ``ok`` | ``gone``; raises as ``report`` does."""
+        """Return claim id -> ``ok`` | ``gone``; raises as ``report`` does."""
 
     def refuse(self, update: ClaimUpdate) -> dict[str, str]:
-        """Claim id -> ``ok`` | ``gone`` | ``kept``; raises as ``report`` does."""
+        """Return claim id -> ``ok`` | ``gone`` | ``kept``; raises as ``report`` does."""
 
     def release(self, update: ClaimUpdate) -> dict[str, str]:
-        """Claim id -> ``ok`` | ``gone`` | ``kept``; raises as ``report`` does."""
+        """Return claim id -> ``ok`` | ``gone`` | ``kept``; raises as ``report`` does."""
 
 
 def report_outcome(report: HostReport, outcome: str, sequence: int) -> str:
-    """What became of a full report; of one that arrived twice the first copy counts.
+    """Return the outcome of a full report; for one that arrived twice the first copy counts.
 
-    The answer to the first may be lost.  ``stale`` is then no sign that somebody else speaks
+    The answer to the first may be lost.  ``stale`` is then no sign that another agent speaks
     for this host.
 
-    :param outcome: as the scheduler says it
+    :param outcome: as the scheduler reports it
     :param sequence: the last one that it took from this host
     """
     return 'applied' if outcome == 'stale' and sequence == report.sequence else outcome
 
 
 class GuestDriver(Protocol):
-    """The machine and its guests."""
+    """Machine and its guests."""
 
     def facts(self, guests: Sequence[RunningGuest]) -> HostReadings:
-        """What the machine is now; ``guests`` is what runs, so that the rest is foreign use."""
+        """Return the machine's facts; use beyond that of ``guests`` is foreign."""
 
     def guests(self) -> list[RunningGuest] | None:
-        """Every guest that exists here; None where nobody can tell (the journal is believed).
+        """Return every guest here; None if they cannot be listed (the journal is believed).
 
-        :raises GuestError: it cannot be said now
+        :raises GuestError: they cannot be listed now
         """
 
     def objection(self, build: Build) -> str:
-        """Why this build cannot be done here whatever is free; '' where it can."""
+        """Return why this build is impossible here whatever is free; '' where it is possible."""
 
     def start(self, build: Build) -> None:
         """Start a guest and return when it runs.  :raises GuestError:"""
 
     def stop(self, guest: RunningGuest) -> None:
-        """Stop a guest; fine where it is gone already.  :raises GuestError:"""
+        """Stop a guest; no error where it has ended already.  :raises GuestError:"""
 
     def await_start(self, claim_id: str, seconds: float) -> bool:
-        """Wait for a start that an earlier process began; whether none is under way."""
+        """Wait for a start of an earlier process; return whether none is under way."""

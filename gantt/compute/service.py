@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gantt-compute, wired from its configuration: a machine, a farm, a file of hosts, or facts."""
+"""Wiring of gantt-compute from its configuration: a machine, a farm, a file of hosts, or facts."""
 
 import abc
 import logging
@@ -32,34 +32,34 @@ from gantt.rpc.amqp.transport import wait_for_broker
 
 LOG = logging.getLogger(__name__)
 
-#: Signal number -> what it does; the result is logged.
+#: Signal number -> its handler, whose result is logged.
 Signals = dict[int, Callable[[], object]]
-#: What is reserved now, each claim as its build; see ``Claimed``.
+#: Returns the claims that are reserved now, each as its build; see ``Claimed``.
 Reserved = Callable[[], Iterable[Build]]
 
 
 class ComputeService(abc.ABC):
-    """One of the four things that gantt-compute can be."""
+    """Service of one of the four kinds that gantt-compute can be."""
 
     @abc.abstractmethod
     def start(self) -> None:
-        """Begin; the broker is there."""
+        """Start; the broker is there."""
 
     @abc.abstractmethod
     def stop(self, seconds: float) -> bool:
-        """Take nothing new, finish what was begun; whether that was in time."""
+        """Take nothing new, finish what was begun; return whether it ended in time."""
 
     @abc.abstractmethod
     def status(self) -> dict[str, object]:
-        """How things stand, for the log."""
+        """Return the state, for the log."""
 
     def signals(self) -> Signals:
-        """What signals make it do, apart from ending."""
+        """Return the handlers of signals, apart from those that end it."""
         return {signal.SIGHUP: self.status}
 
 
 class HostService(ComputeService):
-    """The agent of this machine.
+    """Service with the agent of this machine.
 
     :raises Misconfigured: an option or the journal cannot be used
     """
@@ -111,10 +111,10 @@ class HostService(ComputeService):
 
 
 class FarmService(ComputeService):
-    """A farm of fake hosts, with one topic for all of them.
+    """Service with a farm of fake hosts, and one topic for all of them.
 
-    :param name: of the topic
-    :param reserved: what it builds although nobody tells it to; None: nothing
+    :param name: name of the topic
+    :param reserved: returns the claims that it builds without a message; None: none
     """
 
     def __init__(
@@ -169,16 +169,16 @@ class FarmService(ComputeService):
         return self.farm.status()
 
     def signals(self) -> Signals:
-        some = faults.Fault(do='die', hosts=faults.Selector(fraction=0.1))
+        die_order = faults.Fault(do='die', hosts=faults.Selector(fraction=0.1))
         return {
             signal.SIGHUP: self.status,
-            signal.SIGUSR1: lambda: self.farm.command(some),
+            signal.SIGUSR1: lambda: self.farm.command(die_order),
             signal.SIGUSR2: lambda: self.farm.command(faults.Fault(do='revive')),
         }
 
 
 class ReportOnlyService(ComputeService):
-    """Hosts that a file lists and something else runs."""
+    """Service for hosts that a file lists and another program runs."""
 
     def __init__(self, conf: Any, port: SchedulerPort) -> None:
         self._runner = Runner(threads=conf.compute.threads)
@@ -203,9 +203,9 @@ class ReportOnlyService(ComputeService):
 
 
 class FactsOnlyService(ComputeService):
-    """What Nova's APIs do not carry of this machine, told beside nova-compute.
+    """Service that sends facts of this machine that Nova's APIs do not carry.
 
-    :raises Misconfigured: an option names what is not there
+    :raises Misconfigured: an option names something that does not exist
     """
 
     def __init__(self, conf: Any, carrier: Any) -> None:
@@ -234,10 +234,10 @@ class FactsOnlyService(ComputeService):
 
 
 def from_conf(conf: Any, reserved: Reserved | None = None) -> ComputeService:
-    """What the command line asks for; waits for the broker.
+    """Return the service that the command line selects; waits for the broker.
 
     :param conf: the process's global configuration object, as oslo.messaging needs it
-    :param reserved: what a farm builds by itself with --build-claims
+    :param reserved: returns the claims that a farm builds by itself with --build-claims
     :raises Misconfigured, InvalidMessage: an option or a file is wrong
     :raises BrokerUnavailable: after [rpc] start_wait_seconds
     """
@@ -278,30 +278,30 @@ def from_conf(conf: Any, reserved: Reserved | None = None) -> ComputeService:
 
 
 def key_path(conf: Any) -> pathlib.Path:
-    """The file of the key of this process."""
+    """Return the file of the key of this process."""
     if conf.compute.key_file:
         return pathlib.Path(conf.compute.key_file)
     return journal_path(conf).with_suffix('.key')
 
 
 def journal_path(conf: Any) -> pathlib.Path:
-    """The file of the journal of this machine."""
+    """Return the file of the journal of this machine."""
     name = conf.name or conf.compute.name or conf.host
-    below = pathlib.Path(conf.state_path, 'compute', f'{name}.journal')
-    return pathlib.Path(conf.compute.journal or below)
+    default = pathlib.Path(conf.state_path, 'compute', f'{name}.journal')
+    return pathlib.Path(conf.compute.journal or default)
 
 
 def _signer(conf: Any) -> Signer | None:
-    """What signs the messages of this process; None: nothing is signed.
+    """Return the signer of this process's messages; None: nothing is signed.
 
-    The agent of a machine has a key of its own.  Those who play hosts, or speak for others', have
-    one only where it is named: they may be started anywhere, and their hosts have no disk.  So
-    has an agent next to nova-compute, which needs no state of its own.
+    The agent of a machine has a key of its own.  Processes that play hosts, or speak for others',
+    have one only where it is configured: they may be started anywhere, and their hosts have no
+    disk.  So has an agent beside nova-compute, which needs no state of its own.
     """
     is_own = not (conf.fake or conf.report_only or conf.facts_only)
     if not (conf.compute.sign_messages and (is_own or conf.compute.key_file)):
         return None
-    # Unless it is named, the key stands beside the journal.
+    # Unless it is configured, the key is stored beside the journal.
     option = '[compute] key_file' if conf.compute.key_file else '[compute] journal'
     signer = key_file.load_or_make(key_path(conf), option)
     LOG.info('Messages are signed with the key %s', signer.fingerprint)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GET, and nothing else, of one service through keystoneauth: bounded, with errors that help.
+"""GET requests to one service through keystoneauth: bounded, with errors that help.
 
-A request is tried again where the service is away or says that it is busy; what
-it refuses is final.  Pages are asked for until one is empty, with a bound.  An answer
-has a bound as a whole, and so has all that is asked in one pass: libraries bound
-the time between two bytes only.
+A request is tried again where the service is away or busy; a refusal is final.  Pages
+are requested until one is empty, with a bound.  An answer has a bound as a whole, and so
+have all requests of one pass: libraries bound the time between two bytes only.
 """
 
 import dataclasses
@@ -28,23 +27,23 @@ from gantt.rpc.amqp.timers import in_thread
 LOG = logging.getLogger(__name__)
 
 T = TypeVar('T')
-#: Is told of an entry that is of another shape, and in what.
+#: Called with an entry of another shape, and the error.
 MalformedHandler = Callable[[Any, exceptions.InvalidMessage], None]
 
 #: Tries of one request, and the pause after the first; each later one is twice as long.
 TRIES, PAUSE_SECONDS = 3, 0.5
-#: A whole answer may take so many times what its next byte may.
+#: A whole answer's time limit, in multiples of that for its next byte.
 ANSWER_TIMES = 2.0
-#: Between two looks whether the process is to stop.
+#: Between two checks whether the process is to stop.
 LOOK_SECONDS = 0.5
-#: Answers that were given up and still arrive: with more, nothing is asked.
+#: Abandoned answers that still arrive: with more, nothing is requested.
 GIVEN_UP_MOST = 16
-#: A page that comes too late is asked for again, so many times smaller, down to the least.
+#: A page that comes too late is requested again, so many times smaller, down to the least.
 FEWER_TIMES, PAGE_LEAST = 4, 25
-#: Entries of one list: what has more is no list that ends.
+#: Most entries of one list; a longer one is taken for endless.
 ENTRIES_MOST = 1_000_000
 
-#: Worth another try: the service is away, or too busy.
+#: Errors worth another try: the service is away, or too busy.
 _PASSING = (
     ks.ConnectFailure,
     ks.ConnectTimeout,
@@ -56,23 +55,23 @@ _PASSING = (
     ks.RequestTimeout,
 )
 
-#: Of these the ones that say that the answer takes too long.
+#: Those among them where the answer takes too long.
 _SLOW = (ks.ConnectTimeout, ks.GatewayTimeout, ks.RequestTimeout)
 
 
 class _Late(Exception):
-    """There was no answer in time, and asking for less of it may help."""
+    """An error without an answer in time, where a smaller request may help."""
 
 
 @dataclasses.dataclass(eq=False)
 class Api:
-    """One service.
+    """API of one service.
 
-    :ivar name: for people: ``Nova``, ``Placement``
-    :ivar group: of the options that say how it is reached
-    :ivar version: the microversion to ask in
+    :ivar name: name for people: ``Nova``, ``Placement``
+    :ivar group: group of the options for its address
+    :ivar version: the microversion of requests
     :ivar pause: seconds before the second try
-    :ivar stopping: once it is set nothing is asked any more, and no pause goes on
+    :ivar stopping: once it is set nothing is requested any more, and no pause goes on
     """
 
     adapter: Adapter
@@ -91,15 +90,15 @@ class Api:
         self._page_sizes: dict[str, int] = {}
 
     def begin(self, seconds: float) -> None:
-        """What is asked from now on is to be answered in so many seconds, all in all."""
+        """Set the time limit of all requests from now on, together."""
         self._end = time.monotonic() + seconds
 
     def get(self, path: str, tp: type[T], key: str, **params: Any) -> T:
-        """The value of ``key`` in the answer.
+        """Return the value of ``key`` in the answer.
 
         :raises Misconfigured: credentials or addresses are wrong
-        :raises NotFound: there is no such thing
-        :raises Unavailable: no answer, or one that says "later"
+        :raises NotFound: there is no such object
+        :raises Unavailable: no answer, or one that means "later"
         :raises InvalidMessage: the answer is of another shape; names the field
         """
         try:
@@ -110,22 +109,25 @@ class Api:
     def _value(
         self, path: str, tp: type[T], key: str, params: dict[str, Any], smaller: bool = False
     ) -> T:
-        """:raises _Late: it was too late; where asking for less is possible, at the first try"""
+        """Return a value, as ``get`` does.
+
+        :raises _Late: it was too late; where a smaller request is possible, at the first try
+        """
         body = self._tried(path, params, smaller)
-        where = f'{self.name}: GET {path}'
+        request_name = f'{self.name}: GET {path}'
         if not isinstance(body, dict) or key not in body:
-            raise exceptions.invalid(where, f'expected an object with {key!r}')
-        return base.decode(body[key], tp, inside=f'{where}: {key}')
+            raise exceptions.invalid(request_name, f'expected an object with {key!r}')
+        return base.decode(body[key], tp, inside=f'{request_name}: {key}')
 
     def entries(
         self, path: str, tp: type[T], key: str, odd: MalformedHandler | None = None, **params: Any
     ) -> list[T]:
-        """All entries of a list that comes whole.
+        """Return all entries of a list that comes whole.
 
-        :param odd: is told of each entry of another shape, which is left out; None: raises
+        :param odd: called with each entry of another shape, which is left out; None: raises
         """
-        found = self.get(path, list[Any], key, **params)
-        return list(self._decoded(found, tp, f'{path}: {key}', odd))
+        listed = self.get(path, list[Any], key, **params)
+        return list(self._decoded(listed, tp, f'{path}: {key}', odd))
 
     def pages(
         self,
@@ -137,18 +139,18 @@ class Api:
         odd: MalformedHandler | None = None,
         **params: Any,
     ) -> Iterator[T]:
-        """All entries of a list that comes in pages.
+        """Yield all entries of a list that comes in pages.
 
-        :param by: field that a marker has; '': pages are asked for by offset
+        :param by: field that is the marker; '': pages are requested by offset
         :param odd: as for :meth:`entries`
         """
-        found, marker = 0, ''
+        entries_read, marker = 0, ''
         size = min(size, self._page_sizes.get(path, size))
         while True:
-            where = {'marker': marker} if by and marker else {}
-            if not by and found:
-                where = {'offset': str(found)}
-            parameters = {'limit': str(size), **where, **params}
+            position = {'marker': marker} if by and marker else {}
+            if not by and entries_read:
+                position = {'offset': str(entries_read)}
+            parameters = {'limit': str(size), **position, **params}
             try:
                 page = self._value(path, list[Any], key, parameters, size > PAGE_LEAST)
             except _Late as e:
@@ -160,13 +162,13 @@ class Api:
             if not page:
                 return
             yield from self._decoded(page, tp, f'{path}: {key}', odd)
-            found += len(page)
-            last = self._marker(page[-1], by, path) if by else ''
-            if found > ENTRIES_MOST or (by and last == marker):
+            entries_read += len(page)
+            last_marker = self._marker(page[-1], by, path) if by else ''
+            if entries_read > ENTRIES_MOST or (by and last_marker == marker):
                 raise exceptions.Unavailable(
-                    f'{self.name}: GET {path}: the list does not end ({found} entries)'
+                    f'{self.name}: GET {path}: the list does not end ({entries_read} entries)'
                 )
-            marker = last
+            marker = last_marker
 
     def _decoded(
         self, found: list[Any], tp: type[T], where: str, odd: MalformedHandler | None
@@ -180,16 +182,16 @@ class Api:
                 odd(entry, e)
 
     def _marker(self, entry: Any, by: str, path: str) -> str:
-        found = entry.get(by) if isinstance(entry, dict) else None
-        if found is None:
+        marker = entry.get(by) if isinstance(entry, dict) else None
+        if marker is None:
             raise exceptions.invalid(
                 f'{self.name}: GET {path}', f'expected {by!r} in the last entry'
             )
-        return str(found)
+        return str(marker)
 
     def _tried(self, path: str, params: dict[str, Any], smaller: bool) -> Any:
         pause = self.pause
-        for left in reversed(range(TRIES)):
+        for tries_left in reversed(range(TRIES)):
             if self._stopping.is_set():
                 raise exceptions.Unavailable(f'{self.name}: GET {path}: not asked when stopping')
             try:
@@ -197,7 +199,7 @@ class Api:
             except _PASSING as e:
                 if smaller and isinstance(e, _SLOW):
                     raise _Late(f'{self.name}: GET {path}: {_text_of(e)}') from None
-                if not left:
+                if not tries_left:
                     raise exceptions.Unavailable(
                         f'{self.name}: GET {path}: {_text_of(e)} ({TRIES} tries)'
                     ) from None
@@ -207,24 +209,24 @@ class Api:
         raise exceptions.Bug(invariant='the last try returns or raises')
 
     def _in_time(self, path: str, params: dict[str, Any]) -> Any:
-        """In a thread of its own, which nobody waits for when it is too late."""
+        """Request in a thread of its own, which is abandoned when it is too late."""
         seconds = min(self._answer_seconds, self._end - time.monotonic())
         if seconds <= 0:
             raise exceptions.Unavailable(f'{self.name}: GET {path}: the pass takes too long')
         with self._lock:
-            self._given_up = [one for one in self._given_up if not one.done()]
-            late = len(self._given_up)
-        if late >= GIVEN_UP_MOST:
+            self._given_up = [answer_ for answer_ in self._given_up if not answer_.done()]
+            late_count = len(self._given_up)
+        if late_count >= GIVEN_UP_MOST:
             raise exceptions.Unavailable(
-                f'{self.name}: GET {path}: not asked: {late} answers still arrive'
+                f'{self.name}: GET {path}: not asked: {late_count} answers still arrive'
             )
         answer = in_thread(functools.partial(self._once, path, params), f'GET {path}')
         end = time.monotonic() + seconds
         while not self._stopping.is_set():
-            left = end - time.monotonic()
-            if futures.wait([answer], max(0.0, min(left, LOOK_SECONDS))).done:
+            remaining = end - time.monotonic()
+            if futures.wait([answer], max(0.0, min(remaining, LOOK_SECONDS))).done:
                 return answer.result()
-            if left <= 0:
+            if remaining <= 0:
                 break
         with self._lock:
             self._given_up.append(answer)
@@ -268,7 +270,7 @@ class Api:
             raise exceptions.Unavailable(f'{self.name}: GET {path}: {_text_of(e)}') from None
 
     def misplaced(self, path: str) -> exceptions.Misconfigured:
-        """For a path that every such service has, and this one has not."""
+        """Return the error for a path that every such service has, and this one has not."""
         return self._wrong(
             f'{self.name} is not where GET {path} was asked: 404',
             'Set endpoint_override, or mend the URL in the catalog, e.g. '

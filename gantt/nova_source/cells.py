@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cell a host is in: the table that ``nova-manage cell_v2 list_hosts`` prints.
+"""Cells of hosts, from the table that ``nova-manage cell_v2 list_hosts`` prints.
 
     +-----------+--------------------------------------+-----------+
     | Cell Name |              Cell UUID               |  Hostname |
@@ -7,8 +7,8 @@
     |   cell1   | 3f08903e-ffa4-442a-bd00-09d817a78499 | compute-1 |
     +-----------+--------------------------------------+-----------+
 
-Nova's API does not tell.  Columns are known by their place: titles are translated.
-A table without its last line is half written, and none.
+Nova's API does not have them.  Columns are known by their place: titles are translated.
+A table without its last line is half written, and refused.
 """
 
 import os
@@ -19,16 +19,16 @@ from gantt import exceptions
 _UUID = re.compile(r'[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z')
 #: Columns, and lines like ``+---+`` above the first row.
 _COLUMNS, _ABOVE_ROWS = 3, 2
-#: Hosts of a file; a line of the table is some hundred bytes long.
+#: Most bytes of the file; a line of the table is some hundred bytes long.
 BYTES_MOST = 64 << 20
 
 
 def parse(text: str, path: str) -> dict[str, str]:
-    """Host -> uuid of its cell.
+    """Return host -> uuid of its cell.
 
     :raises InvalidMessage: names file and line
     """
-    found: dict[str, str] = {}
+    cell_of_host: dict[str, str] = {}
     border, borders, is_closed = '', 0, False
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if not line:
@@ -45,13 +45,13 @@ def parse(text: str, path: str) -> dict[str, str]:
             raise _wrong(path, number, f'expected the uuid of a cell, got {cell!r}')
         if not host:
             raise _wrong(path, number, 'expected the name of a host')
-        if found.setdefault(host, cell.lower()) != cell.lower():
+        if cell_of_host.setdefault(host, cell.lower()) != cell.lower():
             raise _wrong(path, number, f'host {host!r} is in two cells')
-    if not found:
+    if not cell_of_host:
         raise exceptions.invalid(path, 'expected the output of nova-manage cell_v2 list_hosts')
     if not is_closed:
         raise exceptions.invalid(path, f'expected {border} as the last line: is it written whole?')
-    return found
+    return cell_of_host
 
 
 def _columns(line: str, path: str, number: int) -> list[str]:
@@ -66,9 +66,9 @@ def _wrong(path: str, number: int, problem: str) -> exceptions.InvalidMessage:
 
 
 class Cells:
-    """The file, read again when it changes.
+    """Table of cells in a file, read again when it changes.
 
-    :param path: '': there is none
+    :param path: the file; '': there is none
     :param one: uuid of the one cell that all hosts are in; '': it is not known either
     :raises Misconfigured, InvalidMessage: it cannot be read at the start
     """
@@ -93,9 +93,9 @@ class Cells:
         self.look()
 
     def look(self) -> dict[str, str]:
-        """Host -> uuid of its cell, as the file says now.
+        """Return host -> uuid of its cell, from the file as it is now.
 
-        :raises Misconfigured, InvalidMessage: it cannot be read; what it said before holds
+        :raises Misconfigured, InvalidMessage: it cannot be read; its former content holds
         """
         if not self.path:
             return {}
@@ -120,5 +120,5 @@ class Cells:
 
     @property
     def known(self) -> dict[str, str]:
-        """As the file said when it could be read last."""
+        """Table as of the last time that the file could be read."""
         return self._of

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a picture to what is said of each host: its facts, and its guests.
+"""Translation of a picture to each host's facts and guests.
 
-Where a service runs many nodes, as Ironic's do, each of them says which service that is.
+Where a service runs many nodes, as Ironic's do, the facts of each name the service.
 """
 
 from collections import Counter, defaultdict
@@ -39,12 +39,12 @@ _FULL = frozenset({'QEMU', 'KVM'})
 
 
 class HostPicture(msgspec.Struct, frozen=True):
-    """What is said of one host.
+    """Picture of one host.
 
-    :ivar guests: all of them, whole
+    :ivar guests: all of its guests, complete
     :ivar asked_at: when reading began
     :ivar begun: the same by the database's clock, None where that was not known
-    :ivar is_short: their list fits a message only without what is for people
+    :ivar is_short: their list fits a message only without the fields for people
     """
 
     announcement: RegisterHost
@@ -56,10 +56,10 @@ class HostPicture(msgspec.Struct, frozen=True):
 
 
 class HostPictures(msgspec.Struct, frozen=True):
-    """What a picture says.
+    """Pictures of all hosts.
 
     :ivar silent: host -> why nothing is reported of it
-    :ivar named: which host a node is
+    :ivar named: hosts of nodes
     :ivar wrong: host -> class -> why it is left out
     """
 
@@ -69,7 +69,7 @@ class HostPictures(msgspec.Struct, frozen=True):
     wrong: dict[str, dict[str, str]] = {}
 
     def name_of(self, server: ApiServer) -> str | None:
-        """The host that a server is on, None where that is none of these."""
+        """Return the host that a server is on, None where it is none of these."""
         return None if server.host is None else self.named.at(server.host, server.node)
 
 
@@ -79,47 +79,53 @@ def host_pictures(
     left_out: frozenset[str],
     declared_hosts: Mapping[str, str],
 ) -> HostPictures:
-    """What is said of every host.
+    """Return the pictures of all hosts.
 
-    :param cells: host -> uuid of its cell; None: nobody knows, and nobody need
+    :param cells: host -> uuid of its cell; None: unknown, and not needed
     :param left_out: resource classes that the scheduler does not know
     :param declared_hosts: host -> uuid of the node that was taken for it before
     """
     roomy = {uuid for uuid, room in picture.rooms.items() if room.inventories}
     named = names.named(picture.nodes, picture.doubled, declared_hosts, roomy)
     guests = _guests(picture, HostPictures(named=named))
-    found = HostPictures({}, dict(named.silent), named, {})
+    pictures = HostPictures({}, dict(named.silent), named, {})
     for node in picture.nodes:
         name = named.of.get((node.service.host, node.node))
         if name is None:
             continue
         service, room = picture.services.get(node.service.host), picture.rooms.get(node.id)
-        mine = guests.get(name, [])
-        odd = next(
+        host_guests = guests.get(name, [])
+        malformed = next(
             (
-                picture.odd[of]
-                for of in (node.service.host, node.node, node.id)
-                if of in picture.odd
+                picture.odd[subject]
+                for subject in (node.service.host, node.node, node.id)
+                if subject in picture.odd
             ),
             '',
         )
-        problem = odd or _problem(service, room) or _doubt(node, service, mine, picture.doubtful)
+        problem = (
+            malformed
+            or _problem(service, room)
+            or _doubt(node, service, host_guests, picture.doubtful)
+        )
         if problem or service is None or room is None:
-            found.silent[name] = problem
+            pictures.silent[name] = problem
             continue
-        made, wrong = taken_over(room.inventories, left_out)
-        if wrong:
-            found.wrong[name] = wrong
-        if not made:
-            found.silent[name] = 'Placement knows no inventory of it that is known here'
+        inventories, wrong_classes = taken_over(room.inventories, left_out)
+        if wrong_classes:
+            pictures.wrong[name] = wrong_classes
+        if not inventories:
+            pictures.silent[name] = 'Placement knows no inventory of it that is known here'
             continue
-        found.hosts[name] = _picture_of(name, node, service, room, mine, cells, made, picture)
-    _add_silent(found, picture)
-    return found
+        pictures.hosts[name] = _picture_of(
+            name, node, service, room, host_guests, cells, inventories, picture
+        )
+    _add_silent(pictures, picture)
+    return pictures
 
 
 def _add_silent(found: HostPictures, picture: Picture) -> None:
-    """Hosts whose nodes are not listed, or cannot be read."""
+    """Add hosts whose nodes are not listed, or cannot be read."""
     for host, service in picture.services.items():
         if not service.is_known and host not in found.hosts:
             found.silent.setdefault(host, AWAY)
@@ -145,10 +151,10 @@ def _doubt(
     guests: list['_SeenGuest'],
     doubtful: frozenset[str],
 ) -> str:
-    """Why the list of its guests cannot be believed."""
+    """Return why the list of its guests cannot be trusted."""
     if node.id in doubtful:
         return UNSURE
-    # Of a service that is down the number is old: its guests may have been evacuated.
+    # The number of a service that is down is old: its guests may have been evacuated.
     is_up = service is not None and service.state == 'up'
     return UNSURE if is_up and node.running_vms and not guests else ''
 
@@ -156,8 +162,7 @@ def _doubt(
 class _SeenGuest(msgspec.Struct, frozen=True):
     """A guest on a host.
 
-    :ivar consumers: under which of these uuids, the first that is there, Placement has what it
-        takes there
+    :ivar consumers: uuids of which the first that exists in Placement has its allocation there
     :ivar leaves: it is here only until its migration is over
     """
 
@@ -168,30 +173,30 @@ class _SeenGuest(msgspec.Struct, frozen=True):
     leaves: bool = False
 
     def consumer(self, room: AllocatedAmounts) -> str | None:
-        """The one of them that has an allocation."""
-        return next((one for one in self.consumers if one in room.allocations), None)
+        """Return the consumer that has an allocation."""
+        return next((uuid for uuid in self.consumers if uuid in room.allocations), None)
 
 
 def _guests(picture: Picture, host_pictures: HostPictures) -> dict[str, list[_SeenGuest]]:
-    group_of = {one: group.id for group in picture.groups for one in group.members or ()}
-    found: dict[str, list[_SeenGuest]] = defaultdict(list)
+    group_of = {member: group.id for group in picture.groups for member in group.members or ()}
+    guests: dict[str, list[_SeenGuest]] = defaultdict(list)
     for server in picture.servers:
         name, moves = host_pictures.name_of(server), picture.open.get(server.id, [])
         if not server.is_known or name is None:
             continue
         group = group_of.get(server.id)
-        old_of = {
+        source_of = {
             move.uuid or '': host_pictures.named.at(move.source_compute, move.source_node)
             for move in moves
         }
-        # Before it leaves, what it takes at its source is already the migration's.
-        here = [uuid for uuid, old in old_of.items() if old == name]
-        found[name].append(_SeenGuest(server, [server.id, *here], bool(moves), group))
-        for uuid, old in old_of.items():
-            # Its old place is kept until its migration is over.
-            if old is not None and old != name:
-                found[old].append(_SeenGuest(server, [uuid], True, group, leaves=True))
-    return found
+        # Before it leaves, its allocation at the source is already the migration's.
+        local_migrations = [uuid for uuid, source in source_of.items() if source == name]
+        guests[name].append(_SeenGuest(server, [server.id, *local_migrations], bool(moves), group))
+        for uuid, source in source_of.items():
+            # Its old room is kept until its migration is over.
+            if source is not None and source != name:
+                guests[source].append(_SeenGuest(server, [uuid], True, group, leaves=True))
+    return guests
 
 
 def _picture_of(
@@ -208,10 +213,12 @@ def _picture_of(
     disabled = service.disabled
     if cells is not None and cell is None:
         disabled = 'its cell is not known: it is not in [nova_source] cells_file'
-    listed = {seen.consumer(room) for seen in guests} | {seen.server.id for seen in guests}
+    listed_consumers = {guest.consumer(room) for guest in guests} | {
+        guest.server.id for guest in guests
+    }
     facts = HostReadings(
         inventories=inventories,
-        foreign=_foreign(room, listed, inventories),
+        foreign=_foreign(room, listed_consumers, inventories),
         node=node.node,
         cell=cell,
         traits=sorted(set(room.traits)),
@@ -229,19 +236,19 @@ def _picture_of(
         cell=cell,
         speaks_for='nova',
     )
-    found = [_guest(seen, room, inventories) for seen in guests]
-    return HostPicture(announcement, facts, found, picture.asked_at, picture.begun)
+    nova_guests = [_guest(guest, room, inventories) for guest in guests]
+    return HostPicture(announcement, facts, nova_guests, picture.asked_at, picture.begun)
 
 
 def _foreign(
     room: AllocatedAmounts, listed: Set[str | None], known: Mapping[str, Inventory]
 ) -> dict[str, int]:
-    """What Placement has given to others than the guests: builds on their way, and leaks."""
-    taken: Counter[str] = Counter()
+    """Return the use by others than the guests: builds on their way, and leaks."""
+    foreign_use: Counter[str] = Counter()
     for consumer, amounts in room.allocations.items():
         if consumer not in listed:
-            taken.update({kind: amount for kind, amount in amounts.items() if kind in known})
-    return dict(taken)
+            foreign_use.update({kind: amount for kind, amount in amounts.items() if kind in known})
+    return dict(foreign_use)
 
 
 def _runs(name: str, node: ApiHypervisor) -> Runs:
@@ -258,23 +265,23 @@ def _runs(name: str, node: ApiHypervisor) -> Runs:
 
 
 def _supported(kind: str, arch: object) -> list[list[str]]:
-    """What libvirt hosts of an architecture run: the API does not say it any closer."""
+    """Return what libvirt hosts of an architecture run: the API has no more detail."""
     if kind not in _FULL or not isinstance(arch, str) or not arch:
         return []
     archs = [arch, 'i686'] if arch == 'x86_64' else [arch]
-    return [[one, driver, 'hvm'] for one in archs for driver in ('kvm', 'qemu')]
+    return [[architecture, driver, 'hvm'] for architecture in archs for driver in ('kvm', 'qemu')]
 
 
 def _metrics(node: ApiHypervisor, guests: list[_SeenGuest]) -> dict[str, ReportedMetric]:
     counts = {
         'running_vms': node.running_vms,
         'current_workload': node.current_workload,
-        IO_WORKLOAD: sum(seen.server.is_work for seen in guests if not seen.leaves),
+        IO_WORKLOAD: sum(guest.server.is_work for guest in guests if not guest.leaves),
     }
     return {
-        name: ReportedMetric(value=float(n), source=SOURCE)
-        for name, n in counts.items()
-        if n is not None
+        name: ReportedMetric(value=float(count), source=SOURCE)
+        for name, count in counts.items()
+        if count is not None
     }
 
 
@@ -284,12 +291,14 @@ def _guest(seen: _SeenGuest, room: AllocatedAmounts, known: Mapping[str, Invento
     if consumer is not None:
         amounts = room.allocations[consumer]
     else:
-        # Of what it was before a resize Nova says nothing.
+        # Nova does not have its flavor before a resize.
         amounts = {} if seen.leaves else amounts_of(server)
     return NovaGuest(
         consumer=server.id.lower(),
         node=server.node or '',
-        resources={kind: n for kind, n in amounts.items() if n > 0 and kind in known},
+        resources={
+            kind: amount for kind, amount in amounts.items() if amount > 0 and kind in known
+        },
         project_id=server.project_id,
         user_id=server.user_id,
         vm_state=server.vm_state or '',
@@ -301,7 +310,7 @@ def _guest(seen: _SeenGuest, room: AllocatedAmounts, known: Mapping[str, Invento
 
 
 def amounts_of(server: ApiServer) -> dict[str, int]:
-    """What a server takes by its flavor; '' as image: it booted from a volume."""
+    """Return the amounts of a server by its flavor; '' as image: it booted from a volume."""
     flavor = server.flavor
     if flavor is None:
         return {}
@@ -314,8 +323,10 @@ def amounts_of(server: ApiServer) -> dict[str, int]:
         'extra_specs': flavor.extra_specs or {},
     }
     volume = not server.image
-    found = nova_flavor.in_use(body, {}, volume=volume)
-    return {kind: amount for kind, amount in found.items() if resource_classes.is_class_name(kind)}
+    amounts = nova_flavor.in_use(body, {}, volume=volume)
+    return {
+        kind: amount for kind, amount in amounts.items() if resource_classes.is_class_name(kind)
+    }
 
 
 def _swap(flavor: ApiFlavor) -> int:
@@ -323,42 +334,42 @@ def _swap(flavor: ApiFlavor) -> int:
     return int(swap) if swap.isdigit() else 0
 
 
-# -- Placement's inventories as ours, never with more room than it says.
+# -- Placement's inventories as ours, never with more room than it has.
 def taken_over(
     found: Mapping[str, Amounts], left_out: Set[str]
 ) -> tuple[dict[str, Inventory], dict[str, str]]:
-    """The inventories by class, and of those that cannot be taken: why.
+    """Return the inventories by class, and the reason for each that cannot be taken.
 
     :param left_out: classes that the scheduler does not know
     """
-    made, wrong = {}, {}
+    inventories, problems = {}, {}
     for kind, amounts in found.items():
         if kind in left_out:
             continue
-        one = inventory(amounts)
-        problem = one.problem()
+        converted = inventory(amounts)
+        problem = converted.problem()
         if problem is None:
-            made[kind] = one
+            inventories[kind] = converted
         else:
-            wrong[kind] = f'{problem[0]}: {problem[1]}'
-    return made, wrong
+            problems[kind] = f'{problem[0]}: {problem[1]}'
+    return inventories, problems
 
 
 def inventory(amounts: Amounts) -> Inventory:
-    """Of one class; what is out of bounds is drawn in."""
+    """Return the inventory of one class; values out of bounds are clamped."""
     total, ratio = amounts.total, min(amounts.allocation_ratio, RATIO_MAX)
     reserved = min(max(0, amounts.reserved), max(0, total))
     if ratio <= 0:
         reserved, ratio = max(0, total), 1.0
-    least, most = max(1, amounts.min_unit), amounts.max_unit
-    if most is not None and most < least:
-        # Nothing fits: in numbers that can be said, nothing is large enough.
-        least = most = max(0, total) + 1
+    min_unit, max_unit = max(1, amounts.min_unit), amounts.max_unit
+    if max_unit is not None and max_unit < min_unit:
+        # Nothing fits: in valid numbers, no amount is large enough.
+        min_unit = max_unit = max(0, total) + 1
     return Inventory(
         total=total,
         reserved=reserved,
-        min_unit=least,
-        max_unit=None if most is None else min(most, AMOUNT_MAX),
+        min_unit=min_unit,
+        max_unit=None if max_unit is None else min(max_unit, AMOUNT_MAX),
         step_size=min(max(1, amounts.step_size), AMOUNT_MAX),
         allocation_ratio=ratio,
     )

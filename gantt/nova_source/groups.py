@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aggregates and server groups in the words for a scheduler; of odd ones it is said why."""
+"""Messages of aggregates and server groups for a scheduler; invalid ones get a reason."""
 
 from collections.abc import Container, Mapping
 
@@ -19,56 +19,56 @@ _POLICIES = frozenset(policy.value for policy in Policy)
 def aggregates(
     picture: Picture, before: Mapping[str, NovaAggregate]
 ) -> tuple[dict[str, NovaAggregate], dict[str, str]]:
-    """All of them by uuid, and of those that stay as they were: why.
+    """Return all aggregates by uuid, and the reason for each that stays unchanged.
 
-    :param before: as they were told
+    :param before: as they were sent before
     """
-    found, odd = {}, dict(picture.odd_aggregates)
-    for one in picture.aggregates:
-        uuid = one.uuid.lower()
-        made = NovaAggregate(
+    valid, problems = {}, dict(picture.odd_aggregates)
+    for aggregate in picture.aggregates:
+        uuid = aggregate.uuid.lower()
+        update = NovaAggregate(
             uuid=uuid,
-            name=one.name,
-            metadata=dict(one.metadata or {}),
-            hosts=sorted(set(one.hosts or ())),
+            name=aggregate.name,
+            metadata=dict(aggregate.metadata or {}),
+            hosts=sorted(set(aggregate.hosts or ())),
         )
-        problem = _problem(made)
+        problem = _problem(update)
         if problem:
-            odd[uuid] = problem
+            problems[uuid] = problem
         else:
-            found[uuid] = made
+            valid[uuid] = update
     unchanged = {
-        uuid: one
-        for uuid, one in before.items()
-        if uuid in odd or ('' in odd and uuid not in found)
+        uuid: aggregate
+        for uuid, aggregate in before.items()
+        if uuid in problems or ('' in problems and uuid not in valid)
     }
-    return unchanged | found, odd
+    return unchanged | valid, problems
 
 
 def groups(picture: Picture, known: Container[str]) -> tuple[list[ServerGroup], dict[str, str]]:
-    """Those that are not known yet, and of those that are passed over: why."""
-    found, odd = [], dict(picture.odd_groups)
-    for one in picture.groups:
-        uuid = one.id.lower()
-        if uuid in known or one.policy not in _POLICIES:
+    """Return the groups that are not known yet, and the reason for each that is skipped."""
+    valid, problems = [], dict(picture.odd_groups)
+    for group in picture.groups:
+        uuid = group.id.lower()
+        if uuid in known or group.policy not in _POLICIES:
             continue
-        made = ServerGroup(
+        server_group = ServerGroup(
             uuid=uuid,
-            name=one.name or '',
-            policy=Policy(one.policy),
-            max_per_host=_most(one),
-            project_id=one.project_id,
+            name=group.name or '',
+            policy=Policy(group.policy),
+            max_per_host=_most(group),
+            project_id=group.project_id,
         )
-        problem = _problem(made)
+        problem = _problem(server_group)
         if problem:
-            odd[uuid] = problem
+            problems[uuid] = problem
         else:
-            found.append(made)
-    return found, odd
+            valid.append(server_group)
+    return valid, problems
 
 
 def _problem(made: msgspec.Struct) -> str:
-    """Why a scheduler would refuse the message with it, and all others in that."""
+    """Return why a scheduler would refuse the message with it, and all others in that message."""
     try:
         base.decode(base.to_builtins(made), type(made), inside='it')
     except exceptions.InvalidMessage as e:
@@ -77,5 +77,5 @@ def _problem(made: msgspec.Struct) -> str:
 
 
 def _most(group: Group) -> int:
-    found = (group.rules or {}).get('max_server_per_host', 1)
-    return int(found) if str(found).isdigit() and int(found) > 0 else 1
+    limit = (group.rules or {}).get('max_server_per_host', 1)
+    return int(limit) if str(limit).isdigit() and int(limit) > 0 else 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions of keystoneauth from options: [nova] for both services, [placement] where it differs."""
+"""Sessions of keystoneauth from options: [nova] for both services, or [placement] as well."""
 
 import threading
 from typing import Any
@@ -15,7 +15,7 @@ from gantt.nova_source.nova_api_types import NOVA_VERSION, PLACEMENT_VERSION
 
 
 def apis(conf: Any, seconds: float, stopping: threading.Event | None = None) -> tuple[Api, Api]:
-    """Nova and Placement, as they are configured; nothing is asked yet.
+    """Return Nova and Placement, as they are configured; nothing is requested yet.
 
     :param seconds: how long one request may take, where ``timeout`` is not set
     :param stopping: ends tries and pauses
@@ -23,8 +23,8 @@ def apis(conf: Any, seconds: float, stopping: threading.Event | None = None) -> 
     """
     keystone.register_opts(conf)
     nova = _session(conf, 'nova', seconds)
-    own = keystone.is_given(conf, 'placement')
-    placement = _session(conf, 'placement', seconds) if own else nova
+    is_separate = keystone.is_given(conf, 'placement')
+    placement = _session(conf, 'placement', seconds) if is_separate else nova
     return (
         Api(_adapter(conf, 'nova', nova), 'Nova', 'nova', NOVA_VERSION, stopping=stopping),
         Api(
@@ -51,7 +51,7 @@ def _session(conf: Any, group: str, seconds: float) -> Session:
 
 
 def _adapter(conf: Any, group: str, session: Session) -> Any:
-    # Trying again is ours, so that it is bounded in one place.
+    # Retries are ours, so that they are bounded in one place.
     return loading.load_adapter_from_conf_options(conf, group, session=session)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which host a compute node is, and which nodes are none.
+"""Hosts of compute nodes, and nodes that are none.
 
 A host is named as its service.  Where a driver runs many nodes, as Ironic's does, each of
-them is a host with its own name.  What cannot be told apart gets no name: guests name their
-host and node, and those of one would be taken for those of the other.
+them is a host with its own name.  Ambiguous nodes get no name: guests name their host and
+node, and those of one would be taken for those of the other.
 """
 
 from collections import Counter, defaultdict
@@ -22,17 +22,17 @@ ALIKE = (
 
 
 class Named(msgspec.Struct, frozen=True):
-    """What is a host.
+    """Names of hosts.
 
     :ivar of: (service host, node) -> name; also (service host, '') where it has one node
-    :ivar silent: name -> why it is none
+    :ivar silent: name -> why it is no host
     """
 
     of: dict[tuple[str, str], str]
     silent: dict[str, str]
 
     def at(self, host: str | None, node: str | None) -> str | None:
-        """The host that is meant, None where it is none of these."""
+        """Return the host of a service host and node, None where it is none of these."""
         return self.of.get((host or '', node or '')) or self.of.get((host or '', ''))
 
 
@@ -42,38 +42,38 @@ def named(
     declared_hosts: Mapping[str, str],
     roomy: Set[str],
 ) -> Named:
-    """The names of all nodes.
+    """Return the names of all nodes.
 
     :param doubled: hosts of more than one service
     :param declared_hosts: host -> uuid of the node that was taken for it before
-    :param roomy: uuids of nodes that Placement knows an inventory of
+    :param roomy: uuids of nodes that Placement has an inventory of
     """
-    of: dict[str, list[ApiHypervisor]] = defaultdict(list)
+    nodes_of_service: dict[str, list[ApiHypervisor]] = defaultdict(list)
     for node in nodes:
-        of[node.service.host].append(node)
-    found: dict[str, list[ApiHypervisor]] = defaultdict(list)
+        nodes_of_service[node.service.host].append(node)
+    nodes_of_name: dict[str, list[ApiHypervisor]] = defaultdict(list)
     silent = dict.fromkeys(doubled, ALIKE)
-    for host, mine in of.items():
-        for node in mine:
+    for host, service_nodes in nodes_of_service.items():
+        for node in service_nodes:
             if node.type in MANY_NODES:
-                found[node.node].append(node)
-        alone = [node for node in mine if node.type not in MANY_NODES]
-        if alone and _are_alike(alone):
+                nodes_of_name[node.node].append(node)
+        single_nodes = [node for node in service_nodes if node.type not in MANY_NODES]
+        if single_nodes and _are_alike(single_nodes):
             silent[host] = ALIKE
-        elif alone:
-            taken = _taken(alone, declared_hosts.get(host), roomy)
-            found[host].append(taken)
+        elif single_nodes:
+            chosen = _taken(single_nodes, declared_hosts.get(host), roomy)
+            nodes_of_name[host].append(chosen)
             silent |= {
-                f'{host} ({node.node})': _left_over(node, taken)
-                for node in alone
-                if node is not taken
+                f'{host} ({node.node})': _left_over(node, chosen)
+                for node in single_nodes
+                if node is not chosen
             }
     names: dict[tuple[str, str], str] = {}
-    for name, some in found.items():
-        if len(some) > 1 or some[0].service.host in doubled:
+    for name, candidates in nodes_of_name.items():
+        if len(candidates) > 1 or candidates[0].service.host in doubled:
             silent[name] = ALIKE
             continue
-        (node,) = some
+        (node,) = candidates
         names[node.service.host, node.node] = name
         if node.type not in MANY_NODES:
             names[node.service.host, ''] = name
@@ -85,12 +85,12 @@ def _are_alike(nodes: list[ApiHypervisor]) -> bool:
 
 
 def _taken(nodes: list[ApiHypervisor], before: str | None, roomy: Set[str]) -> ApiHypervisor:
-    """Of the nodes of a service that runs one: which that is."""
-    some = [node for node in nodes if node.id in roomy] or nodes
-    some = [node for node in some if node.state != 'down'] or some
-    same = [node for node in some if node.id.lower() == before]
-    # Nova lists them as they were made: the newest is the last.
-    return (same or some)[-1]
+    """Return the node of a service that runs one, among several that are listed."""
+    candidates = [node for node in nodes if node.id in roomy] or nodes
+    candidates = [node for node in candidates if node.state != 'down'] or candidates
+    unchanged = [node for node in candidates if node.id.lower() == before]
+    # Nova lists them in the order of creation: the newest is the last.
+    return (unchanged or candidates)[-1]
 
 
 def _left_over(node: ApiHypervisor, taken: ApiHypervisor) -> str:

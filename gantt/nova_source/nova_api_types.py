@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Nova's and Placement's API answer, as far as it is read here: fields, typed.
+"""Types of the answers of Nova's and Placement's API, as far as they are read here.
 
 Nova at microversion 2.69 (Stein), Placement at 1.14 (Rocky).  Keys that are not
 named here are ignored.
@@ -12,12 +12,12 @@ from msgspec import UNSET, UnsetType, field
 
 NOVA_VERSION, PLACEMENT_VERSION = '2.69', '1.14'
 
-#: A service, or a server, of a cell that Nova cannot reach now.
+#: Status of a service, or a server, of a cell that Nova cannot reach now.
 UNKNOWN = 'UNKNOWN'
 #: Key of a server's host.
 HOST_KEY = 'OS-EXT-SRV-ATTR:host'
 
-#: Statuses of migrations that are over.  'finished' is none: the user has not decided yet.
+#: Statuses of migrations that are over.  'finished' is not: the user has not decided yet.
 OVER = frozenset({'confirmed', 'reverted', 'error', 'failed', 'completed', 'cancelled', 'done'})
 
 #: Task states of guests that are on their way, and the state of those that may go back.
@@ -66,7 +66,7 @@ class ApiService(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def disabled(self) -> str | None:
-        """Why nothing new may land there; None: it may."""
+        """Reason why nothing new may land there; None: it may."""
         if self.status == 'disabled':
             return self.disabled_reason or 'disabled in Nova'
         if self.forced_down:
@@ -96,7 +96,7 @@ class ApiHypervisor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiFlavor(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server was made from; MiB and GiB, swap in MiB."""
+    """Flavor that a server was created from; MiB and GiB, swap in MiB."""
 
     vcpus: int
     ram: int
@@ -110,7 +110,7 @@ class ApiFlavor(msgspec.Struct, frozen=True, kw_only=True):
 class ApiServer(msgspec.Struct, frozen=True, kw_only=True):
     """An instance; without ``flavor`` it is one of a cell that is away.
 
-    :ivar shown_host: UNSET: who asks may not see it
+    :ivar shown_host: UNSET: the user may not see it
     """
 
     id: str
@@ -130,27 +130,27 @@ class ApiServer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def host(self) -> str | None:
-        """Where it is; None: nowhere."""
+        """Host that it is on; None: none."""
         return None if self.shown_host is UNSET else self.shown_host
 
     @property
     def is_hidden(self) -> bool:
-        """Whether where it is may not be seen."""
+        """True where its host may not be seen."""
         return self.is_known and self.shown_host is UNSET
 
     @property
     def may_move(self) -> bool:
-        """Whether a migration of it may be open."""
+        """True where a migration of it may be open."""
         return self.vm_state == 'resized' or self.task_state in _MOVING
 
     @property
     def is_coming(self) -> bool:
-        """Whether a host may still be found for it, or has just been."""
+        """True where a host may still be found for it, or has just been."""
         return self.vm_state == 'building' or bool(self.task_state)
 
     @property
     def is_work(self) -> bool:
-        """Whether it counts among the operations that load a host."""
+        """True where it counts among the operations that load a host."""
         return self.vm_state == 'building' or self.task_state in _WORKING
 
 
@@ -171,7 +171,7 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def age(self) -> tuple[str, int]:
-        """Greater for the newer one of two of an instance."""
+        """Key that is greater for the newer of two migrations of an instance."""
         return self.created_at or '', self.id
 
 
@@ -207,7 +207,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Amounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one class in an inventory."""
+    """Amounts of one class in an inventory."""
 
     total: int
     reserved: int = 0
@@ -218,13 +218,13 @@ class Amounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one consumer has of a provider."""
+    """Allocation of one consumer on a provider."""
 
     resources: dict[str, int] = {}
 
 
 class AllocatedAmounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What Placement knows of a provider.
+    """Inventories, traits and allocations of a provider.
 
     :ivar allocations: consumer -> class -> amount
     """

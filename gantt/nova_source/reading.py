@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One pass over both APIs: everything that is asked for each time, as one picture.
+"""Pass over both APIs: everything that is read each time, as one picture.
 
-What cannot be read whole is not used at all: half a list of guests would look
-like guests that are gone.
+An incomplete answer is not used at all: with half a list, the other guests
+would seem deleted.
 """
 
 import dataclasses
@@ -36,14 +36,14 @@ from gantt.nova_source.nova_api_types import (
 )
 
 
-# -- Entries of a list that are of another shape than expected, and whom they leave in doubt.
+# -- Entries of a list that are of another shape than expected, and the hosts they affect.
 class Odd:
-    """The odd entries of one pass.
+    """Malformed entries of one pass.
 
-    :ivar about: service host, node or uuid of a node -> what is odd about it
+    :ivar about: service host, node or uuid of a node -> the problem
     :ivar servers: uuid of a server -> its host
-    :ivar aggregates: uuid -> what is odd; '': of one that has none
-    :ivar groups: the same of server groups
+    :ivar aggregates: uuid -> the problem; '': of one without uuid
+    :ivar groups: the same for server groups
     """
 
     def __init__(self) -> None:
@@ -53,18 +53,18 @@ class Odd:
         self.groups: dict[str, str] = {}
 
     def note(self, about: str | None, error: object) -> None:
-        """Nothing is to be said of somebody."""
+        """Record a host or node that nothing is to be reported of."""
         if about:
             self.about.setdefault(about, str(error))
         else:
             LOG.warning('Skipped an entry that names no host or guest: %s', error)
 
     def about_field(self, key: str) -> OddEntry:
-        """Of entries that name in one field whom they are about."""
+        """Return a handler of entries that name their subject in one field."""
         return lambda entry, error: self.note(_text(entry, key), error)
 
     def hypervisor(self, entry: Any, error: exceptions.InvalidMessage) -> None:
-        """Of ``os-hypervisors``."""
+        """Record an entry of ``os-hypervisors``."""
         node = _text(entry, 'hypervisor_hostname')
         if _text(entry, 'hypervisor_type') in MANY_NODES:
             self.note(node, error)
@@ -72,9 +72,9 @@ class Odd:
             self.note(_text(entry, 'service', 'host') or node, error)
 
     def server(self, entry: Any, error: exceptions.InvalidMessage) -> None:
-        """Of ``servers``: one less in a list would be a guest that is gone.
+        """Record an entry of ``servers``: a missing one would seem a deleted guest.
 
-        :raises InvalidMessage: nobody can say which host that would be
+        :raises InvalidMessage: its host is unknown
         """
         uuid = _text(entry, 'id')
         if uuid is None or HOST_KEY not in entry:
@@ -87,9 +87,9 @@ class Odd:
             self.note(host, error)
 
     def migration(self, entry: Any, error: exceptions.InvalidMessage) -> None:
-        """Of ``os-migrations``: at either end a guest may be that is on its way.
+        """Record an entry of ``os-migrations``: a guest on its way may be at either end.
 
-        :raises InvalidMessage: nobody can say where it began
+        :raises InvalidMessage: its source is unknown
         """
         source = _text(entry, 'source_compute')
         if source is None:
@@ -98,7 +98,7 @@ class Odd:
             self.note(host or source, error)
 
     def left_as_is(self, found: dict[str, str], key: str) -> OddEntry:
-        """Of aggregates and groups: one that cannot be read is none that is gone."""
+        """Return a handler of aggregates and groups: an unreadable one is not deleted."""
 
         def note(entry: Any, error: exceptions.InvalidMessage) -> None:
             found[(_text(entry, key) or '').lower()] = str(error)
@@ -107,7 +107,7 @@ class Odd:
 
 
 def _text(entry: Any, *keys: str) -> str | None:
-    """What stands there, where it is text."""
+    """Return the value at a path of keys, where it is text."""
     for key in keys:
         entry = entry.get(key) if isinstance(entry, dict) else None
     return entry if isinstance(entry, str) and entry else None
@@ -118,8 +118,8 @@ LOG = logging.getLogger(__name__)
 T = TypeVar('T')
 R = TypeVar('R')
 
-#: All guests there are, also those that may be restored.  Those that come while the list is
-#: read are at its end, and none is passed over.
+#: Query for all guests, also those that may be restored.  Those created while the list is read
+#: are at its end, and none is skipped.
 ALL_SERVERS = {
     'all_tenants': '1',
     'deleted': 'False',
@@ -127,25 +127,25 @@ ALL_SERVERS = {
     'sort_key': 'created_at',
     'sort_dir': 'asc',
 }
-#: Guests that a list misses and that Nova is asked about one by one in a pass.
+#: Guests that a list misses and that are requested from Nova one by one in a pass.
 REQUESTED_MOST = 1000
-#: In so many passes the allocations of each provider are read at least once.
+#: Passes in which the allocations of each provider are read at least once.
 EVERY_PASSES = 10
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """What both APIs said in one pass.
+    """Answers of both APIs in one pass.
 
     :ivar asked_at: when reading began, seconds since 1970
-    :ivar begun: the same by the database's clock, None where nobody told it
+    :ivar begun: the same by the database's clock, None where that is unknown
     :ivar services: by host
     :ivar open: migrations that are not over, by instance
     :ivar rooms: by uuid of the provider, which is that of the hypervisor
     :ivar doubtful: uuids of hypervisors that may have guests which ``servers`` misses
     :ivar doubled: hosts that several services have, each in a cell of its own
-    :ivar odd: of whom something could not be read: see :class:`Odd`
-    :ivar odd_aggregates: those that stay as they are, by uuid, and why
-    :ivar odd_groups: those that are passed over, by uuid, and why
+    :ivar odd: subjects of unreadable entries: see :class:`Odd`
+    :ivar odd_aggregates: aggregates that stay unchanged, by uuid, and the reason
+    :ivar odd_groups: server groups that are skipped, by uuid, and the reason
     """
 
     asked_at: float
@@ -165,7 +165,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
-    """Where one guest is.
+    """Location of one guest.
 
     :ivar server: None: there is no such guest (any more)
     """
@@ -175,15 +175,15 @@ class Whereabouts(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(eq=False)
 class Reader:
-    """Reads; remembers what Placement says unchanged, and who was where.
+    """A reader of both APIs, with a cache of unchanged providers and of guests' hosts.
 
-    A list of servers is not taken at its word: Nova leaves out, without saying so, what is in
-    a cell that does not answer in time.  Whoever was listed before, or has an allocation, and is
-    not listed now is asked for alone: then Nova says that it is gone, or that it cannot tell.
+    A list of servers is not trusted: Nova silently leaves out the servers of a cell that does not
+    answer in time.  A guest that was listed before, or has an allocation, and is not listed now is
+    requested alone: then Nova answers that it is deleted, or that it is unknown.
 
-    :ivar page_size: entries of a page; Nova gives fewer where it is told to
+    :ivar page_size: entries of a page; Nova gives fewer where it is configured to
     :ivar threads: how many requests are under way at once
-    :ivar seconds: that all requests of a pass may take
+    :ivar seconds: time that all requests of a pass may take
     """
 
     nova: Api
@@ -200,27 +200,30 @@ class Reader:
         self._passes = 0
 
     def read(self, begun: float | None = None) -> Picture:
-        """Everything.
+        """Read everything.
 
-        :param begun: what the database's clock shows now, at the earliest
+        :param begun: time of the database's clock now, at the earliest
         :raises Misconfigured: credentials or addresses are wrong
         :raises Unavailable, InvalidMessage, NotFound: one of the answers cannot be used
         """
         for api in (self.nova, self.placement):
             api.begin(self.seconds)
-        nova, asked_at, odd = self.nova, self.wall(), Odd()
-        before, doubled = self._services(odd)
+        nova, asked_at, malformed = self.nova, self.wall(), Odd()
+        services_before, doubled = self._services(malformed)
         nodes = list(
             nova.pages(
                 '/os-hypervisors/detail',
                 ApiHypervisor,
                 'hypervisors',
                 self.page_size,
-                odd=odd.hypervisor,
+                odd=malformed.hypervisor,
             )
         )
         aggregates = nova.entries(
-            '/os-aggregates', ApiAggregate, 'aggregates', odd.left_as_is(odd.aggregates, 'uuid')
+            '/os-aggregates',
+            ApiAggregate,
+            'aggregates',
+            malformed.left_as_is(malformed.aggregates, 'uuid'),
         )
         groups = nova.pages(
             '/os-server-groups',
@@ -228,7 +231,7 @@ class Reader:
             'server_groups',
             self.page_size,
             by='',
-            odd=odd.left_as_is(odd.groups, 'id'),
+            odd=malformed.left_as_is(malformed.groups, 'id'),
             all_projects='True',
         )
         servers = list(
@@ -237,24 +240,31 @@ class Reader:
                 ApiServer,
                 'servers',
                 self.page_size,
-                odd=odd.server,
+                odd=malformed.server,
                 **ALL_SERVERS,
             )
         )
         _refuse_hidden(servers)
         # A cell may have gone away while its guests were to be read.
-        after, more_doubled = self._services(odd)
-        services = {host: _worse(before.get(host), now) for host, now in after.items()}
+        services_after, more_doubled = self._services(malformed)
+        services = {
+            host: _worse(services_before.get(host), service)
+            for host, service in services_after.items()
+        }
         self._passes += 1
-        rooms = self._read_rooms(nodes, servers, odd)
-        more, doubtful = self._look_for_missing(servers, nodes, rooms, odd)
-        servers += more
-        moving = [server.id for server in servers if server.may_move] + list(odd.servers)
-        found = self._each(lambda one: self.migrations(one, odd.migration), moving)
-        moves = dict(zip(moving, found, strict=True))
-        for server in odd.servers:
+        rooms = self._read_rooms(nodes, servers, malformed)
+        missed, doubtful = self._look_for_missing(servers, nodes, rooms, malformed)
+        servers += missed
+        moving = [server.id for server in servers if server.may_move] + list(malformed.servers)
+        migration_lists = self._each(
+            lambda server_id: self.migrations(server_id, malformed.migration), moving
+        )
+        moves = dict(zip(moving, migration_lists, strict=True))
+        for server in malformed.servers:
             for move in moves[server]:
-                odd.note(move.source_compute, f'server {server}, which was there, cannot be read')
+                malformed.note(
+                    move.source_compute, f'server {server}, which was there, cannot be read'
+                )
         return Picture(
             asked_at=asked_at,
             begun=begun,
@@ -267,23 +277,23 @@ class Reader:
             rooms=rooms,
             doubtful=doubtful,
             doubled=doubled | more_doubled,
-            odd=odd.about,
-            odd_aggregates=odd.aggregates,
-            odd_groups=odd.groups,
+            odd=malformed.about,
+            odd_aggregates=malformed.aggregates,
+            odd_groups=malformed.groups,
         )
 
     def _services(self, odd: Odd) -> tuple[dict[str, ApiService], frozenset[str]]:
-        """By host, and the hosts that have several."""
+        """Return services by host, and the hosts that have several."""
         path = '/os-services'
         try:
-            found = self.nova.entries(
+            services = self.nova.entries(
                 path, ApiService, 'services', odd.about_field('host'), binary='nova-compute'
             )
         except exceptions.NotFound:
             raise self.nova.misplaced(path) from None
-        count = Counter(service.host for service in found)
+        count = Counter(service.host for service in services)
         doubled = frozenset(host for host, times in count.items() if times > 1)
-        return {service.host: service for service in found}, doubled
+        return {service.host: service for service in services}, doubled
 
     # -- guests that a list misses ---------------------------------------------------
     def _look_for_missing(
@@ -293,44 +303,60 @@ class Reader:
         rooms: dict[str, AllocatedAmounts],
         odd: Odd,
     ) -> tuple[list[ApiServer], frozenset[str]]:
-        """Those that are there all the same, and the hypervisors whose guests are not sure."""
-        listed = {server.id for server in servers} | odd.servers.keys()
+        """Return guests that the list missed, and the hypervisors whose guests are uncertain."""
+        listed_ids = {server.id for server in servers} | odd.servers.keys()
         nodes_of: dict[str, set[str]] = defaultdict(set)
-        at: dict[str, set[str]] = defaultdict(set)
+        nodes_of_guest: dict[str, set[str]] = defaultdict(set)
         for node in nodes:
             nodes_of[node.service.host].add(node.id)
             for consumer in rooms[node.id].allocations if node.id in rooms else ():
-                at[consumer].add(node.id)
-        # Migrations and leaks are no guests, and stay what they are.
-        self._nobody &= at.keys()
-        self._nobody -= listed
+                nodes_of_guest[consumer].add(node.id)
+        # Migrations and leaks are no guests, and stay none.
+        self._nobody &= nodes_of_guest.keys()
+        self._nobody -= listed_ids
         for guest, host in self._host_of.items():
-            at[guest] |= nodes_of[host]
-        missing = [one for one in at if one not in listed and one not in self._nobody]
-        batch = missing[:REQUESTED_MOST]
+            nodes_of_guest[guest] |= nodes_of[host]
+        unlisted = [
+            guest_id
+            for guest_id in nodes_of_guest
+            if guest_id not in listed_ids and guest_id not in self._nobody
+        ]
+        batch = unlisted[:REQUESTED_MOST]
         answers = dict(zip(batch, self._each(self._server, batch), strict=True))
-        gone = {one for one, server in answers.items() if server is None}
-        more = [server for server in answers.values() if server is not None and server.is_known]
-        unsure = set(missing) - gone - {server.id for server in more}
-        if more or unsure:
+        deleted = {guest_id for guest_id, server in answers.items() if server is None}
+        found_servers = [
+            server for server in answers.values() if server is not None and server.is_known
+        ]
+        uncertain = set(unlisted) - deleted - {server.id for server in found_servers}
+        if found_servers or uncertain:
             LOG.warning(
                 'Nova did not list %d guests that it knows when asked for them, and does '
                 'not say where %d others are',
-                len(more),
-                len(unsure),
+                len(found_servers),
+                len(uncertain),
             )
-        # Those of a cell that is away are listed, and nothing is reported of where they are.
-        unsure |= at.keys() & {server.id for server in servers if not server.is_known}
-        self._nobody |= gone & at.keys()
-        unsure_too = unsure | odd.servers.keys()
-        known_hosts = {one: self._host_of[one] for one in unsure_too if one in self._host_of}
-        self._host_of = known_hosts | {
-            server.id: server.host for server in [*servers, *more] if server.host is not None
+        # Guests of a cell that is away are listed, and their hosts are not reported.
+        uncertain |= nodes_of_guest.keys() & {
+            server.id for server in servers if not server.is_known
         }
-        return more, frozenset().union(*(at[one] for one in unsure))
+        self._nobody |= deleted & nodes_of_guest.keys()
+        uncertain_ids = uncertain | odd.servers.keys()
+        known_hosts = {
+            guest_id: self._host_of[guest_id]
+            for guest_id in uncertain_ids
+            if guest_id in self._host_of
+        }
+        self._host_of = known_hosts | {
+            server.id: server.host
+            for server in [*servers, *found_servers]
+            if server.host is not None
+        }
+        return found_servers, frozenset().union(
+            *(nodes_of_guest[guest_id] for guest_id in uncertain)
+        )
 
     def _server(self, instance: str) -> ApiServer | None:
-        """None: there is no such guest (any more)."""
+        """Return a server; None: there is no such guest (any more)."""
         try:
             server = self.nova.get(f'/servers/{instance}', ApiServer, 'server')
         except exceptions.NotFound:
@@ -342,21 +368,20 @@ class Reader:
         return server
 
     def migrations(self, instance: str, odd: OddEntry | None = None) -> list[Migration]:
-        """The newest one of an instance, where it is open.
+        """Return the newest migration of an instance, where it is open.
 
         An older one that never ended does not go on: an instance has one at a time.
         """
-        found = self.nova.entries(
+        moves = self.nova.entries(
             '/os-migrations', Migration, 'migrations', odd, instance_uuid=instance
         )
-        newest = max(found, key=lambda one: one.age, default=None)
+        newest = max(moves, key=lambda move: move.age, default=None)
         return [newest] if newest is not None and newest.is_open else []
 
     def whereabouts(self, instance: str) -> Whereabouts | None:
-        """Where an instance is that no migration is open of; None where that is not so, or
-        cannot be said.
+        """Return where an instance without open migration is; None with one, or if unknown.
 
-        :raises Unavailable, Misconfigured, InvalidMessage: not told
+        :raises Unavailable, Misconfigured, InvalidMessage: it could not be read
         """
         if self.migrations(instance):
             return None
@@ -369,33 +394,40 @@ class Reader:
     def _read_rooms(
         self, nodes: Sequence[ApiHypervisor], servers: Iterable[ApiServer], odd: Odd
     ) -> dict[str, AllocatedAmounts]:
-        """Inventories and traits that have the generation of before are as they were."""
+        """Read providers; inventories and traits of an unchanged generation are not read again."""
         providers = {
-            one.uuid: one
-            for one in self.placement.entries(
+            provider.uuid: provider
+            for provider in self.placement.entries(
                 '/resource_providers', Provider, 'resource_providers', odd.about_field('uuid')
             )
         }
-        on: dict[str, set[str]] = defaultdict(set)
+        guests_of_host: dict[str, set[str]] = defaultdict(set)
         for server in servers:
-            on[server.host or ''].add(server.id)
-        mine = {
-            node.id: (providers[node.id], on[node.service.host])
+            guests_of_host[server.host or ''].add(server.id)
+        provider_of_node = {
+            node.id: (providers[node.id], guests_of_host[node.service.host])
             for node in nodes
             if node.id in providers
         }
-        news = [one for one, guests in mine.values() if not self._is_known(one, guests)]
-        found = self._each(lambda one: self._room(one, odd), news)
-        read = dict(zip([one.uuid for one in news], found, strict=True))
-        rooms = {uuid: read[uuid] if uuid in read else self._rooms[uuid] for uuid in mine}
+        changed = [
+            provider
+            for provider, guests in provider_of_node.values()
+            if not self._is_known(provider, guests)
+        ]
+        rooms_read = self._each(lambda provider: self._room(provider, odd), changed)
+        room_of = dict(zip([provider.uuid for provider in changed], rooms_read, strict=True))
+        rooms = {
+            uuid: room_of[uuid] if uuid in room_of else self._rooms[uuid]
+            for uuid in provider_of_node
+        }
         self._rooms = {uuid: room for uuid, room in rooms.items() if room is not None}
         return self._rooms
 
     def _is_known(self, provider: Provider, guests: Set[str]) -> bool:
-        """Whether nothing is to be read of it.
+        """Return whether a provider need not be read.
 
-        That allocations were deleted its generation does not say: where there are some of
-        others than the guests that are listed there, they are read.
+        Its generation does not change when allocations are deleted: where it has some of
+        other consumers than the guests listed there, they are read.
         """
         room = self._rooms.get(provider.uuid)
         if room is None or room.generation != provider.generation:
@@ -404,7 +436,7 @@ class Reader:
         return room.allocations.keys() <= guests and self._passes % EVERY_PASSES != turn
 
     def _room(self, provider: Provider, odd: Odd) -> AllocatedAmounts | None:
-        """None where the provider is gone meanwhile, or cannot be read."""
+        """Read a provider; None where it was deleted meanwhile, or cannot be read."""
         try:
             return self._read_room(provider)
         except exceptions.NotFound:
@@ -414,24 +446,26 @@ class Reader:
             return None
 
     def _read_room(self, provider: Provider) -> AllocatedAmounts:
-        before = self._rooms.pop(provider.uuid, None)
+        cached = self._rooms.pop(provider.uuid, None)
         path, get = f'/resource_providers/{provider.uuid}', self.placement.get
-        if before is not None and before.generation == provider.generation:
-            inventories, traits = before.inventories, before.traits
+        if cached is not None and cached.generation == provider.generation:
+            inventories, traits = cached.inventories, cached.traits
         else:
             inventories = get(f'{path}/inventories', dict[str, Amounts], 'inventories')
             traits = get(f'{path}/traits', list[str], 'traits')
         allocations_read = get(f'{path}/allocations', dict[str, Allocation], 'allocations')
         return AllocatedAmounts(
-            # What was read may be newer than this: then it is read once more.
+            # The content may be newer than this: then it is read once more.
             generation=provider.generation,
             inventories=inventories,
             traits=traits,
-            allocations={consumer: one.resources for consumer, one in allocations_read.items()},
+            allocations={
+                consumer: allocation.resources for consumer, allocation in allocations_read.items()
+            },
         )
 
     def _each(self, fetch: Callable[[T], R], about: Sequence[T]) -> list[R]:
-        """Ask about each, some at once; the first error ends it."""
+        """Fetch each, some at once; the first error ends it."""
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix='nova-source')
         try:
             return list(pool.map(fetch, about))
@@ -440,12 +474,12 @@ class Reader:
 
 
 def _worse(before: ApiService | None, now: ApiService) -> ApiService:
-    """A service whose cell was away once was away."""
+    """Return a service, the one of both reads whose cell was away."""
     return now if before is None or before.is_known else before
 
 
 def _refuse_hidden(servers: Iterable[ApiServer]) -> None:
-    """Guests whose host is hidden would look like guests that have left."""
+    """Refuse guests whose host is hidden: they would seem to have left."""
     if any(server.is_hidden for server in servers):
         raise exceptions.Misconfigured(
             option='[nova]',

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gantt-nova-source, wired from its configuration."""
+"""Wiring of gantt-nova-source from its configuration."""
 
 import logging
 import pathlib
@@ -24,50 +24,52 @@ LOG = logging.getLogger(__name__)
 
 
 class Service(ReportSource):
-    """A thread that makes pass after pass, and those that report.
+    """A thread that runs pass after pass, and the hosts that report.
 
     :param conf: the process's global configuration object, as oslo.messaging needs it
     :raises Misconfigured, InvalidMessage: an option or the file of cells is wrong
     :raises BrokerUnavailable: after [rpc] start_wait_seconds
 
-    :ivar stopping: once it is set no request is made any more
+    :ivar stopping: once it is set no request is sent any more
     """
 
     metrics_group = 'nova_source'
 
     @classmethod
     def register_opts(cls, conf: Any) -> None:
-        """[nova_source], [nova] and [placement]."""
+        """Register [nova_source], [nova] and [placement]."""
         options.register_opts(conf, ('nova_source',))
 
     @classmethod
     def from_conf(cls, conf: Any, count: Count, gauge: Count) -> 'Service':
-        """See the base."""
+        """Return the service; see the base class."""
         return cls(conf, count, gauge)
 
     def __init__(self, conf: Any, count: Count, gauge: Count) -> None:
         super().__init__()
-        own = conf.nova_source
-        nova, placement = keystone.apis(conf, own.request_seconds, self.stopping)
-        cells = Cells(own.cells_file, own.cell)
-        if not (own.cells_file or own.cell):
+        settings = conf.nova_source
+        nova, placement = keystone.apis(conf, settings.request_seconds, self.stopping)
+        cells = Cells(settings.cells_file, settings.cell)
+        if not (settings.cells_file or settings.cell):
             LOG.warning(
                 'Neither [nova_source] cells_file nor cell is set: no resize and no '
                 'migration of Nova will find a host'
             )
-        signer = _signer(own.key_file)
+        signer = _signer(settings.key_file)
         carrier = client.get_transport(conf)
         service_defaults(conf)
         self._carrier = carrier
-        self._runner = Runner(own.threads)
-        self._interval = float(own.interval_seconds)
+        self._runner = Runner(settings.threads)
+        self._interval = float(settings.interval_seconds)
         self.source = Source(
-            Reader(nova, placement, own.page_size, own.threads, seconds=own.pass_seconds),
+            Reader(
+                nova, placement, settings.page_size, settings.threads, seconds=settings.pass_seconds
+            ),
             cells,
-            OverRpc(carrier, own.call_seconds, signer),
-            client.NovaClient(carrier, timeout=own.call_seconds, signer=signer),
+            OverRpc(carrier, settings.call_seconds, signer),
+            client.NovaClient(carrier, timeout=settings.call_seconds, signer=signer),
             self._runner,
-            own.settle_seconds,
+            settings.settle_seconds,
             count,
             gauge,
             conf.rpc.payload_bytes_max,
@@ -76,16 +78,16 @@ class Service(ReportSource):
         wait_for_broker(carrier, conf.rpc.start_wait_seconds)
 
     def start(self) -> None:
-        """Make the first pass here, then go on in a thread.
+        """Run the first pass here, then go on in a thread.
 
-        :raises Misconfigured: the credentials or addresses do not work: better said at once
+        :raises Misconfigured: the credentials or addresses do not work: better reported at once
         """
         self._runner.start()
         self._pass(first=True)
         self._thread.start()
 
     def stop(self, seconds: float) -> bool:
-        """No more passes; whether what was under way has ended in time."""
+        """Run no more passes; return whether work under way has ended in time."""
         self.stopping.set()
         end = time.monotonic() + seconds
         if self._thread.ident is not None:
@@ -95,7 +97,7 @@ class Service(ReportSource):
         return done and not self._thread.is_alive()
 
     def status(self) -> dict[str, object]:
-        """How things stand, for the log."""
+        """Return the state, for the log."""
         members = self.source.members.values()
         return {
             'hosts': len(members),
@@ -123,7 +125,7 @@ class Service(ReportSource):
 
 
 def _signer(path: str) -> Signer | None:
-    """The key of all hosts that this process speaks for; None: nothing is signed.
+    """Return the key of all hosts that this process speaks for; None: nothing is signed.
 
     :raises Misconfigured: the file cannot be used
     """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pass after pass: read everything, tell it, settle what was left open.
+"""Passes of the source: read everything, send it, settle open moves.
 
     read → aggregates and server groups → each host: guests, then its report → open moves
 
-A pass that cannot read everything says nothing: hosts that nothing is reported of are
-"down" to the filters when their last report is old enough.
+A pass that cannot read everything sends nothing: hosts without reports are "down" to the
+filters when their last report is old enough.
 """
 
 import dataclasses
@@ -45,16 +45,16 @@ from gantt.nova_source.facts import HostPicture, HostPictures
 from gantt.nova_source.reading import Picture, Reader
 
 
-# -- The scheduler's port for reports, as a source uses it for hosts that are not its own.
+# -- The scheduler's port for reports, as a source uses it for foreign hosts.
 class LeftAlone(Halted):
-    """The scheduler does not let us report for a host; nothing is done until somebody hurries."""
+    """An error of a host we may not report for; it is idle until its next turn is hurried."""
 
 
 class Port:
-    """Notes what the scheduler does not take.
+    """A scheduler's port that records refusals.
 
-    :ivar left_out: resource classes that it does not know
-    :ivar refused: hosts that it does not let us speak for
+    :ivar left_out: resource classes that the scheduler does not know
+    :ivar refused: hosts that it does not let us report for
     """
 
     def __init__(self, port: SchedulerPort) -> None:
@@ -64,9 +64,9 @@ class Port:
         self.confirm, self.refuse, self.release = port.confirm, port.refuse, port.release
 
     def register(self, message: RegisterHost) -> Registered:
-        """Announce a host.
+        """Register a host.
 
-        :raises LeftAlone: somebody else reports for it
+        :raises LeftAlone: another agent reports for it
         """
         try:
             registered = self._port.register(message)
@@ -87,7 +87,7 @@ class Port:
         return registered
 
     def report(self, report: HostReport) -> str | None:
-        """Report; after the refusal of a class, without it."""
+        """Send a report; after the refusal of a class, without that class."""
         try:
             return self._port.report(report)
         except exceptions.UnknownResourceClass as e:
@@ -106,15 +106,15 @@ class Port:
 
 LOG = logging.getLogger(__name__)
 
-#: A member reports when a pass is over, and never by itself.
+#: Interval of a member's own reports, which is never: it reports when a pass is over.
 BY_ITSELF_SECONDS = 10 * 365 * 86_400.0
-#: Bytes of one message to a scheduler, about.
+#: Approximate bytes of one message to a scheduler.
 BYTES_MOST = 256 << 10
-#: Guests that Nova is asked about one by one in a pass.
+#: Guests that are requested from Nova one by one in a pass.
 REQUESTED_MOST = 100
-#: A move that is open for longer is none that anybody looks for.
+#: Age beyond which an open move is ignored.
 LONGEST_SECONDS = 31_536_000.0
-#: Lines in the log for hosts that nothing is reported of.
+#: Lines in the log for hosts without reports.
 SHOWN = 5
 
 T = TypeVar('T')
@@ -122,10 +122,10 @@ T = TypeVar('T')
 
 @dataclasses.dataclass(eq=False)
 class Source:
-    """Reads and tells; ``step`` is called by one thread.
+    """A reader of Nova that sends what it read; ``step`` is called by one thread.
 
-    :ivar port: for reports
-    :ivar migration_grace: how long a move is open before Nova is asked about it
+    :ivar port: the port for reports
+    :ivar migration_grace: how long a move is open before it is requested from Nova
     :ivar count: adds to a counter; ``gauge`` sets one
     :ivar list_bytes: the largest list of guests that a scheduler takes
     """
@@ -156,14 +156,14 @@ class Source:
 
     @property
     def members(self) -> dict[str, HostAgent]:
-        """Host -> what reports for it."""
+        """Host -> its agent, which reports."""
         return self._members
 
     def step(self) -> None:
-        """One pass.
+        """Run one pass.
 
         :raises Misconfigured: credentials, addresses or the file of cells are wrong
-        :raises GanttError: what kept it from being whole
+        :raises GanttError: the pass is incomplete
         """
         start = time.monotonic()
         try:
@@ -176,42 +176,42 @@ class Source:
         self.gauge('gantt_nova_source_seconds', time.monotonic() - start)
 
     def _step(self) -> None:
-        again = self._passes % NOW_AND_THEN == 0
-        if again:
-            # Somebody may have declared them meanwhile.
+        is_full = self._passes % NOW_AND_THEN == 0
+        if is_full:
+            # They may have been declared meanwhile.
             self._port.left_out = frozenset()
-        self._look_at_fences(again)
+        self._look_at_fences(is_full)
         picture = self.reader.read(self._database_now())
         cells = self._look_at_cells(picture)
         if 2 * len(self._fenced) <= len(self._members):
-            # Else the one that speaks for the hosts tells these, too.
+            # Else the other source that reports for the hosts sends these, too.
             self._send_groups(picture)
-            self._send_aggregates(picture, whole=again)
+            self._send_aggregates(picture, whole=is_full)
         self._moving = {consumer for consumer, moves in picture.open.items() if moves}
-        before = self._pictures
-        found = facts.host_pictures(picture, cells, self._port.left_out, self._nodes)
-        self._pictures = fitting(found, self.list_bytes)
-        self._bring_in(before)
+        old_pictures = self._pictures
+        pictures = facts.host_pictures(picture, cells, self._port.left_out, self._nodes)
+        self._pictures = fitting(pictures, self.list_bytes)
+        self._bring_in(old_pictures)
         self._passes += 1
         self._resolve_moves()
 
     def _database_now(self) -> float | None:
-        """By it is told what became of a guest while its list was read.
+        """Return the time of the database's clock, to order changes during the reading.
 
-        The clocks here and of the database may differ, so the schedulers are asked.
+        The clocks here and of the database may differ, so it comes from the schedulers.
         """
         try:
             return self.nova.open_moves(ListMoves(seconds=LONGEST_SECONDS, limit=1)).before
         except exceptions.GanttError as e:
-            # What reading finds wrong is better known before a scheduler is there.
+            # Errors of reading are better reported before a scheduler is there.
             LOG.info('The clock of the database is not known: %s', e)
             return None
 
     def _look_at_fences(self, again: bool) -> None:
-        """Hosts that somebody else has registered later than this process."""
-        before = self._fenced
-        self._fenced = {host for host, one in self._members.items() if one.session.is_fenced}
-        if self._fenced and (again or self._fenced != before):
+        """Find hosts that another process has registered later than this one."""
+        fenced_before = self._fenced
+        self._fenced = {host for host, member in self._members.items() if member.session.is_fenced}
+        if self._fenced and (again or self._fenced != fenced_before):
             LOG.error(
                 'Not reported: %d of %d hosts, %s among them: somebody registered them later '
                 'than this process. Is it another gantt-nova-source, stop one of both; restart '
@@ -223,8 +223,8 @@ class Source:
 
     def _look_at_cells(self, picture: Picture) -> dict[str, str] | None:
         if not self.cells.path:
-            one = self.cells.one
-            return dict.fromkeys(picture.services, one) if one else None
+            cell = self.cells.one
+            return dict.fromkeys(picture.services, cell) if cell else None
         try:
             return self.cells.look()
         except (exceptions.Misconfigured, exceptions.Refused) as e:
@@ -238,7 +238,7 @@ class Source:
         _log_changes('Host %s: inventories are left out: %s', update.wrong, before.wrong)
         for host in self._members.keys() - update.hosts.keys():
             if host in update.silent and host in self._fenced:
-                continue  # else it would be registered anew when it is heard of again
+                continue  # else it would be registered anew when it is listed again
             if host not in update.silent:
                 LOG.warning(
                     'Host %s is not known to Nova any more; nothing is reported of it', host
@@ -247,21 +247,21 @@ class Source:
             self._guests.forget(host)
         for host, host_picture in update.hosts.items():
             self._bring(host, host_picture, before.hosts.get(host))
-        known = update.hosts.keys() | update.silent.keys()
-        self._nodes = {host: uuid for host, uuid in self._nodes.items() if host in known}
+        known_hosts = update.hosts.keys() | update.silent.keys()
+        self._nodes = {host: uuid for host, uuid in self._nodes.items() if host in known_hosts}
         self._nodes |= {
             host: host_picture.announcement.uuid or ''
             for host, host_picture in update.hosts.items()
         }
         refused = self._port.refused & update.hosts.keys()
         fenced = self._fenced & update.hosts.keys()
-        for what, count in {
+        for state, count in {
             'yes': len(update.hosts.keys() - refused - fenced),
             'no': len(update.silent),
             'fenced': len(fenced),
             'refused': len(refused),
         }.items():
-            self.gauge('gantt_nova_source_hosts', count, said=what)
+            self.gauge('gantt_nova_source_hosts', count, said=state)
 
     def _bring(self, host: str, host_picture: HostPicture, was: HostPicture | None) -> None:
         member = self._members.get(host)
@@ -291,9 +291,9 @@ class Source:
         self.runner.add(member)
 
     def _look(self, host: str) -> tuple[GuestInventory, HostReadings]:
-        """Tell the guests, then what the host is: nobody is placed beside unknown guests.
+        """Send the guests, then return the host's facts: no placement beside unknown guests.
 
-        What its report says of guests is nothing: claims follow their lists.
+        Its report has no guests: claims follow their lists.
         """
         host_picture = self._pictures.hosts.get(host)
         if host_picture is None:
@@ -301,92 +301,104 @@ class Source:
         due = self._guests.is_due(host, host_picture)
         if due:
             result = self.nova.list_guests(listed(host, host_picture))
-            for what in ('confirmed', 'released', 'adopted'):
-                self.count('gantt_nova_source_claims_total', getattr(result, what), what=what)
+            for fate in ('confirmed', 'released', 'adopted'):
+                self.count('gantt_nova_source_claims_total', getattr(result, fate), what=fate)
         self._guests.done(host, host_picture, pictures=due)
-        known = self._port.left_out
-        inventories = {k: v for k, v in host_picture.facts.inventories.items() if k not in known}
+        unknown_classes = self._port.left_out
+        inventories = {
+            name: inventory
+            for name, inventory in host_picture.facts.inventories.items()
+            if name not in unknown_classes
+        }
         return GuestInventory(None, None), msgspec.structs.replace(
             host_picture.facts, inventories=inventories
         )
 
     # -- aggregates and groups ---------------------------------------------------------
     def _send_aggregates(self, picture: Picture, *, whole: bool) -> None:
-        before = self._aggregates
-        now, odd = groups.aggregates(picture, before)
-        _log_changes('Aggregate %s stays as it is known: %s', odd, self._odd_aggregates)
-        self._odd_aggregates = odd
-        news = [one for uuid, one in now.items() if whole or before.get(uuid) != one]
-        gone = [one for uuid, one in before.items() if uuid not in now]
-        # First those that are gone: a new one may have the name of one of them.
-        for some in _parts(gone):
-            self.nova.tell_aggregates(AggregateUpdate(gone=some))
-        for some in _parts(news):
-            self.nova.tell_aggregates(AggregateUpdate(aggregates=some))
-        self._aggregates = now
+        sent = self._aggregates
+        current, problems = groups.aggregates(picture, sent)
+        _log_changes('Aggregate %s stays as it is known: %s', problems, self._odd_aggregates)
+        self._odd_aggregates = problems
+        changed = [
+            aggregate for uuid, aggregate in current.items() if whole or sent.get(uuid) != aggregate
+        ]
+        deleted = [aggregate for uuid, aggregate in sent.items() if uuid not in current]
+        # First the deleted ones: a new one may have the name of one of them.
+        for part in _parts(deleted):
+            self.nova.tell_aggregates(AggregateUpdate(gone=part))
+        for part in _parts(changed):
+            self.nova.tell_aggregates(AggregateUpdate(aggregates=part))
+        self._aggregates = current
 
     def _send_groups(self, picture: Picture) -> None:
-        news, odd = groups.groups(picture, self._groups)
-        _log_changes('Server group %s is passed over: %s', odd, self._odd_groups)
-        self._odd_groups = odd
-        for some in _parts(news):
-            self.nova.tell_groups(GroupUpdate(groups=some))
-            self._groups |= {one.uuid for one in some}
-        self._groups &= {one.id.lower() for one in picture.groups}
+        new_groups, problems = groups.groups(picture, self._groups)
+        _log_changes('Server group %s is passed over: %s', problems, self._odd_groups)
+        self._odd_groups = problems
+        for part in _parts(new_groups):
+            self.nova.tell_groups(GroupUpdate(groups=part))
+            self._groups |= {group.uuid for group in part}
+        self._groups &= {group.id.lower() for group in picture.groups}
 
     # -- moves -------------------------------------------------------------------------
     def _resolve_moves(self) -> None:
-        """Of moves that nobody has ended Nova knows where they led, and what became of builds."""
+        """Settle moves that have not ended: Nova has their hosts, and the fate of builds."""
         query = self.nova.open_moves(ListMoves(seconds=self.migration_grace, reserved=True))
-        found = []
-        for move in [one for one in query.moves if self._is_ours(one)][:REQUESTED_MOST]:
+        locations = []
+        for move in [candidate for candidate in query.moves if self._is_ours(candidate)][
+            :REQUESTED_MOST
+        ]:
             try:
-                where = self.reader.whereabouts(move.consumer)
+                location = self.reader.whereabouts(move.consumer)
             except exceptions.InvalidMessage as e:
                 LOG.warning('Where guest %s is cannot be read: %s', move.consumer, e)
                 continue
-            if where is None:
+            if location is None:
                 continue
             host, amounts = None, {}
-            if where.server is not None:
-                if move.source == move.target and where.server.is_coming:
+            if location.server is not None:
+                if move.source == move.target and location.server.is_coming:
                     continue
-                host = self._pictures.name_of(where.server)
-                amounts = facts.amounts_of(where.server)
-                if host in self._fenced or (host is None and where.server.host is not None):
-                    continue  # somewhere that nothing is known of
-            way = move.target if move.source == move.target else f'{move.source} and {move.target}'
+                host = self._pictures.name_of(location.server)
+                amounts = facts.amounts_of(location.server)
+                if host in self._fenced or (host is None and location.server.host is not None):
+                    continue  # on a host that is not known
+            move_path = (
+                move.target if move.source == move.target else f'{move.source} and {move.target}'
+            )
             LOG.info(
                 'Guest %s has claims on %s that nobody has confirmed or ended, and is at %s '
                 'by Nova',
                 move.consumer,
-                way,
+                move_path,
                 host or 'no host',
             )
-            found.append(
+            locations.append(
                 GuestLocation(
                     consumer=move.consumer, host=host, before=query.before, resources=amounts
                 )
             )
-        if found:
-            self.nova.settle_guests(GuestLocations(guests=found))
-            self.count('gantt_nova_source_settled_total', len(found))
+        if locations:
+            self.nova.settle_guests(GuestLocations(guests=locations))
+            self.count('gantt_nova_source_settled_total', len(locations))
 
     def _is_ours(self, move: PendingMove) -> bool:
         return move.consumer not in self._moving and not {move.source, move.target} & self._fenced
 
 
 def _log_changes(line: str, now: Mapping[str, object], before: Mapping[str, object]) -> None:
-    """A line for each host, or other thing, that something else is said of than before."""
-    news = [(host, why) for host, why in now.items() if before.get(host) != why]
-    for host, why in news[:SHOWN]:
+    """Log a line for each host, or other object, whose text has changed."""
+    changed = [(host, why) for host, why in now.items() if before.get(host) != why]
+    for host, why in changed[:SHOWN]:
         LOG.warning(line, host, why)
-    if len(news) > SHOWN:
-        LOG.warning(line, f'{news[SHOWN][0]} and {len(news) - SHOWN - 1} more', news[SHOWN][1])
+    if len(changed) > SHOWN:
+        LOG.warning(
+            line, f'{changed[SHOWN][0]} and {len(changed) - SHOWN - 1} more', changed[SHOWN][1]
+        )
 
 
 def _parts(items: list[T]) -> Iterator[list[T]]:
-    """Parts that each go into one message."""
+    """Yield parts that each fit into one message."""
     part: list[T] = []
     size = 0
     for item in items:
@@ -400,38 +412,38 @@ def _parts(items: list[T]) -> Iterator[list[T]]:
         yield part
 
 
-#: A list of guests that changed is told in so many passes: what releases and confirms takes
-#: that many.  After it, and what is told of aggregates, now and then again.
+#: Passes in which a changed list of guests is sent: releases and confirmations take that many.
+#: After that, lists and aggregates are sent again in one of so many passes.
 REPEATS, NOW_AND_THEN = 3, 10
-#: Bytes that no guest takes in a message, and those of a message beside its guests.
+#: Upper bounds of the bytes of one guest in a message, and of a message beside its guests.
 GUEST_BYTES, OTHER_BYTES = 2048, 4096
 
 _replace = msgspec.structs.replace
 
 
 class Guests:
-    """Which lists of guests are to be told in a pass: those that changed, for a while."""
+    """State of sent lists of guests: a list is due for some passes after it changed."""
 
     def __init__(self) -> None:
         self._sent: dict[str, tuple[list[str], int]] = {}
 
     def is_due(self, host: str, picture: HostPicture) -> bool:
-        """Whether the list of a host is to be told."""
-        before, times = self._sent.get(host, ([], 0))
-        return before != _marks(picture) or times < REPEATS or times % NOW_AND_THEN == 0
+        """Return whether the list of a host is to be sent."""
+        last_marks, times = self._sent.get(host, ([], 0))
+        return last_marks != _marks(picture) or times < REPEATS or times % NOW_AND_THEN == 0
 
     def done(self, host: str, picture: HostPicture, *, pictures: bool) -> None:
-        """A pass over the host."""
-        before, times = self._sent.get(host, ([], 0))
-        now = _marks(picture)
-        self._sent[host] = (now, times + 1 if before == now else int(pictures))
+        """Record a pass over the host."""
+        last_marks, times = self._sent.get(host, ([], 0))
+        marks = _marks(picture)
+        self._sent[host] = (marks, times + 1 if last_marks == marks else int(pictures))
 
     def forget(self, host: str) -> None:
         self._sent.pop(host, None)
 
 
 def _marks(picture: HostPicture) -> list[str]:
-    """What of a list matters to claims."""
+    """Return the part of a list that matters to claims."""
     return sorted(
         f'{guest.consumer} {sorted(guest.resources.items())} {guest.group}'
         for guest in picture.guests
@@ -439,10 +451,10 @@ def _marks(picture: HostPicture) -> list[str]:
 
 
 def listed(host: str, picture: HostPicture) -> GuestList:
-    """The words for the guests of a host."""
+    """Return the message of the guests of a host."""
     guests = picture.guests
     if picture.is_short:
-        # What is only for people, and what a scheduler does not look at in a list.
+        # Without fields for people, and fields that a scheduler does not read in a list.
         guests = [
             _replace(guest, node='', vm_state='', task_state='', user_id=None) for guest in guests
         ]
@@ -450,7 +462,7 @@ def listed(host: str, picture: HostPicture) -> GuestList:
 
 
 def fitting(pictures: HostPictures, most: int) -> HostPictures:
-    """What is told, with lists of guests that fit a message; no part of one can be told.
+    """Return the pictures whose lists of guests fit a message; a list is never sent in part.
 
     :param most: bytes that a scheduler takes
     """
@@ -475,6 +487,6 @@ def fitting(pictures: HostPictures, most: int) -> HostPictures:
 
 
 def size(host: str, picture: HostPicture) -> int:
-    """Bytes of the message, which travels as text within text."""
-    words = base.to_builtins(listed(host, picture))
-    return len(json.dumps(json.dumps(words))) + OTHER_BYTES
+    """Return the bytes of the message, which travels as text within text."""
+    message_body = base.to_builtins(listed(host, picture))
+    return len(json.dumps(json.dumps(message_body))) + OTHER_BYTES

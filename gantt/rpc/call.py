@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One message as our methods see it."""
+"""A message as our methods see it."""
 
 import time
 from collections.abc import Mapping
 from typing import Any
 
-#: So long our own callers wait at most (``call_seconds``); those of others by default half of it.
+#: Seconds that our own callers wait at most (``call_seconds``); others by default half of it.
 CALLER_SECONDS = 120.0
 
 
-#: In the context of a call: that the answer is to say who answers, and under what it does.
+#: Mark in the context of a call that its answer is to name the server, and the answer's keys.
 NAMES_SERVER, SERVER, RESULT = 'names_server', 'gantt.server', 'result'
 
 
@@ -17,11 +17,11 @@ class RpcCall:
     """A received message on its way to an answer.
 
     :ivar raw: the library's incoming message
-    :ivar server: under which name it is listened for here, beside the topic's own
+    :ivar server: server name of this process on the topic
     :ivar method: '' until it was checked to be text
     :ivar takes: types of the method's arguments, by name
     :ivar arrived: monotonic seconds
-    :ivar newer_minor: the sender speaks a newer minor version than we do
+    :ivar newer_minor: True where the sender has a newer minor version than we do
     :ivar monitor_seconds: the caller gives up after so long without a sign of
         life (call monitoring); None where it waits its whole timeout
     """
@@ -48,17 +48,17 @@ class RpcCall:
     @property
     def args(self) -> dict[str, Any]:
         """The arguments, once it was checked that they are an object."""
-        found: dict[str, Any] = self.raw.args
-        return found
+        arguments: dict[str, Any] = self.raw.args
+        return arguments
 
     @property
     def context(self) -> dict[str, Any]:
         """The context that the sender acts in."""
-        found: dict[str, Any] = self.raw.ctxt
-        return found
+        context: dict[str, Any] = self.raw.ctxt
+        return context
 
     def named(self, result: Any) -> Any:
-        """A result as it is sent: with who answers, where the caller wants to know."""
+        """Return a result as it is sent: with the server's name, where the caller wants it."""
         context = self.raw.ctxt
         if not self.server or not isinstance(context, dict) or not context.get(NAMES_SERVER):
             return result
@@ -66,20 +66,20 @@ class RpcCall:
 
     @property
     def wants_answer(self) -> bool:
-        """A call, not a cast, and one that can be answered."""
+        """True for a call, not a cast, that can be answered."""
         is_call = bool(self.raw.orig_msg_id) and self.raw.reply_q is not None
         return is_call and _is_short_text(self.raw.msg_id) and self.has_usable_reply_queue
 
     @property
     def has_usable_reply_queue(self) -> bool:
-        """Whether an answer could be sent at all: what the sender wrote may be anything."""
+        """True where an answer could be sent at all: the sender may have written anything."""
         return self.raw.reply_q is None or _is_short_text(self.raw.reply_q)
 
     @property
     def log_id(self) -> str:
         """The request id of the context for log lines, '-' where there is none."""
-        found = self.raw.request_id
-        return found[:255] if isinstance(found, str) and found.isprintable() else '-'
+        request_id = self.raw.request_id
+        return request_id[:255] if isinstance(request_id, str) and request_id.isprintable() else '-'
 
     @property
     def age_ms(self) -> float:
@@ -87,21 +87,21 @@ class RpcCall:
         return (time.monotonic() - self.arrived) * 1000
 
     def is_awaited(self, seconds: float = CALLER_SECONDS) -> bool:
-        """Whether its caller may still wait.
+        """Return whether its caller may still wait.
 
-        :param seconds: how long one waits that does not say it
+        :param seconds: how long a caller waits that does not state it
         """
         return self.age_ms < 1000 * (self.monitor_seconds or seconds)
 
     def left_seconds(self, most: float) -> float:
-        """How long to look for an answer: one that the caller still gets, and at most so long."""
+        """Return how long to wait for an answer that the caller still gets, at most ``most``."""
         if self.monitor_seconds is None:
-            return most  # also of a cast, however long it had to wait before
+            return most  # also for a cast, however long it had to wait before
         return max(0.001, min(most, 0.75 * self.monitor_seconds) - self.age_ms / 1000)
 
 
 def _is_short_text(value: Any) -> bool:
-    """Whether AMQP can carry it as a name; half a character cannot be written at all."""
+    """Return whether AMQP can carry it as a name; lone surrogates cannot be written at all."""
     return (
         isinstance(value, str)
         and 0 < len(value.encode('utf-8', 'surrogatepass')) <= 255
@@ -110,7 +110,7 @@ def _is_short_text(value: Any) -> bool:
 
 
 def _seconds(value: Any) -> float | None:
-    """A sender's idea of seconds; None where it makes no sense."""
+    """Return a sender's value as seconds; None where it makes no sense."""
     try:
         seconds = float(value)
     except (TypeError, ValueError, OverflowError):

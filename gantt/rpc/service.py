@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The RPC side of one process that serves topics, wired from its configuration.
+"""RPC side of one process that serves topics, wired from its configuration.
 
     rpc = RpcService(conf, scheduler, count=recorder.count)
     rpc.start()      # waits for the broker; raises BrokerUnavailable
@@ -42,11 +42,11 @@ _DECLARE_SECONDS = 15.0
 
 
 def _count_nothing(name: str, value: float = 1, **labels: str) -> None:
-    """For callers that keep no metrics."""
+    """Count nothing, for callers that keep no metrics."""
 
 
 def _ignore(problem: str) -> None:
-    """For whoever lives in somebody else's process: the health check says what is wrong."""
+    """Ignore a problem, for callers within another program; the health check reports it."""
 
 
 def _not_closing(record: logging.LogRecord) -> bool:
@@ -54,16 +54,16 @@ def _not_closing(record: logging.LogRecord) -> bool:
 
 
 class RpcService:
-    """All topics of a process.
+    """RPC side of a process: all its topics.
 
     :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``; None: it plans groups alone
     :param server: name in queue names, [DEFAULT] host if not given; the same after a restart,
         or the queues of each start stay behind in the broker
     :param count: ``Recorder.count``
     :param url: broker, in place of ``transport_url``
-    :param planner: who plans groups, ``gantt.scheduler.groups.planner.GroupPlanner``; None: others
-    :param on_stuck: called, with what is wrong, by a thread of its own where the broker works
-        and nothing of it is heard here: the process is to end, for another to take its place
+    :param planner: ``gantt.scheduler.groups.planner.GroupPlanner``; None: other processes plan
+    :param on_stuck: called, with the problem, by a thread of its own where the broker works
+        but nothing is received here: the process is to end, for another to take its place
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class RpcService:
         self._nova_methods: NovaMethods | None = None
         self._notifier: NovaNotifier | None = None
         if self._nova is not None:
-            where = transport.nova_url(conf, url)
-            self._notifier = NovaNotifier(conf, where, conf.host, count)
+            nova_url = transport.nova_url(conf, url)
+            self._notifier = NovaNotifier(conf, nova_url, conf.host, count)
         self._topics = self._wired(scheduler, planner)
         self._running: list[Topic] = []
         self._self_ping = SelfPing(self._conf, lambda: self._running, on_stuck, count)
@@ -105,7 +105,7 @@ class RpcService:
             self._pausing = Pausing(scheduler, lambda: self._running, count)
 
     def _wired(self, scheduler: Any | None, planner: Any | None) -> list[Topic]:
-        """The topics, which share what they are connected to."""
+        """Return the topics, which share what they are connected to."""
         ratios = Ratios(
             cpu=self._conf.dictionary_cpu_allocation_ratio,
             ram=self._conf.dictionary_ram_allocation_ratio,
@@ -151,9 +151,9 @@ class RpcService:
         return topics
 
     def _given_back_to_nova(self, call: RpcCall, seconds: float) -> bool:
-        """Put a call of Nova's back into the queue where others are to take it.
+        """Put a call of Nova's back into the queue, for other schedulers to take.
 
-        :param seconds: for which its caller waits
+        :param seconds: how long its caller waits
         """
         is_paused = self._pausing is not None and self._pausing.is_paused
         if not is_paused or not call.raw.is_whole_text:
@@ -181,14 +181,14 @@ class RpcService:
     def start(self, is_stopping: Callable[[], bool] = lambda: False) -> bool:
         """Wait for the brokers, then listen.
 
-        :param is_stopping: whether to give up waiting, asked several times a second
+        :param is_stopping: returns whether to give up waiting, called several times a second
         :returns: False where it gave up; nothing listens
         :raises BrokerUnavailable: after [rpc] start_wait_seconds; nothing listens
         :raises Misconfigured: a queue exists and was declared otherwise
         """
         for carrier in self._carriers:
-            of_nova = carrier is self._nova and self._conf.nova_transport_url
-            option = '[rpc] nova_transport_url' if of_nova else 'transport_url'
+            is_nova = carrier is self._nova and self._conf.nova_transport_url
+            option = '[rpc] nova_transport_url' if is_nova else 'transport_url'
             seconds = self._conf.start_wait_seconds
             if not transport.wait_for_broker(carrier, seconds, option, is_stopping):
                 return False
@@ -221,12 +221,12 @@ class RpcService:
             self._nova_methods.attached()
 
     def _lent(self) -> list[LentPoller]:
-        """The connections that the thread which places reads."""
+        """Return the connections that the placing thread reads."""
         return [lent for topic in self._running if (lent := topic.lent) is not None]
 
     @staticmethod
     def _started(topic: Topic) -> None:
-        """Start a topic; the library would try for ever to declare what the broker refuses."""
+        """Start a topic within a bound; the library retries refused declarations for ever."""
         started = in_thread(topic.start, f'start-{topic.name}')
         try:
             started.result(_DECLARE_SECONDS)
@@ -238,11 +238,11 @@ class RpcService:
 
     @property
     def address(self) -> str:
-        """The broker, without password."""
+        """Address of the broker, without password."""
         return transport.address(self._own)
 
     def health(self) -> dict[str, int]:
-        """Depths of queues, for health checks and metrics."""
+        """Return depths of queues, for health checks and metrics."""
         return {
             'calls_pending': self._replies.pending,
             'replies_waiting': self._later.depth,
@@ -253,7 +253,7 @@ class RpcService:
         }
 
     def attached(self) -> dict[str, bool]:
-        """The topics listened on, and whether the broker has their consumer, as far as is known.
+        """Return the topics listened on -> whether the broker has their consumer, if known.
 
         A connection that is cut is known at once, one that falls silent after the heartbeat.
         """
@@ -261,12 +261,12 @@ class RpcService:
 
     @property
     def problem(self) -> str:
-        """What is wrong although consumers are attached, as far as the self-ping knows."""
+        """Problem that the self-ping found although consumers are attached."""
         return self._self_ping.problem
 
     @property
     def paused(self) -> str:
-        """Why calls are left to other schedulers; empty: they are not."""
+        """Reason why calls are left to other schedulers; empty: they are not."""
         return '' if self._pausing is None else self._pausing.problem
 
     @property
@@ -274,7 +274,7 @@ class RpcService:
         return [carrier for carrier in (self._own, self._nova) if carrier is not None]
 
     def stop_taking(self) -> None:
-        """Consume nothing more.  Takes up to some seconds, all topics at once."""
+        """Stop consuming.  Takes up to some seconds, all topics at once."""
         threads = [threading.Thread(target=t.stop_taking, daemon=True) for t in self._running]
         for thread in threads:
             thread.start()
@@ -300,7 +300,7 @@ class RpcService:
         self.stop_taking()
         self._answer_until(end)
         done = [t.finish(max(0.5, end - time.monotonic())) for t in self._running]
-        # What the receiving threads still had in their hands was accepted meanwhile.
+        # Messages that the receiving threads still held were accepted meanwhile.
         self._answer_until(end)
         unanswered = self._replies.pending
         dropped = self._later.stop()

@@ -43,38 +43,38 @@ _VERSION = re.compile(r'(\d{1,9})\.(\d{1,9})\Z')
 def is_newer(
     method: str, version: Any, *, major: int = MAJOR, minor: int = MINOR, exact: bool = False
 ) -> bool:
-    """Whether the sender's minor version is newer than ours.
+    """Return whether the sender's minor version is newer than ours.
 
-    :param major: ours, as ``minor``
+    :param major: our version, as ``minor``
     :param exact: a newer minor version is refused
     :raises UnsupportedVersion: another major version; names both
     :raises InvalidMessage: not a version
     """
-    found = _VERSION.match(version) if isinstance(version, str) else None
-    if found is None:
+    match = _VERSION.match(version) if isinstance(version, str) else None
+    if match is None:
         raise exceptions.invalid(
             'version', f'expected text like {VERSION!r}, got {quoting.short(version)}'
         )
-    theirs = int(found[1]), int(found[2])
-    if theirs[0] != major or (exact and theirs[1] > minor):
+    sender = int(match[1]), int(match[2])
+    if sender[0] != major or (exact and sender[1] > minor):
         expected = f'{major}.0 to {major}.{minor}' if exact else f'{major}.N'
         raise exceptions.UnsupportedVersion(method=method, version=version, expected=expected)
-    return theirs[1] > minor
+    return sender[1] > minor
 
 
 def argument(call: RpcCall) -> Any:
-    """The only argument of a call, as the type that its method's interface has for it.
+    """Return the only argument of a call, as its type in the method's interface.
 
     :raises InvalidMessage: names the field and what was expected
     """
     ((name, tp),) = call.takes.items()
     if call.raw.raw_args is not None and not call.newer_minor:
         try:
-            found = _decoder(name, tp)(call.raw.raw_args)
+            arguments = _decoder(name, tp)(call.raw.raw_args)
         except (msgspec.DecodeError, UnicodeError, RecursionError, exceptions.GanttError):
-            pass  # what is wrong is found out below
+            pass  # decoding below reports the error
         else:
-            value = getattr(found, name)
+            value = getattr(arguments, name)
             base.check_opaque(value, name)
             return value
     only(call.args, (name,), newer=call.newer_minor)
@@ -83,7 +83,7 @@ def argument(call: RpcCall) -> Any:
 
 @functools.cache
 def _decoder(name: str, tp: Any) -> Callable[[msgspec.Raw], Any]:
-    """From the arguments of a method, as they were sent."""
+    """Return a decoder of the arguments of a method, as they were sent."""
     fields = [(name, tp)]
     return msgspec.json.Decoder(
         msgspec.defstruct('Arguments', fields, forbid_unknown_fields=True)
@@ -91,7 +91,7 @@ def _decoder(name: str, tp: Any) -> Callable[[msgspec.Raw], Any]:
 
 
 def only(args: dict[str, Any], names: tuple[str, ...], *, newer: bool = False) -> None:
-    """Exactly the arguments ``names``; from a newer sender, at least they.
+    """Check for exactly the arguments ``names``; from a newer sender, for at least them.
 
     :raises InvalidMessage: one is missing or not known
     """
@@ -106,7 +106,7 @@ def only(args: dict[str, Any], names: tuple[str, ...], *, newer: bool = False) -
 
 
 def finite(body: Any, path: str, depth: int = 0) -> None:
-    """Refuse numbers that are none (JSON as Python writes it has NaN and Infinity).
+    """Refuse numbers that are not finite (JSON as Python writes it has NaN and Infinity).
 
     :raises InvalidMessage: names the field
     """
@@ -123,14 +123,14 @@ def finite(body: Any, path: str, depth: int = 0) -> None:
 
 
 def _shown(path: str) -> str:
-    """A path whose keys are foreign, as a refusal repeats it."""
+    """Return a path whose keys are foreign, as a refusal repeats it."""
     return quoting.plain(path, base.NAME_MAX)
 
 
 def whole_text(body: Any, path: str) -> None:
-    """Refuse text with half a character in it, which no database and no reply can carry.
+    """Refuse text with a lone surrogate, which no database and no reply can carry.
 
-    :raises InvalidMessage: names the field; of a key, the object that has it
+    :raises InvalidMessage: names the field; for a key, the object that has it
     """
     if isinstance(body, str):
         if _HALF.search(body):
@@ -147,7 +147,7 @@ def whole_text(body: Any, path: str) -> None:
 
 
 def answer(found: Answer) -> tuple[AnswerByHosts | None, Exception | None]:
-    """An answer as (result, error) of a call; the envelope encodes it as it is."""
+    """Return an answer as (result, error) of a call; the envelope encodes it as it is."""
     error = decision.error_of(found)
     if error is not None:
         return None, error
@@ -155,14 +155,14 @@ def answer(found: Answer) -> tuple[AnswerByHosts | None, Exception | None]:
 
 
 def read_answer(body: Any) -> Answer:
-    """An answer as its caller reads it.
+    """Return an answer as its caller reads it.
 
-    :raises InvalidMessage: it is none
+    :raises InvalidMessage: it is no answer
     """
-    found = base.decode(body, AnswerByHosts, inside='answer')
+    decoded = base.decode(body, AnswerByHosts, inside='answer')
     try:
-        return in_lists(found)
+        return in_lists(decoded)
     except IndexError:
         raise exceptions.invalid(
-            'answer.members', f'expected places in a list of {len(found.hosts)} hosts'
+            'answer.members', f'expected places in a list of {len(decoded.hosts)} hosts'
         ) from None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What proves plans of groups: the adapter of OR-tools' CP-SAT, which is an extra.
+"""Solver that proves plans of groups: the adapter of OR-tools' CP-SAT, which is an extra.
 
 Nothing else imports OR-tools; without it groups are placed by search alone.
 """
@@ -8,5 +8,5 @@ import importlib.util
 
 
 def is_installed() -> bool:
-    """Whether OR-tools is there; nothing of it is loaded."""
+    """Return whether OR-tools is installed; nothing of it is loaded."""
     return importlib.util.find_spec('ortools') is not None

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The solver's own process: ``python -m gantt.solver.child MEMORY_MB NICE``, over its pipes.
+"""Process of the solver: ``python -m gantt.solver.child MEMORY_MB NICE``, over its pipes.
 
-What comes is from the process that began it, and from nobody else.
+Messages come only from the process that started it.
 """
 
 import os
-import pickle  # nosec B403 # of our own parent alone
+import pickle  # nosec B403 # from our own parent alone
 import resource
 import signal
 import sys
@@ -19,25 +19,25 @@ LIBRARIES_MB = 512
 
 
 def main(memory_mb: int, nice: int) -> int:
-    """Solve what comes until the pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, it is for the parent
+    """Solve messages until the pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal, it is for the parent
     os.nice(max(0, nice - os.nice(0)))  # its parent may give way already
-    most = (memory_mb + LIBRARIES_MB) << 20
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    limit = (memory_mb + LIBRARIES_MB) << 20
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from gantt.solver.cp_sat import CpSat  # it takes a second
 
     try:
         return _serve(CpSat(), sys.stdin.buffer, sys.stdout.buffer)
-    except BrokenPipeError:  # the parent has ended, or wants it no longer
-        os._exit(0)  # what Python would still flush has no reader either
+    except BrokenPipeError:  # the parent has ended, or closed the pipe
+        os._exit(0)  # output that Python would still flush has no reader either
 
 
 def _serve(solver: object, calls: BinaryIO, answers: BinaryIO) -> int:
     model: Model | None = None
-    write(answers, b'')  # it has begun
+    write(answers, b'')  # it has started
     while (body := read(calls)) is not None:
-        kind, value = pickle.loads(body)  # nosec B301 # of our own parent alone
+        kind, value = pickle.loads(body)  # nosec B301 # from our own parent alone
         if kind == MODEL:
             model = value
             continue

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between the solver's process and the one that began it: a length, then so many bytes."""
+"""Messages between the solver's process and its parent: a length, then so many bytes."""
 
 import struct
 from typing import IO
 
-#: Kinds of messages: a model, and what is to be solved of the last one.
+#: Kinds of messages: a model, and a request to solve the last one.
 MODEL, SOLVE = 'model', 'solve'
 LENGTH = struct.Struct('>Q')
 
@@ -17,7 +17,7 @@ def write(to: IO[bytes], body: bytes) -> None:
 
 
 def read(source: IO[bytes]) -> bytes | None:
-    """The next message; None where there are no more."""
+    """Return the next message; None where there are no more."""
     head = source.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return None

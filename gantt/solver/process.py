@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A solver in a process of its own: what becomes of that is an answer, whatever it is.
+"""Solver in a process of its own, whose end in any way is an answer.
 
-A solver may take all memory that there is, and it is not ours to end by an exception.  It is begun
-when it is needed first, or by ``start``, and again after it has ended.
+A solver may take all memory, and an exception cannot end it.  It is started when it is first
+needed, or by ``start``, and again after it has ended.
 """
 
 import contextlib
 import logging
 import os
-import pickle  # nosec B403 # of our own child alone
+import pickle  # nosec B403 # from our own child alone
 import select
 import subprocess  # nosec B404 # of our own module
 import sys
@@ -24,37 +24,37 @@ from gantt.solver.frames import LENGTH, MODEL, SOLVE
 
 LOG = logging.getLogger(__name__)
 
-#: What a call may take beyond the time that was given: to be sent, and to be answered.
+#: Seconds that a call may take beyond its time: to be sent, and to be answered.
 GRACE_SECONDS = 3.0
-#: What it may take to begin, from when it was begun.
+#: Seconds that the process may take to start.
 START_SECONDS = 30.0
-#: What the system may take to end it.
+#: Seconds that the system may take to end it.
 _KILL_SECONDS = 5.0
 _PIECE = 1 << 20
 
 
 class SolverProcess:
-    """See the module docstring; one call at a time.
+    """Solver process; see the module docstring.  One call at a time.
 
-    :param memory_mb: that it may have, in MiB
-    :param nice: by how much it gives way to other processes
+    :param memory_mb: memory that it may have, in MiB
+    :param nice: nice value, by which it gives way to other processes
     """
 
     def __init__(self, memory_mb: int = 2048, nice: int = 0) -> None:
         self._arguments = [str(memory_mb), str(nice)]
         self._memory_mb = memory_mb
         self._child: subprocess.Popen[bytes] | None = None
-        self._begun_at: float | None = None  # of one that has not said that it is ready
+        self._begun_at: float | None = None  # while it has not reported that it is ready
         self._sent: Model | None = None
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Begin it, so that the first call need not wait for that."""
+        """Start the process, so that the first call need not wait for that."""
         with self._lock:
             self._ready()
 
     def stop(self) -> None:
-        """End it, and with it the call under way."""
+        """End the process, and with it the call under way."""
         child = self._child
         if child is not None:
             child.kill()
@@ -63,7 +63,7 @@ class SolverProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of its process; None: there is none."""
+        """Process id; None: there is no process."""
         return None if self._child is None else self._child.pid
 
     def solve(
@@ -76,7 +76,7 @@ class SolverProcess:
         hint: Counts | None = None,
         free: Sequence[int] | None = None,
     ) -> SolverResult:
-        """As the port has it; ``problem`` says what became of the process where it ended."""
+        """Solve a model; see the port.  ``problem`` is set where the process ended."""
         with self._lock:
             end = time.monotonic() + seconds
             try:
@@ -86,11 +86,11 @@ class SolverProcess:
                     self._begun_at, end = None, max(end, time.monotonic() + seconds)
                 self._send(child, model, goal, end, seed, hint, free)
                 body = self._received(child, end + GRACE_SECONDS)
-                found = pickle.loads(body)  # nosec B301 # of our own child alone
+                result = pickle.loads(body)  # nosec B301 # from our own child alone
             except (OSError, EOFError) as e:
                 return SolverResult('unknown', problem=self._ended(e))
-            assert isinstance(found, SolverResult), 'it answers nothing else'
-            return found
+            assert isinstance(result, SolverResult), 'it answers nothing else'
+            return result
 
     # -- inside ----------------------------------------------------------------------------
     def _ready(self) -> 'subprocess.Popen[bytes]':
@@ -116,32 +116,33 @@ class SolverProcess:
         hint: Counts | None,
         free: Sequence[int] | None,
     ) -> None:
-        """
+        """Send a model and a request.
+
         :raises TimeoutError: it has not taken all of it in time
         """
-        late = end + GRACE_SECONDS
+        write_end = end + GRACE_SECONDS
         if self._sent is not model:
-            self._write(child, pickle.dumps((MODEL, _slim(model)), protocol=5), late)
+            self._write(child, pickle.dumps((MODEL, _slim(model)), protocol=5), write_end)
             self._sent = model
-        left = max(end - time.monotonic(), 0.01)
-        what = {'goal': goal, 'seconds': left, 'seed': seed, 'hint': hint, 'free': free}
-        self._write(child, pickle.dumps((SOLVE, what), protocol=5), late)
+        seconds_left = max(end - time.monotonic(), 0.01)
+        request = {'goal': goal, 'seconds': seconds_left, 'seed': seed, 'hint': hint, 'free': free}
+        self._write(child, pickle.dumps((SOLVE, request), protocol=5), write_end)
 
     @staticmethod
     def _write(child: 'subprocess.Popen[bytes]', body: bytes, end: float) -> None:
-        """One message, piece by piece as there is room in the pipe."""
+        """Write one message, piece by piece as there is room in the pipe."""
         assert child.stdin is not None, 'it was made with one'
-        number, rest = child.stdin.fileno(), memoryview(LENGTH.pack(len(body)) + body)
-        while rest:
-            left = end - time.monotonic()
-            if left <= 0 or not _is_ready(number, select.POLLOUT, left):
+        number, unsent = child.stdin.fileno(), memoryview(LENGTH.pack(len(body)) + body)
+        while unsent:
+            seconds_left = end - time.monotonic()
+            if seconds_left <= 0 or not _is_ready(number, select.POLLOUT, seconds_left):
                 raise TimeoutError('it did not take the message in time')
-            # Others of the machine may have taken the room of all pipes meanwhile.
+            # Other processes may have used up the system's pipe buffers meanwhile.
             with contextlib.suppress(BlockingIOError):
-                rest = rest[os.write(number, rest[:_PIECE]) :]
+                unsent = unsent[os.write(number, unsent[:_PIECE]) :]
 
     def _received(self, child: 'subprocess.Popen[bytes]', end: float) -> bytes:
-        """The next answer.
+        """Return the next answer.
 
         :raises EOFError: it has ended
         :raises TimeoutError: it has not answered in time
@@ -151,35 +152,35 @@ class SolverProcess:
 
     def _piece(self, child: 'subprocess.Popen[bytes]', size: int, end: float) -> bytes:
         assert child.stdout is not None, 'it was made with one'
-        number, found = child.stdout.fileno(), bytearray()
-        while len(found) < size:
-            left = end - time.monotonic()
-            if left <= 0 or not _is_ready(number, select.POLLIN, left):
+        number, received = child.stdout.fileno(), bytearray()
+        while len(received) < size:
+            seconds_left = end - time.monotonic()
+            if seconds_left <= 0 or not _is_ready(number, select.POLLIN, seconds_left):
                 raise TimeoutError('it did not answer in time')
-            piece = os.read(number, min(_PIECE, size - len(found)))
+            piece = os.read(number, min(_PIECE, size - len(received)))
             if not piece:
                 raise EOFError
-            found += piece
-        return bytes(found)
+            received += piece
+        return bytes(received)
 
     def _ended(self, error: Exception) -> str:
-        """End what is left of it, and say what has become of it."""
+        """End what is left of it, and return what happened to it."""
         child = self._child
-        late = isinstance(error, TimeoutError)
+        is_late = isinstance(error, TimeoutError)
         code = None
         if child is not None:
             try:
-                code = child.wait(0.0 if late else 1.0)
+                code = child.wait(0.0 if is_late else 1.0)
             except subprocess.TimeoutExpired:
                 code = None
         self._end()
-        if late or code is None:
+        if is_late or code is None:
             problem = 'the solver did not answer in time, and was ended'
         elif code < 0:
             problem = f'the solver ended by signal {-code}'
         else:
             problem = f'the solver ended with exit code {code}'
-        if not late:
+        if not is_late:
             problem += f'; it may have {self._memory_mb} MiB of memory'
         LOG.warning('%s', problem)
         return problem
@@ -200,25 +201,25 @@ class SolverProcess:
                 try:
                     pipe.close()
                 except OSError:
-                    continue  # what it had not read is of no use
+                    continue  # anything it had not read is of no use
 
 
 def _is_ready(number: int, event: int, seconds: float) -> bool:
-    """Whether a pipe can be written to, or read from, or has ended, within so long."""
-    waiting = select.poll()
-    waiting.register(number, event)
-    return bool(waiting.poll(1000 * seconds))
+    """Return whether a pipe can be written to, or read from, or has ended, within so long."""
+    poll = select.poll()
+    poll.register(number, event)
+    return bool(poll.poll(1000 * seconds))
 
 
 def _slim(model: Model) -> Model:
-    """A model without what it was made from, which may be much larger."""
-    none = np.zeros(0, np.int64)
+    """Return a model without its source data, which may be much larger."""
+    empty = np.zeros(0, np.int64)
     problem = msgspec.structs.replace(
         model.problem,
         names=[],
-        entries=none,
-        required=none,
-        kinds=none,
+        entries=empty,
+        required=empty,
+        kinds=empty,
         choices_of=[],
         choices=[],
         policies=[],

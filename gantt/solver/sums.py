@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of variables and numbers, with the most that they can be."""
+"""Sums of variables and numbers, with their upper bounds."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from ortools.sat.python import cp_model
 class Sum:
     """A weighted sum.
 
-    :ivar most: it is at most so much, whatever the variables are, where their bounds were given
+    :ivar most: its upper bound, whatever the variables are, where their bounds were given
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Sum:
     def add(self, x: Any, weight: int, most: int = 0) -> None:
         """Add a variable, or a number, times a weight.
 
-        :param most: of the variable
+        :param most: upper bound of the variable
         """
         if not weight:
             return
@@ -42,36 +42,36 @@ class Sum:
 
     @property
     def is_number(self) -> bool:
-        """Whether nothing of it is to be decided."""
+        """True where it has no variables."""
         return not self._variables
 
     def expression(self) -> Any:
-        """As CP-SAT takes it."""
+        """Return it as CP-SAT takes it."""
         return cp_model.LinearExpr.weighted_sum(self._variables, self._weights) + self._constant
 
     def at_most(self, cp: cp_model.CpModel, bound: int) -> None:
-        """Have it no larger; nothing is made where it cannot be."""
+        """Bound it; no constraint is created where it cannot exceed the bound."""
         if self.most > bound or (self.is_number and self._constant > bound):
             cp.add(self.expression() <= bound)
 
 
 class Sums:
-    """What constraints on sums are made with."""
+    """Builder of constraints on sums."""
 
     def __init__(self, cp: cp_model.CpModel) -> None:
         self.cp = cp
 
     def number(self, most: int) -> Any:
-        """A variable from 0 on."""
+        """Return a variable from 0 on."""
         return self.cp.new_int_var(0, max(most, 0), '')
 
     def flag(self) -> Any:
-        """A variable that is 0 or 1."""
+        """Return a variable that is 0 or 1."""
         return self.cp.new_bool_var('')
 
     def total(self, variables: list[Any], weight: int = 1, most: int = 0) -> Sum:
-        """A sum of variables that weigh the same."""
-        found = Sum()
+        """Return a sum of variables that weigh the same."""
+        result = Sum()
         for x in variables:
-            found.add(x, weight, most)
-        return found
+            result.add(x, weight, most)
+        return result

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two services that speak Placement's model have, compared and copied: Gantt is one of them.
+"""Comparison and copying between two services with Placement's model, one of them Gantt.
 
-``side`` says what either has to answer; ``server`` does over HTTP, ``own`` from the database;
+``side`` is the interface of either; ``server`` has it over HTTP, ``own`` from the database;
 ``reading``, ``differences`` and ``copying`` work on any two.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One side made like the other: only what differs is written, so that it can be begun again.
+"""Copying of one side to another: only differences are written, so that it can be repeated.
 
-Both are read whole; then come classes, traits, providers from the top down, what each has, and what
-consumers have.  After that what changed meanwhile is read again, and so on, with a bound.
+Both are read completely; then classes, traits, providers from the top down, their content, and
+consumers are written.  After that, changes since are read again, and so on, with a bound.
 """
 
 import threading
@@ -30,12 +30,12 @@ KINDS = ('classes', 'traits', 'providers', 'inventories', 'trait sets', 'aggrega
 
 
 class CopyReport(msgspec.Struct, kw_only=True):
-    """What was done.
+    """Report of a copy.
 
     :ivar written: by kind, of ``KINDS``: how many were created, changed or deleted
-    :ivar reported: what hosts and schedulers of Gantt say otherwise, and therefore stays so
-    :ivar left: what could not be copied, and why
-    :ivar changing: what the source has changed until the end, so that it may be behind
+    :ivar reported: objects that hosts and schedulers of Gantt report otherwise, left unchanged
+    :ivar left: objects that could not be copied, and the reason
+    :ivar changing: objects that the source changed until the end, so that they may be behind
     """
 
     written: dict[str, int] = {}
@@ -45,14 +45,14 @@ class CopyReport(msgspec.Struct, kw_only=True):
 
     @property
     def total(self) -> int:
-        """How much was written."""
+        """Number of writes."""
         return sum(self.written.values())
 
 
 class Writes:
-    """What is written, counted; what is refused is noted and does not end the run.
+    """Counts of writes; a refusal is recorded and does not end the run.
 
-    :ivar made: uuids of providers and consumers that are there by this run
+    :ivar made: uuids of providers and consumers that this run created
     """
 
     def __init__(self) -> None:
@@ -61,63 +61,64 @@ class Writes:
         self._lock = threading.Lock()
 
     def forget_problems(self) -> None:
-        """Before all is tried again."""
+        """Clear refusals, before all is tried again."""
         self.report.reported, self.report.left = [], []
 
     def add(self, kind: str) -> None:
-        """One more was written."""
+        """Count a write."""
         with self._lock:
             self.report.written[kind] += 1
 
     def try_to(self, kind: str, what: str, do: Callable[..., object], *args: Any) -> None:
-        """Write something, by the name of ``what``."""
+        """Write something, named ``what``, and count it."""
         if self.tried(what, do, *args) is not None:
             self.add(kind)
 
     def tried(self, what: str, do: Callable[..., object], *args: Any) -> object:
-        """What it returned, or True; None: it was refused."""
+        """Return the result of a write, or True; None: it was refused."""
         try:
-            found = do(*args)
+            result = do(*args)
         except exceptions.ReportedByHost as e:
             self.report.reported.append(f'{what}: {e.message}')
         except (exceptions.Refused, exceptions.Conflict, exceptions.Busy) as e:
             self.report.left.append(f'{what}: {e.message}')
         else:
-            return True if found is None else found
+            return True if result is None else result
         return None
 
 
 def copy(
     source: PlacementSide, target: PlacementSide, progress: Progress, delete: bool = False
 ) -> CopyReport:
-    """Until a round has nothing left to do, or the last one is over.
+    """Copy in rounds, until a round has nothing left to do, or the last one is over.
 
-    :param delete: also what the source does not have; else only what it had when this began
+    :param delete: delete all objects that the source does not have; else only those that this
+        run created
     """
     writes = Writes()
     report = writes.report
-    wanted = reading.read(source, progress)
-    now = None
+    source_snapshot = reading.read(source, progress)
+    target_snapshot = None
     for number in range(1, ROUNDS + 1):
-        now = reading.read(target, progress, now)
-        before = report.total
+        target_snapshot = reading.read(target, progress, target_snapshot)
+        written_before = report.total
         writes.forget_problems()
-        CopyRound(target, wanted, now, writes, progress, delete).run()
-        again = reading.read(source, progress, wanted)
-        report.changing = reading.changed(wanted, again)
-        wanted = again
-        wrote = report.total - before
+        CopyRound(target, source_snapshot, target_snapshot, writes, progress, delete).run()
+        new_snapshot = reading.read(source, progress, source_snapshot)
+        report.changing = reading.changed(source_snapshot, new_snapshot)
+        source_snapshot = new_snapshot
+        wrote = report.total - written_before
         progress(f'round {number}: {wrote} written, {len(report.left)} left')
-        # What was refused may have been in the way of others, or they of it.
+        # Refused objects may have been in the way of others, or these of them.
         if not report.changing and not (report.left and (wrote or number == 1)):
             break
     return report
 
 
 class CopyRound:
-    """Everything once, in order.
+    """A round that writes everything once, in order.
 
-    :param now: of the target
+    :param now: snapshot of the target
     """
 
     def __init__(
@@ -134,22 +135,24 @@ class CopyRound:
         self._writes = writes
         self._progress = progress
         self._delete = delete
-        self._generations = {uuid: one.generation for uuid, one in now.contents.items()}
+        self._generations = {uuid: content.generation for uuid, content in now.contents.items()}
         self._room = Room(wanted, now)
 
     def run(self) -> None:
-        """Do it."""
-        wanted, now, target = self._wanted, self._now, self._target
-        for name in sorted(wanted.classes - now.classes):
+        """Run the round."""
+        source, current, target = self._wanted, self._now, self._target
+        for name in sorted(source.classes - current.classes):
             self._writes.try_to('classes', f'class {name}', target.create_class, name)
-        for name in sorted(wanted.traits - now.traits):
+        for name in sorted(source.traits - current.traits):
             self._writes.try_to('traits', f'trait {name}', target.create_trait, name)
-        for outline in top_down(wanted.outlines):
+        for outline in top_down(source.outlines):
             self._provider(outline.uuid)
-        there = [uuid for uuid in wanted.contents if uuid in self._generations]
-        self._each('consumers to delete', self._gone(now.consumers, wanted.consumers), self._forget)
-        self._each('providers written', there, self._content)
-        self._each('consumers written', wanted.consumers, self._consumer)
+        existing = [uuid for uuid in source.contents if uuid in self._generations]
+        self._each(
+            'consumers to delete', self._gone(current.consumers, source.consumers), self._forget
+        )
+        self._each('providers written', existing, self._content)
+        self._each('consumers written', source.consumers, self._consumer)
         self._each('inventories as they are', self._room.given, self._inventories)
         self._delete_rest()
 
@@ -158,44 +161,44 @@ class CopyRound:
             pass
 
     def _gone(self, now: Collection[str], wanted: Collection[str]) -> list[str]:
-        """Which of the target are to be deleted."""
-        made = self._writes.made
-        return [one for one in now if one not in wanted and (self._delete or one in made)]
+        """Return the objects of the target that are to be deleted."""
+        created = self._writes.made
+        return [uuid for uuid in now if uuid not in wanted and (self._delete or uuid in created)]
 
     # -- providers ------------------------------------------------------------------------
     def _provider(self, uuid: str) -> None:
-        wanted, known = self._wanted.outlines[uuid], self._now.outlines.get(uuid)
-        what = f'provider {uuid} ({wanted.name})'
-        if known is None:
-            made: Any = self._writes.tried(what, self._target.create_provider, wanted)
-            if made is not None:
+        outline, current = self._wanted.outlines[uuid], self._now.outlines.get(uuid)
+        label = f'provider {uuid} ({outline.name})'
+        if current is None:
+            created: Any = self._writes.tried(label, self._target.create_provider, outline)
+            if created is not None:
                 self._writes.add('providers')
                 self._writes.made.add(uuid)
-                self._generations[uuid] = made.generation
-        elif (known.name, known.parent) != (wanted.name, wanted.parent):
-            self._writes.try_to('providers', what, self._target.update_provider, wanted)
+                self._generations[uuid] = created.generation
+        elif (current.name, current.parent) != (outline.name, outline.parent):
+            self._writes.try_to('providers', label, self._target.update_provider, outline)
 
     def _content(self, uuid: str) -> None:
-        wanted = self._wanted.contents[uuid]
-        known = self._now.contents.get(uuid) or ProviderContent(generation=0)
+        content = self._wanted.contents[uuid]
+        current = self._now.contents.get(uuid) or ProviderContent(generation=0)
         inventories = self._room.enough(uuid)
         target = self._target
-        if not same_inventories(known.inventories, inventories):
+        if not same_inventories(current.inventories, inventories):
             self._save(uuid, 'inventories', target.save_inventories, inventories)
-        if known.traits != wanted.traits:
-            self._save(uuid, 'trait sets', target.save_traits, wanted.traits)
-        if known.aggregates != wanted.aggregates:
-            self._save(uuid, 'aggregates', target.save_aggregates, wanted.aggregates)
+        if current.traits != content.traits:
+            self._save(uuid, 'trait sets', target.save_traits, content.traits)
+        if current.aggregates != content.aggregates:
+            self._save(uuid, 'aggregates', target.save_aggregates, content.aggregates)
 
     def _save(self, uuid: str, kind: str, save: Callable[..., int], value: object) -> None:
-        what = f'{kind} of provider {uuid}'
-        after: Any = self._writes.tried(what, save, uuid, value, self._generations[uuid])
-        if after is not None:
-            self._generations[uuid] = after
+        label = f'{kind} of provider {uuid}'
+        new_generation: Any = self._writes.tried(label, save, uuid, value, self._generations[uuid])
+        if new_generation is not None:
+            self._generations[uuid] = new_generation
             self._writes.add(kind)
 
     def _inventories(self, uuid: str) -> None:
-        """As they are, where there was more room for consumers that have it now."""
+        """Save the source's inventories, where more room was given for consumers to be written."""
         content = self._writes.tried(f'provider {uuid}', self._target.content, uuid)
         if isinstance(content, ProviderContent):
             self._generations[uuid] = content.generation
@@ -204,36 +207,36 @@ class CopyRound:
 
     # -- consumers ------------------------------------------------------------------------
     def _consumer(self, uuid: str) -> None:
-        wanted, known = self._wanted.consumers[uuid], self._now.consumers.get(uuid)
-        if wanted.same_as(known):
+        record, current = self._wanted.consumers[uuid], self._now.consumers.get(uuid)
+        if record.same_as(current):
             return
-        what = f'consumer {uuid}'
-        generation = None if known is None else known.generation
-        saved: Any = self._writes.tried(what, self._target.save_consumer, uuid, wanted, generation)
+        label = f'consumer {uuid}'
+        generation = None if current is None else current.generation
+        saved: Any = self._writes.tried(label, self._target.save_consumer, uuid, record, generation)
         if saved is None:
             return
         if saved.problem:
-            self._writes.report.reported.append(f'{what}: {saved.problem}')
+            self._writes.report.reported.append(f'{label}: {saved.problem}')
         if saved.is_written:
             self._writes.add('consumers')
-            if known is None:
+            if current is None:
                 self._writes.made.add(uuid)
 
     def _forget(self, uuid: str) -> None:
         self._writes.try_to('consumers', f'consumer {uuid}', self._target.delete_consumer, uuid)
 
-    # -- what the source does not have ----------------------------------------------------
+    # -- objects that the source does not have ----------------------------------------------------
     def _delete_rest(self) -> None:
-        wanted, now, target = self._wanted, self._now, self._target
-        gone = set(self._gone(now.outlines, wanted.outlines))
-        for one in reversed(top_down(now.outlines)):
-            if one.uuid in gone:
-                what = f'provider {one.uuid} ({one.name})'
-                self._writes.try_to('providers', what, target.delete_provider, one.uuid)
+        source, current, target = self._wanted, self._now, self._target
+        deleted = set(self._gone(current.outlines, source.outlines))
+        for provider in reversed(top_down(current.outlines)):
+            if provider.uuid in deleted:
+                label = f'provider {provider.uuid} ({provider.name})'
+                self._writes.try_to('providers', label, target.delete_provider, provider.uuid)
         if self._delete:
-            for name in sorted(now.traits - wanted.traits):
+            for name in sorted(current.traits - source.traits):
                 self._writes.try_to('traits', f'trait {name}', target.delete_trait, name)
-            for name in sorted(now.classes - wanted.classes):
+            for name in sorted(current.classes - source.classes):
                 self._writes.try_to('classes', f'class {name}', target.delete_class, name)
 
 
@@ -242,13 +245,13 @@ _Taken = dict[str, dict[str, list[int]]]
 
 
 class Room:
-    """Room for what one round writes where more is used than there is, and no more than that.
+    """Extra room for the writes of one round where more is used than there is, and no more.
 
-    Use beyond inventories comes to be when those are lowered; a writer of allocations is refused
-    then, as is one whose amounts are against the units.  So such a provider gets just enough
-    first, and its own inventories once the consumers have theirs.
+    Use exceeds inventories when those are lowered; a writer of allocations is refused then, as is
+    one whose amounts are against the units.  So such a provider gets just enough first, and its own
+    inventories once the consumers are written.
 
-    :param now: of the side that is written
+    :param now: snapshot of the side that is written
     :ivar given: uuids of providers that get more than they have
     """
 
@@ -256,35 +259,39 @@ class Room:
         self._wanted = wanted
         growing = {
             provider
-            for uuid, one in wanted.consumers.items()
-            for provider, amounts in one.allocations.items()
+            for uuid, record in wanted.consumers.items()
+            for provider, amounts in record.allocations.items()
             if uuid not in now.consumers or amounts != now.consumers[uuid].allocations.get(provider)
         }
-        to_be = _taken(wanted.consumers.values())
-        # What is there and is not gone yet takes room as well.
-        rest = _taken(one for uuid, one in now.consumers.items() if uuid not in wanted.consumers)
+        planned = _taken(wanted.consumers.values())
+        # Consumers that are not deleted yet take room as well.
+        remaining = _taken(
+            record for uuid, record in now.consumers.items() if uuid not in wanted.consumers
+        )
         self._enough: dict[str, dict[str, Inventory]] = {}
         for uuid in growing:
             content = wanted.contents.get(uuid)
             if content is not None:
-                enough = _with_room(content.inventories, to_be[uuid], rest.get(uuid, {}))
-                if enough != content.inventories:
-                    self._enough[uuid] = enough
+                inventories = _with_room(
+                    content.inventories, planned[uuid], remaining.get(uuid, {})
+                )
+                if inventories != content.inventories:
+                    self._enough[uuid] = inventories
         self.given = frozenset(self._enough)
 
     def enough(self, uuid: str) -> dict[str, Inventory]:
-        """What a provider is to have while consumers are written."""
+        """Return the inventories of a provider while consumers are written."""
         return self._enough.get(uuid) or self._wanted.contents[uuid].inventories
 
 
 def _taken(consumers: Iterable[ConsumerRecord]) -> _Taken:
-    found: _Taken = {}
-    for one in consumers:
-        for provider, amounts in one.allocations.items():
-            here = found.setdefault(provider, {})
+    amounts_of: _Taken = {}
+    for record in consumers:
+        for provider, amounts in record.allocations.items():
+            provider_amounts = amounts_of.setdefault(provider, {})
             for name, amount in amounts.items():
-                here.setdefault(name, []).append(amount)
-    return found
+                provider_amounts.setdefault(name, []).append(amount)
+    return amounts_of
 
 
 def _with_room(
@@ -292,16 +299,20 @@ def _with_room(
     to_be: Mapping[str, list[int]],
     rest: Mapping[str, list[int]],
 ) -> dict[str, Inventory]:
-    found = dict(inventories)
+    enlarged = dict(inventories)
     for name, amounts in to_be.items():
-        one = found.get(name) or Inventory(total=0)
+        inventory = enlarged.get(name) or Inventory(total=0)
         total = sum(amounts)
-        if total > one.cap:
+        if total > inventory.cap:
             exact = total + sum(rest.get(name, ()))
-            one = msgspec.structs.replace(one, total=exact, reserved=0, allocation_ratio=1.0)
-        if any(one.unit_problem(amount) for amount in amounts):
-            most = max(one.largest, *amounts)
-            one = msgspec.structs.replace(one, min_unit=1, max_unit=most, step_size=1)
-        if one != found.get(name):
-            found[name] = one
-    return found
+            inventory = msgspec.structs.replace(
+                inventory, total=exact, reserved=0, allocation_ratio=1.0
+            )
+        if any(inventory.unit_problem(amount) for amount in amounts):
+            max_unit = max(inventory.largest, *amounts)
+            inventory = msgspec.structs.replace(
+                inventory, min_unit=1, max_unit=max_unit, step_size=1
+            )
+        if inventory != enlarged.get(name):
+            enlarged[name] = inventory
+    return enlarged

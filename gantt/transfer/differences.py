@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How two sides differ, each difference by name."""
+"""Differences between two sides, each by name."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,12 +25,12 @@ READS = 4
 
 
 class SideDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not the same.
+    """Difference of one object.
 
     :ivar kind: class | trait | provider | consumer
-    :ivar name: of the class or trait; a uuid
-    :ivar field: what of it, such as ``inventories.VCPU.total``; empty: all of it
-    :ivar here, there: the values; None: it is not there
+    :ivar name: name of the class or trait; a uuid
+    :ivar field: differing field, such as ``inventories.VCPU.total``; empty: the whole object
+    :ivar here, there: the values; None: it does not exist
     """
 
     kind: str
@@ -40,16 +40,16 @@ class SideDifference(msgspec.Struct, frozen=True, kw_only=True):
     there: Any = None
 
     def line(self, here: str, there: str) -> str:
-        """For people.
+        """Return a line for people.
 
-        :param here, there: what the sides are called
+        :param here, there: names of the sides
         """
-        what = f'{self.kind} {self.name}' + (f': {self.field}' if self.field else '')
+        label = f'{self.kind} {self.name}' + (f': {self.field}' if self.field else '')
         if self.here is None:
-            return f'{what}: only {there} has it' + _value(self.there)
+            return f'{label}: only {there} has it' + _value(self.there)
         if self.there is None:
-            return f'{what}: only {here} has it' + _value(self.here)
-        return f'{what}: {here} has {_shown(self.here)}, {there} has {_shown(self.there)}'
+            return f'{label}: only {here} has it' + _value(self.here)
+        return f'{label}: {here} has {_shown(self.here)}, {there} has {_shown(self.there)}'
 
 
 def _shown(value: Any) -> str:
@@ -61,17 +61,20 @@ def _value(value: Any) -> str:
 
 
 def differences(here: Snapshot, there: Snapshot) -> Iterator[SideDifference]:
-    """All, in the order in which they would be copied."""
+    """Yield all differences, in the order in which they would be copied."""
     yield from _names('class', here.classes, there.classes)
     yield from _names('trait', here.traits, there.traits)
     for uuid in sorted(here.outlines.keys() | there.outlines.keys()):
-        one, other = here.outlines.get(uuid), there.outlines.get(uuid)
-        if one is None or other is None:
+        outline_here, outline_there = here.outlines.get(uuid), there.outlines.get(uuid)
+        if outline_here is None or outline_there is None:
             yield SideDifference(
-                kind='provider', name=uuid, here=one and one.name, there=other and other.name
+                kind='provider',
+                name=uuid,
+                here=outline_here and outline_here.name,
+                there=outline_there and outline_there.name,
             )
             continue
-        yield from _of_provider(one, other)
+        yield from _of_provider(outline_here, outline_there)
         yield from _of_content(uuid, here.contents[uuid], there.contents[uuid])
     for uuid in sorted(here.consumers.keys() | there.consumers.keys()):
         yield from _of_consumer(uuid, here.consumers.get(uuid), there.consumers.get(uuid))
@@ -80,18 +83,18 @@ def differences(here: Snapshot, there: Snapshot) -> Iterator[SideDifference]:
 def compare(
     here: PlacementSide, there: PlacementSide, progress: Progress
 ) -> tuple[list[SideDifference], Snapshot, Snapshot]:
-    """What differs, and both sides; where something does, both are read again, with a bound."""
-    of_here, of_there = None, None
-    found: list[SideDifference] = []
+    """Return the differences, and both sides; if any, both are read again, with a bound."""
+    snapshot_here, snapshot_there = None, None
+    result: list[SideDifference] = []
     for _ in range(READS):
-        before = found
-        of_there = reading.read(there, progress, of_there)
-        of_here = reading.read(here, progress, of_here)
-        found = list(differences(of_here, of_there))
-        if not found or found == before:
+        last_result = result
+        snapshot_there = reading.read(there, progress, snapshot_there)
+        snapshot_here = reading.read(here, progress, snapshot_here)
+        result = list(differences(snapshot_here, snapshot_there))
+        if not result or result == last_result:
             break
-    assert of_here is not None and of_there is not None
-    return found, of_here, of_there
+    assert snapshot_here is not None and snapshot_there is not None
+    return result, snapshot_here, snapshot_there
 
 
 def _names(kind: str, here: Iterable[str], there: Iterable[str]) -> Iterator[SideDifference]:
@@ -107,10 +110,10 @@ def _one_side(kind: str, name: str, field: str, is_here: bool) -> SideDifference
 
 def _of_provider(here: ProviderOutline, there: ProviderOutline) -> Iterator[SideDifference]:
     for field in ('name', 'parent'):
-        one, other = getattr(here, field), getattr(there, field)
-        if one != other:
+        value_here, value_there = getattr(here, field), getattr(there, field)
+        if value_here != value_there:
             yield SideDifference(
-                kind='provider', name=here.uuid, field=field, here=one, there=other
+                kind='provider', name=here.uuid, field=field, here=value_here, there=value_there
             )
 
 
@@ -118,24 +121,27 @@ def _of_content(
     uuid: str, here: ProviderContent, there: ProviderContent
 ) -> Iterator[SideDifference]:
     for name in sorted(here.inventories.keys() | there.inventories.keys()):
-        one, other = here.inventories.get(name), there.inventories.get(name)
-        if one is None or other is None:
-            yield _one_side('provider', uuid, f'inventories.{name}', one is not None)
+        inventory_here, inventory_there = here.inventories.get(name), there.inventories.get(name)
+        if inventory_here is None or inventory_there is None:
+            yield _one_side('provider', uuid, f'inventories.{name}', inventory_here is not None)
             continue
         for field in Inventory.__struct_fields__:
-            of_one, of_other = getattr(one, field), getattr(other, field)
-            if not _is_equal(of_one, of_other):
+            value_here, value_there = (
+                getattr(inventory_here, field),
+                getattr(inventory_there, field),
+            )
+            if not _is_equal(value_here, value_there):
                 yield SideDifference(
                     kind='provider',
                     name=uuid,
                     field=f'inventories.{name}.{field}',
-                    here=of_one,
-                    there=of_other,
+                    here=value_here,
+                    there=value_there,
                 )
     for field in ('traits', 'aggregates'):
-        theirs: frozenset[str] = getattr(there, field)
-        for name in sorted(getattr(here, field) ^ theirs):
-            yield _one_side('provider', uuid, f'{field}.{name}', name not in theirs)
+        names_there: frozenset[str] = getattr(there, field)
+        for name in sorted(getattr(here, field) ^ names_there):
+            yield _one_side('provider', uuid, f'{field}.{name}', name not in names_there)
 
 
 def _is_equal(one: Any, other: Any) -> bool:
@@ -145,7 +151,7 @@ def _is_equal(one: Any, other: Any) -> bool:
 
 
 def same_inventories(one: Mapping[str, Inventory], other: Mapping[str, Inventory]) -> bool:
-    """Whether all numbers are equal."""
+    """Return whether all numbers are equal."""
     return one.keys() == other.keys() and all(
         _is_equal(getattr(one[name], field), getattr(other[name], field))
         for name in one
@@ -160,17 +166,22 @@ def _of_consumer(
         yield _one_side('consumer', uuid, '', here is not None)
         return
     for field in ('project_id', 'user_id', 'consumer_type'):
-        one, other = getattr(here, field), getattr(there, field)
-        if one != other:
-            yield SideDifference(kind='consumer', name=uuid, field=field, here=one, there=other)
+        value_here, value_there = getattr(here, field), getattr(there, field)
+        if value_here != value_there:
+            yield SideDifference(
+                kind='consumer', name=uuid, field=field, here=value_here, there=value_there
+            )
     for provider in sorted(here.allocations.keys() | there.allocations.keys()):
-        mine, theirs = here.allocations.get(provider, {}), there.allocations.get(provider, {})
-        for name in sorted(mine.keys() | theirs.keys()):
-            if mine.get(name) != theirs.get(name):
+        amounts_here, amounts_there = (
+            here.allocations.get(provider, {}),
+            there.allocations.get(provider, {}),
+        )
+        for name in sorted(amounts_here.keys() | amounts_there.keys()):
+            if amounts_here.get(name) != amounts_there.get(name):
                 yield SideDifference(
                     kind='consumer',
                     name=uuid,
                     field=f'allocations.{provider}.{name}',
-                    here=mine.get(name),
-                    there=theirs.get(name),
+                    here=amounts_here.get(name),
+                    there=amounts_there.get(name),
                 )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gantt's own database as a side, through the verbs of the stores.
+"""Gantt's own database as a side, through the stores.
 
 Hosts that have registered keep what they report of themselves, and claims that schedulers and
-hosts have made stay theirs: of a consumer that has such only what nobody here speaks for is taken
-over, see ``merged``.
+hosts have created stay theirs: for a consumer with such claims, only allocations on other
+providers are taken over, see ``merged``.
 """
 
 import contextlib
@@ -39,34 +39,33 @@ class TreeRoot(NamedTuple):
 
 
 class MergedAllocations(NamedTuple):
-    """All that a consumer is to have, and why that is not what it has elsewhere, or nothing."""
+    """Allocations that a consumer is to have, and why they differ from elsewhere, or ''."""
 
     allocations: Amounts
     problem: str
 
 
 def merged(own: Amounts, other: Amounts, roots: Mapping[str, TreeRoot]) -> MergedAllocations:
-    """What a consumer is to have that has claims of schedulers or hosts here.
+    """Merge allocations for a consumer that has claims of schedulers or hosts here.
 
-    What it has stays.  From elsewhere come amounts on providers that nothing of it lies on, in the
-    trees of the hosts that it has claims on and in trees that are no host's: it is not claimed on
-    a second host.
+    Its own allocations stay.  Added are amounts on other providers, in the trees of the hosts
+    that it has claims on and in trees that are no host's: it is not claimed on a second host.
 
-    :param roots: of all providers that are named
+    :param roots: roots of all providers that are named
     """
-    hosts = {roots[one].uuid for one in own if roots[one].is_host}
-    found = {provider: dict(of) for provider, of in own.items()}
-    left: list[str] = []
+    hosts = {roots[provider_uuid].uuid for provider_uuid in own if roots[provider_uuid].is_host}
+    allocations = {provider: dict(own_amounts) for provider, own_amounts in own.items()}
+    skipped: list[str] = []
     for provider, amounts in sorted(other.items()):
         if provider in own:
             if own[provider] != amounts:
-                left.append(f'{amounts} on {provider}, where it has {own[provider]}')
+                skipped.append(f'{amounts} on {provider}, where it has {own[provider]}')
         elif roots[provider].is_host and hosts and roots[provider].uuid not in hosts:
-            left.append(f'{amounts} on {provider}, as it is claimed on another host')
+            skipped.append(f'{amounts} on {provider}, as it is claimed on another host')
         else:
-            found[provider] = dict(amounts)
-    problem = f'claimed here already, so not taken over: {"; ".join(left)}' if left else ''
-    return MergedAllocations(found, problem)
+            allocations[provider] = dict(amounts)
+    problem = f'claimed here already, so not taken over: {"; ".join(skipped)}' if skipped else ''
+    return MergedAllocations(allocations, problem)
 
 
 class OwnSide:
@@ -79,49 +78,58 @@ class OwnSide:
 
     # -- read ----------------------------------------------------------------------------
     def classes(self) -> frozenset[str]:
-        found = self._store.resource_classes()
-        return frozenset(one.name for one in found if one.name.startswith(CUSTOM))
+        classes = self._store.resource_classes()
+        return frozenset(
+            resource_class.name
+            for resource_class in classes
+            if resource_class.name.startswith(CUSTOM)
+        )
 
     def traits(self) -> frozenset[str]:
-        return frozenset(one.name for one in self._store.traits(prefix=CUSTOM))
+        return frozenset(trait.name for trait in self._store.traits(prefix=CUSTOM))
 
     def outlines(self) -> dict[str, ProviderOutline]:
         return {
-            one.uuid: ProviderOutline(
-                uuid=one.uuid, name=one.name, generation=one.generation, parent=one.parent
+            provider.uuid: ProviderOutline(
+                uuid=provider.uuid,
+                name=provider.name,
+                generation=provider.generation,
+                parent=provider.parent,
             )
-            for one in self._store.find_providers(ProviderFilter())
+            for provider in self._store.find_providers(ProviderFilter())
         }
 
     def content(self, uuid: str) -> ProviderContent | None:
-        found = self._store.load_provider(uuid)
+        provider = self._store.load_provider(uuid)
         traits = self._store.load_provider_traits(uuid)
         aggregates = self._store.load_provider_aggregates(uuid)
-        if found is None or traits is None or aggregates is None:
+        if provider is None or traits is None or aggregates is None:
             return None
         return ProviderContent(
-            generation=min(found.generation, traits.generation, aggregates.generation),
+            generation=min(provider.generation, traits.generation, aggregates.generation),
             inventories={
-                name: standardized(one) for name, one in found.inventories.items() if one.total > 0
+                name: standardized(entry)
+                for name, entry in provider.inventories.items()
+                if entry.total > 0
             },
-            traits=frozenset(one.name for one in traits.traits),
+            traits=frozenset(entry.name for entry in traits.traits),
             aggregates=frozenset(aggregates.aggregates),
         )
 
     def uses(self, uuid: str) -> dict[str, tuple[int, dict[str, int]]]:
-        found = self._store.provider_allocations(uuid)
-        if found is None:
+        provider_allocations = self._store.provider_allocations(uuid)
+        if provider_allocations is None:
             return {}
         return {
-            consumer: (found.generations.get(consumer, 0), amounts)
-            for consumer, amounts in found.allocations.items()
+            consumer: (provider_allocations.generations.get(consumer, 0), amounts)
+            for consumer, amounts in provider_allocations.allocations.items()
         }
 
     def consumer(self, uuid: str) -> ConsumerRecord | None:
-        found = self._store.load_allocations(uuid)
-        if found is None or not found.allocations:
+        allocations = self._store.load_allocations(uuid)
+        if allocations is None or not allocations.allocations:
             return None
-        return _record(found)
+        return _record(allocations)
 
     # -- write ---------------------------------------------------------------------------
     def create_class(self, name: str) -> None:
@@ -131,9 +139,12 @@ class OwnSide:
         self._store.create_trait(name)
 
     def create_provider(self, wanted: ProviderOutline) -> ProviderOutline:
-        made = self._store.create_provider(wanted.name, uuid=wanted.uuid, parent=wanted.parent)
+        provider = self._store.create_provider(wanted.name, uuid=wanted.uuid, parent=wanted.parent)
         return ProviderOutline(
-            uuid=made.uuid, name=made.name, generation=made.generation, parent=made.parent
+            uuid=provider.uuid,
+            name=provider.name,
+            generation=provider.generation,
+            parent=provider.parent,
         )
 
     def update_provider(self, wanted: ProviderOutline) -> None:
@@ -154,7 +165,8 @@ class OwnSide:
     def save_consumer(
         self, uuid: str, wanted: ConsumerRecord, generation: int | None
     ) -> SavedConsumer:
-        """
+        """Write a consumer's allocations, merged with claims that it has here.
+
         :raises Refused: it was changed since it was read, or a provider does not have it
         """
         allocations, problem, owned = wanted.allocations, '', None
@@ -165,52 +177,54 @@ class OwnSide:
             roots = self._roots({*owned.allocations, *wanted.allocations})
             allocations, problem = merged(owned.allocations, wanted.allocations, roots)
             if allocations == owned.allocations:
-                of = f'project {owned.project_id or NOBODY}, user {owned.user_id or NOBODY}'
-                return SavedConsumer(False, problem or f'claimed here already, for {of}')
+                owner = f'project {owned.project_id or NOBODY}, user {owned.user_id or NOBODY}'
+                return SavedConsumer(False, problem or f'claimed here already, for {owner}')
             wanted = msgspec.structs.replace(
                 wanted,
                 project_id=owned.project_id or wanted.project_id,
                 user_id=owned.user_id or wanted.user_id,
             )
-        known = wanted.consumer_type != UNKNOWN_TYPE
-        wish = AllocationWish(
+        has_type = wanted.consumer_type != UNKNOWN_TYPE
+        request = AllocationWish(
             consumer=uuid,
             allocations=allocations,
             project_id=wanted.project_id,
             user_id=wanted.user_id,
-            consumer_type=wanted.consumer_type if known else None,
+            consumer_type=wanted.consumer_type if has_type else None,
             generation=generation,
         )
-        self._store.write_allocations([wish])
+        self._store.write_allocations([request])
         return SavedConsumer(True, problem)
 
     def _is_free(self, consumer: str) -> bool:
-        """Whether all that it has was written as allocations."""
+        """Return whether all its claims were written as allocations."""
         claims = self._store.live_claims_of([consumer])
         return all(claim.lifecycle is Lifecycle.API for claim in claims)
 
     def _roots(self, uuids: Collection[str]) -> dict[str, TreeRoot]:
+        """Return the roots of providers.
+
+        :raises NotFound: a provider does not exist
         """
-        :raises NotFound: one is not there
-        """
-        found: dict[str, TreeRoot] = {}
+        roots: dict[str, TreeRoot] = {}
         for uuid in sorted(uuids):
             provider = self._store.load_provider(uuid)
             root = provider and self._store.load_provider(provider.root)
             if root is None:
                 raise exceptions.NotFound(kind='provider', name=uuid)
-            found[uuid] = TreeRoot(root.uuid, root.host is not None)
-        return found
+            roots[uuid] = TreeRoot(root.uuid, root.host is not None)
+        return roots
 
     def delete_consumer(self, uuid: str) -> None:
-        """
+        """Delete a consumer's allocations.
+
         :raises Refused: a scheduler or a host has claimed for it
         """
         if not self._is_free(uuid):
             raise exceptions.Refused(
                 f'consumer {uuid} has claims that a scheduler or a host has made; they end by that'
             )
-        # Gone already by somebody else is gone.
+        # Another client may have deleted it already.
         with contextlib.suppress(exceptions.NotFound):
             self._store.delete_allocations(uuid)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that one side has; read again, only what changed since is."""
+"""Reading of one side; repeated, it reads only what changed since."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,16 +11,16 @@ from gantt.transfer.side import ConsumerUse, PlacementSide, Progress, ProviderOu
 T = TypeVar('T')
 #: Requests that are under way at once.
 THREADS = 8
-#: Between two lines about how far it is.
+#: Seconds between two lines of progress.
 SAY_SECONDS = 5.0
-#: Of a list that is handed out at a time.
+#: Items of a list that are handed out at a time.
 PART = 100
 
 
 def each(
     what: str, items: Iterable[str], do: Callable[[str], T], progress: Progress
 ) -> Iterator[tuple[str, T]]:
-    """Do something of all, several at once, and say now and then how far it is."""
+    """Yield each item with the result of ``do``, several at once, and report progress."""
     todo = list(items)
     shown = time.monotonic()
     with ThreadPoolExecutor(THREADS) as pool:
@@ -36,30 +36,32 @@ def each(
 
 
 def read(side: PlacementSide, progress: Progress, known: Snapshot | None = None) -> Snapshot:
-    """All that a side has.
+    """Return a snapshot of a side.
 
-    :param known: as it was before: providers whose generation is the same are not read again, nor
-        consumers of which the generation and all amounts are
+    :param known: its last snapshot: providers of the same generation are not read again, nor
+        consumers of the same generation and amounts
     """
-    before = known or Snapshot()
-    found = Snapshot(classes=side.classes(), traits=side.traits(), outlines=side.outlines())
-    uuids = sorted(found.outlines)
-    new = [uuid for uuid in uuids if not _is_known(before, found.outlines[uuid])]
-    found.contents = {u: before.contents[u] for u in uuids if u in before.contents}
-    for uuid, content in each(f'{side.name}: providers', new, side.content, progress):
+    last = known or Snapshot()
+    snapshot = Snapshot(classes=side.classes(), traits=side.traits(), outlines=side.outlines())
+    uuids = sorted(snapshot.outlines)
+    changed_providers = [uuid for uuid in uuids if not _is_known(last, snapshot.outlines[uuid])]
+    snapshot.contents = {
+        provider: last.contents[provider] for provider in uuids if provider in last.contents
+    }
+    for uuid, content in each(f'{side.name}: providers', changed_providers, side.content, progress):
         if content is None:
-            del found.outlines[uuid]
-            found.contents.pop(uuid, None)
+            del snapshot.outlines[uuid]
+            snapshot.contents.pop(uuid, None)
         else:
-            found.contents[uuid] = content
-    found.uses = _uses(side, sorted(found.outlines), progress)
-    same = [one for one in found.uses if _has_same_use(before, found, one)]
-    found.consumers = {one: before.consumers[one] for one in same}
-    wanted = sorted(found.uses.keys() - set(same))
-    for uuid, record in each(f'{side.name}: consumers', wanted, side.consumer, progress):
+            snapshot.contents[uuid] = content
+    snapshot.uses = _uses(side, sorted(snapshot.outlines), progress)
+    unchanged = [consumer for consumer in snapshot.uses if _has_same_use(last, snapshot, consumer)]
+    snapshot.consumers = {consumer: last.consumers[consumer] for consumer in unchanged}
+    changed_consumers = sorted(snapshot.uses.keys() - set(unchanged))
+    for uuid, record in each(f'{side.name}: consumers', changed_consumers, side.consumer, progress):
         if record is not None:
-            found.consumers[uuid] = record
-    return found
+            snapshot.consumers[uuid] = record
+    return snapshot
 
 
 def _is_known(before: Snapshot, outline: ProviderOutline) -> bool:
@@ -74,19 +76,19 @@ def _has_same_use(before: Snapshot, found: Snapshot, consumer: str) -> bool:
 def _uses(side: PlacementSide, uuids: list[str], progress: Progress) -> dict[str, ConsumerUse]:
     amounts: dict[str, dict[str, dict[str, int]]] = {}
     generations: dict[str, int] = {}
-    for provider, of in each(f'{side.name}: allocations', uuids, side.uses, progress):
-        for consumer, (generation, resources) in of.items():
+    for provider, uses in each(f'{side.name}: allocations', uuids, side.uses, progress):
+        for consumer, (generation, resources) in uses.items():
             amounts.setdefault(consumer, {})[provider] = resources
             generations[consumer] = max(generation, generations.get(consumer, generation))
     return {
-        consumer: ConsumerUse(generation=generations[consumer], allocations=of)
-        for consumer, of in amounts.items()
+        consumer: ConsumerUse(generation=generations[consumer], allocations=uses)
+        for consumer, uses in amounts.items()
     }
 
 
 def changed(before: Snapshot, now: Snapshot) -> list[str]:
-    """What changed from one read to the next, for people; nothing where nothing did."""
-    found = [
+    """Return the changes from one read to the next, for people; empty where there are none."""
+    changes = [
         f'{kind} {name}'
         for kind, old, new in (
             ('class', before.classes, now.classes),
@@ -97,18 +99,18 @@ def changed(before: Snapshot, now: Snapshot) -> list[str]:
     for uuid in sorted(before.outlines.keys() | now.outlines.keys()):
         if _provider(before, uuid) != _provider(now, uuid):
             outline = now.outlines.get(uuid) or before.outlines[uuid]
-            found.append(f'provider {uuid} ({outline.name})')
+            changes.append(f'provider {uuid} ({outline.name})')
     for uuid in sorted(before.consumers.keys() | now.consumers.keys()):
-        one, other = before.consumers.get(uuid), now.consumers.get(uuid)
-        if one is None or not one.same_as(other):
-            found.append(f'consumer {uuid}')
-    return found
+        old_record, record = before.consumers.get(uuid), now.consumers.get(uuid)
+        if old_record is None or not old_record.same_as(record):
+            changes.append(f'consumer {uuid}')
+    return changes
 
 
 def _provider(snapshot: Snapshot, uuid: str) -> object:
-    """All of a provider but its generation, which moves with what consumers have."""
+    """Return all of a provider but its generation, which changes with allocations."""
     outline, content = snapshot.outlines.get(uuid), snapshot.contents.get(uuid)
     if outline is None or content is None:
         return None
-    has = content.inventories, content.traits, content.aggregates
-    return outline.name, outline.parent, has
+    parts = content.inventories, content.traits, content.aggregates
+    return outline.name, outline.parent, parts

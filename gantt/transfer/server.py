@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server that speaks Placement, the real one or Gantt, as a side: HTTP, bounded and typed."""
+"""Server with Placement's API, the real one or Gantt, as a side: HTTP, bounded and typed."""
 
 import contextlib
 import random
@@ -26,17 +26,17 @@ from gantt.transfer.side import (
 )
 
 T = TypeVar('T')
-#: The versions that are requested: of those that the server has the highest up to the first.  Below
-#: the second consumers have no generations.
+#: Range of versions to request: the server's highest up to the first one.  Below the second one
+#: consumers have no generations.
 NEWEST, OLDEST = (1, 39), (1, 28)
-#: The version from which on consumers have types.
+#: First version in which consumers have types.
 TYPES_SINCE = (1, 38)
-#: The version in which a consumer is written of which no type is known.
+#: Version in which a consumer of unknown type is written.
 UNTYPED = (1, 37)
-#: Tries of one request where nobody answers or somebody is busy; seconds before the second, each
-#: later pause is twice as long.
+#: Tries of one request where the server does not answer or is busy; seconds before the second,
+#: each later pause is twice as long.
 TRIES, PAUSE_SECONDS = 4, 0.5
-#: Code of an answer to a writer that others were faster than.
+#: Code of the answer to a writer that lost to a concurrent one.
 CONCURRENT_UPDATE = 'placement.concurrent_update'
 _PASSING = (429, 500, 502, 503, 504)
 #: Reads of one provider until its inventories, traits and aggregates are of one generation.
@@ -119,13 +119,13 @@ class _AllocationsOf(msgspec.Struct):
 
 
 class PlacementServer:
-    """See ``PlacementSide``.
+    """Side over HTTP; see ``PlacementSide``.
 
-    :param url: where ``/resource_providers`` is below of
-    :param token: makes the token that is sent
-    :param renew: makes another one where the first is not good any more; None: there is none
+    :param url: base URL, above ``/resource_providers``
+    :param token: returns the token that is sent
+    :param renew: returns another token where the first has expired; None: there is none
     :param timeout: seconds of one request
-    :param verify: what a certificate is held against, as httpx takes it
+    :param verify: verification of certificates, as httpx takes it
     """
 
     def __init__(
@@ -136,7 +136,8 @@ class PlacementServer:
         timeout: float = 60.0,
         verify: Any = True,
     ) -> None:
-        """
+        """Connect to the server, and choose the version.
+
         :raises InvalidMessage: it is no URL
         """
         self.name = self.url = url.rstrip('/')
@@ -161,44 +162,49 @@ class PlacementServer:
             raise
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the connections."""
         self._client.close()
 
     def use_token(self, token: str) -> None:
-        """Send this one from now on."""
+        """Send this token from now on."""
         self._token = token
 
     # -- read ----------------------------------------------------------------------------
     def classes(self) -> frozenset[str]:
-        found = self._get('/resource_classes', _Classes)
-        return frozenset(one.name for one in found.resource_classes if one.name.startswith(CUSTOM))
+        listed = self._get('/resource_classes', _Classes)
+        return frozenset(
+            resource_class.name
+            for resource_class in listed.resource_classes
+            if resource_class.name.startswith(CUSTOM)
+        )
 
     def traits(self) -> frozenset[str]:
         return frozenset(self._get(f'/traits?name=startswith:{CUSTOM}', _Traits).traits)
 
     def outlines(self) -> dict[str, ProviderOutline]:
-        found = self._get('/resource_providers', _Providers)
-        return {one.uuid: _outline(one) for one in found.resource_providers}
+        listed = self._get('/resource_providers', _Providers)
+        return {provider.uuid: _outline(provider) for provider in listed.resource_providers}
 
     def content(self, uuid: str) -> ProviderContent | None:
         path = f'/resource_providers/{uuid}'
         try:
             for _ in range(READS):
-                has = self._get(f'{path}/inventories', _Inventories)
+                inventories = self._get(f'{path}/inventories', _Inventories)
                 traits = self._get(f'{path}/traits', _TraitsOf)
                 aggregates = self._get(f'{path}/aggregates', _AggregatesOf)
-                seen = {one.resource_provider_generation for one in (has, traits, aggregates)}
-                if len(seen) == 1:
+                generations = {
+                    part.resource_provider_generation for part in (inventories, traits, aggregates)
+                }
+                if len(generations) == 1:
                     break
         except exceptions.NotFound:
             return None
         return ProviderContent(
-            # Where it changed all the time: one that is not current any more, so that it is read
-            # again.
-            generation=min(seen),
+            # Where it changed all the time: an outdated generation, so that it is read again.
+            generation=min(generations),
             inventories={
                 name: standardized(Inventory(**msgspec.structs.asdict(numbers)))
-                for name, numbers in has.inventories.items()
+                for name, numbers in inventories.inventories.items()
                 if numbers.total > 0
             },
             traits=frozenset(traits.traits),
@@ -207,24 +213,26 @@ class PlacementServer:
 
     def uses(self, uuid: str) -> dict[str, tuple[int, dict[str, int]]]:
         try:
-            found = self._get(f'/resource_providers/{uuid}/allocations', _AllocationsOn)
+            listed = self._get(f'/resource_providers/{uuid}/allocations', _AllocationsOn)
         except exceptions.NotFound:
             return {}
         return {
-            consumer: (one.consumer_generation or 0, one.resources)
-            for consumer, one in found.allocations.items()
+            consumer: (share.consumer_generation or 0, share.resources)
+            for consumer, share in listed.allocations.items()
         }
 
     def consumer(self, uuid: str) -> ConsumerRecord | None:
-        found = self._get(f'/allocations/{uuid}', _AllocationsOf)
-        if not found.allocations:
+        answer = self._get(f'/allocations/{uuid}', _AllocationsOf)
+        if not answer.allocations:
             return None
         return ConsumerRecord(
-            generation=found.consumer_generation,
-            project_id=found.project_id or NOBODY,
-            user_id=found.user_id or NOBODY,
-            consumer_type=found.consumer_type or UNKNOWN_TYPE,
-            allocations={one: of.resources for one, of in found.allocations.items()},
+            generation=answer.consumer_generation,
+            project_id=answer.project_id or NOBODY,
+            user_id=answer.user_id or NOBODY,
+            consumer_type=answer.consumer_type or UNKNOWN_TYPE,
+            allocations={
+                provider: share.resources for provider, share in answer.allocations.items()
+            },
         )
 
     # -- write ---------------------------------------------------------------------------
@@ -248,7 +256,8 @@ class PlacementServer:
         self, uuid: str, inventories: Mapping[str, Inventory], generation: int
     ) -> int:
         numbers = {
-            name: msgspec.structs.asdict(standardized(one)) for name, one in inventories.items()
+            name: msgspec.structs.asdict(standardized(inventory))
+            for name, inventory in inventories.items()
         }
         return self._content('inventories', uuid, numbers, _Inventories, generation)
 
@@ -263,7 +272,9 @@ class PlacementServer:
     ) -> SavedConsumer:
         version = self._version
         body: dict[str, Any] = {
-            'allocations': {one: {'resources': of} for one, of in wanted.allocations.items()},
+            'allocations': {
+                provider: {'resources': amounts} for provider, amounts in wanted.allocations.items()
+            },
             'project_id': wanted.project_id,
             'user_id': wanted.user_id,
             'consumer_generation': generation,
@@ -272,13 +283,13 @@ class PlacementServer:
             version = min(version, UNTYPED)
         elif version >= TYPES_SINCE:
             body['consumer_type'] = wanted.consumer_type
-        for left in reversed(range(TRIES)):
+        for tries_left in reversed(range(TRIES)):
             try:
                 self._send('PUT', f'/allocations/{uuid}', body, version)
                 break
             except exceptions.Conflict:
-                # Of writers of one provider at once Placement refuses some, after tries of its own.
-                if not left:
+                # Placement refuses some concurrent writers of a provider, after its own tries.
+                if not tries_left:
                     raise
                 time.sleep(random.uniform(0.0, PAUSE_SECONDS))
         return SavedConsumer(True)
@@ -296,22 +307,22 @@ class PlacementServer:
         self._gone(f'/traits/{name}')
 
     def _gone(self, path: str) -> None:
-        # Gone already by somebody else, or by the try before, is gone.
+        # Another client, or the try before, may have deleted it already.
         with contextlib.suppress(exceptions.NotFound):
             self._send('DELETE', path)
 
     def _content(self, key: str, uuid: str, value: Any, tp: Any, generation: int) -> int:
         path = f'/resource_providers/{uuid}/{key}'
         body = {key: value, 'resource_provider_generation': generation}
-        found = self._decoded(self._send('PUT', path, body), tp, 'PUT', path)
-        after: int = found.resource_provider_generation
-        return after
+        answer = self._decoded(self._send('PUT', path, body), tp, 'PUT', path)
+        new_generation: int = answer.resource_provider_generation
+        return new_generation
 
     # -- requests ------------------------------------------------------------------------
     def _best(self) -> tuple[int, int]:
-        found = self._decoded(self._send('GET', '/'), _Versions, 'GET', '/').versions
-        versions = [_version(one.max_version) for one in found]
-        best = max((one for one in versions if one is not None), default=(0, 0))
+        listed = self._decoded(self._send('GET', '/'), _Versions, 'GET', '/').versions
+        versions = [_version(candidate.max_version) for candidate in listed]
+        best = max((candidate for candidate in versions if candidate is not None), default=(0, 0))
         if best < OLDEST:
             raise exceptions.invalid(
                 f'{self.url}/: versions.max_version',
@@ -323,25 +334,25 @@ class PlacementServer:
         return self._decoded(self._send('GET', path), tp, 'GET', path)
 
     def _decoded(self, answer: bytes, tp: type[T], method: str, path: str) -> T:
-        where = f'{method} {self.url}{path}'
+        request_name = f'{method} {self.url}{path}'
         try:
             body = msgspec.json.decode(answer)
         except msgspec.DecodeError:
-            raise exceptions.invalid(where, 'expected JSON, as Placement answers') from None
-        return base.decode(body, tp, inside=where)
+            raise exceptions.invalid(request_name, 'expected JSON, as Placement answers') from None
+        return base.decode(body, tp, inside=request_name)
 
     def _send(
         self, method: str, path: str, body: Any = None, version: tuple[int, int] | None = None
     ) -> bytes:
-        """The answer's body.
+        """Return the answer's body.
 
         :raises NotFound, Refused: it is refused
-        :raises Conflict: others were faster
-        :raises Misconfigured: who asks may not
-        :raises Unavailable: no answer, or one that says "later", several times
+        :raises Conflict: a concurrent write was faster
+        :raises Misconfigured: the user is not permitted
+        :raises Unavailable: no answer, or one that means "later", several times
         """
         pause = PAUSE_SECONDS
-        for left in reversed(range(TRIES)):
+        for tries_left in reversed(range(TRIES)):
             try:
                 answer = self._once(method, path, body, version or self._version)
             except httpx.HTTPError as e:
@@ -350,7 +361,7 @@ class PlacementServer:
                 if answer.status_code not in _PASSING:
                     return self._checked(method, path, answer)
                 problem = f'{answer.status_code} {_detail(answer)}'
-            if left:
+            if tries_left:
                 time.sleep(pause)
                 pause *= 2
         raise exceptions.Unavailable(f'{method} {self.url}{path}: {problem} ({TRIES} tries)')
@@ -382,8 +393,8 @@ class PlacementServer:
     def _checked(self, method: str, path: str, answer: httpx.Response) -> bytes:
         if answer.is_success:
             return answer.content
-        where = f'{method} {self.url}{path}'
-        problem = f'{where}: {answer.status_code} {_detail(answer)}'
+        request_name = f'{method} {self.url}{path}'
+        problem = f'{request_name}: {answer.status_code} {_detail(answer)}'
         if answer.status_code in (401, 403):
             raise exceptions.Misconfigured(
                 option='--token, --os-cloud, OS_CLOUD or OS_AUTH_URL and its kin',
@@ -420,7 +431,7 @@ def _place(wanted: ProviderOutline) -> dict[str, Any]:
 
 
 def _detail(answer: httpx.Response) -> str:
-    """What a refusal says, on one line."""
+    """Return the text of a refusal, on one line."""
     try:
         text = str(answer.json()['errors'][0]['detail'])
     except (ValueError, KeyError, IndexError, TypeError):

@@ -8,22 +8,22 @@ import msgspec
 
 from gantt.core.messages.resource_classes import Inventory
 
-#: Of consumers that nobody gave an owner: what Placement's configuration has by default.
+#: Owner of consumers without one: the default of Placement's configuration.
 NOBODY = '00000000-0000-0000-0000-000000000000'
-#: The type of consumers of which none is known.
+#: Type of consumers whose type is unknown.
 UNKNOWN_TYPE = 'unknown'
-#: What stands for "as much as there is" in ``max_unit``.
+#: Value of ``max_unit`` that means "as much as there is".
 INT_MAX = 2_147_483_647
 CUSTOM = 'CUSTOM_'
 
 #: provider's uuid -> class -> amount
 Amounts = dict[str, dict[str, int]]
-#: Receives a line about how far it is.
+#: Receives a line about the progress.
 Progress = Callable[[str], None]
 
 
 class ProviderOutline(msgspec.Struct, frozen=True, kw_only=True):
-    """What the list of providers has of each."""
+    """Provider as the list of providers has it."""
 
     uuid: str
     name: str
@@ -32,9 +32,9 @@ class ProviderOutline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderContent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider has, as of one generation.
+    """Content of a provider, as of one generation.
 
-    :ivar inventories: of each class of which there is something
+    :ivar inventories: those of classes with a total above 0
     """
 
     generation: int
@@ -44,7 +44,7 @@ class ProviderContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsumerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a consumer has."""
+    """Allocations of a consumer, and its owner."""
 
     generation: int
     project_id: str = NOBODY
@@ -53,28 +53,28 @@ class ConsumerRecord(msgspec.Struct, frozen=True, kw_only=True):
     allocations: Amounts = {}
 
     def same_as(self, other: 'ConsumerRecord | None') -> bool:
-        """Whether all but the generation is equal."""
+        """Return whether all but the generation is equal."""
         return other is not None and other == msgspec.structs.replace(
             self, generation=other.generation
         )
 
 
 class ConsumerUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What the providers' lists of allocations have of a consumer."""
+    """Use by a consumer, from the providers' lists of allocations."""
 
     generation: int
     allocations: Amounts
 
 
 class SavedConsumer(NamedTuple):
-    """Whether anything was written; what was left as it is, and why, else nothing."""
+    """Result of a write: whether anything was written; what stays unchanged and why, or ''."""
 
     is_written: bool
     problem: str = ''
 
 
 class Snapshot(msgspec.Struct, kw_only=True):
-    """All that one side has, and is compared: of classes and traits the custom ones."""
+    """Snapshot of all that one side has and that is compared; only custom classes and traits."""
 
     classes: frozenset[str] = frozenset()
     traits: frozenset[str] = frozenset()
@@ -85,60 +85,60 @@ class Snapshot(msgspec.Struct, kw_only=True):
 
 
 class PlacementSide(Protocol):
-    """One side.  ``name`` says which, for people.
+    """Port to one side; ``name`` is for people.
 
     Readers raise ``Unavailable`` and ``InvalidMessage``, which names the URL and the field.
-    Writers raise ``Refused`` where the answer is no; what they are given has been read before, and
-    a generation that is not the current one any more is refused so.
+    Writers raise ``Refused`` where the write is refused; their arguments have been read before, and
+    a generation that is not current any more is refused so.
     """
 
     name: str
 
     def classes(self) -> frozenset[str]:
-        """Custom ones."""
+        """Return the custom classes."""
 
     def traits(self) -> frozenset[str]:
-        """Custom ones."""
+        """Return the custom traits."""
 
     def outlines(self) -> dict[str, ProviderOutline]:
-        """All providers, by uuid."""
+        """Return all providers, by uuid."""
 
     def content(self, uuid: str) -> ProviderContent | None:
-        """None: there is no such provider any more."""
+        """Return the content of a provider; None: it does not exist any more."""
 
     def uses(self, uuid: str) -> dict[str, tuple[int, dict[str, int]]]:
-        """Consumer -> its generation, and class -> amount; of a provider that is gone nothing."""
+        """Return consumer -> (generation, class -> amount); empty for a deleted provider."""
 
     def consumer(self, uuid: str) -> ConsumerRecord | None:
-        """None: it has nothing."""
+        """Return a consumer's record; None: it has no allocations."""
 
     def create_class(self, name: str) -> None: ...
 
     def create_trait(self, name: str) -> None: ...
 
     def create_provider(self, wanted: ProviderOutline) -> ProviderOutline:
-        """As it is then."""
+        """Create a provider; return it as created."""
 
     def update_provider(self, wanted: ProviderOutline) -> None:
-        """Name and parent."""
+        """Change name and parent."""
 
     def save_inventories(
         self, uuid: str, inventories: Mapping[str, Inventory], generation: int
     ) -> int:
-        """Exactly these; the generation after it."""
+        """Replace all inventories; return the new generation."""
 
     def save_traits(self, uuid: str, traits: Collection[str], generation: int) -> int:
-        """Exactly these; the generation after it."""
+        """Replace all traits; return the new generation."""
 
     def save_aggregates(self, uuid: str, aggregates: Collection[str], generation: int) -> int:
-        """Exactly these; the generation after it."""
+        """Replace all aggregates; return the new generation."""
 
     def save_consumer(
         self, uuid: str, wanted: ConsumerRecord, generation: int | None
     ) -> SavedConsumer:
-        """Let it have this.
+        """Replace a consumer's allocations and owner.
 
-        :param generation: None: it had nothing
+        :param generation: None: it had no allocations
         """
 
     def delete_consumer(self, uuid: str) -> None: ...
@@ -151,26 +151,33 @@ class PlacementSide(Protocol):
 
 
 def standardized(inventory: Inventory) -> Inventory:
-    """With each number as Placement shows it."""
-    most = INT_MAX if inventory.max_unit is None else inventory.max_unit
+    """Return an inventory with each number as Placement shows it."""
+    max_unit = INT_MAX if inventory.max_unit is None else inventory.max_unit
     return msgspec.structs.replace(
-        inventory, max_unit=most, allocation_ratio=float(inventory.allocation_ratio)
+        inventory, max_unit=max_unit, allocation_ratio=float(inventory.allocation_ratio)
     )
 
 
 def top_down(outlines: Mapping[str, ProviderOutline]) -> list[ProviderOutline]:
-    """Each after its parent, by name among equals; where parents lead in a circle, at the end."""
+    """Return providers, each after its parent, then by name; those in a circle of parents last."""
     depths: dict[str, int] = {}
     for uuid in outlines:
         chain: list[str] = []
-        one: str | None = uuid
-        while one is not None and one in outlines and one not in depths and one not in chain:
-            chain.append(one)
-            one = outlines[one].parent
-        depth = depths.get(one, -1) if one is not None else -1
-        if one in chain:
+        current: str | None = uuid
+        while (
+            current is not None
+            and current in outlines
+            and current not in depths
+            and current not in chain
+        ):
+            chain.append(current)
+            current = outlines[current].parent
+        depth = depths.get(current, -1) if current is not None else -1
+        if current in chain:
             depth = len(outlines)
-        for here in reversed(chain):
+        for ancestor in reversed(chain):
             depth += 1
-            depths[here] = depth
-    return sorted(outlines.values(), key=lambda one: (depths[one.uuid], one.name, one.uuid))
+            depths[ancestor] = depth
+    return sorted(
+        outlines.values(), key=lambda outline: (depths[outline.uuid], outline.name, outline.uuid)
+    )

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One compute host: builds and deletes guests, keeps its journal, reports."""
+"""Agent of one compute host: builds and deletes guests, keeps its journal, reports."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build and delete, as a host does them.
+"""Builds and deletes of guests on a host.
 
-    remember the claim as pending → check again against what really runs here →
-    ask the scheduler to confirm → only after "ok" start the guest → remember it
+    record the claim as pending → check again against what really runs here →
+    have the scheduler confirm it → only after "ok" start the guest → record it
 
 A guest never starts on a claim that was not confirmed in this very attempt,
 and never twice for one claim: each step is in the journal before its effect.
@@ -42,10 +42,10 @@ PENDING_LOOK_SECONDS = 0.05
 
 
 class BuildOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a build or a delete.
+    """Outcome of a build or a delete.
 
-    ``outcome`` of a build: running | in_progress | refused (the second check
-    says no) | gone (the claim does not hold any more) | unconfirmed (the
+    ``outcome`` of a build: running | in_progress | refused (by the second
+    check) | gone (the claim does not hold any more) | unconfirmed (the
     scheduler did not answer while the claim could hold) | failed (to start) |
     deleted (meanwhile) | finished (it ended before; it is not started again).
     Of a delete: deleted | unknown (nothing of it is here) | failed.
@@ -58,25 +58,25 @@ class BuildOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Halted(Exception):
-    """This agent has been told to stop at once; nothing more happens through it."""
+    """An error of an agent that was stopped at once; it does nothing more."""
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long things are tried, in seconds."""
+    """Time limits of an agent, in seconds."""
 
     confirm_seconds: float = 120.0
     wait_for_other_seconds: float = 300.0
     tombstone_seconds: float = 172_800.0
-    #: For what became of builds whose place another one needs.
+    #: Wait for the outcome of builds whose room another one needs.
     pending_seconds: float = 2.0
     #: Without a disagreement for so long, builds are not checked here; None: always.
     trusted_seconds: float | None = None
 
 
 class _Problem(NamedTuple):
-    """Why a build does not fit.
+    """Reason why a build does not fit.
 
-    :ivar views: what the host sees, where the scheduler must see something else
+    :ivar views: the host's view, where the scheduler's must differ
     """
 
     text: str
@@ -84,12 +84,12 @@ class _Problem(NamedTuple):
 
 
 class Agent:
-    """One host's builder; all methods may be called from any thread.
+    """Agent of one host, which builds guests; all methods may be called from any thread.
 
-    :param on_change: called after a guest started or went: report soon; with True
-        where the scheduler's answer leaves a doubt whether it knows us: report
-        everything, and hear what it says
-    :param event: what is waited on: the simulator has its own time
+    :param on_change: called after a guest started or ended: report soon; with True
+        where the scheduler's answer leaves a doubt whether it knows this host: report
+        everything, and read its answer
+    :param event: creates the events to wait on: the simulator has its own time
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Agent:
 
     # -- build -------------------------------------------------------------------
     def build(self, build: Build) -> BuildOutcome:
-        """Build a guest, once it is known what runs here; the whole way, on the caller's thread.
+        """Build a guest, once recovery is done; the whole way, on the caller's thread.
 
         :raises InvalidMessage: it is for another host
         :raises Fenced: another agent reports for this host
@@ -136,30 +136,31 @@ class Agent:
         with self._alone(build.claim_id) as alone:
             if not alone:
                 return _of(build, 'in_progress')
-            known = self._journal.get(build.claim_id)
-            if known is None:
-                refused = self._check(build)
-                if refused is not None:
-                    return refused
-                known = self._journal.get(build.claim_id)
-            if known is not None and known.consumer != build.consumer:
+            entry = self._journal.get(build.claim_id)
+            if entry is None:
+                refusal = self._check(build)
+                if refusal is not None:
+                    return refusal
+                entry = self._journal.get(build.claim_id)
+            if entry is not None and entry.consumer != build.consumer:
                 # The scheduler's database was put back: it gave the claim away once more.
-                whose = f'the claim is that of consumer {known.consumer} here'
-                return _of(build, 'refused', whose)
-            if known is None or known.state in (FINISHED, RUNNING, STOPPING):
-                return _known(build, known)
-            return self._confirm_and_start(known)
+                problem = f'the claim is that of consumer {entry.consumer} here'
+                return _of(build, 'refused', problem)
+            if entry is None or entry.state in (FINISHED, RUNNING, STOPPING):
+                return _known(build, entry)
+            return self._confirm_and_start(entry)
 
     @property
     def has_pending(self) -> bool:
-        """Whether a build is pending that nobody works on."""
+        """True where a build is pending that no thread works on."""
         return any(
             e.state == PENDING and e.claim_id not in self._working for e in self._journal.live()
         )
 
     def resume(self) -> list[BuildOutcome]:
-        """Go on with what is pending and nobody works on, such as after a restart; nothing more
-        where another agent reports for this host, or this one was told to stop.
+        """Continue pending builds that no thread works on, such as after a restart.
+
+        Nothing more happens where another agent reports for this host, or this one was stopped.
         """
         outcomes = []
         with contextlib.suppress(Fenced, Halted):
@@ -171,8 +172,8 @@ class Agent:
     def _check(self, build: Build) -> BuildOutcome | None:
         """Note the claim as pending, or refuse it.  One build at a time.
 
-        Where it would fit but for builds that are not confirmed yet, what becomes of them is
-        waited for first, within a bound: their claims may be cancelled.
+        Where it would fit but for builds that are not confirmed yet, their outcome is waited
+        for first, within a bound: their claims may be cancelled.
         """
         end = self._monotonic() + self._terms.pending_seconds
         while True:
@@ -188,16 +189,16 @@ class Agent:
         return _of(build, 'refused', problem)
 
     def _wait_for_one_of(self, pending: frozenset[str], end: float) -> None:
-        """Until one of these claims is pending no more, or ``end``."""
-        while (left := end - self._monotonic()) > 0:
+        """Wait until one of these claims is not pending any more, or ``end``."""
+        while (remaining := end - self._monotonic()) > 0:
             entries = map(self._journal.get, pending)
             if any(entry is None or entry.state != PENDING for entry in entries):
                 return
             self._step()
-            self._halted.wait(min(PENDING_LOOK_SECONDS, left))
+            self._halted.wait(min(PENDING_LOOK_SECONDS, remaining))
 
     def _checked(self, build: Build, is_last: bool) -> tuple[bool, str, frozenset[str]]:
-        """Whether it was decided, why it does not fit, and the pending claims to wait for.
+        """Return whether it was decided, why it does not fit, and the pending claims to wait for.
 
         :param is_last: decide, whatever is pending
         """
@@ -218,9 +219,9 @@ class Agent:
         return True, problem.text if problem else '', frozenset()
 
     def _problem(self, build: Build) -> tuple[_Problem | None, frozenset[str]]:
-        """Why it does not fit what really runs here, and builds but for which it would.
+        """Return why a build does not fit what runs here, and the pending builds in its way.
 
-        Those are pending: it is not known yet whether they are to start.
+        The latter are set only where it would fit without them.
         """
         nothing: frozenset[str] = frozenset()
         objection = self._driver.objection(build)
@@ -240,13 +241,13 @@ class Agent:
             return None, nothing
         views = (
             f'it takes {build.resources}; here are '
-            f'{ {name: one.cap for name, one in facts.inventories.items()} }, used by guests '
+            f'{ {name: entry.cap for name, entry in facts.inventories.items()} }, used by guests '
             f'{used}, by others {foreign}'
         )
         problem = _Problem(answer.reason, views)
-        pending = frozenset(one.claim_id for one in entries if one.state == PENDING)
-        left = [one for one in entries if one.claim_id not in pending]
-        if pending and layouts.check(build, facts, now.used(pending), foreign, left).ok:
+        pending = frozenset(entry.claim_id for entry in entries if entry.state == PENDING)
+        confirmed = [entry for entry in entries if entry.claim_id not in pending]
+        if pending and layouts.check(build, facts, now.used(pending), foreign, confirmed).ok:
             return problem, pending
         return problem, nothing
 
@@ -274,7 +275,7 @@ class Agent:
         self._step()
         self._starting.add(entry.claim_id)
         if not self._journal.move(entry.claim_id, (PENDING,), STARTING, query=entry_now):
-            # Deleted while the question was under way.
+            # Deleted while the query was under way.
             self._release([entry.claim_id], 'deleted before it started')
             return _of(build, 'deleted')
         self._step()
@@ -289,9 +290,9 @@ class Agent:
         return _of(build, 'running')
 
     def _confirmed(self, entry: JournalEntry) -> tuple[Stamp | None, BuildOutcome]:
-        """Ask until there is an answer or the claim can no longer hold.
+        """Have a claim confirmed, until there is an answer or the claim can no longer hold.
 
-        Each try asks anew; only the answer to the last one, in the epoch it was asked in, counts.
+        Each try is a new query; only the answer to the last one, in its own epoch, counts.
         """
         build = entry.build
         end = self._monotonic() + min(
@@ -317,11 +318,11 @@ class Agent:
                 reason = str(e)
             except exceptions.Refused as e:
                 return None, _of(build, 'gone', str(e))
-            left = end - self._monotonic()
-            if left <= 0:
+            remaining = end - self._monotonic()
+            if remaining <= 0:
                 LOG.error('Claim %s was not confirmed in time: %s', build.claim_id, reason)
                 return None, _of(build, 'unconfirmed', reason)
-            self._halted.wait(min(wait, left))
+            self._halted.wait(min(wait, remaining))
             wait = min(wait * 2, WAIT_MOST)
 
     def _failed(self, build: Build, error: GuestError) -> BuildOutcome:
@@ -370,26 +371,26 @@ class Agent:
         )
 
     def _targets(self, delete: Delete) -> list[RunningGuest]:
-        """The guests of the consumer that are here or on their way."""
-        found: dict[str | None, RunningGuest] = {
+        """Return the guests of the consumer that are here or on their way."""
+        journal_guests: dict[str | None, RunningGuest] = {
             e.claim_id: RunningGuest.of(e.build)
             for e in self._journal.of_consumer(delete.consumer)
             if e.state != FINISHED
         }
-        guests = dict(found)
+        guests = dict(journal_guests)
         try:
-            listed = self._driver.guests() or []
+            driver_guests = self._driver.guests() or []
         except GuestError:
-            if not found:
+            if not journal_guests:
                 raise
-            listed = []
-        for guest in listed:
-            if guest.consumer == delete.consumer and (guest.claim_id or not found):
+            driver_guests = []
+        for guest in driver_guests:
+            if guest.consumer == delete.consumer and (guest.claim_id or not journal_guests):
                 guests.setdefault(guest.claim_id, guest)
-        return [g for g in guests.values() if delete.claim_id in (None, g.claim_id)]
+        return [guest for guest in guests.values() if delete.claim_id in (None, guest.claim_id)]
 
     def _stop(self, guest: RunningGuest, reason: str) -> str:
-        """Stop one guest for good; the problem, '' where it is gone."""
+        """Stop one guest for good; return the problem, '' where it has ended."""
         claim_id = guest.claim_id
         if claim_id is not None:
             if self._journal.move(claim_id, (PENDING,), FINISHED, 'deleted'):
@@ -400,7 +401,7 @@ class Agent:
                 return 'it is still being started'
             self._step()
             if not self._journal.move(claim_id, (RUNNING, STARTING), STOPPING):
-                # A journal that was lost: a build that comes now must not start it again.
+                # The journal was lost: a build that comes now must not start it again.
                 self._tombstone(guest.consumer, claim_id, STOPPING)
         self._step()
         try:
@@ -422,9 +423,9 @@ class Agent:
 
     # -- after a restart -----------------------------------------------------------
     def recover(self) -> None:
-        """Bring the journal in line with what runs.  Before the first report.
+        """Bring the journal in line with what runs, before the first report.
 
-        :raises GuestError: it cannot be said what runs here; try again
+        :raises GuestError: the guests here cannot be listed; try again
         """
         for entry in running_guests.after_boot(self._driver, self._journal, self._starting):
             LOG.warning(
@@ -438,15 +439,15 @@ class Agent:
         self._recovered.set()
 
     def tidy(self) -> int:
-        """Forget old tombstones; how many."""
+        """Delete old tombstones; return how many."""
         return self._journal.purge(self._terms.tombstone_seconds)
 
     def halt(self) -> None:
-        """Let nothing more happen through this agent, also not what is under way."""
+        """Let nothing more happen through this agent, nor finish what is under way."""
         self._halted.set()
         self._recovered.set()
 
-    # -- words ----------------------------------------------------------------------
+    # -- claims ----------------------------------------------------------------------
     def _release(self, claim_ids: list[str], reason: str) -> None:
         self._step()
         self._claim_client.release(claim_ids, reason)
@@ -461,9 +462,9 @@ class Agent:
 
     @contextlib.contextmanager
     def _alone(self, claim_id: str) -> Iterator[bool]:
-        """Only one thread at a time works on a claim; the others are told False."""
-        mine = self._event()
-        if self._working.setdefault(claim_id, mine) is not mine:
+        """Yield True where no other thread works on the claim, else False."""
+        done = self._event()
+        if self._working.setdefault(claim_id, done) is not done:
             yield False
             return
         try:
@@ -471,7 +472,7 @@ class Agent:
         finally:
             self._starting.discard(claim_id)
             del self._working[claim_id]
-            mine.set()
+            done.set()
 
 
 def _of(build: Build, outcome: str, reason: str = '') -> BuildOutcome:
@@ -487,17 +488,17 @@ def _known(build: Build, entry: JournalEntry | None) -> BuildOutcome:
 
 
 DAY_SECONDS = 86_400.0
-#: A machine whose clock says less has not set it yet: nothing can be counted from then.
+#: A machine whose clock is below this has not set it yet: nothing can be counted from then.
 CLOCK_SET = 1_600_000_000.0
 
 
 @dataclasses.dataclass(eq=False)
 class Trust:
-    """Whether a host still checks what the scheduler sends it; kept in its journal.
+    """State of a host's own check of builds: on or off; kept in its journal.
 
-    The scheduler and the host judge by one library, so they disagree only where their views of the
-    host do.  A site may leave the host's own check out once they have agreed for a stated time; the
-    first disagreement that is seen turns it on again.
+    The scheduler and the host judge by one library, so they disagree only where their views of
+    the host differ.  A site may leave the host's own check out once they have agreed for a stated
+    time; the first disagreement that is seen turns it on again.
 
     :ivar seconds: without a disagreement for so long, the check is left out; None: never
     :ivar wall: seconds of a clock that goes on over restarts
@@ -513,17 +514,17 @@ class Trust:
 
     @property
     def agreed_since(self) -> float:
-        """Since when there was no disagreement, by ``wall``."""
+        """Time since which there was no disagreement, by ``wall``."""
         return self.journal.agreed_since()
 
     @property
     def check_is_off(self) -> bool:
-        """Whether builds are taken without a check of our own."""
+        """True where builds are taken without a check of our own."""
         if self.seconds is None:
             return False
         since, now = self.agreed_since, self.wall()
         if since < CLOCK_SET <= now:
-            # Else the first good clock after a start without one would make years of it.
+            # Else the first good clock after a start without one would turn it into years.
             self.journal.note_disagreement()
             since = now
         off = now - since >= self.seconds
@@ -538,21 +539,21 @@ class Trust:
 
     @property
     def unchecked_days(self) -> float:
-        """For how many days the check has been off; 0: it is on."""
+        """Days that the check has been off; 0: it is on."""
         if self.seconds is None or not self.check_is_off:
             return 0.0
         off = self.wall() - self.agreed_since - self.seconds
         return round(max(off, 1.0) / DAY_SECONDS, 3)
 
     def disagreed(self, reason: str) -> None:
-        """Begin to count anew, and check again."""
+        """Restart the count, and check again."""
         was_off, self._was_off = self._was_off, False
         self.journal.note_disagreement()
         if was_off:
             LOG.warning('Host %s: its own check of builds is on again: %s', self.host, reason)
 
     def watch(self, seen: GuestInventory, facts: HostReadings) -> None:
-        """Look for what a check would have refused, in what is reported anyway."""
+        """Detect in the reported guests what a check would have refused."""
         if not self.check_is_off:
             return
         foreign: Mapping[str, int] = facts.foreign if isinstance(facts.foreign, dict) else {}

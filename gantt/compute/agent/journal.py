@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host was told to build, remembered across crashes.
+"""Journal of the builds of a host, kept across crashes.
 
     pending → starting → running → stopping → finished
        └──────────┴──────────┴────────────────▶ finished
 
 A claim that finished stays as a tombstone for at least a day: a build message
 that comes again must never start a guest again.  Every step is committed to
-disk before the effect that it announces.
+disk before its effect.
 
 The journal also counts the registrations of its host, over all starts of the
-agent, under a name of its own: of two of them it knows which began later.  And it
-knows the last epoch that the host was given, which no later one may repeat.
+agent, under a name of its own, so that the later of two is known.  It also keeps
+the last epoch that the host was given, which no later one may repeat.
 """
 
 import fcntl
@@ -79,7 +79,7 @@ _WRITE = (
     ' asked_epoch = excluded.asked_epoch, asked_sequence = excluded.asked_sequence,'
     ' reason = excluded.reason, updated_at = excluded.updated_at'
 )
-#: Table of one row -> how its number is written.
+#: Table of one row -> the statement that writes its number.
 _WRITE_NUMBER = {
     'identity': 'UPDATE identity SET registrations = ?',
     'agreement': 'UPDATE agreement SET since = ?',
@@ -89,17 +89,17 @@ _VERSION = 1
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """The place of one message in the order of a host's messages."""
+    """Place of one message in the order of a host's messages."""
 
     epoch: int
     sequence: int
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One claim as the host remembers it.
+    """Entry of one claim in the journal.
 
-    :ivar asked: the question about it that counts; no other answer starts the guest
-    :ivar lease_until: wall clock; a hint how long asking makes sense
+    :ivar asked: stamp of the query whose answer counts; no other answer starts the guest
+    :ivar lease_until: wall clock; a hint how long queries make sense
     """
 
     build: Build
@@ -119,12 +119,12 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """Where a host remembers; here in memory, for hosts whose disk may go with the process.
+    """A journal in memory, for hosts whose disk may end with the process.
 
     All methods may be called from any thread.
 
-    :param finished_max: tombstones that are kept, the oldest go first; None: all
-    :ivar identity: a uuid, chosen when the journal was made; another journal has another one
+    :param finished_max: tombstones that are kept, the oldest are dropped first; None: all
+    :ivar identity: a uuid, chosen when the journal was created; another journal has another one
     :ivar last_epoch: the highest epoch ever noted; 0: none
     """
 
@@ -143,25 +143,25 @@ class Journal:
         self.last_epoch = 0
 
     def count_registration(self) -> int:
-        """One more than ever before out of this journal; it is on disk when this returns."""
+        """Count a registration, over all starts; it is on disk when this returns."""
         with self._lock:
             self._write_number('identity', self._registrations + 1)
             self._registrations += 1
             return self._registrations
 
     def note_epoch(self, epoch: int) -> None:
-        """An epoch that the host was given; it is on disk when this returns."""
+        """Store an epoch that the host was given; it is on disk when this returns."""
         with self._lock:
-            last = max(self.last_epoch, epoch)
-            self._write_number('epochs', last)
-            self.last_epoch = last
+            last_epoch = max(self.last_epoch, epoch)
+            self._write_number('epochs', last_epoch)
+            self.last_epoch = last_epoch
 
     def get(self, claim_id: str) -> JournalEntry | None:
-        """What is remembered of a claim."""
+        """Return the entry of a claim."""
         return self._entries.get(claim_id)
 
     def add(self, entry: JournalEntry) -> bool:
-        """Remember a claim; False where it was known already (nothing changes)."""
+        """Add a claim; False where it was known already (nothing changes)."""
         with self._lock:
             if entry.claim_id in self._entries:
                 return False
@@ -169,7 +169,7 @@ class Journal:
         return True
 
     def ask(self, claim_id: str, query: Stamp) -> bool:
-        """Note the question about a pending claim; False where it is not pending."""
+        """Store the query about a pending claim; False where it is not pending."""
         with self._lock:
             entry = self._entries.get(claim_id)
             if entry is None or entry.state != PENDING:
@@ -185,7 +185,7 @@ class Journal:
         reason: str = '',
         query: Stamp | None = None,
     ) -> bool:
-        """From one of ``states`` to ``to``, if ``asked`` is still the question; whether it did."""
+        """Move a claim from one of ``states``, if ``query`` still counts; return whether it did."""
         with self._lock:
             entry = self._entries.get(claim_id)
             if entry is None or entry.state not in states:
@@ -198,38 +198,42 @@ class Journal:
         return True
 
     def live(self) -> list[JournalEntry]:
-        """All that is not finished."""
+        """Return all entries that are not finished."""
         with self._lock:
             return [self._entries[claim_id] for claim_id in self._live]
 
     def of_consumer(self, consumer: str) -> list[JournalEntry]:
-        """All claims of a consumer, finished ones too."""
+        """Return all claims of a consumer, finished ones too."""
         with self._lock:
-            return [e for e in self._entries.values() if e.consumer == consumer]
+            return [entry for entry in self._entries.values() if entry.consumer == consumer]
 
     def agreed_since(self) -> float:
-        """Since when the host's own check has not disagreed, by the wall clock."""
+        """Return since when the host's own check has not disagreed, by the wall clock."""
         return self._agreed_since
 
     def note_disagreement(self) -> None:
-        """It disagreed just now."""
+        """Store that it disagreed just now."""
         with self._lock:
             now = self._wall()
             self._write_number('agreement', now)
             self._agreed_since = now
 
     def purge(self, older_than_seconds: float) -> int:
-        """Forget finished claims, at most 1000 and none younger than a day; how many."""
-        before = self._wall() - max(older_than_seconds, TOMBSTONE_SECONDS_MIN)
+        """Delete finished claims, at most 1000 and none younger than a day; return how many."""
+        limit = self._wall() - max(older_than_seconds, TOMBSTONE_SECONDS_MIN)
         with self._lock:
-            old = [c for c in self._finished if self._entries[c].updated_at < before][:PURGE_ROWS]
+            old = [
+                claim_id
+                for claim_id in self._finished
+                if self._entries[claim_id].updated_at < limit
+            ][:PURGE_ROWS]
             self._erase(old)
             for claim_id in old:
                 del self._entries[claim_id], self._finished[claim_id]
         return len(old)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the journal."""
 
     def _put(self, entry: JournalEntry) -> None:
         self._write(entry)
@@ -240,7 +244,7 @@ class Journal:
             self._entries[entry.claim_id] = entry
             self._live[entry.claim_id] = None
             return
-        # What the guest was built of is not needed any more: it is large, and has passwords.
+        # The build parameters are not needed any more: they are large, and have passwords.
         build = msgspec.structs.replace(entry.build, guest={})
         self._entries[entry.claim_id] = msgspec.structs.replace(entry, build=build)
         self._live.pop(entry.claim_id, None)
@@ -249,7 +253,7 @@ class Journal:
             oldest = next(iter(self._finished))
             del self._entries[oldest], self._finished[oldest]
 
-    # -- What must be on disk before it is remembered; nothing is here.
+    # -- Writes to disk, before the change in memory; none here.
     def _write(self, entry: JournalEntry) -> None: ...
 
     def _write_number(self, table: str, number: float) -> None: ...
@@ -260,7 +264,7 @@ class Journal:
 class SqliteJournal(Journal):
     """A journal in a file of its own; one process at a time, which reads it once.
 
-    :param path: of the file; its folder is made where it is missing
+    :param path: the file; its folder is created where it is missing
     :raises Misconfigured: the file cannot be used, or another process does
     """
 
@@ -270,13 +274,13 @@ class SqliteJournal(Journal):
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._db.execute('PRAGMA journal_mode = WAL')
-            # A commit must survive the power: a guest may start right after it.
+            # A commit must survive a power failure: a guest may start right after it.
             self._db.execute('PRAGMA synchronous = FULL')
             (version,) = self._db.execute('PRAGMA user_version').fetchone()
             if version not in (0, _VERSION):
                 raise sqlite3.DatabaseError(f'its version is {version}, expected {_VERSION}')
             self._db.executescript(_SCHEMA)
-            # One that is new has none yet.
+            # A new journal has no rows yet.
             self._db.execute('INSERT OR IGNORE INTO identity VALUES (1, ?, 0)', (self.identity,))
             self._db.execute('INSERT OR IGNORE INTO agreement VALUES (1, ?)', (wall(),))
             self._read()
@@ -291,14 +295,14 @@ class SqliteJournal(Journal):
         ).fetchone()
         (self._agreed_since,) = self._db.execute('SELECT since FROM agreement').fetchone()
         (self.last_epoch,) = self._db.execute('SELECT ifnull(max(last), 0) FROM epochs').fetchone()
-        for claim_id, consumer, body, state, *rest in self._db.execute(_SELECT):
-            epoch, sequence, until, reason, updated = rest
+        for claim_id, consumer, body, state, *columns in self._db.execute(_SELECT):
+            epoch, sequence, lease_until, reason, updated = columns
             self._remember(
                 JournalEntry(
                     build=_build_of(claim_id, consumer, body, state),
                     state=state,
                     asked=Stamp(epoch, sequence),
-                    lease_until=until,
+                    lease_until=lease_until,
                     reason=reason,
                     updated_at=updated,
                 )
@@ -335,9 +339,9 @@ class SqliteJournal(Journal):
 
 
 def _build_of(claim_id: str, consumer: str, body: bytes, state: str) -> Build:
-    """The build of an entry.  Of a finished one only that it was there counts.
+    """Return the build of an entry; for a finished one only its existence counts.
 
-    :raises MsgspecError: one that is not finished cannot be read
+    :raises MsgspecError: the build of an unfinished one cannot be read
     """
     try:
         return msgspec.msgpack.decode(body, type=Build)
@@ -348,7 +352,7 @@ def _build_of(claim_id: str, consumer: str, body: bytes, state: str) -> Build:
 
 
 def _only_us(path: pathlib.Path) -> int:
-    """Take the lock of a journal; returns the descriptor that holds it."""
+    """Take the lock of a journal; return the descriptor that holds it."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         guard = os.open(f'{path}.lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -368,14 +372,14 @@ def _only_us(path: pathlib.Path) -> int:
 
 
 def _make_private(path: pathlib.Path) -> None:
-    """Nobody else reads a journal: it has what guests are built of, passwords too.
+    """Make the journal's files unreadable for others: builds have passwords, too.
 
-    The file is there before SQLite opens it, which makes those beside it with the same rights.
+    The file exists before SQLite opens it, which creates those beside it with the same rights.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    for one in (path, *(pathlib.Path(f'{path}{end}') for end in ('-wal', '-shm', '.lock'))):
-        if one.exists() and one.stat().st_mode & 0o077:
-            one.chmod(0o600)
+    for file in (path, *(pathlib.Path(f'{path}{suffix}') for suffix in ('-wal', '-shm', '.lock'))):
+        if file.exists() and file.stat().st_mode & 0o077:
+            file.chmod(0o600)
 
 
 def _unusable(path: pathlib.Path, problem: str) -> exceptions.Misconfigured:

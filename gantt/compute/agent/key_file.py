@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The key of a host, in a file that nobody else reads.
+"""Key of a host, in a file that only its owner can read.
 
 The file is JSON: the private key, and the keys before it with their signatures over the next
 one, by which a scheduler that knows an older key (a database put back to a state before the
@@ -34,26 +34,26 @@ class _Content(msgspec.Struct):
 
 
 class _Unusable(Exception):
-    """What is in the file is no key of ours."""
+    """An error of a file that holds no valid key."""
 
 
 def load_or_make(path: pathlib.Path, option: str = '[compute] key_file') -> Signer:
-    """The key in a file, which is made where there is none.
+    """Return the key in a file, which is created where there is none.
 
-    :param option: that names the file, for the refusal
+    :param option: option that names the file, for the error
     :raises Misconfigured: the file cannot be used, or others may read it
     """
     with _usable(path, option):
         with contextlib.suppress(FileExistsError):
             if not path.exists():
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                made = PrivateKey()
-                _write(path, _Content(private=host_keys.text(made.raw)), anew=True)
+                key = PrivateKey()
+                _write(path, _Content(private=host_keys.text(key.raw)), anew=True)
         return _signer(_read(path))
 
 
 def rotate(path: pathlib.Path) -> str:
-    """Put another key in place, signed by the one that is there; its fingerprint.
+    """Replace the key by a new one, signed by the old one; return its fingerprint.
 
     An agent that runs goes on with the old one until it is restarted.
 
@@ -61,15 +61,15 @@ def rotate(path: pathlib.Path) -> str:
     """
     with _usable(path, '[compute] key_file'):
         content = _read(path)
-        old, new = _private(content), PrivateKey()
+        old_key, new_key = _private(content), PrivateKey()
         passed_on = _Older(
-            public=host_keys.text(old.public),
-            signature=host_keys.text(old.sign(host_keys.link(new.public))),
+            public=host_keys.text(old_key.public),
+            signature=host_keys.text(old_key.sign(host_keys.link(new_key.public))),
         )
         older = [passed_on, *content.older][:OLDER_MOST]
-        after = _Content(private=host_keys.text(new.raw), older=older)
-        _write(path, after, anew=False)
-        return _signer(after).fingerprint
+        new_content = _Content(private=host_keys.text(new_key.raw), older=older)
+        _write(path, new_content, anew=False)
+        return _signer(new_content).fingerprint
 
 
 def _read(path: pathlib.Path) -> _Content:
@@ -92,9 +92,9 @@ def _private(content: _Content) -> PrivateKey:
 
 def _signer(content: _Content) -> Signer:
     older = []
-    for one in content.older[:OLDER_MOST]:
-        key = host_keys.read(one.public, KEY_BYTES)
-        signature = host_keys.read(one.signature, SIGNATURE_BYTES)
+    for older_key in content.older[:OLDER_MOST]:
+        key = host_keys.read(older_key.public, KEY_BYTES)
+        signature = host_keys.read(older_key.signature, SIGNATURE_BYTES)
         if key is None or signature is None:
             raise _Unusable('one of its older keys cannot be read')
         older.append((key, signature))
@@ -102,7 +102,7 @@ def _signer(content: _Content) -> Signer:
 
 
 def _write(path: pathlib.Path, content: _Content, *, anew: bool) -> None:
-    """Whole or not at all, and private before there is anything in it.
+    """Write the file atomically, and private before it has any content.
 
     :raises FileExistsError: with ``anew``, another process was faster
     """
@@ -128,7 +128,7 @@ def _write(path: pathlib.Path, content: _Content, *, anew: bool) -> None:
 
 @contextlib.contextmanager
 def _usable(path: pathlib.Path, option: str) -> Generator[None]:
-    """Have what a file is found wrong for name the option that it comes from."""
+    """Turn errors of a file into one that names its option."""
     try:
         yield
     except (OSError, _Unusable) as e:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts on this host: those of guests that are here, and whether another one holds.
+"""Layouts on this host: those of its guests, and a check of another one.
 
-What the kernel counts as used pages has those of our guests in it; what a host
-reports has not, as they are in the layouts of its claims.
+The kernel's count of used pages includes those of our guests; a host's report
+does not, as they are in the layouts of its claims.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,16 +19,16 @@ from gantt.core.topology import fit
 
 
 def taken(entries: Iterable[JournalEntry], but: str = '') -> list[Layout]:
-    """What guests here have, or are about to get.
+    """Return layouts that guests here have, or are about to get.
 
     :param but: a claim that does not count
     """
-    found = []
+    layouts = []
     for entry in entries:
         layout = readable(entry.build.layout)
         if layout and entry.state != FINISHED and entry.claim_id != but:
-            found.append(layout)
-    return found
+            layouts.append(layout)
+    return layouts
 
 
 def check(
@@ -38,7 +38,7 @@ def check(
     foreign: Mapping[str, int],
     entries: Iterable[JournalEntry],
 ) -> fit.Fit:
-    """Whether a build fits beside what runs here, where it was laid out to be."""
+    """Return whether a build fits beside what runs here, where it was laid out to be."""
     layout = None
     if build.layout is not None:
         try:
@@ -58,11 +58,11 @@ def check(
 
 
 def outside(facts: HostReadings, entries: Iterable[JournalEntry]) -> HostReadings:
-    """Facts whose figures of used pages are those outside of claims."""
+    """Return facts whose figures of used pages are those outside of claims."""
     if not facts.numa:
         return facts
     pages: dict[tuple[int, int], int] = {}
-    for layout in taken(e for e in entries if e.state in (STARTING, RUNNING, STOPPING)):
+    for layout in taken(entry for entry in entries if entry.state in (STARTING, RUNNING, STOPPING)):
         for cell in layout.cells:
             if cell.page_kb:
                 key = (cell.cell, cell.page_kb)
@@ -77,4 +77,4 @@ def _without(cell: NumaCell, pages: dict[tuple[int, int], int]) -> NumaCell:
         used = max(0, one.used - pages.get((cell.id, one.size_kb), 0))
         return msgspec.structs.replace(one, used=used)
 
-    return msgspec.structs.replace(cell, pages=[less(one) for one in cell.pages])
+    return msgspec.structs.replace(cell, pages=[less(page) for page in cell.pages])

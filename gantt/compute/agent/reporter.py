@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host reports: now and then everything, in between what changed since.
+"""Reports of a host: now and then a full one, in between what changed since.
 
 A delta is cumulative since the last full report that the scheduler accepted,
-so any delta may be lost, repeated or overtaken: the next one says it all
-again.  What runs and what is pending is always listed whole.
+so any delta may be lost, repeated or overtaken: the next one has it all
+again.  Running and pending guests are always listed completely.
 """
 
 import logging
@@ -21,17 +21,17 @@ from gantt.core.messages.report import HostReport
 
 LOG = logging.getLogger(__name__)
 
-#: A full report in this many at least.
+#: At least one in so many reports is a full one.
 FULL_EVERY_MAX = 10
-#: A full report that was overtaken by another word is repeated soon, so often.
+#: Times that a full report overtaken by another message is repeated soon.
 OVERTAKEN_MAX = 3
 JITTER = 0.1
 
 
 class Reporter:
-    """Makes and sends the reports of one host; used by one thread at a time.
+    """A builder and sender of one host's reports; used by one thread at a time.
 
-    :param look: what runs, and what the host is
+    :param look: returns the guests and the facts of the host
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Reporter:
         self._sent: dict[str, object] = {}
         self._changed: set[str] = set()
         self._overtaken = 0
-        self._stale = 0  # full reports in a row that nothing of ours had overtaken
+        self._stale = 0  # full reports in a row that no message of ours had overtaken
         self._all = False
         self._last_problem = ''
 
@@ -59,13 +59,13 @@ class Reporter:
         self._all = True
 
     def make(self) -> HostReport:
-        """The next report.
+        """Return the next report.
 
-        :raises Fenced, NotRegistered: nothing may be said now
+        :raises Fenced, NotRegistered: nothing may be sent now
         """
         stamp = self._session.stamp()
         guest_inventory, facts = self._look()
-        now = {
+        facts_now = {
             field: value
             for field in HostReport.FACTS
             if (value := getattr(facts, field)) is not UNSET
@@ -75,18 +75,20 @@ class Reporter:
             or self._base is None
             or self._base.epoch != stamp.epoch
             or self._since_full + 1 >= self._full_every
-            or not self._sent.keys() <= now.keys()  # only a full report can leave a field out
+            or not self._sent.keys() <= facts_now.keys()  # only a full report can leave a field out
         )
         if full:
             self._all = False
             self._changed = set()
-            facts_sent = now
+            facts_sent = facts_now
         else:
             self._changed |= {
-                f for f, v in now.items() if f not in self._sent or v != self._sent[f]
+                field
+                for field, value in facts_now.items()
+                if field not in self._sent or value != self._sent[field]
             }
-            facts_sent = {field: now[field] for field in self._changed if field in now}
-        self._sent = now
+            facts_sent = {field: facts_now[field] for field in self._changed if field in facts_now}
+        self._sent = facts_now
         self._since_full = 0 if full else self._since_full + 1
         return HostReport(
             name=self._session.name,
@@ -100,15 +102,15 @@ class Reporter:
         )
 
     def send(self) -> bool:
-        """Make a report and send it; whether the next one should follow soon.
+        """Create a report and send it; return whether the next one should follow soon.
 
-        :raises Fenced, NotRegistered: nothing may be said now
+        :raises Fenced, NotRegistered: nothing may be sent now
         :raises Unavailable: the scheduler cannot be reached
         """
         report = self.make()
         stamp = Stamp(report.epoch, report.sequence)
         if report.full:
-            # Until it is known to be accepted, nothing may rest on it.
+            # Until it is known to be accepted, no delta may build on it.
             self._base = None
         try:
             outcome = self._port.report(report)
@@ -130,7 +132,7 @@ class Reporter:
             return False
         self._overtaken += 1
         if outcome == 'stale' and self._session.is_last(stamp):
-            # Not overtaken by a message of ours: somebody has used up our numbers.
+            # Not overtaken by a message of ours: another sender has used up our numbers.
             self._stale += 1
             if self._stale >= OVERTAKEN_MAX:
                 self._overtaken = self._stale = 0
@@ -145,5 +147,5 @@ class Reporter:
 
 
 def jittered(seconds: float, rng: random.Random) -> float:
-    """``seconds`` ± 10 %, so that hosts do not report in step."""
+    """Return ``seconds`` ± 10 %, so that hosts do not report in step."""
     return seconds * rng.uniform(1 - JITTER, 1 + JITTER)

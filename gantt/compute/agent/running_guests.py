@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs on a host: what its driver lists, not what its journal remembers.
+"""Guests on a host: those that its driver lists, not those of its journal.
 
-The journal adds what is pending, and whose claim a guest is.  After a crash
+The journal adds pending builds, and the claim of each guest.  After a crash
 :func:`after_boot` brings the journal in line with what really runs.
 """
 
@@ -25,42 +25,44 @@ from gantt.core.messages.report import Running
 
 LOG = logging.getLogger(__name__)
 
-#: How long a start that an earlier process began is waited for.
+#: Seconds to wait for a start that an earlier process began.
 CONVERGENCE_SECONDS = 30.0
 
 
 class GuestInventory(msgspec.Struct, frozen=True):
-    """Who is on the host; both lists None where that cannot be said now."""
+    """Guests on the host; both lists None where they cannot be listed now."""
 
     running: list[Running] | None
     pending: list[Running] | None
 
     @property
     def guests(self) -> list[RunningGuest]:
-        """What runs, for a driver that asks."""
+        """Running guests, as a driver takes them."""
         return [
-            RunningGuest(consumer=r.consumer, claim_id=r.claim_id, resources=r.resources)
-            for r in self.running or ()
+            RunningGuest(
+                consumer=guest.consumer, claim_id=guest.claim_id, resources=guest.resources
+            )
+            for guest in self.running or ()
         ]
 
     def used(self, but: Container[str | None] = ()) -> dict[str, int]:
-        """What is taken by class, by pending builds too.
+        """Return the use by class, with that of pending builds.
 
         :param but: claims that do not count
         """
-        taken: dict[str, int] = {}
-        for one in (*(self.running or ()), *(self.pending or ())):
-            if one.claim_id is not None and one.claim_id in but:
+        used_amounts: dict[str, int] = {}
+        for guest in (*(self.running or ()), *(self.pending or ())):
+            if guest.claim_id is not None and guest.claim_id in but:
                 continue
-            for name, amount in one.resources.items():
-                taken[name] = taken.get(name, 0) + amount
-        return taken
+            for name, amount in guest.resources.items():
+                used_amounts[name] = used_amounts.get(name, 0) + amount
+        return used_amounts
 
 
 def take(driver: GuestDriver, journal: Journal) -> GuestInventory:
-    """Who is on the host now.
+    """Return the guests on the host now.
 
-    The journal is read before the driver is asked: a guest that starts in
+    The journal is read before the driver lists guests: one that starts in
     between is then in both, never in neither.
     """
     entries = journal.live()
@@ -70,15 +72,16 @@ def take(driver: GuestDriver, journal: Journal) -> GuestInventory:
         LOG.error('What runs here cannot be listed; the report says nothing about it: %s', e)
         return GuestInventory(None, None)
     if guests is None:
-        running = [_of_entry(e) for e in entries if e.state in (RUNNING, STOPPING)]
+        running = [_of_entry(entry) for entry in entries if entry.state in (RUNNING, STOPPING)]
     else:
-        running = [_of_guest(g, entries) for g in _distinct(guests)]
+        running = [_of_guest(guest, entries) for guest in _distinct(guests)]
         _notice_gone(journal, entries, running)
-    there = {(r.consumer, r.claim_id) for r in running}
+    running_keys = {(item.consumer, item.claim_id) for item in running}
     pending = [
-        _of_entry(e)
-        for e in entries
-        if e.state in (PENDING, STARTING) and (e.consumer, e.claim_id) not in there
+        _of_entry(entry)
+        for entry in entries
+        if entry.state in (PENDING, STARTING)
+        and (entry.consumer, entry.claim_id) not in running_keys
     ]
     return GuestInventory(running, pending)
 
@@ -86,21 +89,21 @@ def take(driver: GuestDriver, journal: Journal) -> GuestInventory:
 def after_boot(
     driver: GuestDriver, journal: Journal, starting: Container[str] = frozenset()
 ) -> list[JournalEntry]:
-    """Put the journal straight after a restart; the claims to release.
+    """Bring the journal in line after a restart; return the claims to release.
 
-    Pending builds stay: the agent asks again whether they may start.
+    Pending builds stay: the agent has them confirmed again.
 
     :param starting: claims that this very process is starting already: no crash cut them off
-    :raises GuestError: it cannot be said what runs here; try again
+    :raises GuestError: the guests here cannot be listed; try again
     """
     entries = [entry for entry in journal.live() if entry.claim_id not in starting]
     _wait_for_starts(driver, entries)
     guests = driver.guests()
-    listed = None if guests is None else {_of_guest(g, entries).claim_id for g in guests}
+    listed_claims = None if guests is None else {_of_guest(g, entries).claim_id for g in guests}
     ended = [
         entry
         for entry in entries
-        if entry.state != PENDING and _ended(driver, journal, entry, listed)
+        if entry.state != PENDING and _ended(driver, journal, entry, listed_claims)
     ]
     for guest in guests or ():
         _remember(journal, guest)
@@ -108,9 +111,9 @@ def after_boot(
 
 
 def _wait_for_starts(driver: GuestDriver, entries: Iterable[JournalEntry]) -> None:
-    there = {(g.consumer, g.claim_id) for g in driver.guests() or ()}
+    running_keys = {(guest.consumer, guest.claim_id) for guest in driver.guests() or ()}
     for entry in entries:
-        if entry.state != STARTING or (entry.consumer, entry.claim_id) in there:
+        if entry.state != STARTING or (entry.consumer, entry.claim_id) in running_keys:
             continue
         if not driver.await_start(entry.claim_id, CONVERGENCE_SECONDS):
             raise GuestError(
@@ -131,7 +134,7 @@ def _ended(
     if entry.state == RUNNING:
         return journal.move(entry.claim_id, (RUNNING,), FINISHED, 'not there after a restart')
     try:
-        # Half started or half stopped: make sure of its end before its place is given back.
+        # Half started or half stopped: make sure of its end before its room is given back.
         driver.stop(RunningGuest.of(entry.build))
     except GuestError as e:
         LOG.error('A guest that was being started or stopped when the agent ended: %s', e)
@@ -142,7 +145,7 @@ def _ended(
 
 
 def _remember(journal: Journal, guest: RunningGuest) -> None:
-    """A guest that runs must not be started again, whatever became of the journal."""
+    """Record a running guest, which must not be started again, whatever state the journal has."""
     if guest.claim_id is None:
         return
     build = Build(
@@ -153,18 +156,18 @@ def _remember(journal: Journal, guest: RunningGuest) -> None:
 
 
 def _notice_gone(journal: Journal, entries: Iterable[JournalEntry], running: list[Running]) -> None:
-    there = {r.claim_id for r in running}
+    running_claims = {guest.claim_id for guest in running}
     for entry in entries:
         if (
             entry.state == RUNNING
-            and entry.claim_id not in there
+            and entry.claim_id not in running_claims
             and journal.move(entry.claim_id, (RUNNING,), FINISHED, 'it was not there any more')
         ):
             LOG.warning('Guest %s is not there any more', entry.consumer)
 
 
 def _distinct(guests: Iterable[RunningGuest]) -> list[RunningGuest]:
-    return list({(g.consumer, g.claim_id): g for g in guests}.values())
+    return list({(guest.consumer, guest.claim_id): guest for guest in guests}.values())
 
 
 def _of_entry(entry: JournalEntry) -> Running:
@@ -174,11 +177,11 @@ def _of_entry(entry: JournalEntry) -> Running:
 
 
 def _of_guest(guest: RunningGuest, entries: Iterable[JournalEntry]) -> Running:
-    """A listed guest, completed from the journal where the lister does not know it all."""
+    """Return a listed guest, completed from the journal where the list has gaps."""
     entry = None
     if guest.claim_id is None or not guest.resources:
-        ours = (e for e in entries if e.consumer == guest.consumer)
-        entry = next((e for e in ours if guest.claim_id in (None, e.claim_id)), None)
+        candidates = (item for item in entries if item.consumer == guest.consumer)
+        entry = next((item for item in candidates if guest.claim_id in (None, item.claim_id)), None)
     return Running(
         consumer=guest.consumer,
         claim_id=guest.claim_id if entry is None else entry.claim_id,

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who a host is towards the scheduler: its epoch, and the order of its words.
+"""Session of a host with the scheduler: its epoch, and the order of its messages.
 
-Everything a host says carries (epoch, sequence).  The epoch is handed out when
+Every message of a host carries (epoch, sequence).  The epoch is handed out when
 it registers, the sequence is counted here.  Of two agents with one name the
 later registration wins: the older one is *fenced*, builds and reports no more,
-and registers again only when somebody restarts it.  An epoch that the
-scheduler knows nothing of, or an older one than ours (a database restored from
-a backup), is answered by registering again.
+and registers again only when it is restarted.  Where the scheduler does not know
+the epoch, or has an older one than ours (a database restored from a backup), the
+host registers again.
 
-Registrations are counted in the journal, over all starts of the agent: one
-that a dead agent left on its way and that comes late must not fence us.
+Registrations are counted in the journal, over all starts of the agent: a late
+one that a dead agent had sent must not fence us.
 """
 
 import logging
@@ -26,12 +26,12 @@ from gantt.core.messages.report import ClaimUpdate, Registered, RegisterHost
 
 LOG = logging.getLogger(__name__)
 
-#: The scheduler does not know the epoch, the host or its key: see ``Session.rejected``.
+#: Errors where the scheduler does not know the epoch, the host or its key.
 REJECTED = (exceptions.StaleEpoch, exceptions.NotFound, exceptions.NotProven)
 
 
 class Fenced(exceptions.Unavailable):
-    """Another agent registered under this name later; this one must stop."""
+    """An error of an agent replaced by a later registration of its name; it must stop."""
 
     code = 'gantt.fenced'
     template = (
@@ -41,7 +41,7 @@ class Fenced(exceptions.Unavailable):
 
 
 class JournalBehind(Fenced):
-    """The scheduler has seen later registrations out of our journal than ours."""
+    """An error of an agent whose journal is behind the scheduler's count of registrations."""
 
     code = 'gantt.journal_behind'
     template = (
@@ -54,7 +54,7 @@ class JournalBehind(Fenced):
 
 
 class NotRegistered(exceptions.Unavailable):
-    """The host is not registered now; it will be tried again."""
+    """An error of a host that is not registered now; it will be tried again."""
 
     code = 'gantt.not_registered'
     template = 'host {host!r} is not registered with the scheduler yet'
@@ -63,8 +63,8 @@ class NotRegistered(exceptions.Unavailable):
 class Session:
     """Epoch and sequence of one host.
 
-    :param announcement: what is said to register; its nonce is replaced
-    :param journal: None: nothing outlives this process, and whoever registers last counts
+    :param announcement: the registration; its nonce is replaced
+    :param journal: None: nothing outlives this process, and the last registration counts
     """
 
     def __init__(
@@ -76,18 +76,18 @@ class Session:
         self._boot = uuid.uuid4().hex
         self._journal = journal
         self._registrations = 0
-        self._unanswered: RegisterHost | None = None  # what has had no answer yet
+        self._unanswered: RegisterHost | None = None  # registration without an answer yet
         self._lock = threading.Lock()
         self._epoch = 0
         self._sequence = 0
         self._last_epoch = 0 if journal is None else journal.last_epoch
-        self.fence: Fenced | None = None  # why nothing may be said any more
+        self.fence: Fenced | None = None  # why nothing may be sent any more
         self.report_seconds = 60.0
         self.incarnation = 0
 
     @property
     def epoch(self) -> int:
-        """The epoch we speak in, 0 where there is none now."""
+        """Current epoch, 0 where there is none now."""
         return self._epoch
 
     @property
@@ -96,20 +96,23 @@ class Session:
 
     @property
     def is_fenced(self) -> bool:
-        """Another agent reports for this host; only a restart of this one helps."""
+        """True where another agent reports for this host; only a restart of this one helps."""
         return self.fence is not None
 
     def raise_if_fenced(self) -> None:
-        """:raises Fenced: nothing may be said or built any more; says what to do"""
+        """Raise if fenced.
+
+        :raises Fenced: nothing may be sent or built any more; names the remedy
+        """
         if self.fence is not None:
             raise type(self.fence)(None, **self.fence.kwargs)
 
     def register(self) -> Registered:
-        """Ask for an epoch.
+        """Register the host, to get an epoch.
 
         A repeat after a lost answer is the same message and gets the same epoch.
 
-        :raises Unavailable: no answer; ask again
+        :raises Unavailable: no answer; register again
         :raises Fenced: this agent has been replaced, or its journal is an older one
         """
         self.raise_if_fenced()
@@ -137,23 +140,23 @@ class Session:
         return registered
 
     def _next(self) -> RegisterHost:
-        """Another registration than all before."""
+        """Return a registration that differs from all before."""
         nonce = f'{self._boot}.{self._registrations}'
-        announced = msgspec.structs.replace(
+        registration = msgspec.structs.replace(
             self._announcement, boot_nonce=nonce, after=self._last_epoch
         )
         if self._journal is None:
-            return announced
+            return registration
         return msgspec.structs.replace(
-            announced,
+            registration,
             journal=self._journal.identity,
             journal_count=self._journal.count_registration(),
         )
 
     def stamp(self) -> Stamp:
-        """The next place in the order.
+        """Return the next place in the order.
 
-        Take it *before* looking at what is said: a report must not be newer
+        Take it *before* reading what is reported: a report must not be newer
         than a confirmation whose claim it does not list.
 
         :raises Fenced, NotRegistered:
@@ -166,14 +169,14 @@ class Session:
             return Stamp(self._epoch, self._sequence)
 
     def is_last(self, stamp: Stamp) -> bool:
-        """Whether nothing was said after ``stamp``."""
+        """Return whether nothing was sent after ``stamp``."""
         return stamp == Stamp(self._epoch, self._sequence)
 
     def begin_anew(self, stamp: Stamp) -> None:
-        """Register again: what is sent in the epoch of ``stamp`` is not taken, for no known reason.
+        """Register again, where reports in the epoch of ``stamp`` are stale for no known reason.
 
-        Whatever came to be there, a message of an earlier life or a number that was put
-        back, another epoch is free of it.
+        Whatever the cause, a message of an earlier life or a number that was put back,
+        another epoch is free of it.
         """
         if self._leave(stamp):
             LOG.warning(
@@ -184,7 +187,7 @@ class Session:
             )
 
     def _leave(self, stamp: Stamp) -> bool:
-        """Have no epoch any more; False where that of ``stamp`` was left before."""
+        """Leave the epoch; False where that of ``stamp`` was left before."""
         with self._lock:
             if stamp.epoch != self._epoch:
                 return False
@@ -192,15 +195,15 @@ class Session:
         return True
 
     def is_current(self, stamp: Stamp) -> bool:
-        """Whether an answer to ``stamp`` still means anything."""
+        """Return whether an answer to ``stamp`` is still valid."""
         return stamp.epoch == self._epoch and self.fence is None
 
     def rejected(self, stamp: Stamp, error: exceptions.GanttError) -> None:
-        """The scheduler does not take our epoch or our key: fenced, or register again.
+        """Handle a rejection of our epoch or key: become fenced, or register again.
 
         :param error: one of ``REJECTED``, as the answer to ``stamp``
         """
-        # Registering proves the key, and what came before it.
+        # Registering proves the key, and its predecessors.
         is_unproven = isinstance(error, exceptions.NotProven)
         newest = 0 if is_unproven else error.kwargs.get('current', 0)
         if isinstance(newest, int) and newest > stamp.epoch:
@@ -221,25 +224,25 @@ class Session:
             )
 
 
-# -- What a host says about claims: confirm, refuse, release.
-#: Longest reason that is told.
+# -- Messages of a host about claims: confirm, refuse, release.
+#: Longest reason that is sent.
 REASON_MAX = 1000
 
 
 class Words:
-    """The words of one host, in the order that its session keeps."""
+    """Claim updates of one host, in the order that its session keeps."""
 
     def __init__(self, session: Session, port: SchedulerPort) -> None:
         self._session = session
         self._port = port
 
     def confirm(self, stamp: Stamp, claim_id: str) -> str:
-        """Ask whether a guest may start: ``ok``, ``gone``, or '' for an answer that is void.
+        """Query whether a guest may start: ``ok``, ``gone``, or '' for an answer that is void.
 
-        An answer is void where the host has registered again since it asked,
-        or was not known: it must ask again.
+        An answer is void where the host has registered again since its query,
+        or was not known: it must query again.
 
-        :param stamp: place of this question, of ``Session.stamp``
+        :param stamp: place of this query, from ``Session.stamp``
         :raises Unavailable: no answer
         """
         try:
@@ -252,11 +255,11 @@ class Words:
         return 'ok' if outcomes.get(claim_id) == 'ok' else 'gone'
 
     def refuse(self, claim_ids: list[str], reason: str) -> None:
-        """The second check says no.  Never raises."""
+        """Refuse claims that the second check rejected.  Never raises."""
         self._notify('refuse', self._port.refuse, claim_ids, reason)
 
     def release(self, claim_ids: list[str], reason: str) -> None:
-        """The guests are gone.  Never raises."""
+        """Release claims of guests that have ended.  Never raises."""
         self._notify('release', self._port.release, claim_ids, reason)
 
     def _notify(
@@ -266,7 +269,7 @@ class Words:
         claim_ids: list[str],
         reason: str,
     ) -> None:
-        """Say it once; a lost word does no harm, as reports and leases say it again."""
+        """Send an update once; losing it does no harm, as reports and leases repeat it."""
         try:
             stamp = self._session.stamp()
             try:

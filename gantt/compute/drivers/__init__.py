@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines and their guests: this one, and a fake one."""
+"""Drivers of machines and their guests: this one, and a fake one."""

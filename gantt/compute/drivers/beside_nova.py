@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This machine as an agent next to nova-compute tells of it: cells, devices, metrics.
+"""Readings of this machine for an agent beside nova-compute: cells, devices, metrics.
 
-Whose use is in the figures is told with them.  Guests come from guest_list_command, which may
-know those that are shut off too, or else from the processes of QEMU.
+The guests whose use is in the figures are reported with them.  Guests come from
+guest_list_command, which may list those that are shut off too, or else from QEMU's processes.
 """
 
 import logging
@@ -30,10 +30,10 @@ POOLS_MAX = 1000
 
 
 class SeenGuests(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read at one time.
+    """Readings of one time.
 
-    :ivar guests: whose use is in the figures; None: nobody can tell, and cells and devices
-        are not told
+    :ivar guests: those whose use is in the figures; None: unknown, and cells and devices are not
+        reported
     """
 
     guests: list[str] | None
@@ -43,11 +43,11 @@ class SeenGuests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NovaCompanion:
-    """Reads this machine; starts and stops nothing on it.
+    """A reader of this machine, which starts and stops nothing on it.
 
     :param conf: the options of [compute]
     :param root: '/' but in tests
-    :raises Misconfigured: an option names what is not there
+    :raises Misconfigured: an option names something that does not exist
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class NovaCompanion:
         self._problem = ''
 
     def look(self) -> SeenGuests:
-        """What is there now."""
+        """Return current readings."""
         metrics = self._driver.metrics()
         numa = self._driver.numa()
         try:
@@ -79,7 +79,7 @@ class NovaCompanion:
         return SeenGuests(
             guests=sorted({guest.consumer for guest in guests}),
             numa=with_use(numa, guests),
-            devices=self._pools([one for guest in guests for one in guest.devices]),
+            devices=self._pools([address for guest in guests for address in guest.devices]),
             metrics=metrics,
         )
 
@@ -98,13 +98,13 @@ class NovaCompanion:
 
 
 def with_use(numa: Iterable[NumaCell], guests: Sequence[RunningGuest]) -> list[NumaCell]:
-    """Cells with what guests have of them; memory in large pages is counted in pages only."""
-    held: set[int] = set()
+    """Return cells with the use of guests; memory in large pages is counted in pages only."""
+    pinned_cpus: set[int] = set()
     shared: Counter[int] = Counter()
     memory: Counter[int] = Counter()
     pages: Counter[tuple[int, int]] = Counter()
     for cell in (cell for guest in guests for cell in guest.cells):
-        held.update((cpu for _, cpu in cell.pins), cell.emulator, cell.blocked)
+        pinned_cpus.update((cpu for _, cpu in cell.pins), cell.emulator, cell.blocked)
         shared[cell.cell] += cell.shared
         if cell.page_kb > BASE_KB_MAX:
             pages[cell.cell, cell.page_kb] += -(-cell.memory_mb * 1024 // cell.page_kb)
@@ -113,15 +113,15 @@ def with_use(numa: Iterable[NumaCell], guests: Sequence[RunningGuest]) -> list[N
     return [
         msgspec.structs.replace(
             cell,
-            used_pinned_cpus=sorted(held & set(cell.pinned_cpus)),
+            used_pinned_cpus=sorted(pinned_cpus & set(cell.pinned_cpus)),
             cpu_used=max(0, shared[cell.id]),
             memory_used_mb=memory[cell.id],
-            # The kernel knows the pages of those that run, a list also those of others.
+            # The kernel counts the pages of running guests, a list also those of others.
             pages=[
                 msgspec.structs.replace(
-                    one, used=min(one.total, max(one.used, pages[cell.id, one.size_kb]))
+                    page, used=min(page.total, max(page.used, pages[cell.id, page.size_kb]))
                 )
-                for one in cell.pages
+                for page in cell.pages
             ],
         )
         for cell in numa

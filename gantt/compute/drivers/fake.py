@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host that exists only in memory, with the shape it was given.
+"""Driver of a host that exists only in memory, with a given shape.
 
 It keeps its guests, measures a load that follows from its seed, fails as often
-as it is told to, and can be told to disagree with the scheduler.
+as configured, and can be set to disagree with the scheduler.
 """
 
 import random
@@ -17,15 +17,15 @@ from gantt.compute.ports import GuestError, HostReadings, RunningGuest
 from gantt.core.messages.build import Build
 from gantt.core.messages.report import ReportedMetric
 
-#: What a disagreeing host says.
+#: Reason that a disagreeing host gives.
 DISAGREES = 'this fake host was told to disagree'
 
 
 class FakeDriver:
-    """The machine and guests of a fake host.
+    """Machine and guests of a fake host.
 
-    :param rng: where its load and its failures come from
-    :param start_seconds: how long a guest takes to start
+    :param rng: source of its load and its failures
+    :param start_seconds: seconds that a guest takes to start
     :param failures: share of the guests that do not start
     """
 
@@ -48,9 +48,11 @@ class FakeDriver:
         self._lock = threading.Lock()
 
     def facts(self, guests: Sequence[RunningGuest]) -> HostReadings:
-        taken = sum(g.resources.get('VCPU', 0) + g.resources.get('PCPU', 0) for g in guests)
+        used = sum(
+            guest.resources.get('VCPU', 0) + guest.resources.get('PCPU', 0) for guest in guests
+        )
         inventory = self._facts.inventories.get('VCPU')
-        load = taken / max(1, inventory.cap if inventory else 1)
+        load = used / max(1, inventory.cap if inventory else 1)
         measured = ReportedMetric(value=round(load * self._rng.uniform(0.6, 1.0), 3), source='fake')
         return msgspec.structs.replace(self._facts, metrics={'load': measured})
 
@@ -81,13 +83,13 @@ class FakeDriver:
         return True
 
     def lose_guests(self) -> int:
-        """The power went: nothing runs any more; how many guests there were."""
+        """Drop all guests, as after a loss of power; return how many there were."""
         with self._lock:
             lost = len(self._guests)
             self._guests.clear()
         return lost
 
     def put(self, guests: Sequence[RunningGuest]) -> None:
-        """Let guests run that nobody asked this process to build."""
+        """Add running guests that this process has not built."""
         with self._lock:
-            self._guests.update({(g.consumer, g.claim_id): g for g in guests})
+            self._guests.update({(guest.consumer, guest.claim_id): guest for guest in guests})

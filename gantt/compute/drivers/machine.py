@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Linux machine says about itself in /proc and /sys.
+"""Description of a Linux machine from /proc and /sys.
 
-Read anew each time; nothing is guessed.  What a kernel does not show (siblings
+Read anew each time; nothing is guessed.  Anything that a kernel does not show (siblings
 in some containers, NUMA on small machines) is left out or taken as one cell.
 """
 
@@ -38,14 +38,14 @@ TRAITS = {
 
 #: A memory limit of a control group at or above this is no limit.
 _NO_LIMIT = 1 << 60
-#: The largest number of a processor or cell in a list, and how many numbers one may name.
+#: Largest number of a processor or cell in a list, and most numbers that a list may have.
 CPU_MAX, CPUS_LISTED_MAX = 65_535, 4 * 65_536
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One NUMA cell: logical processors, memory and huge pages.
+    """NUMA cell: logical processors, memory and huge pages.
 
-    ``memory_kb`` is None where the kernel does not say it per cell.
+    ``memory_kb`` is None where the kernel does not show it per cell.
     """
 
     id: int
@@ -55,7 +55,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machine:
-    """This machine, below ``root``.
+    """Readings of this machine, below ``root``.
 
     :param root: '/' but in tests
     """
@@ -65,15 +65,15 @@ class Machine:
 
     # -- processors -----------------------------------------------------------
     def cpus(self) -> list[int]:
-        """Numbers of the logical processors that are online."""
+        """Return numbers of the logical processors that are online."""
         text = self._text('sys/devices/system/cpu/online')
         if text:
             return parse_cpus(text)
-        found = re.findall(r'^processor\s*:\s*(\d+)', self._text('proc/cpuinfo'), re.MULTILINE)
-        return sorted(int(n) for n in found)
+        numbers = re.findall(r'^processor\s*:\s*(\d+)', self._text('proc/cpuinfo'), re.MULTILINE)
+        return sorted(int(n) for n in numbers)
 
     def siblings(self) -> list[list[int]]:
-        """Groups of logical processors that share a core; only groups of several."""
+        """Return groups of logical processors that share a core; only groups of several."""
         groups = set()
         for cpu in self.cpus():
             text = self._text(f'sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list')
@@ -82,29 +82,29 @@ class Machine:
         return sorted(list(group) for group in groups if len(group) > 1)
 
     def socket_of(self, cpu: int) -> int | None:
-        """The socket that a logical processor is in, where the kernel says it."""
+        """Return the socket of a logical processor, where the kernel shows it."""
         text = self._text(f'sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id')
         return int(text) if text.isdigit() else None
 
     def cpu_flags(self) -> list[str]:
-        """Features of the first processor, as the kernel names them."""
-        found = re.search(r'^(?:flags|Features)\s*:\s*(.*)$', self._text('proc/cpuinfo'), re.M)
-        return sorted(set(found[1].split())) if found else []
+        """Return features of the first processor, as the kernel names them."""
+        match = re.search(r'^(?:flags|Features)\s*:\s*(.*)$', self._text('proc/cpuinfo'), re.M)
+        return sorted(set(match[1].split())) if match else []
 
     def cpu_model(self) -> str:
-        """Model name of the first processor; '' where it has none."""
-        found = re.search(r'^model name\s*:\s*(.*)$', self._text('proc/cpuinfo'), re.M)
-        return found[1].strip() if found else ''
+        """Return the model name of the first processor; '' where it has none."""
+        match = re.search(r'^model name\s*:\s*(.*)$', self._text('proc/cpuinfo'), re.M)
+        return match[1].strip() if match else ''
 
     # -- memory -------------------------------------------------------------------
     def memory_kb(self, field: str) -> int:
-        """A field of /proc/meminfo in KiB, e.g. MemTotal; 0 where it is not there."""
+        """Return a field of /proc/meminfo in KiB, e.g. MemTotal; 0 where it is missing."""
         return _meminfo(self._text('proc/meminfo'), field)
 
     def cells(self) -> list[Cell]:
-        """NUMA cells with processors or memory; one cell where the kernel shows none."""
+        """Return NUMA cells with processors or memory; one cell where the kernel shows none."""
         online = set(self.cpus())
-        found = []
+        cells = []
         for folder in sorted(
             (self._root / 'sys/devices/system/node').glob('node[0-9]*'), key=_number
         ):
@@ -112,7 +112,7 @@ class Machine:
             memory = _meminfo(self._text(f'{cell}/meminfo'), 'MemTotal')
             cpus = [n for n in parse_cpus(self._text(f'{cell}/cpulist')) if n in online]
             if cpus or memory:
-                found.append(
+                cells.append(
                     Cell(
                         id=_number(folder),
                         cpus=cpus,
@@ -120,29 +120,29 @@ class Machine:
                         pages=self._pages(f'{cell}/hugepages'),
                     )
                 )
-        if found:
-            return found
+        if cells:
+            return cells
         pages = self._pages('sys/kernel/mm/hugepages')
         return [Cell(id=0, cpus=self.cpus(), memory_kb=self.memory_kb('MemTotal'), pages=pages)]
 
     def _pages(self, folder: str) -> list[NumaPages]:
-        found = []
+        pages = []
         for path in sorted((self._root / folder).glob('hugepages-*kB'), key=_number):
             total = self._count(f'{folder}/{path.name}/nr_hugepages')
             free = self._count(f'{folder}/{path.name}/free_hugepages')
             if total:
-                found.append(
+                pages.append(
                     NumaPages(size_kb=_number(path), total=total, used=max(0, total - free))
                 )
-        return found
+        return pages
 
     def page_kb(self) -> int:
-        """Size in KiB of the pages that ordinary memory is made of."""
+        """Return the size in KiB of the pages of ordinary memory."""
         return os.sysconf('SC_PAGE_SIZE') >> 10
 
     # -- the rest ---------------------------------------------------------------------
     def disk_gb(self, path: str) -> tuple[int, int]:
-        """(total, used) GiB of the file system that ``path`` is on; used is rounded up.
+        """Return (total, used) GiB of the file system of ``path``; used is rounded up.
 
         :raises OSError: there is no such path
         """
@@ -152,42 +152,42 @@ class Machine:
         return total >> 30, -(-used >> 30)
 
     def load(self) -> tuple[float, float, float]:
-        """Load averages over 1, 5 and 15 minutes."""
-        one, five, fifteen = self._text('proc/loadavg').split()[:3]
-        return float(one), float(five), float(fifteen)
+        """Return load averages over 1, 5 and 15 minutes."""
+        load_1m, load_5m, load_15m = self._text('proc/loadavg').split()[:3]
+        return float(load_1m), float(load_5m), float(load_15m)
 
     def has_kvm(self) -> bool:
-        """Whether guests can run on the processor itself."""
+        """Return whether guests can run on the processor itself."""
         return (self._root / 'dev/kvm').exists()
 
     def kernel(self) -> tuple[str, str]:
-        """(release, architecture) of the running kernel."""
+        """Return (release, architecture) of the running kernel."""
         uname = os.uname()
         return uname.release, uname.machine
 
     def limits(self) -> dict[str, float]:
-        """Limits that this process is under, by control groups and affinity, where they bind.
+        """Return limits of this process, by control groups and affinity, where they bind.
 
         ``cpus`` where it may use fewer than are online, ``memory_mb`` where
         less than the machine has.
         """
-        found: dict[str, float] = {}
+        limits: dict[str, float] = {}
         online = len(self.cpus())
         quotas = [q for q in (self._cpu_quota(), self._allowed_cpus()) if q is not None]
         if quotas and min(quotas) < online:
-            found['cpus'] = min(quotas)
+            limits['cpus'] = min(quotas)
         memory = self._memory_limit()
         if memory is not None and memory < self.memory_kb('MemTotal') * 1024:
-            found['memory_mb'] = memory >> 20
-        return found
+            limits['memory_mb'] = memory >> 20
+        return limits
 
     def _allowed_cpus(self) -> float | None:
-        """How many processors this process may run on."""
-        found = re.search(r'^Cpus_allowed_list:\s*(\S+)', self._text('proc/self/status'), re.M)
-        return float(len(parse_cpus(found[1]))) if found else None
+        """Return how many processors this process may run on."""
+        match = re.search(r'^Cpus_allowed_list:\s*(\S+)', self._text('proc/self/status'), re.M)
+        return float(len(parse_cpus(match[1]))) if match else None
 
     def _cpu_quota(self) -> float | None:
-        """Processors per second of the tightest group above us."""
+        """Return processors per second of the tightest group above us."""
         quotas = []
         for folder in self._groups('', 'unified'):
             words = self._text(f'{folder}/cpu.max').split()
@@ -201,7 +201,7 @@ class Machine:
         return min(quotas, default=None)
 
     def _memory_limit(self) -> int | None:
-        """Bytes of the tightest group above us."""
+        """Return bytes of the tightest group above us."""
         limits = []
         for name, mount, file in (
             ('', 'unified', 'memory.max'),
@@ -214,12 +214,12 @@ class Machine:
         return min(limits, default=None)
 
     def _groups(self, controller: str, mount: str) -> list[str]:
-        """Folders of our control group and all above it ('' is the unified hierarchy)."""
+        """Return folders of our control group and all above it ('': the unified hierarchy)."""
         path = None
         for line in self._text('proc/self/cgroup').splitlines():
-            _, names, where = line.split(':', 2)
+            _, names, group_path = line.split(':', 2)
             if controller in names.split(','):
-                path = where.strip('/')
+                path = group_path.strip('/')
         if path is None:
             return []
         base = f'sys/fs/cgroup/{mount}'
@@ -240,9 +240,9 @@ class Machine:
 
 
 def parse_cpus(text: str) -> list[int]:
-    """``0-3,8,^2`` as [0, 1, 3, 8].
+    """Return ``0-3,8,^2`` as [0, 1, 3, 8].
 
-    :raises ValueError: it is no such list, or of more than there are in any machine
+    :raises ValueError: it is no such list, or has more numbers than any machine
     """
     numbers: set[int] = set()
     without: set[int] = set()
@@ -250,11 +250,11 @@ def parse_cpus(text: str) -> list[int]:
     for part in filter(None, (p.strip() for p in text.split(','))):
         into, part = (without, part[1:]) if part.startswith('^') else (numbers, part)
         first, dash, last = part.partition('-')
-        some = range(_cpu(first), _cpu(last if dash else first) + 1)
-        count += len(some) + 1
+        part_numbers = range(_cpu(first), _cpu(last if dash else first) + 1)
+        count += len(part_numbers) + 1
         if count > CPUS_LISTED_MAX:
             raise ValueError(f'expected at most {CPUS_LISTED_MAX} numbers')
-        into.update(some)
+        into.update(part_numbers)
     return sorted(numbers - without)
 
 
@@ -266,10 +266,10 @@ def _cpu(text: str) -> int:
 
 
 def _meminfo(text: str, field: str) -> int:
-    found = re.search(rf'(?:^|\s){re.escape(field)}:\s+(\d+) kB', text)
-    return int(found[1]) if found else 0
+    match = re.search(rf'(?:^|\s){re.escape(field)}:\s+(\d+) kB', text)
+    return int(match[1]) if match else 0
 
 
 def _number(path: pathlib.Path) -> int:
-    found = re.search(r'\d+', path.name)
-    return int(found[0]) if found else 0
+    match = re.search(r'\d+', path.name)
+    return int(match[0]) if match else 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PCI devices for guests: those that the operator names, in pools as Nova makes them.
+"""PCI devices for guests: those that the operator names, in pools like Nova's.
 
-Devices are equal, and in one pool, where vendor, product, kind, cell and tags are the same; of
-those that share one physical device the pool has its address, as Nova's have.
+Devices are equal, and in one pool, where vendor, product, kind, cell and tags are the same; if
+they share one physical device, the pool has its address, as Nova's have.
 """
 
 import itertools
@@ -26,7 +26,7 @@ _PART = re.compile(r'(?:\*|[0-9a-f]{1,4})?\Z')
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """Devices that are for guests.
+    """Description of devices that are for guests.
 
     :ivar address: domain, bus, slot and function, '*' for any
     """
@@ -37,20 +37,20 @@ class Spec(msgspec.Struct, frozen=True):
     tags: tuple[tuple[str, str], ...]
 
     def has(self, device: 'Device') -> bool:
-        """Whether this names the device."""
-        at = re.split('[:.]', device.address)
+        """Return whether this describes the device."""
+        parts = re.split('[:.]', device.address)
         return (
             self.vendor_id in ('*', device.vendor_id)
             and self.product_id in ('*', device.product_id)
             and all(
-                mine == '*' or int(mine, 16) == int(theirs, 16)
-                for mine, theirs in zip(self.address, at, strict=True)
+                pattern == '*' or int(pattern, 16) == int(part, 16)
+                for pattern, part in zip(self.address, parts, strict=True)
             )
         )
 
 
 class Device(msgspec.Struct, frozen=True):
-    """One device, as the kernel shows it.
+    """A device, as the kernel shows it.
 
     :ivar parent: address of the physical function that a virtual one belongs to, else ''
     :ivar tapped: a guest has it by a macvtap on its interface, which its command does not show
@@ -66,19 +66,19 @@ class Device(msgspec.Struct, frozen=True):
 
 
 def parse(texts: Iterable[str]) -> list[Spec]:
-    """What an operator wrote; the first that names a device counts.
+    """Return an operator's descriptions; the first that describes a device counts.
 
-    :raises Misconfigured: says which line and what was expected
+    :raises Misconfigured: names the line and what was expected
     """
-    found: list[Spec] = []
+    specs: list[Spec] = []
     for text in texts:
         try:
             body = json.loads(text)
         except ValueError as e:
             raise _wrong(text, f'it is no JSON: {e}') from None
-        for one in body if isinstance(body, list) else [body]:
-            found.append(_spec(text, one))
-    return found
+        for description in body if isinstance(body, list) else [body]:
+            specs.append(_spec(text, description))
+    return specs
 
 
 def _spec(text: str, body: Any) -> Spec:
@@ -102,7 +102,7 @@ def _word(text: str, key: str, value: Any) -> str | None:
 
 
 def _parts(text: str, address: str) -> tuple[str, ...]:
-    """``*:02:00.*`` as domain, bus, slot and function; what is left out may be any."""
+    """Return ``*:02:00.*`` as domain, bus, slot and function; missing parts match any."""
     if address == '*':
         return ('*', '*', '*', '*')
     front, _, function = address.lower().rpartition('.')
@@ -122,7 +122,7 @@ def _wrong(text: str, problem: str) -> exceptions.Misconfigured:
 
 
 def devices(root: pathlib.Path = pathlib.Path('/')) -> list[Device]:
-    """All PCI devices of this machine."""
+    """Return all PCI devices of this machine."""
     folders = itertools.islice((root / _FOLDER).glob('*:*:*.*'), DEVICES_MAX)
     return [_device(folder) for folder in sorted(folders) if _text(folder / 'vendor')]
 
@@ -150,16 +150,20 @@ def _device(folder: pathlib.Path) -> Device:
 def pools(
     found: Sequence[Device], specs: Sequence[Spec], used: Collection[str]
 ) -> list[DevicePool]:
-    """Devices that are for guests.
+    """Return pools of devices that are for guests.
 
-    :param used: addresses of those that guests have
+    :param used: addresses of devices that guests have
     """
-    taken = {address_of(one) for one in used} | {one.address for one in found if one.tapped}
+    used_addresses = {address_of(item) for item in used} | {
+        item.address for item in found if item.tapped
+    }
     # A physical device with a virtual one in use is not free, nor the other way round.
-    busy = taken | {one.parent for one in found if one.address in taken and one.parent}
-    made: dict[tuple[object, ...], DevicePool] = {}
+    busy = used_addresses | {
+        item.parent for item in found if item.address in used_addresses and item.parent
+    }
+    pools_by_key: dict[tuple[object, ...], DevicePool] = {}
     for device in found:
-        spec = next((one for one in specs if one.has(device)), None)
+        spec = next((item for item in specs if item.has(device)), None)
         if spec is None:
             continue
         pool = _pool(device, spec)
@@ -170,18 +174,18 @@ def pools(
             pool.numa_node,
             tuple(sorted(pool.tags.items())),
         )
-        known = made.get(key, pool)
-        free = device.address not in busy and device.parent not in taken
-        made[key] = msgspec.structs.replace(
-            known, count=known.count + 1, free=known.free + int(free)
+        pool_so_far = pools_by_key.get(key, pool)
+        free = device.address not in busy and device.parent not in used_addresses
+        pools_by_key[key] = msgspec.structs.replace(
+            pool_so_far, count=pool_so_far.count + 1, free=pool_so_far.free + int(free)
         )
-    return list(made.values())
+    return list(pools_by_key.values())
 
 
 def _pool(device: Device, spec: Spec) -> DevicePool:
     tags = dict(spec.tags) | {'dev_type': device.dev_type}
     if device.dev_type != 'type-PCI':
-        tags.setdefault('remote_managed', 'false')  # as Nova has it where nobody says
+        tags.setdefault('remote_managed', 'false')  # Nova's default
     return DevicePool(
         vendor_id=device.vendor_id,
         product_id=device.product_id,

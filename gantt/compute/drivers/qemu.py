@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests that somebody else runs, as the processes of QEMU show them.
+"""Guests that another program runs, as seen from the processes of QEMU.
 
-Which processors their threads may run on, the memory that is bound to a cell, the devices that
-they have: from /proc, read anew each time.  A guest that is shut off has no process and is not
-seen; nor are siblings that nobody may have beside it, and devices that it got while it ran.
+Processors that their threads may run on, memory bound to a cell, and devices are read from /proc,
+anew each time.  A guest that is shut off has no process and is not seen; nor are siblings that must
+stay free beside it, and devices that it got while it ran.
 
-Whoever may start a process may call it anything.  A guest is one whose executable and whose
-owner are those of the hypervisor.
+Any user can start a process under any name.  A guest is a process whose executable and owner
+are those of the hypervisor.
 """
 
 import fnmatch
@@ -29,15 +29,15 @@ from gantt.core.messages.report import NumaCell
 
 LOG = logging.getLogger(__name__)
 
-#: Most that is looked at; a machine that has more is not described in part.
+#: Most that is read; a machine that has more is not described in part.
 PROCESSES_MAX = 200_000
 GUESTS_MAX = 10_000
 THREADS_MAX = 8192
 COMMAND_BYTES_MAX = 1 << 20
-#: Guests that one error names, and owners of processes like guests that the log does.
+#: Guests that one error names, and owners of guest-like processes that the log names.
 NAMED_MAX = 5
 STRANGERS_MAX = 100
-#: What runs guests, and as whom, where nothing else is configured.
+#: Executables that run guests, and their users, where nothing else is configured.
 EXECUTABLES = (
     '/usr/bin/qemu-system-*',
     '/usr/bin/qemu-kvm',
@@ -56,7 +56,7 @@ _ADDRESS = re.compile(r'(?:([0-9a-f]{4}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\Z')
 
 
 class _Cell(msgspec.Struct):
-    """What one guest has of one cell of the host, while it is gathered."""
+    """Resources that one guest has of one cell of the host, while they are gathered."""
 
     memory_mb: int = 0
     page_kb: int = 0
@@ -74,12 +74,12 @@ class _Bound(msgspec.Struct, frozen=True):
 
 
 class Qemu:
-    """The guests of this machine.
+    """Guests of this machine.
 
     :param root: '/' but in tests
-    :param executables: patterns of paths of what runs guests
-    :param users: names or numbers of those that it runs as; names that are not there are left out
-    :param readlink: what tells the executable of a process
+    :param executables: patterns of paths of the hypervisor's executables
+    :param users: names or numbers of the users it runs as; unknown names are left out
+    :param readlink: returns the executable of a process
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class Qemu:
         self._strangers: set[tuple[int, ...]] = set()
 
     def guests(self, numa: Sequence[NumaCell]) -> list[RunningGuest]:
-        """Every guest that has a process, with what it has of these cells.
+        """Return every guest that has a process, with what it has of these cells.
 
-        :raises GuestError: that cannot be seen from here, or not of all of them; names these
+        :raises GuestError: guests cannot be seen from here, or some cannot be read; names these
         """
         if not (self._root / 'proc/1').is_dir():
             raise GuestError(
@@ -106,7 +106,7 @@ class Qemu:
                 problem='processes of others cannot be seen: /proc is mounted with hidepid, or '
                 'not that of the host',
             )
-        found: dict[str, RunningGuest] = {}
+        guests: dict[str, RunningGuest] = {}
         unread: list[str] = []
         huge = self._huge()
         for folder in self._processes():
@@ -117,22 +117,22 @@ class Qemu:
                 unread.append(f'process {folder.name}: {str(e)[:200]}')
                 continue
             if guest is not None:
-                found[guest.consumer] = guest
-            if len(found) > GUESTS_MAX:
+                guests[guest.consumer] = guest
+            if len(guests) > GUESTS_MAX:
                 raise GuestError(consumer='-', problem=f'there are more than {GUESTS_MAX} here')
         if unread:
-            # What it has may look free: nothing is told of cells and devices without it.
-            more = '; ...' if len(unread) > NAMED_MAX else ''
+            # Its resources may seem free: without it, cells and devices are not reported.
+            ellipsis = '; ...' if len(unread) > NAMED_MAX else ''
             raise GuestError(
                 consumer='-',
                 problem=f'{len(unread)} guests cannot be read: '
                 + '; '.join(unread[:NAMED_MAX])
-                + more,
+                + ellipsis,
             )
-        return [found[consumer] for consumer in sorted(found)]
+        return [guests[consumer] for consumer in sorted(guests)]
 
     def _processes(self) -> Iterator[pathlib.Path]:
-        folders = (one for one in (self._root / 'proc').iterdir() if one.name.isdigit())
+        folders = (entry for entry in (self._root / 'proc').iterdir() if entry.name.isdigit())
         for number, folder in enumerate(folders):
             if number >= PROCESSES_MAX:
                 raise GuestError(
@@ -141,25 +141,25 @@ class Qemu:
             yield folder
 
     def _words(self, folder: pathlib.Path) -> list[str]:
-        """The command line of a guest's process; [] where it is none.
+        """Return the command line of a guest's process; [] where it is no guest.
 
-        :raises ValueError: it is one and cannot be read
+        :raises ValueError: it is a guest and cannot be read
         """
         try:
             executable = self._readlink(folder / 'exe').removesuffix(' (deleted)')
         except PermissionError:
-            executable = ''  # neither root nor with CAP_SYS_PTRACE: its owner has to do
+            executable = ''  # neither root nor with CAP_SYS_PTRACE: its owner has to decide
         except OSError:
             return []  # it has ended, or is the kernel's own
-        known = any(fnmatch.fnmatchcase(executable, one) for one in self._executables)
-        if executable and not known and not _is_like_ours(executable):
+        is_known = any(fnmatch.fnmatchcase(executable, pattern) for pattern in self._executables)
+        if executable and not is_known and not _is_like_ours(executable):
             return []
         command = _read(folder / 'cmdline')
         words = (command or b'').decode(errors='replace').split('\0')
         if command is not None and not executable and not _is_like_ours(words[0]):
             return []
         owners = self._owners(folder)
-        if not owners <= self._users or (executable and not known):
+        if not owners <= self._users or (executable and not is_known):
             if '-uuid' in words:
                 self._note_stranger(folder, executable or words[0], owners)
             return []
@@ -169,11 +169,11 @@ class Qemu:
 
     @staticmethod
     def _owners(folder: pathlib.Path) -> set[int]:
-        """Who started a process, and whose rights it has; empty where it has ended.
+        """Return the real and effective user of a process; empty where it has ended.
 
-        Both count: what runs with the rights of another one still has its caller's words.
+        Both count: a process with the rights of another user still has its caller's arguments.
 
-        :raises ValueError: that may not be read
+        :raises ValueError: they may not be read
         """
         status = _read(folder / 'status')
         if status is None:
@@ -182,7 +182,7 @@ class Qemu:
         return {int(uids[1]), int(uids[2])} if uids else set()
 
     def _note_stranger(self, folder: pathlib.Path, executable: str, owners: set[int]) -> None:
-        """Say once for each owner what looks like a guest and counts as none."""
+        """Log, once for each owner, a process that resembles a guest and counts as none."""
         key = tuple(sorted(owners))
         if key in self._strangers or len(self._strangers) >= STRANGERS_MAX:
             return
@@ -202,18 +202,18 @@ class Qemu:
         numa: Sequence[NumaCell],
         huge: Mapping[str, int],
     ) -> RunningGuest | None:
-        plain: dict[str, list[str]] = {name: [] for name in _OPTIONS}
+        options: dict[str, list[str]] = {name: [] for name in _OPTIONS}
         for name, value in itertools.pairwise(words):
-            if name in plain:
-                plain[name].append(value)
-        consumer = plain['-uuid'][-1].lower() if plain['-uuid'] else ''
+            if name in options:
+                options[name].append(value)
+        consumer = options['-uuid'][-1].lower() if options['-uuid'] else ''
         threads = self._threads(folder)
         if not re.fullmatch(UUID, consumer) or not threads:
-            return None  # somebody's without a uuid, or it has just ended
-        bound = self._bound(map(_fields, plain['-object']), huge)
+            return None  # one without a uuid, or it has just ended
+        bound = self._bound(map(_fields, options['-object']), huge)
         homes = [
             (bound[node['memdev']], parse_cpus(node.get('cpus', '')))
-            for node in map(_fields, plain['-numa'])
+            for node in map(_fields, options['-numa'])
             if node.get('') == 'node' and node.get('memdev') in bound
         ]
         dedicated = {cpu for cell in numa for cpu in cell.pinned_cpus}
@@ -222,12 +222,12 @@ class Qemu:
         return RunningGuest(
             consumer=consumer,
             cells=_cells(numa, homes, threads),
-            devices=list(_devices(map(_fields, plain['-device']))),
+            devices=list(_devices(map(_fields, options['-device']))),
         )
 
     def _threads(self, folder: pathlib.Path) -> dict[int, set[int]]:
-        """Processor of the guest -> those of the host that it may run on; -1: the emulator."""
-        found: dict[int, set[int]] = {}
+        """Return processor of the guest -> host's processors it may run on; -1: the emulator."""
+        allowed_cpus: dict[int, set[int]] = {}
         try:
             tasks = list(itertools.islice((folder / 'task').iterdir(), THREADS_MAX + 1))
         except OSError:
@@ -240,23 +240,25 @@ class Qemu:
                 continue
             allowed = re.search(r'^Cpus_allowed_list:\s*(\S+)', _text(task / 'status'), re.M)
             if allowed is not None:
-                found[int(named[1]) if named else -1] = set(parse_cpus(allowed[1]))
-        return found
+                allowed_cpus[int(named[1]) if named else -1] = set(parse_cpus(allowed[1]))
+        return allowed_cpus
 
     def _bound(
         self, objects: Iterable[dict[str, str]], huge: Mapping[str, int]
     ) -> dict[str, _Bound]:
-        found = {}
-        for one in objects:
-            kind = one.get('qom-type') or one.get('', '')
-            nodes = parse_cpus(one.get('host-nodes', ''))
+        bound = {}
+        for memory_object in objects:
+            kind = memory_object.get('qom-type') or memory_object.get('', '')
+            nodes = parse_cpus(memory_object.get('host-nodes', ''))
             if kind.startswith('memory-backend-') and len(nodes) == 1:
-                size = _bytes(one.get('size', '')) >> 20
-                found[one.get('id', '')] = _Bound(nodes[0], size, self._page_kb(one, huge))
-        return found
+                size = _bytes(memory_object.get('size', '')) >> 20
+                bound[memory_object.get('id', '')] = _Bound(
+                    nodes[0], size, self._page_kb(memory_object, huge)
+                )
+        return bound
 
     def _page_kb(self, one: Mapping[str, str], huge: Mapping[str, int]) -> int:
-        """Size of the large pages behind memory; 0: it has none."""
+        """Return the size of the large pages behind memory; 0: it has none."""
         path = one.get('mem-path', '')
         for mount, size in huge.items():
             if path == mount or path.startswith(f'{mount}/'):
@@ -266,24 +268,24 @@ class Qemu:
         return 0
 
     def _huge(self) -> dict[str, int]:
-        """Where large pages are mounted, with their size in KiB."""
-        found = {}
+        """Return mount points of large pages, with their size in KiB."""
+        sizes = {}
         for line in _text(self._root / 'proc/mounts').splitlines():
             words = line.split()
             if len(words) > 3 and words[2] == 'hugetlbfs':
                 size = re.search(r'pagesize=(\w+)', words[3])
-                found[words[1]] = (_bytes(size[1]) >> 10 if size else 0) or self._usual_page_kb()
-        return found
+                sizes[words[1]] = (_bytes(size[1]) >> 10 if size else 0) or self._usual_page_kb()
+        return sizes
 
     def _usual_page_kb(self) -> int:
-        plain = re.search(r'^Hugepagesize:\s*(\d+) kB', _text(self._root / 'proc/meminfo'), re.M)
-        return int(plain[1]) if plain else 2048
+        match = re.search(r'^Hugepagesize:\s*(\d+) kB', _text(self._root / 'proc/meminfo'), re.M)
+        return int(match[1]) if match else 2048
 
 
 def _is_placed(
     homes: Sequence[tuple[_Bound, list[int]]], threads: Mapping[int, set[int]], dedicated: set[int]
 ) -> bool:
-    """Whether a guest with cells has its processors: they come when its process is there."""
+    """Return whether a guest with cells has its processors, which come after its process."""
     return all(
         vcpu in threads and (threads[vcpu] <= dedicated or not threads[vcpu] & dedicated)
         for _, vcpus in homes
@@ -296,23 +298,23 @@ def _cells(
     homes: Sequence[tuple[_Bound, list[int]]],
     threads: Mapping[int, set[int]],
 ) -> list[CellLayout]:
-    """What a guest has, cell by cell.
+    """Return the resources of a guest, cell by cell.
 
     :param homes: memory of each cell of the guest, and its processors
     """
     cell_of = {cpu: cell.id for cell in numa for cpu in cell.pinned_cpus}
-    found: dict[int, _Cell] = {}
-    home: dict[int, int] = {}
+    cells: dict[int, _Cell] = {}
+    cell_of_vcpu: dict[int, int] = {}
     for memory, vcpus in homes:
-        cell = found.setdefault(memory.cell, _Cell())
+        cell = cells.setdefault(memory.cell, _Cell())
         cell.memory_mb += memory.size_mb
         cell.page_kb = memory.page_kb
-        home.update(dict.fromkeys(vcpus, memory.cell))
+        cell_of_vcpu.update(dict.fromkeys(vcpus, memory.cell))
     for vcpu, allowed in sorted(threads.items(), reverse=True):
         if allowed and allowed <= cell_of.keys():
-            _hold(found, cell_of, vcpu, sorted(allowed))
-        elif vcpu in home:
-            found[home[vcpu]].vcpus.add(vcpu)  # it floats over the shared ones
+            _hold(cells, cell_of, vcpu, sorted(allowed))
+        elif vcpu in cell_of_vcpu:
+            cells[cell_of_vcpu[vcpu]].vcpus.add(vcpu)  # it floats over the shared ones
     return [
         CellLayout(
             cell=number,
@@ -322,14 +324,14 @@ def _cells(
             pins=sorted(cell.pins),
             emulator=sorted(cell.emulator),
         )
-        for number, cell in sorted(found.items())
+        for number, cell in sorted(cells.items())
     ]
 
 
 def _hold(
     found: dict[int, _Cell], cell_of: Mapping[int, int], vcpu: int, allowed: list[int]
 ) -> None:
-    """Dedicated processors that a thread has; the emulator's own come last."""
+    """Add dedicated processors that a thread has; the emulator's own come last."""
     if vcpu >= 0 and len(allowed) == 1:
         cell = found.setdefault(cell_of[allowed[0]], _Cell())
         cell.vcpus.add(vcpu)
@@ -342,31 +344,31 @@ def _hold(
 
 
 def _devices(devices: Iterable[dict[str, str]]) -> Iterator[str]:
-    for one in devices:
-        if (one.get('driver') or one.get('', '')).startswith('vfio-pci') and 'host' in one:
-            yield address_of(one['host'])
+    for device in devices:
+        if (device.get('driver') or device.get('', '')).startswith('vfio-pci') and 'host' in device:
+            yield address_of(device['host'])
 
 
 def address_of(text: str) -> str:
-    """The address of a PCI device with its domain, in lower case; as it is where it is none."""
-    found = _ADDRESS.match(text.strip().lower())
-    return f'{found[1] or "0000"}:{found[2]}' if found else text
+    """Return the PCI address with its domain, in lower case; unchanged where it is none."""
+    match = _ADDRESS.match(text.strip().lower())
+    return f'{match[1] or "0000"}:{match[2]}' if match else text
 
 
 def _fields(value: str) -> dict[str, str]:
-    """``kind,key=value`` or JSON; what has no key is ''.  Keys that repeat are joined."""
+    """Return fields of ``kind,key=value`` or JSON; key '' without one.  Repeats are joined."""
     if value.startswith('{'):
         try:
             body = json.loads(value)
         except RecursionError:
             raise ValueError('JSON that is nested too deeply') from None
-        return {str(key): _plain(plain) for key, plain in body.items()}
-    found: dict[str, str] = {}
+        return {str(key): _plain(field_value) for key, field_value in body.items()}
+    fields: dict[str, str] = {}
     for part in value.split(','):
-        key, equals, plain = part.partition('=')
-        key, plain = (key, plain) if equals else ('', key)
-        found[key] = f'{found[key]},{plain}' if key in found else plain
-    return found
+        key, equals, field_value = part.partition('=')
+        key, field_value = (key, field_value) if equals else ('', key)
+        fields[key] = f'{fields[key]},{field_value}' if key in fields else field_value
+    return fields
 
 
 def _plain(plain: object) -> str:
@@ -376,13 +378,16 @@ def _plain(plain: object) -> str:
 
 
 def _bytes(text: str) -> int:
-    """:raises ValueError: it is no size that memory may have"""
+    """Return a size of memory in bytes.
+
+    :raises ValueError: it is no size that memory may have
+    """
     if not text:
         return 0
-    found = _SIZE.match(text)
-    if found is None:
+    match = _SIZE.match(text)
+    if match is None:
         raise ValueError(f'{text[:40]!r} is no size of memory')
-    return int(found[1]) << _UNITS[found[2].lower()]
+    return int(match[1]) << _UNITS[match[2].lower()]
 
 
 def _is_like_ours(path: str) -> bool:
@@ -399,7 +404,7 @@ def _uid(user: str) -> list[int]:
 
 
 def _read(path: pathlib.Path) -> bytes | None:
-    """What a file of a process has; b'' where that has ended, None where it may not be read."""
+    """Return the content of a process's file; b'' if it has ended, None if it is unreadable."""
     try:
         with path.open('rb') as file:
             return file.read(COMMAND_BYTES_MAX + 1)

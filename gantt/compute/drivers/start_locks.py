@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks that tell whether a start is still under way after its agent was killed.
+"""Locks of starts that may still be under way after their agent was killed.
 
 A command that starts a guest survives the agent that ran it.  The next agent
-must not decide what became of the guest while that command is at it.  So the
-command inherits a locked file, whose lock ends with the last process that
-holds it: with the command, however it ends.
+must not judge the guest while that command runs.  So the command inherits a
+locked file, whose lock ends with the last process that holds it: with the
+command, however it ends.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ POLL_SECONDS = 0.1
 
 
 class StartLocks:
-    """One lock per claim that is being started.
+    """A lock per claim that is being started.
 
-    :param folder: where they are; beside the journal
+    :param folder: folder of the locks; beside the journal
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -28,7 +28,7 @@ class StartLocks:
 
     @contextlib.contextmanager
     def held(self, claim_id: str) -> Iterator[int]:
-        """Hold the lock of a claim; yields a descriptor for the command to inherit."""
+        """Hold the lock of a claim; yield a descriptor for the command to inherit."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / claim_id
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -40,7 +40,7 @@ class StartLocks:
             os.close(lock)
 
     def wait(self, claim_id: str, seconds: float, longest: float) -> bool:
-        """Whether nobody starts the guest of a claim any more, waiting up to ``seconds``.
+        """Wait up to ``seconds``; return whether the guest of a claim is not being started.
 
         :param longest: the longest that a start may take; a lock that is held for
             longer is held by the guest itself

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This machine: facts from the kernel, guests by commands that the operator names."""
+"""Driver for this machine: facts from the kernel, guests by the operator's commands."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ from gantt.core.messages.resource_classes import MILLI, MILLI_VCPU, Inventory
 
 LOG = logging.getLogger(__name__)
 
-#: Most of what a command writes that is kept.
+#: Limit of a command's output, and bytes of its errors that are kept.
 OUTPUT_BYTES_MAX = 64 << 20
 OUTPUT_BYTES = 500
 
@@ -44,11 +44,11 @@ class Listed(Message, frozen=True, kw_only=True):
 
 
 class ThisMachine:
-    """The driver of a real host.
+    """Driver of a real host.
 
     :param conf: the options of [compute]
-    :param locks: of starts that may outlive this process
-    :raises Misconfigured: an option names what is not there
+    :param locks: locks of starts that may outlive this process
+    :raises Misconfigured: an option names something that does not exist
     """
 
     def __init__(
@@ -72,15 +72,15 @@ class ThisMachine:
                 limits,
             )
 
-    # -- what the machine is ---------------------------------------------------------
+    # -- facts of the machine ---------------------------------------------------------
     def facts(self, guests: Sequence[RunningGuest]) -> HostReadings:
         conf = self._conf
         total, used = self._disk()
-        claimed = sum(g.resources.get('DISK_GB', 0) for g in guests)
+        claimed = sum(guest.resources.get('DISK_GB', 0) for guest in guests)
         foreign = max(0, min(used, total) - claimed)
         return HostReadings(
             inventories=self._inventories(total),
-            # What guests do not account for is somebody else's.
+            # Use that guests do not account for is foreign.
             foreign={'DISK_GB': foreign} if foreign else {},
             node=conf.node or self._name,
             cell=conf.cell or None,
@@ -96,7 +96,7 @@ class ThisMachine:
 
     def _inventories(self, disk_gb: int) -> dict[str, Inventory]:
         conf = self._conf
-        made = {
+        inventories = {
             'MEMORY_MB': _inventory(
                 self._machine.memory_kb('MemTotal') >> 10,
                 conf.reserved_memory_mb,
@@ -105,37 +105,39 @@ class ThisMachine:
             'DISK_GB': _inventory(disk_gb, conf.reserved_disk_gb, conf.disk_allocation_ratio),
         }
         if self._shared:
-            of_one = MILLI if conf.shared_cpu_class == MILLI_VCPU else 1
-            made[conf.shared_cpu_class] = _inventory(
-                len(self._shared) * of_one, conf.reserved_cpus * of_one, conf.cpu_allocation_ratio
+            units = MILLI if conf.shared_cpu_class == MILLI_VCPU else 1
+            inventories[conf.shared_cpu_class] = _inventory(
+                len(self._shared) * units,
+                conf.reserved_cpus * units,
+                conf.cpu_allocation_ratio,
             )
         if self._dedicated:
-            made['PCPU'] = Inventory(total=len(self._dedicated))
-        return made
+            inventories['PCPU'] = Inventory(total=len(self._dedicated))
+        return inventories
 
     def numa(self) -> list[NumaCell]:
-        """Its cells; of what is used, pages only, those of our guests among them."""
+        """Return its cells; their only use is pages, those of our guests among them."""
         siblings = self._machine.siblings()
         return [self._cell(cell, siblings) for cell in self._machine.cells()]
 
     def _cell(self, cell: Cell, siblings: list[list[int]]) -> NumaCell:
-        mine = set(cell.cpus)
+        cell_cpus = set(cell.cpus)
         kb = self._machine.memory_kb('MemTotal') if cell.memory_kb is None else cell.memory_kb
         return NumaCell(
             id=cell.id,
             cpus=[n for n in cell.cpus if n in self._shared],
             pinned_cpus=[n for n in cell.cpus if n in self._dedicated],
-            siblings=[group for group in siblings if mine.issuperset(group)],
+            siblings=[group for group in siblings if cell_cpus.issuperset(group)],
             memory_mb=kb >> 10,
             pages=[*self._ordinary_pages(cell, kb), *cell.pages],
             socket=self._machine.socket_of(cell.cpus[0]) if cell.cpus else None,
         )
 
     def _ordinary_pages(self, cell: Cell, kb: int) -> list[NumaPages]:
-        """What is not made of large pages; who has how much of it, claims say."""
+        """Return the memory that is not in large pages; its use is in the claims."""
         size = self._machine.page_kb()
-        left = kb - sum(pages.size_kb * pages.total for pages in cell.pages)
-        return [NumaPages(size_kb=size, total=left // size)] if left >= size else []
+        ordinary_kb = kb - sum(pages.size_kb * pages.total for pages in cell.pages)
+        return [NumaPages(size_kb=size, total=ordinary_kb // size)] if ordinary_kb >= size else []
 
     def _hypervisor(self) -> Hypervisor:
         release, architecture = self._machine.kernel()
@@ -162,17 +164,17 @@ class ThisMachine:
         return traits
 
     def metrics(self) -> dict[str, ReportedMetric]:
-        """What it measures about itself now."""
+        """Return current measurements of the machine."""
         total, used = self._disk()
         return self._metrics(total - used)
 
     def _metrics(self, disk_free_gb: int) -> dict[str, ReportedMetric]:
-        one, five, fifteen = self._machine.load()
+        load_1, load_5, load_15 = self._machine.load()
         available = self._machine.memory_kb('MemAvailable') >> 10
         measured = {
-            'load_1m': ReportedMetric(value=one, source='/proc/loadavg'),
-            'load_5m': ReportedMetric(value=five, source='/proc/loadavg'),
-            'load_15m': ReportedMetric(value=fifteen, source='/proc/loadavg'),
+            'load_1m': ReportedMetric(value=load_1, source='/proc/loadavg'),
+            'load_5m': ReportedMetric(value=load_5, source='/proc/loadavg'),
+            'load_15m': ReportedMetric(value=load_15, source='/proc/loadavg'),
             'memory_available_mb': ReportedMetric(value=available, source='/proc/meminfo'),
             'disk_free_gb': ReportedMetric(value=disk_free_gb, source=self._conf.disk_path),
         }
@@ -215,11 +217,11 @@ class ThisMachine:
         if not self._conf.shared_cpus:
             return frozenset(self._machine.cpus()) - self._dedicated
         named = self._cpus_named('shared_cpus')
-        both = sorted(named & self._dedicated)
-        if both:
+        overlap = sorted(named & self._dedicated)
+        if overlap:
             raise exceptions.Misconfigured(
                 option='[compute] shared_cpus',
-                problem=f'processor {both[0]} is in dedicated_cpus as well',
+                problem=f'processor {overlap[0]} is in dedicated_cpus as well',
                 fix='Name each processor in one of them',
             )
         return named
@@ -229,22 +231,24 @@ class ThisMachine:
         if not self._list:
             return None
         output = self._run(self._list, 'listed', '-', {})
-        found = []
+        guests = []
         for number, line in enumerate(filter(bytes.strip, output.splitlines()), 1):
             try:
-                one = base.decode_json(line, Listed, inside=f'line {number} of guest_list_command')
+                entry = base.decode_json(
+                    line, Listed, inside=f'line {number} of guest_list_command'
+                )
             except exceptions.Refused as e:
                 raise GuestError(consumer='-', problem=str(e)) from None
-            found.append(
+            guests.append(
                 RunningGuest(
-                    consumer=one.consumer,
-                    claim_id=one.claim,
-                    resources=one.resources,
-                    cells=one.cells,
-                    devices=one.devices,
+                    consumer=entry.consumer,
+                    claim_id=entry.claim,
+                    resources=entry.resources,
+                    cells=entry.cells,
+                    devices=entry.devices,
                 )
             )
-        return found
+        return guests
 
     def objection(self, build: Build) -> str:
         if self._start:
@@ -278,7 +282,7 @@ class ThisMachine:
         environment: dict[str, str],
         lock: int | None = None,
     ) -> bytes:
-        """Run a command to its end; what it wrote.
+        """Run a command to its end; return its output.
 
         :param lock: a descriptor that the command keeps open as long as it runs
         :raises GuestError: it could not run, took too long or did not end with 0
@@ -348,7 +352,7 @@ def _words(option: str, command: str) -> list[str]:
 
 
 def _kill_group(process: 'subprocess.Popen[bytes]') -> None:
-    """End a command and what it started."""
+    """End a command and its child processes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many hosts in one process: played ones, and those that a source reports for."""
+"""Hosts in one process: fake ones, and those that a source reports for."""

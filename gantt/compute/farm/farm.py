@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many fake hosts in one process, each doing what a real one does.
+"""Farm of fake hosts in one process, each with the code of a real one.
 
 Every host has its own session, journal, reporter and agent: the code of a real
-host, over a fake machine.  What hosts are called, what they have, how they
-jitter and what fails follows from the seed.  All of them share one runner, and
+host, over a fake machine.  Their names, resources, jitter and failures follow
+from the seed.  All of them share one runner, and
 one topic on which builds arrive.
 """
 
@@ -38,9 +38,9 @@ IDLE_SECONDS = 3600.0
 
 
 class FarmPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What farm to play.
+    """Parameters of a farm.
 
-    :ivar spread_seconds: first registrations are spread over so long
+    :ivar spread_seconds: time over which first registrations are spread
     """
 
     count: int
@@ -54,7 +54,7 @@ class FarmPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FakeHost:
-    """One host of a farm, across its deaths."""
+    """A host of a farm, across its deaths."""
 
     def __init__(self, plan: FarmPlan, number: int) -> None:
         width = max(5, len(str(plan.count)))
@@ -78,11 +78,11 @@ class FakeHost:
 
     @property
     def shape(self) -> str:
-        """Name of the shape it was dealt."""
+        """Name of its shape."""
         return self.part.shape.name
 
     def boot(self, port: SchedulerPort, settings: HostAgentSettings) -> HostAgent:
-        """Come to life, with whatever journal and guests there are."""
+        """Start its agent, with its current journal and guests."""
         announcement = RegisterHost(
             name=self.name,
             node=self.name,
@@ -96,7 +96,7 @@ class FakeHost:
         return self.member
 
     def die(self) -> HostAgent | None:
-        """Nothing more happens through it, also not what is under way."""
+        """Stop its agent, also anything under way."""
         member, self.member = self.member, None
         if member is not None and member.agent is not None:
             member.agent.halt()
@@ -104,10 +104,10 @@ class FakeHost:
 
 
 class Farm:
-    """The hosts, what drives them, and the hand that disturbs them.
+    """Hosts of a farm, their runner, and faults for them.
 
     :param port: the scheduler; one for all hosts
-    :param events: what to do when, in order of time
+    :param events: timed faults, in order of time
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Farm:
 
     # -- life ------------------------------------------------------------------
     def start(self) -> None:
-        """Let every host come to life."""
+        """Start every host."""
         step = self.plan.spread_seconds / max(1, len(self.hosts))
         for number, host in enumerate(self.hosts.values()):
             self._boot(host, number * step)
@@ -139,15 +139,15 @@ class Farm:
         self._runner.start()
 
     def stop(self, seconds: float = 10.0) -> bool:
-        """End; what is being done is finished; whether that was in time."""
+        """End; finish work under way; return whether it ended in time."""
         return self._runner.stop(seconds)
 
     def _boot(self, host: FakeHost, seconds: float = 0.0) -> None:
         self._runner.add(host.boot(self._port, self._settings), seconds)
 
-    # -- what hosts are told -----------------------------------------------------
+    # -- builds and deletes -----------------------------------------------------
     def build(self, build: Build) -> BuildOutcome:
-        """A build for one of the hosts; as ``Agent.build``.
+        """Build a guest on one of the hosts; as ``Agent.build``.
 
         :raises InvalidMessage: no host of this farm
         :raises Halted: the host is dead and answers nothing
@@ -155,13 +155,13 @@ class Farm:
         return self._agent(build.host).build(build)
 
     def delete(self, delete: Delete) -> BuildOutcome:
-        """A delete for one of the hosts; as ``Agent.delete`` and ``build``."""
+        """Delete a guest on one of the hosts; as ``Agent.delete`` and ``build``."""
         return self._agent(delete.host).delete(delete)
 
     def is_ready(self, host: str) -> bool:
-        """Whether it is one of the hosts, lives, and has registered."""
-        found = self.hosts.get(host)
-        member = None if found is None else found.member
+        """Return whether it is one of the hosts, lives, and has registered."""
+        fake_host = self.hosts.get(host)
+        member = None if fake_host is None else fake_host.member
         return member is not None and member.session.is_registered
 
     def _agent(self, name: str) -> Agent:
@@ -173,9 +173,9 @@ class Farm:
             raise Halted
         return member.agent
 
-    # -- the hand that disturbs them ------------------------------------------------
+    # -- faults ------------------------------------------------
     def command(self, order: Fault) -> dict[str, object]:
-        """Do it; says which hosts, and how the farm is afterwards."""
+        """Carry out an order; return the hosts, and the state of the farm afterwards."""
         with self._lock:
             self._given += 1
             rng = random.Random(f'{self.plan.seed}:order:{self._given}')
@@ -192,11 +192,11 @@ class Farm:
         }
 
     def _able(self, order: Fault) -> list[FakeHost]:
-        """Only the dead are revived; only the living die."""
+        """Return the hosts an order can apply to: only the dead revive, only the living die."""
         if order.do in ('disagree', 'agree'):
             return list(self.hosts.values())
         dead = order.do == 'revive'
-        return [h for h in self.hosts.values() if (h.member is None) is dead]
+        return [host for host in self.hosts.values() if (host.member is None) is dead]
 
     def _do(self, order: Fault, host: FakeHost) -> None:
         if order.do in ('disagree', 'agree'):
@@ -214,25 +214,25 @@ class Farm:
         self._boot(host)
 
     def status(self) -> dict[str, object]:
-        """Counts, and by how many seconds the last turn came late."""
-        members = [h.member for h in self.hosts.values() if h.member is not None]
+        """Return counts, and the seconds by which the last turn came late."""
+        members = [host.member for host in self.hosts.values() if host.member is not None]
         return {
             'hosts': len(self.hosts),
             'alive': len(members),
-            'registered': sum(m.session.is_registered for m in members),
-            'fenced': sum(m.session.is_fenced for m in members),
-            'reporting': sum(m.reports > 0 for m in members),
-            'reports': sum(m.reports for m in members),
-            'failures': sum(m.failures for m in members),
-            'guests': sum(len(h.driver.guests() or ()) for h in self.hosts.values()),
-            'started': sum(h.driver.started for h in self.hosts.values()),
-            'disagreements': sum(m.agent.disagreements for m in members if m.agent),
+            'registered': sum(member.session.is_registered for member in members),
+            'fenced': sum(member.session.is_fenced for member in members),
+            'reporting': sum(member.reports > 0 for member in members),
+            'reports': sum(member.reports for member in members),
+            'failures': sum(member.failures for member in members),
+            'guests': sum(len(host.driver.guests() or ()) for host in self.hosts.values()),
+            'started': sum(host.driver.started for host in self.hosts.values()),
+            'disagreements': sum(member.agent.disagreements for member in members if member.agent),
             'late_seconds': round(self._runner.lateness, 3),
         }
 
 
 class Script(PeriodicTasks):
-    """The timed events, as one more thing that has due times."""
+    """Timed faults, as a task with due times."""
 
     def __init__(self, events: list[Fault], farm: Farm, clock: Callable[[], float]) -> None:
         self.name = 'events'
@@ -242,7 +242,7 @@ class Script(PeriodicTasks):
         self._start: float | None = None
 
     def turn(self) -> float:
-        """Do what is due."""
+        """Carry out the faults that are due; return the seconds until the next one."""
         now = self._clock()
         if self._start is None:
             self._start = now
@@ -251,16 +251,16 @@ class Script(PeriodicTasks):
         return self._events[0].at - (now - self._start) if self._events else IDLE_SECONDS
 
 
-# -- What is claimed on the hosts of a farm is built there, where no conductor asks for it.
-#: Between two looks at what is claimed, and after one that failed.
+# -- Claims on the hosts of a farm are built there, without a conductor.
+#: Between two readings of the claims, and after one that failed.
 LOOK_SECONDS, RETRY_SECONDS = 1.0, 5.0
 
 
 class Claimed(PeriodicTasks):
-    """Looks again and again at what is reserved, and has each claim built once.
+    """A task that reads the reserved claims periodically, and has each built once.
 
-    :param reserved: the claims that are reserved now, each as its build; raises
-        ``Unavailable`` where that cannot be said
+    :param reserved: returns the claims that are reserved now, each as its build; raises
+        ``Unavailable`` where they cannot be read
     """
 
     name = '(what is claimed)'
@@ -273,11 +273,11 @@ class Claimed(PeriodicTasks):
         self._is_away = False
 
     def turn(self) -> float:
-        """Look once; seconds until the next look."""
+        """Read the claims once; return the seconds until the next time."""
         try:
             builds = {build.claim_id: build for build in self._reserved()}
         except exceptions.Unavailable as e:
-            # Told once for each time that it is away.
+            # Logged once for each outage.
             LOG.log(
                 logging.DEBUG if self._is_away else logging.WARNING,
                 'It cannot be said what is claimed: %s; trying again',

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the hosts of a farm can be told, now or at a time.
+"""Faults of the hosts of a farm, now or at a time.
 
     events:
       - {at: 30, do: die, hosts: {fraction: 0.1}}
@@ -11,7 +11,7 @@ disagree, agree
 die, revive
     Neither report nor answer; come back with a new epoch.
 restart
-    Both at once: what was under way is cut off in the middle.
+    Both at once: work under way is cut off in the middle.
 lose_disk
     Restart without the journal.
 status
@@ -58,29 +58,29 @@ class Fault(Message, frozen=True, kw_only=True):
 
 
 def choose(selector: Selector, hosts: Iterable[Any], rng: random.Random) -> list[Any]:
-    """The hosts that a selector means, in their order; the draw follows from ``rng``.
+    """Return the hosts that a selector selects, in their order; the draw follows from ``rng``.
 
-    :param hosts: things with ``name``, ``zone`` and ``shape``
+    :param hosts: objects with ``name``, ``zone`` and ``shape``
     """
     names = None if selector.names is None else set(selector.names)
-    found = [
+    matching = [
         host
         for host in hosts
         if (names is None or host.name in names)
         and selector.zone in (None, host.zone)
         and selector.shape in (None, host.shape)
     ]
-    count = len(found) if selector.count is None else selector.count
+    count = len(matching) if selector.count is None else selector.count
     if selector.fraction is not None:
-        count = min(count, round(len(found) * selector.fraction))
-    if count >= len(found):
-        return found
-    chosen = sorted(rng.sample(range(len(found)), count))
-    return [found[i] for i in chosen]
+        count = min(count, round(len(matching) * selector.fraction))
+    if count >= len(matching):
+        return matching
+    chosen = sorted(rng.sample(range(len(matching)), count))
+    return [matching[index] for index in chosen]
 
 
 def load_events(path: str) -> list[Fault]:
-    """Read a file of events; in order of time.
+    """Read a file of events; return them in order of time.
 
     :raises Misconfigured: it cannot be read
     :raises InvalidMessage: names file, event and field

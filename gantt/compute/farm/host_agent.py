@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host as a row of due times: register, settle, report, report again.
+"""Agent of a host as a row of due times: register, settle, report, report again.
 
-No thread and no clock of its own: ``turn`` does what is due and says when to
-come back, so that one thread can serve one host or ten thousand.
+It has no thread and no clock of its own: ``turn`` does what is due and returns
+when to call it again, so that one thread can serve one host or ten thousand.
 """
 
 import logging
@@ -36,10 +36,10 @@ RETRY_FIRST, RETRY_MOST = 1.0, 30.0
 
 
 class HostAgentSettings(msgspec.Struct, frozen=True):
-    """How a host of a farm or of a report source behaves.
+    """Settings of a host of a farm or of a report source.
 
-    :ivar report_seconds: 0: as the scheduler says
-    :ivar level: of the line that says that a host registered
+    :ivar report_seconds: 0: as the scheduler sets it
+    :ivar level: level of the log line of a registration
     """
 
     report_seconds: float = 0.0
@@ -50,9 +50,9 @@ class HostAgentSettings(msgspec.Struct, frozen=True):
 
 
 class HostAgent(PeriodicTasks):
-    """One host; ``turn`` is called by one thread at a time.
+    """Agent of one host; ``turn`` is called by one thread at a time.
 
-    :param look: who is on the host, and what it is
+    :param look: returns the guests and the facts of the host
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class HostAgent(PeriodicTasks):
         self._reporter = Reporter(session, port, look, settings.full_every)
 
     def turn(self) -> float:
-        """Do what is due; seconds until the next turn."""
+        """Do what is due; return the seconds until the next turn."""
         try:
             soon = self._send_report()
         except Halted:
             return self._interval()
         except Fenced as e:
-            # Idle until somebody restarts it; said again each time, so that it is noticed.
+            # Idle until it is restarted; logged again each time, so that it is noticed.
             LOG.error('%s', e)
             return self._interval()
         except exceptions.Refused as e:
@@ -99,18 +99,18 @@ class HostAgent(PeriodicTasks):
         self._wait = RETRY_FIRST
         if soon:
             return self._settings.change_seconds
-        # Hosts that came to life together must not report together ever after.
+        # Hosts that started together must not report together ever after.
         spread = self._rng.uniform(0.1, 1.0) if self.reports == 1 else 1.0
         return self._interval() * spread
 
     def changed(self, doubt: bool) -> None:
-        """Something happened here: report soon; with ``doubt``, everything."""
+        """Report a change soon; with ``doubt``, everything."""
         if doubt:
             self._reporter.report_all()
         self.hurry(self._settings.change_seconds)
 
     def status(self) -> dict[str, object]:
-        """How things stand, for the log."""
+        """Return the state, for the log."""
         return {
             'host': self.name,
             'epoch': self.session.epoch,
@@ -123,8 +123,8 @@ class HostAgent(PeriodicTasks):
 
     def _send_report(self) -> bool:
         self.session.raise_if_fenced()
-        first = not self.session.is_registered
-        if first:
+        is_first = not self.session.is_registered
+        if is_first:
             registered = self.session.register()
             LOG.log(
                 self._settings.level, 'Host %s is registered: epoch %d', self.name, registered.epoch
@@ -157,21 +157,21 @@ def with_agent(
     rng: random.Random,
     wall: Callable[[], float] = time.time,
 ) -> HostAgent:
-    """A host that builds: its member, with ``member.agent`` set.
+    """Return a host that builds, with ``agent`` set.
 
     :param wall: the clock of its journal
     """
     session = Session(announcement, port, journal)
 
     def look() -> tuple[GuestInventory, HostReadings]:
-        seen = running_guests.take(driver, journal)
+        inventory = running_guests.take(driver, journal)
         failed = member.agent.failed_builds if member.agent else 0
-        facts = layouts.outside(driver.facts(seen.guests), journal.live())
+        facts = layouts.outside(driver.facts(inventory.guests), journal.live())
         days = 0.0
         if member.agent is not None:
-            member.agent.trust.watch(seen, facts)
+            member.agent.trust.watch(inventory, facts)
             days = member.agent.trust.unchecked_days
-        return seen, counted(facts, seen, failed, days)
+        return inventory, counted(facts, inventory, failed, days)
 
     member = HostAgent(session, port, look, settings, rng)
     member.agent = Agent(
@@ -189,14 +189,16 @@ def with_agent(
 def counted(
     facts: HostReadings, seen: GuestInventory, failed_builds: int, unchecked_days: float = 0.0
 ) -> HostReadings:
-    """The facts with what the agent itself counts, where that is not 0."""
+    """Return the facts with the agent's own counts, where they are not 0."""
     counts = {
         IO_WORKLOAD: len(seen.pending or ()),
         FAILED_BUILDS: failed_builds,
         UNCHECKED_DAYS: unchecked_days,
     }
-    own = {name: ReportedMetric(value=n, source='agent') for name, n in counts.items() if n}
-    if not own:
+    counted_metrics = {
+        name: ReportedMetric(value=count, source='agent') for name, count in counts.items() if count
+    }
+    if not counted_metrics:
         return facts
     metrics = {} if facts.metrics is UNSET else facts.metrics
-    return msgspec.structs.replace(facts, metrics={**own, **metrics})
+    return msgspec.structs.replace(facts, metrics={**counted_metrics, **metrics})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many hosts in one process: a heap of due times and a few threads.
+"""Runner of many hosts in one process: a heap of due times and a few threads.
 
 No thread per host and no timer per host: one thread sleeps until the next
 member is due and hands it to a bounded pool.
@@ -16,19 +16,19 @@ from collections.abc import Callable
 
 LOG = logging.getLogger(__name__)
 
-#: A turn that met a defect is tried again after so many seconds.
+#: Seconds after which a turn that met a defect is tried again.
 AFTER_A_DEFECT = 30.0
 
 
 class PeriodicTasks(abc.ABC):
-    """What a runner runs."""
+    """A task that a runner gives turns to."""
 
     name = ''
-    runner: 'Runner | None' = None  # whose turn-giver we are with
+    runner: 'Runner | None' = None  # the runner that gives it turns
 
     @abc.abstractmethod
     def turn(self) -> float:
-        """Do what is due; seconds until the next turn."""
+        """Do the work that is due; return the seconds until the next turn."""
 
     def hurry(self, seconds: float) -> None:
         """Bring the next turn forward."""
@@ -36,7 +36,7 @@ class PeriodicTasks(abc.ABC):
             self.runner.hurry(self, seconds)
 
     def aside(self, job: Callable[[], object]) -> None:
-        """Run ``job`` once beside the turns; dropped where nothing runs us."""
+        """Run ``job`` once beside the turns; dropped without a runner."""
         if self.runner is not None:
             self.runner.add(_Once(self.name, job))
 
@@ -56,7 +56,7 @@ class _Once(PeriodicTasks):
 
 
 class Runner:
-    """Gives members their turns.
+    """A heap of due times that gives members their turns.
 
     :param threads: how many turns run at a time
     :param clock: monotonic seconds
@@ -71,14 +71,14 @@ class Runner:
         self._serial = itertools.count()
         self._changed = threading.Condition()
         self._stopping = False
-        # What is due waits in the heap, not here: the queue only hands over.
+        # Members that are due wait in the heap, not here: the queue only hands over.
         self._queue: queue.Queue[PeriodicTasks | None] = queue.Queue(threads)
         self._threads = [
             threading.Thread(target=self._work, name=f'turns-{i}', daemon=True)
             for i in range(threads)
         ]
         self._timer = threading.Thread(target=self._time, name='timer', daemon=True)
-        self.lateness = 0.0  # of the last member handed over, seconds
+        self.lateness = 0.0  # lateness of the last member handed over, in seconds
 
     def add(self, member: PeriodicTasks, seconds: float = 0.0) -> None:
         """Give a member its first turn in ``seconds``."""
@@ -87,7 +87,7 @@ class Runner:
             self._schedule(member, self._clock() + seconds)
 
     def remove(self, member: PeriodicTasks) -> None:
-        """No more turns for it; one that is being taken goes to its end."""
+        """Remove a member; a turn that is under way is finished."""
         member.runner = None
         with self._changed:
             self._due.pop(member, None)
@@ -103,15 +103,15 @@ class Runner:
             thread.start()
 
     def stop(self, seconds: float = 10.0) -> bool:
-        """No new turns; wait for those being taken; whether they ended in time."""
+        """Start no turns; wait for those under way; return whether they ended in time."""
         end = time.monotonic() + seconds
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        threads = [t for t in (self._timer, *self._threads) if t.is_alive()]
+        threads = [thread for thread in (self._timer, *self._threads) if thread.is_alive()]
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
-        return not any(t.is_alive() for t in threads)
+        return not any(thread.is_alive() for thread in threads)
 
     def _schedule(self, member: PeriodicTasks, due: float) -> None:
         self._due[member] = due

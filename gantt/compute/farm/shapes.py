@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of fake hosts: what they have, how many of each, where they stand.
+"""Shapes of fake hosts: resources, number of each, placement.
 
     shapes:
       - name: general
@@ -75,7 +75,7 @@ class Shape(Message, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _inventories(self) -> dict[str, Inventory]:
-        made = {
+        inventories = {
             'VCPU': Inventory(total=self.vcpus, allocation_ratio=self.cpu_allocation_ratio),
             'MEMORY_MB': Inventory(
                 total=self.memory_mb,
@@ -85,8 +85,8 @@ class Shape(Message, frozen=True, kw_only=True, dict=True):
             'DISK_GB': Inventory(total=self.disk_gb, allocation_ratio=self.disk_allocation_ratio),
         }
         if self.pcpus:
-            made['PCPU'] = Inventory(total=self.pcpus)
-        return made | self.inventories
+            inventories['PCPU'] = Inventory(total=self.pcpus)
+        return inventories | self.inventories
 
     @cached_property
     def _numa(self) -> list[NumaCell]:
@@ -109,7 +109,7 @@ class Shape(Message, frozen=True, kw_only=True, dict=True):
         ]
 
     def facts(self, host: str, zone: str | None) -> HostReadings:
-        """What a host of this shape is; what can be shared between hosts is."""
+        """Return the facts of a host of this shape; values are shared between hosts."""
         return HostReadings(
             inventories=self._inventories,
             foreign=self.foreign,
@@ -130,7 +130,7 @@ class ShapeFile(Message, frozen=True, kw_only=True):
     shapes: Annotated[list[Shape], msgspec.Meta(min_length=1, max_length=1000)]
 
 
-#: What is played where no file says otherwise.
+#: Shapes where no file is given.
 DEFAULT = [
     Shape(
         name='general',
@@ -169,7 +169,7 @@ DEFAULT = [
 
 
 class ShapePart(msgspec.Struct, frozen=True):
-    """What one host was dealt."""
+    """Part of the shapes that one host gets."""
 
     shape: Shape
     zone: str | None
@@ -177,18 +177,18 @@ class ShapePart(msgspec.Struct, frozen=True):
 
 
 def deal(shapes: list[Shape], seed: int, number: int) -> ShapePart:
-    """Shape, zone and source of randomness of host ``number``."""
+    """Return shape, zone and source of randomness of host ``number``."""
     rng = random.Random(f'{seed}:{number}')
     shape = _counted(shapes, number)
     if shape is None:
-        # Where all are counted, and there are more hosts than that, they are dealt by weight too.
-        rest = [one for one in shapes if one.count is None] or shapes
-        (shape,) = rng.choices(rest, [s.weight for s in rest])
+        # Where all are counted, and there are more hosts than that, they follow weights too.
+        weighted = [candidate for candidate in shapes if candidate.count is None] or shapes
+        (shape,) = rng.choices(weighted, [candidate.weight for candidate in weighted])
     return ShapePart(shape, rng.choice(shape.zones) if shape.zones else None, rng)
 
 
 def _counted(shapes: list[Shape], number: int) -> Shape | None:
-    """The shape that host ``number`` has because so many are to have it; None: it is dealt."""
+    """Return the shape of host ``number`` by the counts of shapes; None: by weight."""
     for shape in shapes:
         number -= shape.count or 0
         if shape.count is not None and number < 0:
@@ -217,7 +217,7 @@ def load_shapes(path: str) -> list[Shape]:
 
 
 def load_yaml(path: str, option: str) -> Any:
-    """The content of a YAML file.
+    """Return the content of a YAML file.
 
     :raises Misconfigured: names the file, and the line where it is no YAML
     """
@@ -241,11 +241,15 @@ def load_yaml(path: str, option: str) -> Any:
 
 
 def _split(numbers: range, parts: int) -> list[list[int]]:
-    """``numbers`` in ``parts`` runs of nearly equal length."""
-    size, rest = divmod(len(numbers), parts)
-    cuts = [i * size + min(i, rest) for i in range(parts + 1)]
-    return [list(numbers[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
+    """Return ``numbers`` in ``parts`` runs of nearly equal length."""
+    size, remainder = divmod(len(numbers), parts)
+    cuts = [i * size + min(i, remainder) for i in range(parts + 1)]
+    return [list(numbers[start:end]) for start, end in zip(cuts, cuts[1:], strict=False)]
 
 
 def _groups(numbers: list[int], size: int) -> list[list[int]]:
-    return [numbers[i : i + size] for i in range(0, len(numbers), size)] if size > 1 else []
+    return (
+        [numbers[start : start + size] for start in range(0, len(numbers), size)]
+        if size > 1
+        else []
+    )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells of a host of Nova, beside nova-compute, what the source that reports for it cannot.
+"""Facts of a host of Nova that its report source does not have, sent beside nova-compute.
 
-It registers nothing, has no epoch and ends none: the host stays the source's.  Its words are
+It registers nothing, has no epoch and ends none: the host stays the source's.  Its messages are
 put in order by their own sequence, which begins with the clock, so that those of the next start
 come after those of this one.
 """
@@ -21,15 +21,15 @@ from gantt.core.claims.host_facts import UpdateHostFacts, UpdateHostFactsResult
 
 LOG = logging.getLogger(__name__)
 
-#: Until a scheduler has said how often.
+#: Seconds between messages until a scheduler has set them.
 FIRST_SECONDS = 60
 
 
 class FactsOnly(PeriodicTasks):
-    """One host; ``turn`` is called by one thread at a time.
+    """Sender of facts for one host; ``turn`` is called by one thread at a time.
 
     :param look: reads the machine
-    :param report_seconds: 0: as the scheduler says
+    :param report_seconds: 0: as the scheduler sets it
     :param wall: seconds since 1970
     """
 
@@ -57,7 +57,7 @@ class FactsOnly(PeriodicTasks):
         self._wait = RETRY_FIRST
 
     def turn(self) -> float:
-        """Read and tell; seconds until the next turn."""
+        """Read and send; return the seconds until the next turn."""
         update = self.make()
         try:
             answer = self._port.tell_facts(update)
@@ -85,21 +85,21 @@ class FactsOnly(PeriodicTasks):
         return self._interval()
 
     def make(self) -> UpdateHostFacts:
-        """What is to be told now."""
-        # The clock may go back, between two starts too: an answer says how far we were.
+        """Return the message to be sent now."""
+        # The clock may go back, between two starts too: an answer has our last sequence.
         self._sequence = max(self._sequence + 1, int(self._wall() * 1_000_000))
-        sequence, seen = self._sequence, self._look()
+        sequence, readings = self._sequence, self._look()
         return UpdateHostFacts(
             host=self.name,
             sequence=sequence,
-            guests=seen.guests,
-            numa=seen.numa,
-            devices=seen.devices,
-            metrics=seen.metrics,
+            guests=readings.guests,
+            numa=readings.numa,
+            devices=readings.devices,
+            metrics=readings.metrics,
         )
 
     def status(self) -> dict[str, object]:
-        """How things stand, for the log."""
+        """Return the state, for the log."""
         return {
             'host': self.name,
             'told': self.updates_sent,
@@ -118,7 +118,7 @@ class FactsOnly(PeriodicTasks):
         return RETRY_FIRST if self._overtaken <= OVERTAKEN_MAX else self._interval()
 
     def _note(self, level: int, problem: str) -> None:
-        """Say a problem once, and that it is over."""
+        """Log a problem once, and its end."""
         if problem != self.problem:
             LOG.log(level, '%s', problem or f'Host {self.name}: its facts are told')
         self.problem = problem

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speaks for hosts that something else runs.
+"""Reports for hosts that another program runs, from a file.
 
     hosts:
       - name: compute-7              # service host
@@ -80,7 +80,7 @@ class HostEntry(Message, frozen=True, kw_only=True):
 
 
 class HostDeclaration(msgspec.Struct, frozen=True):
-    """What is said of one host."""
+    """Declaration of one host."""
 
     announcement: RegisterHost
     facts: HostReadings
@@ -88,7 +88,7 @@ class HostDeclaration(msgspec.Struct, frozen=True):
 
 
 def load(path: str) -> dict[str, HostDeclaration]:
-    """Read a file; host name -> what is said of it.
+    """Read a file; return host name -> its declaration.
 
     :raises Misconfigured: it cannot be read, or is no YAML
     :raises InvalidMessage: names file, entry and field
@@ -101,17 +101,17 @@ def load(path: str) -> dict[str, HostDeclaration]:
         for index, body in enumerate(_list(path, content, 'shapes'))
         for shape in [message.decode(body, Shape, inside=f'{path}: shapes[{index}]')]
     }
-    found: dict[str, HostDeclaration] = {}
+    declarations: dict[str, HostDeclaration] = {}
     for index, body in enumerate(_list(path, content, 'hosts')):
         name = body.get('name') if isinstance(body, dict) else None
         inside = f'{path}: hosts[{index}]' + (f' ({name})' if isinstance(name, str) else '')
         entry = message.decode(body, HostEntry, inside=inside)
-        if entry.name in found:
+        if entry.name in declarations:
             raise exceptions.invalid(f'{inside}.name', f'{entry.name!r} is listed twice')
-        found[entry.name] = _declaration(entry, shapes, inside)
-    if not found:
+        declarations[entry.name] = _declaration(entry, shapes, inside)
+    if not declarations:
         raise exceptions.invalid(f'{path}: hosts', 'expected at least one')
-    return found
+    return declarations
 
 
 def _list(path: str, content: dict[str, Any], key: str) -> list[Any]:
@@ -125,9 +125,10 @@ def _declaration(entry: HostEntry, shapes: dict[str, Shape], inside: str) -> Hos
     base = None
     if entry.shape is not None:
         if entry.shape not in shapes:
-            known = ', '.join(sorted(shapes)) or 'none'
+            names = ', '.join(sorted(shapes)) or 'none'
             raise exceptions.invalid(
-                f'{inside}.shape', f'{entry.shape!r} is not among the shapes of this file ({known})'
+                f'{inside}.shape',
+                f'{entry.shape!r} is not among the shapes of this file ({names})',
             )
         base = shapes[entry.shape].facts(entry.name, entry.zone)
     facts = _facts(entry, base, inside)
@@ -152,9 +153,11 @@ def _facts(entry: HostEntry, shape: HostReadings | None, inside: str) -> HostRea
     }
     if not inventories:
         raise exceptions.invalid(f'{inside}.inventories', 'expected at least one class, or a shape')
-    over = {field: declared for field in _OVER if (declared := getattr(entry, field)) is not UNSET}
+    overrides = {
+        field: declared for field in _OVER if (declared := getattr(entry, field)) is not UNSET
+    }
     if entry.used is not UNSET:
-        over['foreign'] = UNSET
+        overrides['foreign'] = UNSET
     return msgspec.structs.replace(
         base,
         inventories=inventories,
@@ -165,12 +168,12 @@ def _facts(entry: HostEntry, shape: HostReadings | None, inside: str) -> HostRea
         location=entry.location,
         metrics=entry.metrics,
         disabled=entry.disabled,
-        **over,
+        **overrides,
     )
 
 
 def _check(entry: HostEntry, facts: HostReadings, inside: str) -> None:
-    """What types cannot say: by the very check that the scheduler makes."""
+    """Check what types cannot express, by the same check that the scheduler does."""
     if entry.used is not UNSET and entry.foreign is not UNSET:
         raise exceptions.invalid(f'{inside}.used', 'only one of foreign and used may be given')
     custom = {name for name in facts.inventories if resource_classes.CUSTOM.match(name)}
@@ -200,7 +203,7 @@ def _check(entry: HostEntry, facts: HostReadings, inside: str) -> None:
 
 
 class ReportOnly(PeriodicTasks):
-    """Watches the file and has its hosts report; takes turns like a host.
+    """A watcher of the file that has its hosts report; takes turns like a host.
 
     :raises Misconfigured, InvalidMessage: the file is wrong at the start
     """
@@ -223,7 +226,7 @@ class ReportOnly(PeriodicTasks):
 
     @property
     def members(self) -> dict[str, HostAgent]:
-        """Host name -> its member."""
+        """Host name -> its agent."""
         return self._members
 
     def start(self) -> None:
@@ -232,7 +235,7 @@ class ReportOnly(PeriodicTasks):
         self._runner.add(self, LOOK_SECONDS)
 
     def turn(self) -> float:
-        """Look at the file; seconds until the next look."""
+        """Read the file if it changed; return the seconds until the next turn."""
         mark = self._mark()
         if mark != self._seen:
             self._seen = mark
@@ -245,25 +248,25 @@ class ReportOnly(PeriodicTasks):
         return LOOK_SECONDS
 
     def _bring_in(self, declared: dict[str, HostDeclaration]) -> None:
-        before, self._declaration = self._declaration, declared
+        old_declarations, self._declaration = self._declaration, declared
         for name in self._members.keys() - declared.keys():
             LOG.warning('Host %s is not in the file any more; nothing is reported of it', name)
             self._runner.remove(self._members.pop(name))
-        for name, now in declared.items():
-            was = before.get(name)
-            if name in self._members and was is not None:
-                if was.announcement == now.announcement:
-                    if was != now:
+        for name, declaration in declared.items():
+            old_declaration = old_declarations.get(name)
+            if name in self._members and old_declaration is not None:
+                if old_declaration.announcement == declaration.announcement:
+                    if old_declaration != declaration:
                         self._members[name].hurry(self._settings.change_seconds)
                     continue
                 self._runner.remove(self._members.pop(name))
-            self._add(name, now)
+            self._add(name, declaration)
 
     def _add(self, name: str, declared: HostDeclaration) -> None:
         def look() -> tuple[GuestInventory, HostReadings]:
-            now = self._declaration.get(name, declared)
-            pending: list[Running] | None = None if now.running is None else []
-            return GuestInventory(now.running, pending), now.facts
+            declaration = self._declaration.get(name, declared)
+            pending: list[Running] | None = None if declaration.running is None else []
+            return GuestInventory(declaration.running, pending), declaration.facts
 
         session = Session(declared.announcement, self._port)
         rng = random.Random(name)
@@ -272,9 +275,9 @@ class ReportOnly(PeriodicTasks):
         self._runner.add(member)
 
     def _mark(self) -> tuple[int, int, int]:
-        """What changes with the file."""
+        """Return values that change with the file."""
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError:
             return (0, 0, 0)
-        return (found.st_ino, found.st_size, found.st_mtime_ns)
+        return (status.st_ino, status.st_size, status.st_mtime_ns)

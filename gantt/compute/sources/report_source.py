@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reports for hosts that have no agent of ours: a plugin of ``gantt-report-source``.
+"""Interface of report sources, plugins of ``gantt-report-source`` for hosts without our agent.
 
 A report source is a class in the entry-point group ``gantt.report_sources``.  It runs in
 a process of its own, never in a scheduler: it may wait for others, and holds credentials.
-What it has for its work is what an agent has: :class:`~gantt.compute.over_rpc.OverRpc`,
+It uses the same building blocks as an agent: :class:`~gantt.compute.over_rpc.OverRpc`,
 :class:`~gantt.compute.farm.host_agent.HostAgent`, :class:`~gantt.compute.farm.runner.Runner`.
 """
 
@@ -17,9 +17,9 @@ Count = Callable[..., None]
 
 
 class ReportSource(abc.ABC):
-    """The base of all of them; see ``doc/source/contributor/write-a-report-source.rst``.
+    """Base class of report sources; see ``doc/source/contributor/write-a-report-source.rst``.
 
-    :cvar metrics_group: of options, the one whose ``metrics_port`` says where metrics are shown
+    :cvar metrics_group: group of options whose ``metrics_port`` is that of its metrics
     :ivar stopping: set by the handler of a signal: begin nothing new
     """
 
@@ -30,7 +30,7 @@ class ReportSource(abc.ABC):
 
     @classmethod  # noqa: B027 - most will have none of their own
     def register_opts(cls, conf: Any) -> None:
-        """Register its groups of options; none unless it says so.
+        """Register its groups of options; none by default.
 
         :param conf: a ``ConfigOpts`` that has read its files
         """
@@ -38,25 +38,25 @@ class ReportSource(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def from_conf(cls, conf: Any, count: Count, gauge: Count) -> 'ReportSource':
-        """One as it is configured; nothing is said yet.
+        """Return a source as configured, which has sent nothing yet.
 
         :param conf: the process's global configuration object, as oslo.messaging needs it
-        :param count: counts something that happened
-        :param gauge: says how much there is of something now
-        :raises GanttError: what is wrong, e.g. an option, or the broker that is away
+        :param count: counts an event
+        :param gauge: sets a current amount
+        :raises GanttError: e.g. an option is wrong, or the broker is away
         """
 
     @abc.abstractmethod
     def start(self) -> None:
-        """Begin; returns when all is known to work.
+        """Start; returns when all is known to work.
 
-        :raises GanttError: it does not, and waiting will not mend it
+        :raises GanttError: it does not work, and waiting will not help
         """
 
     @abc.abstractmethod
     def stop(self, seconds: float) -> bool:
-        """End; whether what was under way was finished in time."""
+        """End; return whether what was under way was finished in time."""
 
     def status(self) -> dict[str, object]:
-        """How things stand, for the log."""
+        """Return the state, for the log."""
         return {}

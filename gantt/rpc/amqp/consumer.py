@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The consumer of a topic: from the bytes on the wire to a handler, and the acknowledgement.
+"""Consumer of a topic: from the bytes on the wire to a handler, and the acknowledgement.
 
 The library declares the queues, reconnects and waits; it would also acknowledge each message by
-itself, and throw away in silence what it cannot decode.  So every message is taken from it here,
-on one path: bound on the size, decoding, handler, acknowledgement (``deliveries`` takes them off
-the wire).  What may be run twice (the broker sends again what was not acknowledged when a
-connection breaks) is taken together with what follows and acknowledged after it was handled;
-everything else before.
+itself, and silently drop what it cannot decode.  So every message is taken from it here, on one
+path: bound on the size, decoding, handler, acknowledgement (``deliveries`` takes them off the
+wire).  Messages that may be run twice (the broker sends again what was not acknowledged when a
+connection breaks) are taken together with those that follow and acknowledged after they were
+handled; all others before.
 """
 
 import collections
@@ -28,23 +28,23 @@ LOG = logging.getLogger(__name__)
 
 #: Messages taken before the library has its turn again.
 TAKEN_TOGETHER = 64
-#: Seconds to wait for one more message before the library is asked to, which takes long.
+#: Seconds to wait for one more message before the library does, which takes long.
 LINGER_SECONDS = 0.01
-#: Nobody waits for a cast: a little patience lets many be taken at once.
+#: Seconds to gather casts: no caller waits for them, and many are taken at once.
 GATHER_SECONDS = 0.05
-#: The last messages whose ids are remembered: whoever publishes again has sent one twice.
+#: Last messages whose ids are kept: a sender that publishes again has sent one twice.
 REMEMBERED = 16
-#: For so long the library may be at one message when it ends.
+#: Seconds that the library may take for one message when it ends.
 _FINISH_SECONDS = 2.0
 
 
 class Handler(Protocol):
-    """Who gets the messages of a consumer, in its receiving thread; no method raises.
+    """Handler of a consumer's messages, in its receiving thread; no method raises.
 
     :ivar bytes_max: larger bodies are not decoded
     :ivar repeatable: methods that may run twice for one message
-    :ivar undecoded: what to do with a body that needs no decoding, or None; where there is one,
-        nobody waits for most messages
+    :ivar undecoded: returns the job for a body that needs no decoding, or None; where there is
+        one, most messages are casts
     """
 
     bytes_max: int
@@ -52,19 +52,19 @@ class Handler(Protocol):
     undecoded: Callable[[bytes | str], Callable[[], object] | None] | None
 
     def run_undecoded(self, run: Callable[[], object], body: bytes | str) -> None:
-        """Run what ``undecoded`` found."""
+        """Run the job that ``undecoded`` returned."""
 
     def handle(self, message: Incoming) -> None:
-        """A message."""
+        """Handle a message."""
 
     def undecodable(self, error: Exception, body: bytes) -> None:
-        """Something that is none, and was rejected."""
+        """Handle a body that is no message, and was rejected."""
 
 
 class Consumer:
-    """The queues of one topic: that which processes share, that of this one, the broadcasts.
+    """Queues of one topic: the one that processes share, that of this one, the broadcasts.
 
-    :param target: the library's
+    :param target: the library's target
     """
 
     def __init__(self, transport: Any, target: Any, handler: Handler) -> None:
@@ -74,17 +74,17 @@ class Consumer:
         self._gather_seconds = GATHER_SECONDS if handler.undecoded is not None else 0.0
         self._listener: Any = None
         self._poller: Any = None
-        #: For a thread that reads what comes here itself; None before it is started, and within
-        #: a process.
+        #: For a thread that reads these messages itself; None before the start, and within a
+        #: process.
         self.lent: LentPoller | None = None
         self._speaks_amqp = False
         self._seen: collections.deque[Any] = collections.deque(maxlen=REMEMBERED)
-        # Of the receiving thread: what was taken and not acknowledged yet.
+        # For the receiving thread: messages taken and not acknowledged yet.
         self._channel: Any = None
         self._last = self._waiting = self._taken = 0
         self._together = 1
         self._scheduled = False
-        # The library's consumer of the shared queue, and whether nothing is taken there.
+        # The library's consumer of the shared queue, and whether it is paused.
         self._shared: Any = None
         self._tag: Any = None
         self._held = False
@@ -93,18 +93,18 @@ class Consumer:
     def start(self) -> None:
         """Declare the queues and consume.
 
-        :raises Exception: what the library does; it tries for ever where the broker refuses
+        :raises Exception: errors of the library; it tries for ever where the broker refuses
         """
         listener = self._transport._listen(self._target, 1, None)
         self._poller = listener._poll_style_listener
-        below = self._poller.conn.connection
-        self._speaks_amqp = below.connection.transport.driver_name == 'py-amqp'
+        rabbit_connection = self._poller.conn.connection
+        self._speaks_amqp = rabbit_connection.connection.transport.driver_name == 'py-amqp'
         if self._speaks_amqp:
-            prefetch = below.rabbit_qos_prefetch_count
+            prefetch = rabbit_connection.rabbit_qos_prefetch_count
             # So that the broker goes on sending meanwhile.
-            most = prefetch // 2 if prefetch else TAKEN_TOGETHER
-            self._together = max(1, min(TAKEN_TOGETHER, most))
-        for consumer, tag in below._consumers.items():
+            together_max = prefetch // 2 if prefetch else TAKEN_TOGETHER
+            self._together = max(1, min(TAKEN_TOGETHER, together_max))
+        for consumer, tag in rabbit_connection._consumers.items():
             is_shared = consumer.queue_name == self._target.topic
             if is_shared:
                 self._shared, self._tag = consumer, tag
@@ -118,57 +118,57 @@ class Consumer:
 
     @property
     def channel(self) -> Any:
-        """Another one after the consumer was attached anew; None before it is, and after."""
+        """Its channel, new after each reconnection; None before the start and after the end."""
         with contextlib.suppress(rpc_common.InvalidRPCConnectionReuse):
             return self._poller and self._poller.conn.channel
         return None
 
     def stop(self) -> None:
-        """Consume no more.  May take some seconds."""
+        """Stop consuming.  May take some seconds."""
         if self.lent is not None:
             self.lent.end()
         if self._listener is not None:
             self._listener.stop()
 
     def close(self) -> None:
-        """Have the broker told of all that was received, and let go of the connection.
+        """Acknowledge all that was received, and let go of the connection.
 
         The library acknowledges now and then, and forgets what is left when it ends.
         """
         if self._listener is None:
             return
         handler = self._poller._message_operations_handler
-        with contextlib.suppress(Exception):  # whatever a broken connection raises: it comes again
-            # Its own thread may have taken the last one and not have come to it.
+        with contextlib.suppress(Exception):  # any error of a broken connection: it is sent again
+            # Its own thread may have taken the last one and not handled it yet.
             handler.stop()
             if handler._shutdown_thread.is_alive():
                 handler._shutdown_thread.join(_FINISH_SECONDS)
             handler.process()
             self._take_no_more()
-            handler.process()  # of what the thread of heartbeats took in between
+            handler.process()  # what the thread of heartbeats took in between
         self._listener.cleanup()
 
     def _take_no_more(self) -> None:
-        """Give back what arrives while a connection closes: nobody would acknowledge it.
+        """Give back messages that arrive while a connection closes, as they stay unacknowledged.
 
         The library closes without cancelling, and reads on until the broker agrees.
         """
-        below = self._poller.conn.connection
-        with below._connection_lock:
+        rabbit_connection = self._poller.conn.connection
+        with rabbit_connection._connection_lock:
             if not self._speaks_amqp:  # the broker in memory pushes nothing
                 return
-            for tag in map(str, below._consumers.values()):
-                below.channel.basic_cancel(tag, nowait=True)
-                below.channel.callbacks[tag] = _requeue
+            for tag in map(str, rabbit_connection._consumers.values()):
+                rabbit_connection.channel.basic_cancel(tag, nowait=True)
+                rabbit_connection.channel.callbacks[tag] = _requeue
 
     # -- one message ---------------------------------------------------------------------------
     def _receive(self, is_shared: bool, raw: Any) -> None:
-        """Called by the library for each message of its consumer, in place of its own callback.
+        """Handle a message of the library's consumer, in place of its own callback.
 
         :raises OSError: the connection broke; what was not acknowledged comes again
         """
         if is_shared and self._held:
-            # First: what is rejected would come here again.  Once too often does no harm.
+            # Cancel first: what is rejected would come here again.  Once too often does no harm.
             self._is_attached = False
             raw.channel.basic_cancel(str(self._tag), nowait=True)
             _requeue(raw)
@@ -189,8 +189,8 @@ class Consumer:
                 handler.run_undecoded(run, body)
             else:
                 message = envelope.incoming(self._poller, body)
-        except Exception as e:  # what a stranger wrote may break a decoder in any way
-            # Not again: it would break the next one, too.  The broker may have a place for it.
+        except Exception as e:  # a foreign body may break a decoder in any way
+            # Not requeued: it would break the next one, too.  The broker may dead-letter it.
             raw.channel.basic_reject(raw.delivery_tag, requeue=False)
             LOG.debug('a message cannot be decoded', exc_info=e)
             handler.undecodable(envelope.refusal(e), envelope.as_bytes(raw.body))
@@ -225,22 +225,24 @@ class Consumer:
             self._poller._message_operations_handler.do(self._drain)
 
     def _drain(self) -> None:
-        """Run by the listener between two messages: take all that has been read already."""
+        """Take all that has been read already, run by the listener between two messages."""
         try:
-            conn = self._poller.conn.connection
-            below = driver.opened(conn)
-            if below is None:
+            rabbit_connection = self._poller.conn.connection
+            amqp_connection = driver.opened(rabbit_connection)
+            if amqp_connection is None:
                 return
-            broken = (*driver.AWAY, *conn.connection.recoverable_connection_errors)
-            with contextlib.suppress(*broken, *conn.connection.recoverable_channel_errors):
-                # Of a broken connection the library hears with its next read.
-                with conn._connection_lock:
+            broken = (*driver.AWAY, *rabbit_connection.connection.recoverable_connection_errors)
+            with contextlib.suppress(
+                *broken, *rabbit_connection.connection.recoverable_channel_errors
+            ):
+                # The library notices a broken connection with its next read.
+                with rabbit_connection._connection_lock:
                     try:
-                        is_empty = self._read_all(below)
+                        is_empty = self._read_all(amqp_connection)
                     except amqp.ConsumerCancelled:
-                        # The queue went, and the connection did not: its next read would tell
-                        # the library nothing.  It declares and attaches all when it breaks.
-                        driver.cut(below)
+                        # The queue ended, and the connection did not: its next read would not
+                        # show it.  The library declares and attaches all when it breaks.
+                        driver.cut(amqp_connection)
                         return
                     self._acknowledge()
                 if is_empty and self._gather_seconds:
@@ -249,9 +251,9 @@ class Consumer:
             self._scheduled = False
 
     def _read_all(self, connection: Any) -> bool:
-        """Whether no more is there.
+        """Take the messages that are there; return whether no more are.
 
-        :param connection: py-amqp's
+        :param connection: py-amqp's connection
         """
         self._taken = 0
         try:
@@ -271,13 +273,13 @@ class Consumer:
     # -- the shared queue, paused ----------------------------------------------------------------
     @property
     def is_held(self) -> bool:
-        """Whether nothing is to be taken off the queue that other processes consume as well."""
+        """True where nothing is to be taken off the queue that other processes consume as well."""
         return self._held
 
     def hold(self, held: bool) -> None:
-        """Take nothing there from now on, or take again.  Any thread; soon done by the listener's.
+        """Stop taking from the shared queue, or take again; the listener's thread does it soon.
 
-        The queues that are for this process alone go on.
+        The queues for this process alone are not affected.  Any thread may call it.
         """
         if self._held != held and self._speaks_amqp:
             self._held = held
@@ -286,24 +288,24 @@ class Consumer:
                 self.lent.ask()
 
     def _apply(self) -> None:
-        """Run by the listener between two messages."""
-        below = self._poller.conn.connection
-        with below._connection_lock:
+        """Cancel or attach the shared queue, run by the listener between two messages."""
+        rabbit_connection = self._poller.conn.connection
+        with rabbit_connection._connection_lock:
             if not self._held:
-                below._consumers[self._shared] = self._tag
+                rabbit_connection._consumers[self._shared] = self._tag
                 if not self._is_attached:  # else the tag would be in use
                     self._is_attached = True
-                    below._new_tags.add(self._tag)
+                    rabbit_connection._new_tags.add(self._tag)
                 return
-            # Where the connection breaks the library attaches those that it still has.
-            below._consumers.pop(self._shared, None)
-            below._new_tags.discard(self._tag)
+            # Where the connection breaks the library attaches the consumers that it still has.
+            rabbit_connection._consumers.pop(self._shared, None)
+            rabbit_connection._new_tags.discard(self._tag)
             if self._is_attached:
                 self._is_attached = False
-                errors = below.connection.recoverable_connection_errors
+                errors = rabbit_connection.connection.recoverable_connection_errors
                 with contextlib.suppress(*driver.AWAY, *errors):
-                    if below.channel is not None:
-                        below.channel.basic_cancel(str(self._tag), nowait=True)
+                    if rabbit_connection.channel is not None:
+                        rabbit_connection.channel.basic_cancel(str(self._tag), nowait=True)
 
 
 def _requeue(raw: Any) -> None:

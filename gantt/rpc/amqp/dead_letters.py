@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that nobody can handle, kept in a queue of the broker for people to look at.
+"""Messages that cannot be handled, kept in a queue of the broker for inspection.
 
-Off unless ``[rpc] dead_letter_queue`` names the queue.  Who calls is told of the
-refusal anyway; this is for what is cast, above all reports, whose sender hears
-nothing.  Letters are published by a thread of their own and never wait for it:
-what the broker does not take is counted and gone.
+Off unless ``[rpc] dead_letter_queue`` names the queue.  A caller gets the refusal
+anyway; this is for casts, above all reports, whose sender gets no answer.  Letters
+are published by a thread of their own and handlers never wait for it: what the
+broker does not take is counted and dropped.
 
-The queue forgets its oldest letter first.  So that nobody flushes what others sent, each
-project, and each host, has a share of it; beyond its share its letters are counted and gone.
+The queue drops its oldest letter first.  So that no sender flushes what others sent, each
+project, and each host, has a share of it; beyond its share its letters are counted and dropped.
 """
 
 import collections
@@ -25,30 +25,30 @@ from gantt.rpc.amqp import driver, envelope
 
 LOG = logging.getLogger(__name__)
 
-#: Of each body; what is longer is cut.
+#: Bytes kept of each body; longer ones are cut.
 STORED_BYTES = envelope.STORED_BYTES
 #: Letters that may wait for the thread.
 WAITING = 200
-#: One sender has this part of the queue.
+#: Shares that the queue is divided into; a sender has one.
 SHARES = 20
-#: Senders that are counted apart; the one that has sent nothing for longest is forgotten.
+#: Senders that are counted separately; the one that has sent nothing for longest is dropped.
 SENDERS_MAX = 10_000
-#: Of the text in a log line.
+#: Characters of the body in a log line.
 EXTRACT_CHARACTERS = 160
 CONNECT_SECONDS = 10.0
 
-#: Errors that say that the message is at fault; asking again with it changes nothing.
+#: Errors where the message is at fault; sending it again changes nothing.
 _AT_FAULT = (
     exceptions.InvalidMessage,
     exceptions.PayloadTooLarge,
     exceptions.UnsupportedVersion,
 )
 
-#: Callers put their tokens into the context of a message; those of a cloud still work.
+#: Callers put their tokens into the context of a message; a cloud's tokens are still valid.
 _SECRET = re.compile(rb'((?:token|password|admin_pass|secret)\w*\\*"\s*:\s*\\*")[^"\\]+', re.I)
 
 
-#: Who sent a message, the surest first: the context is the caller's and no tenant's.
+#: Patterns of a message's sender, the surest first: the context is the caller's and no tenant's.
 _SENDER = tuple(
     re.compile(rb'\\*"(?:' + keys + rb')\\*"\s*:\s*\\*"([^"\\]{1,255})')
     for keys in (rb'_context_project_id', rb'project_id', rb'name|host')
@@ -56,26 +56,26 @@ _SENDER = tuple(
 
 
 class DeadLetter(NamedTuple):
-    """One message, as it is published."""
+    """A message, as it is published."""
 
     body: bytes
     headers: dict[str, Any]
 
 
 def at_fault(error: BaseException) -> bool:
-    """Whether a message, or a defect of ours, is to blame, and not how things stand."""
+    """Return whether a message, or a defect of ours, is to blame, and not the circumstances."""
     if isinstance(error, _AT_FAULT) or isinstance(error.__context__, _AT_FAULT):
         return True
     return not (isinstance(error, exceptions.GanttError) or getattr(error, 'is_wire_error', False))
 
 
 def masked(body: bytes) -> bytes:
-    """The body without what looks like a secret."""
+    """Return the body without anything that resembles a secret."""
     return _SECRET.sub(rb'\1***', body)
 
 
 def extract(body: bytes) -> str:
-    """The beginning of a body, for a log line."""
+    """Return the beginning of a body, for a log line."""
     # Where the library's envelope ends and the message begins.
     start = max(0, body.find(b'"oslo.message"'))
     part = masked(body[start : start + 4 * EXTRACT_CHARACTERS])
@@ -83,7 +83,7 @@ def extract(body: bytes) -> str:
 
 
 def queue_arguments(conf: Any, is_quorum: bool) -> dict[str, Any]:
-    """How the queue is declared: it forgets by number and by age.
+    """Return the arguments to declare the queue: it is bounded by number and by age.
 
     :param conf: the options of [rpc]
     """
@@ -96,16 +96,16 @@ def queue_arguments(conf: Any, is_quorum: bool) -> dict[str, Any]:
 
 
 def sender(body: bytes) -> bytes:
-    """The project, else the host, that a message names first; empty where it names none."""
-    found = (pattern.search(body) for pattern in _SENDER)
-    return next((match[1] for match in found if match), b'')
+    """Return the project, else the host, that a message names first; empty where it names none."""
+    matches = (pattern.search(body) for pattern in _SENDER)
+    return next((match[1] for match in matches if match), b'')
 
 
 class Shares:
-    """How many letters each sender may still put into the queue.  Not thread-safe.
+    """Counts of letters that each sender may still put into the queue.  Not thread-safe.
 
     :param most: letters of one sender in ``seconds``
-    :param seconds: as long as the queue remembers a letter
+    :param seconds: as long as the queue keeps a letter
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Shares:
 
 
 class DeadLetters:
-    """Publishes what cannot be handled.  May be used from any thread.
+    """A publisher of messages that cannot be handled.  May be used from any thread.
 
     :param carrier: transport of the broker
     :param server: our name in the letters
@@ -202,10 +202,10 @@ class DeadLetters:
         name = self._conf.dead_letter_queue
         total = len(batch)
         try:
-            # One for each batch: nobody tends the heartbeats of a connection that rests.
-            with driver.separate_connection(self._carrier) as own:
-                own.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
-                channel = own.default_channel
+            # A connection for each batch: an idle one would send no heartbeats.
+            with driver.separate_connection(self._carrier) as connection:
+                connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
+                channel = connection.default_channel
                 _, rabbit = driver.options(self._carrier)
                 channel.queue_declare(
                     name,
@@ -225,7 +225,7 @@ class DeadLetters:
 def _message(dead_letter: DeadLetter) -> Any:
     return amqp.Message(
         dead_letter.body,
-        content_type='application/octet-stream',  # nobody decodes it by mistake
+        content_type='application/octet-stream',  # so that it is not decoded by mistake
         delivery_mode=2,
         timestamp=int(time.time()),
         application_headers=dead_letter.headers,

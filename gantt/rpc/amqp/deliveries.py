@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deliveries in groups: what a connection has read ahead, parsed in one pass.
+"""Deliveries in groups: the bytes that a connection has read ahead, parsed in one pass.
 
-py-amqp asks a socket for each frame in three pieces and hands each to a chain of its own.  Here
-it is asked for as much as is there, and of that py-amqp reads the first frame: it waits, notices
-that a connection broke, and does all that is no delivery.  The deliveries that lie whole behind
-that frame are taken at once.  Whatever is not as expected is left where it is, for py-amqp to
-read and to judge: other frames, a delivery that is cut or mixed with frames of another channel,
-one that is corrupt.  So nothing is remembered here between two reads, and no more is held than
-py-amqp's own buffer: a frame, and what was read ahead.
+py-amqp reads each frame from a socket in three pieces and hands each to a chain of its own.  Here
+as much is read as is there, of which py-amqp reads the first frame: it waits, notices that a
+connection broke, and does all that is no delivery.  The complete deliveries behind that frame are
+taken at once.  Anything unexpected is left where it is, for py-amqp to read and to judge: other
+frames, a delivery that is cut or mixed with frames of another channel, one that is corrupt.  So no
+state is kept here between two reads, and no more is held than py-amqp's own buffer: a frame, and
+what was read ahead.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Any
 
 from amqp.serialization import PROPERTY_CLASSES
 
-#: Bytes asked for at once: some twenty calls of Nova, or a hundred of our own.
+#: Bytes read at once: some twenty calls of Nova, or a hundred of our own.
 READ_AHEAD = 1 << 17
 #: Deliveries in a group at most.
 GROUP_MAX = 64
@@ -35,15 +35,15 @@ _BASIC = 60
 _DELIVER = b'\0\x3c\0\x3c'
 
 _ENCODING = 'utf-8'
-#: Longer ones differ from message to message, or are somebody's idea.
+#: Longer properties differ from message to message, or come from unusual senders.
 _REMEMBERED_BYTES = 128
 
 
 class Delivery:
-    """A message as it was delivered; what is read of py-amqp's own, under the same names.
+    """A message as it was delivered, with those attributes of py-amqp's that are read.
 
-    :ivar body: of text in UTF-8, as nearly all is, the bytes; py-amqp decodes it
-    :ivar end: where the next frame begins in what was read
+    :ivar body: for text in UTF-8, as nearly all is, the bytes; py-amqp decodes it
+    :ivar end: offset of the next frame in the buffer
     """
 
     __slots__ = (
@@ -81,18 +81,21 @@ class Delivery:
 
     @property
     def headers(self) -> dict[str, Any] | None:
-        """Those of its sender; not to be edited."""
+        """Headers from its sender; not to be edited."""
         return self.properties.get('application_headers')
 
     def frames(self) -> list[tuple[int, int, bytes]]:
-        """As py-amqp reads it off a socket."""
-        found = [(_METHOD, self.channel_id, self._method), (_HEADER, self.channel_id, self._header)]
+        """Return its frames as py-amqp reads them off a socket."""
+        content_frames = [
+            (_METHOD, self.channel_id, self._method),
+            (_HEADER, self.channel_id, self._header),
+        ]
         if isinstance(self.body, bytes) and self.body:
-            found.append((_BODY, self.channel_id, self.body))
-        return found
+            content_frames.append((_BODY, self.channel_id, self.body))
+        return content_frames
 
     def decode(self) -> None:
-        """Make text of a body that says how it is encoded, in another way than all others."""
+        """Decode a body whose encoding is stated and is not the usual one."""
         encoding = self.properties.get('content_encoding')
         if encoding is not None and encoding != _ENCODING and isinstance(self.body, bytes):
             with contextlib.suppress(UnicodeError, LookupError):
@@ -100,9 +103,9 @@ class Delivery:
 
 
 def parsed(channel: int, method: bytes, buffer: bytes, start: int) -> Delivery | None:
-    """A delivery whose method was read, and whose content begins at ``start``.
+    """Return a delivery whose method was read, and whose content begins at ``start``.
 
-    None where that is not there as a whole, in one piece, or is not as it should be.
+    None where the content is incomplete, not in one piece, or not valid.
     """
     info = _info(method)
     if info is None:
@@ -116,63 +119,63 @@ def parsed(channel: int, method: bytes, buffer: bytes, start: int) -> Delivery |
     properties = _properties(header[_CONTENT_BYTES:]) if kind == _BASIC else None
     if properties is None:
         return None
-    at, left, pieces = stop + 1, size, []
-    while left > 0:
-        stop = _payload_end(buffer, at, end, _BODY, channel)
+    offset, remaining, pieces = stop + 1, size, []
+    while remaining > 0:
+        stop = _payload_end(buffer, offset, end, _BODY, channel)
         if stop < 0:
             return None
-        pieces.append(buffer[at + _BEFORE : stop])
-        left -= stop - at - _BEFORE
-        at = stop + 1
-    if left < 0:
+        pieces.append(buffer[offset + _BEFORE : stop])
+        remaining -= stop - offset - _BEFORE
+        offset = stop + 1
+    if remaining < 0:
         return None
     body = pieces[0] if len(pieces) == 1 else b''.join(pieces)
-    return Delivery(channel, method, header, body, at, info, properties)
+    return Delivery(channel, method, header, body, offset, info, properties)
 
 
 def has_frame(buffer: bytes) -> bool:
-    """Whether it begins with a whole frame."""
+    """Return whether it begins with a whole frame."""
     return len(buffer) >= _AROUND and len(buffer) >= _AROUND + _frame(buffer)[2]
 
 
 def holds_back(transport: Any) -> bool:
-    """Whether TLS has decrypted what was not taken: no look at the socket tells of that.
+    """Return whether TLS has decrypted bytes not yet taken, which polling the socket misses.
 
-    :param transport: py-amqp's
+    :param transport: py-amqp's transport
     """
     pending = getattr(transport.sock, 'pending', None)
     return pending is not None and pending() > 0
 
 
 def _payload_end(buffer: bytes, at: int, end: int, kind: int, channel: int) -> int:
-    """Where the payload of a whole frame of that kind ends; -1: there is none."""
+    """Return where the payload of a whole frame of that kind ends; -1: there is none."""
     if end - at < _AROUND:
         return -1
-    found, on, size = _frame(buffer, at)
+    frame_kind, frame_channel, size = _frame(buffer, at)
     stop: int = at + _BEFORE + size
-    if found != kind or on != channel or stop >= end or buffer[stop] != _END:
+    if frame_kind != kind or frame_channel != channel or stop >= end or buffer[stop] != _END:
         return -1
     return stop
 
 
 def _info(method: bytes) -> dict[str, Any] | None:
-    """What basic.deliver says; None where it is something else, or longer or shorter."""
+    """Return the arguments of basic.deliver; None where it is something else, or malformed."""
     if method[:4] != _DELIVER:
         return None
     try:
-        at = 5 + method[4]
-        consumer = method[5:at]
-        tag, bits = _tag_and_bits(method, at)
-        first = at + 10
-        second = first + method[at + 9]
-        if second + 1 + method[second] != len(method):
+        offset = 5 + method[4]
+        consumer = method[5:offset]
+        tag, bits = _tag_and_bits(method, offset)
+        exchange_start = offset + 10
+        exchange_end = exchange_start + method[offset + 9]
+        if exchange_end + 1 + method[exchange_end] != len(method):
             return None
         return {
             'consumer_tag': consumer.decode('utf-8', 'surrogatepass'),
             'delivery_tag': tag,
             'redelivered': bits & 1 == 1,
-            'exchange': method[first:second].decode('utf-8', 'surrogatepass'),
-            'routing_key': method[second + 1 :].decode('utf-8', 'surrogatepass'),
+            'exchange': method[exchange_start:exchange_end].decode('utf-8', 'surrogatepass'),
+            'routing_key': method[exchange_end + 1 :].decode('utf-8', 'surrogatepass'),
         }
     except (IndexError, struct.error, UnicodeDecodeError):
         return None
@@ -183,22 +186,22 @@ def _properties(packed: bytes) -> dict[str, Any] | None:
 
 
 def _read(packed: bytes) -> dict[str, Any] | None:
-    """Properties as py-amqp reads them; None where it raises."""
+    """Return properties as py-amqp reads them; None where it raises."""
     try:
         properties, _ = PROPERTY_CLASSES[_BASIC](packed, 0)
-    except Exception:  # whatever it makes of what a stranger wrote
+    except Exception:  # whatever it raises for foreign bytes
         return None
     return dict(properties)
 
 
-#: Of a site nearly all messages have one of a few.
+#: Nearly all messages of a site have one of a few sets of properties.
 _remembered = functools.lru_cache(maxsize=256)(_read)
 
 
 class GroupedFrames:
-    """In place of a connection's own handler of frames, which gets what is none of ours.
+    """Handler of frames that replaces a connection's own, which gets all other frames.
 
-    :param connection: py-amqp's
+    :param connection: py-amqp's connection
     """
 
     def __init__(self, connection: Any) -> None:
@@ -211,7 +214,7 @@ class GroupedFrames:
         """Handle a frame off the socket, and with it what was read ahead.
 
         :returns: whether anything was done
-        :raises Exception: what py-amqp raises, and the callbacks of consumers
+        :raises Exception: errors of py-amqp, and of the callbacks of consumers
         """
         kind, channel, payload = frame
         if kind == _METHOD and channel not in self._unfinished:
@@ -234,31 +237,31 @@ class GroupedFrames:
         return is_done
 
     def _group(self, channel: int, method: bytes, buffer: bytes) -> list[Delivery]:
-        """Deliveries that lie one behind the other, the method of the first being read."""
-        found: list[Delivery] = []
+        """Return consecutive deliveries; the method of the first has been read."""
+        deliveries: list[Delivery] = []
         end, start = len(buffer), 0
-        while (one := parsed(channel, method, buffer, start)) is not None:
-            found.append(one)
-            at = one.end
-            if len(found) == GROUP_MAX or end - at < _AROUND:
+        while (delivery := parsed(channel, method, buffer, start)) is not None:
+            deliveries.append(delivery)
+            offset = delivery.end
+            if len(deliveries) == GROUP_MAX or end - offset < _AROUND:
                 break
-            _, channel, _ = _frame(buffer, at)
-            stop = _payload_end(buffer, at, end, _METHOD, channel)
+            _, channel, _ = _frame(buffer, offset)
+            stop = _payload_end(buffer, offset, end, _METHOD, channel)
             if stop < 0 or channel in self._unfinished:
                 break
-            method, start = buffer[at + _BEFORE : stop], stop + 1
-        return found
+            method, start = buffer[offset + _BEFORE : stop], stop + 1
+        return deliveries
 
     def _deliver(self, group: list[Delivery], buffer: bytes) -> None:
         connection = self._connection
         for delivery in group:
-            connection.bytes_recv += 1  # heartbeats go by it
+            connection.bytes_recv += 1  # heartbeats rely on it
             try:
                 channel = (connection.channels or {}).get(delivery.channel_id)
                 callback = None
                 if channel is not None and not channel.is_closing:
                     callback = channel.callbacks.get(delivery.delivery_info['consumer_tag'])
-                if callback is None:  # nobody wants it any more
+                if callback is None:  # its consumer was cancelled
                     for frame in delivery.frames():
                         self._left_to_them(frame)
                 else:
@@ -266,18 +269,18 @@ class GroupedFrames:
                     delivery.decode()
                     callback(delivery)
             except BaseException:
-                # The others were not begun: they are to be read again.
+                # The other deliveries were not begun: they are to be read again.
                 transport = connection._transport
                 if transport is not None:
-                    rest = buffer[delivery.end : group[-1].end]
-                    transport._read_buffer = rest + transport._read_buffer
+                    unread = buffer[delivery.end : group[-1].end]
+                    transport._read_buffer = unread + transport._read_buffer
                 raise
 
 
 def group(connection: Any) -> None:
     """Let a connection read as much as is there, and take deliveries in groups from now on.
 
-    :param connection: py-amqp's; all its consumers take what :class:`Delivery` has
+    :param connection: py-amqp's; all its consumers get a :class:`Delivery`
     """
     if isinstance(connection.on_inbound_frame, GroupedFrames):
         return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""oslo.messaging's envelope around each message: read for all who consume, and written.
+"""Envelope of oslo.messaging around each message: read for all consumers, and written.
 
-The library unpacks and decodes whatever comes, twice, however large it is.  Here a body is
-looked at first: one that is compressed is unpacked up to a bound, and of one beyond the bound
+The library unpacks and decodes every body, twice, however large it is.  Here a body is
+checked first: a compressed body is unpacked up to a bound, and of a body beyond the bound
 only the address for the answer is read.
 """
 
@@ -21,20 +21,20 @@ import msgspec
 from gantt import exceptions
 
 VERSION = '2.0'
-#: Of a body beyond the bound, for the address and for those who look at it later.
+#: Bytes kept of a body beyond the bound, for the address and for inspection later.
 STORED_BYTES = 1 << 16
 _CONTEXT = '_context_'
-#: What the library says to the one that receives a message.
+#: Fields that the library adds for the receiver of a message.
 _AROUND = ('_unique_id', '_msg_id', '_reply_q', '_timeout')
 
-#: As kombu names them; it knows some more where their libraries are installed.
+#: By kombu's names; kombu has some more where their libraries are installed.
 _UNPACKERS: dict[str, Callable[[], Any]] = {
     'application/x-gzip': zlib.decompressobj,
     'application/x-bz2': bz2.BZ2Decompressor,
     'application/x-lzma': lzma.LZMADecompressor,
 }
 
-#: Where the library puts them: text inside of a text.
+#: Patterns of the address as the library writes it: text inside of a text.
 _ADDRESS = {
     '_msg_id': re.compile(rb'\\"_msg_id\\": *\\"([0-9a-f]{1,64})\\"'),
     '_reply_q': re.compile(rb'\\"_reply_q\\": *\\"([^"\\]{1,255})\\"'),
@@ -42,9 +42,9 @@ _ADDRESS = {
 
 
 class CallHead(msgspec.Struct, kw_only=True):
-    """What the library writes around the arguments of a method, which are left as they are.
+    """Fields that the library writes around the arguments of a method, which stay undecoded.
 
-    Senders may say anything in the place of ids: what they mean is found out where they are used.
+    Senders may write anything in the place of ids: they are checked where they are used.
     """
 
     method: str
@@ -61,14 +61,14 @@ class CallHead(msgspec.Struct, kw_only=True):
 class Incoming:
     """A message as it came, with what calls and replies read of it.
 
-    Of a call by the library only what is around its arguments is decoded at once.
+    For a call by the library only the fields around its arguments are decoded at once.
 
-    :ivar listener: the library's, on which it came
+    :ivar listener: the library's listener that received it
     :ivar size: bytes of the body
-    :ivar is_whole_text: its decoder has refused half characters already
+    :ivar is_whole_text: its decoder has refused lone surrogates already
     :ivar redelivered: another process had it before, and did not acknowledge it
-    :ivar channel: another one after the consumer was attached anew to the broker
-    :ivar request_id: of its context
+    :ivar channel: its channel; another one after the consumer was attached anew to the broker
+    :ivar request_id: request id of its context
     :ivar raw_args: the arguments as they were sent; None where they were decoded with the rest
     """
 
@@ -104,7 +104,10 @@ class Incoming:
         called: CallHead | None = None,
         text: str = '',
     ) -> None:
-        """:param called: in place of the message, whose text is ``text``"""
+        """Keep a message, or its decoded head.
+
+        :param called: in place of the message, whose text is ``text``
+        """
         self.listener = listener
         self.size = size
         self.is_whole_text = True
@@ -141,7 +144,7 @@ class Incoming:
 
     @property
     def message(self) -> dict[str, Any]:
-        """All of it, without what is said to the library of the one it is from."""
+        """Whole message, without the fields that the library adds for the receiver."""
         if self._message is None:
             self._message = self._decoded(self._text)
             for name in _AROUND:
@@ -150,30 +153,30 @@ class Incoming:
 
     @property
     def ctxt(self) -> dict[str, Any]:
-        """The context."""
+        """Context of the request."""
         if self._ctxt is None:
-            first = len(_CONTEXT)
-            found = self.message.items()
-            self._ctxt = {k[first:]: v for k, v in found if k.startswith(_CONTEXT)}
+            prefix_length = len(_CONTEXT)
+            message_fields = self.message.items()
+            self._ctxt = {k[prefix_length:]: v for k, v in message_fields if k.startswith(_CONTEXT)}
         return self._ctxt
 
     @property
     def args(self) -> Any:
-        """The arguments: an object, or what a stranger wrote."""
+        """Arguments: an object, or what a foreign sender wrote."""
         if self.raw_args is not None and self._args is None:
             self._args = self._decoded(bytes(self.raw_args))
         return self._args
 
     @property
     def has_args(self) -> bool:
-        """Whether the arguments are an object; it is not decoded for that."""
+        """True where the arguments are an object; they are not decoded for that."""
         if self.raw_args is None:
             return isinstance(self._args, dict)
         return bytes(self.raw_args)[:1] == b'{'
 
     @staticmethod
     def _decoded(text: bytes | str) -> Any:
-        """What was looked through as a whole before, but for numbers that are too large."""
+        """Decode text that was checked as a whole before, but for numbers that are too large."""
         try:
             return _anything(text)
         except UNREADABLE:
@@ -181,19 +184,19 @@ class Incoming:
 
     @property
     def body(self) -> bytes:
-        """The body, or what is left of it; of one that was not kept, as it would be written."""
+        """Body, or what is left of it; for one that was not kept, as it would be written."""
         return as_bytes(self._body) if self._body else msgspec.json.encode(self.message)
 
     def keep(self, body: bytes | str) -> None:
-        """Remember the body."""
+        """Keep the body."""
         self._body = body
 
 
 class Head(bytes):
     """The beginning of a body that was too large to keep.
 
-    :ivar size: bytes that it had
-    :ivar address: what an answer needs
+    :ivar size: bytes of the whole body
+    :ivar address: fields that an answer needs
     """
 
     size: int
@@ -208,31 +211,33 @@ class _Envelope(msgspec.Struct):
 _envelope = msgspec.json.Decoder(_Envelope).decode
 _called = msgspec.json.Decoder(CallHead).decode
 _anything = msgspec.json.Decoder().decode
-#: What the decoders raise that are strict.
+#: Errors that the strict decoders raise.
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 def opened(body: bytes | str) -> str:
-    """The text of the message in an envelope.
+    """Return the text of the message in an envelope.
 
-    :raises msgspec.DecodeError, UnicodeError, RecursionError: it is none
+    :raises msgspec.DecodeError, UnicodeError, RecursionError: it is no envelope
     :raises InvalidMessage: of another version
     """
-    found = _envelope(body)
-    if found.version != VERSION:
-        raise _undecodable(f'an envelope of version {found.version[:20]!r}, not {VERSION!r}')
-    return found.message
+    message_envelope = _envelope(body)
+    if message_envelope.version != VERSION:
+        raise _undecodable(
+            f'an envelope of version {message_envelope.version[:20]!r}, not {VERSION!r}'
+        )
+    return message_envelope.message
 
 
 def closed(message: dict[str, Any]) -> dict[str, str]:
-    """A message in its envelope, by a faster encoder than the library's."""
+    """Return a message in its envelope, by a faster encoder than the library's."""
     return {'oslo.version': VERSION, 'oslo.message': msgspec.json.encode(message).decode()}
 
 
 def incoming(listener: Any, body: bytes | str) -> Incoming:
-    """The message in a body.
+    """Return the message in a body.
 
-    :raises Exception: whatever a decoder raises of what a stranger wrote
+    :raises Exception: whatever a decoder raises for a foreign body
     """
     if isinstance(body, Head):
         return Incoming(listener, body.address, body.size)
@@ -242,11 +247,11 @@ def incoming(listener: Any, body: bytes | str) -> Incoming:
         try:
             called = _called(text)
         except msgspec.ValidationError:
-            message = _anything(text)  # a notification, or nothing that we know
+            message = _anything(text)  # a notification, or something unknown
         else:
             return Incoming(listener, None, len(body), called=called, text=text)
     except UNREADABLE:
-        # JSON as Python writes it: numbers that are none, half characters, no envelope.
+        # JSON as Python writes it: NaN and Infinity, lone surrogates, no envelope.
         is_strict = False
         message = json.loads(_text(body))
         if isinstance(message, dict) and 'oslo.message' in message:
@@ -255,23 +260,23 @@ def incoming(listener: Any, body: bytes | str) -> Incoming:
             message = json.loads(message['oslo.message'])
     if not isinstance(message, dict):
         raise _undecodable(f'expected an object, got {type(message).__name__}')
-    made = Incoming(listener, message, len(body))
-    made.is_whole_text = is_strict
-    return made
+    incoming_message = Incoming(listener, message, len(body))
+    incoming_message.is_whole_text = is_strict
+    return incoming_message
 
 
 def _text(body: bytes | str) -> bytes | str:
-    """A body as text where it is UTF-8; of bytes the standard library would guess the encoding."""
+    """Return a body as text if it is UTF-8; json.loads would guess the encoding of bytes."""
     with contextlib.suppress(UnicodeDecodeError):
         return body if isinstance(body, str) else body.decode()
     return body
 
 
 def bounded(raw: Any, limit: int) -> bytes | str:
-    """The body of a message off the wire, unpacked; a :class:`Head` of one beyond the bound.
+    """Return the body of a message off the wire, unpacked; a :class:`Head` if it is too large.
 
-    :param raw: py-amqp's, one of ``deliveries`` or of the in-process broker
-    :raises PayloadTooLarge: it would be when unpacked; no more than the limit was
+    :param raw: py-amqp's message, one of ``deliveries`` or of the in-process broker
+    :raises PayloadTooLarge: it exceeds the limit when unpacked; no more than that was unpacked
     :raises InvalidMessage: it is compressed in a way that is not known here
     """
     body: bytes | str = raw.body
@@ -282,14 +287,14 @@ def bounded(raw: Any, limit: int) -> bytes | str:
         return body
     head = Head(as_bytes(body[:STORED_BYTES]))
     head.size, head.address = len(body), _address(as_bytes(body))
-    # The listener remembers its last message until the next one comes.
+    # The listener keeps its last message until the next one comes.
     raw.body = body = head
     _give_memory_back()
     return body
 
 
 def refusal(error: Exception) -> exceptions.GanttError:
-    """An error of decoding as it is logged and counted."""
+    """Return an error of decoding as it is logged and counted."""
     if isinstance(error, exceptions.GanttError):
         return error
     detail = ' '.join(str(error).split())[:200]
@@ -297,12 +302,12 @@ def refusal(error: Exception) -> exceptions.GanttError:
 
 
 def size_of(body: bytes | str) -> int:
-    """Bytes (of a text, characters) of a body as it came."""
+    """Return the bytes (of a text, characters) of a body as it came."""
     return body.size if isinstance(body, Head) else len(body)
 
 
 def as_bytes(body: bytes | str) -> bytes:
-    """A body, which is text where py-amqp has decoded it."""
+    """Return a body, which is text where py-amqp has decoded it."""
     return body.encode('utf-8', 'surrogatepass') if isinstance(body, str) else body
 
 
@@ -311,7 +316,7 @@ def _undecodable(why: str) -> exceptions.InvalidMessage:
 
 
 def _give_memory_back() -> None:
-    """Let the C library return what was freed to the system, where it can be asked to.
+    """Let the C library return freed memory to the system, where it has a function for that.
 
     By itself it keeps the pieces in which a large body came.
     """
@@ -323,24 +328,24 @@ def _give_memory_back() -> None:
 def _unpacked(body: bytes, kind: object, limit: int) -> bytes:
     make = _UNPACKERS.get(kind) if isinstance(kind, str) else None
     if make is None:
-        known = ', '.join(_UNPACKERS)
+        known_kinds = ', '.join(_UNPACKERS)
         raise exceptions.invalid(
-            'compression', f'{str(kind)[:50]!r} is not known here; known: {known}'
+            'compression', f'{str(kind)[:50]!r} is not known here; known: {known_kinds}'
         )
     unpacker = make()
     # One byte more than allowed.
-    found: bytes = unpacker.decompress(body, limit + 1)
-    if len(found) > limit:
+    unpacked: bytes = unpacker.decompress(body, limit + 1)
+    if len(unpacked) > limit:
         raise exceptions.PayloadTooLarge(
             f'the message has {len(body)} bytes, and more than {limit} when it is unpacked',
             limit=limit,
         )
     if not unpacker.eof:
         raise exceptions.invalid('message', 'ends in the middle')
-    return found
+    return unpacked
 
 
 def _address(body: bytes) -> dict[str, Any]:
-    """What an answer needs, found without decoding."""
-    found = {name: pattern.search(body) for name, pattern in _ADDRESS.items()}
-    return {name: match[1].decode(errors='replace') for name, match in found.items() if match}
+    """Return the fields that an answer needs, found without decoding."""
+    matches = {name: pattern.search(body) for name, pattern in _ADDRESS.items()}
+    return {name: match[1].decode(errors='replace') for name, match in matches.items() if match}

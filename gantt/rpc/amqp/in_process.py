@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An in-process broker that sleeps while nothing happens.
+"""A broker within the process that sleeps while nothing happens.
 
 kombu's memory transport polls; under oslo.messaging it polls without a pause,
-which costs a whole core as soon as somebody listens.  Here a message that is
-put rings a bell that all listeners wait on.  ``install`` makes the URL
-``kombu+memory:///`` mean this transport in this process.
+which costs a whole core as soon as there is a listener.  Here each message put
+wakes all listeners.  ``install`` makes the URL ``kombu+memory:///`` mean this
+transport in this process.
 """
 
 import logging
@@ -18,7 +18,7 @@ from kombu.transport import memory, virtual
 
 
 class _Bell:
-    """Counts what was put; a listener waits for the count to move on."""
+    """A count of messages put; a listener waits until it changes."""
 
     def __init__(self) -> None:
         self._moved = threading.Condition()
@@ -38,7 +38,7 @@ BELL = _Bell()
 
 
 class Channel(memory.Channel):
-    """A channel whose messages ring the bell."""
+    """A channel whose messages wake the listeners."""
 
     queues: dict[str, Any] = {}
 
@@ -64,19 +64,19 @@ class Transport(memory.Transport):
         end = None if timeout is None else time.monotonic() + timeout
         cycle: Any = self.cycle
         while True:
-            seen = BELL.count
+            seen_count = BELL.count
             try:
                 cycle.get(self._deliver, timeout=timeout)
                 return
             except queue.Empty:
-                left = 1.0 if end is None else end - time.monotonic()
-                if left <= 0:
+                remaining = 1.0 if end is None else end - time.monotonic()
+                if remaining <= 0:
                     raise TimeoutError from None
-                BELL.wait(seen, min(left, 1.0))
+                BELL.wait(seen_count, min(remaining, 1.0))
 
 
 class _Noise(logging.Filter):
-    """Remarks about host name and heartbeat that mean nothing here."""
+    """A filter of log messages about host name and heartbeat that mean nothing here."""
 
     PARTS = ('No hostname was supplied', 'Heartbeat support requested')
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process receives, read by the thread that works on it.
+"""Messages that a process receives, read by the thread that works on them.
 
 The scheduling thread waits for messages here, and reads them itself: whatever came meanwhile
 is decoded in one go, nothing is handed from thread to thread, and no two threads of the process
@@ -15,32 +15,32 @@ from collections.abc import Callable
 
 from gantt.rpc.amqp.lending import LentPoller
 
-#: A connection that another thread is at is looked at again after so long.
+#: Seconds until a connection that another thread uses is tried again.
 _AGAIN_SECONDS = 0.005
 _WAKE = b'\0'
 
 
 class BrokerInbox:
-    """Implements the scheduler's port ``Inbox`` over the connections of consumers.
+    """Implementation of the scheduler's port ``Inbox`` over the connections of consumers.
 
-    :param lent: the connections that can be read here, now; there may be none
-    :param has_room: whether what is read now is answered without waiting for the broker
+    :param lent: returns the connections that can be read now; there may be none
+    :param has_room: returns whether answers need not wait for the broker
     """
 
     def __init__(
         self, lent: Callable[[], list[LentPoller]], has_room: Callable[[], bool] = lambda: True
     ) -> None:
         self._lent = lent
-        self._ear, self._bell = ends = os.pipe()
-        for end in ends:
+        self._ear, self._bell = descriptors = os.pipe()
+        for end in descriptors:
             os.set_blocking(end, False)
-        self._end = weakref.finalize(self, _close, *ends)
-        self._lock = threading.Lock()  # of the bell, whose number is another's once it is closed
+        self._end = weakref.finalize(self, _close, *descriptors)
+        self._lock = threading.Lock()  # for the bell, whose number may be reused once it is closed
         self._has_room = has_room
         self._reader = 0
 
     def close(self) -> None:
-        """After the thread that reads has ended."""
+        """Close the pipe, after the reading thread has ended."""
         with self._lock:
             self._end()
 
@@ -53,50 +53,52 @@ class BrokerInbox:
                     os.write(self._bell, _WAKE)
 
     def wait(self, seconds: float) -> bool:
-        """Until something was read, or somebody rang; whether that was within ``seconds``."""
+        """Wait until a message was read or ``wake`` was called; return whether one was in time."""
         self._reader = threading.get_ident()
-        found = self._look(seconds)
-        if found is None:  # another thread was at the one connection that has something
-            found = self._look(min(seconds, _AGAIN_SECONDS), only_bell=True)
-            return bool(found) or self.read()
-        return found
+        was_woken = self._look(seconds)
+        if was_woken is None:  # another thread used the one connection that has messages
+            was_woken = self._look(min(seconds, _AGAIN_SECONDS), only_bell=True)
+            return bool(was_woken) or self.read()
+        return was_woken
 
     def read(self) -> bool:
-        """Read what is there already; whether there was anything."""
+        """Read what is there already; return whether there was anything."""
         return bool(self._look(0.0))
 
     # -- while something else is waited for ----------------------------------------------
     def sockets(self) -> list[int]:
-        """Numbers of the sockets to wait for beside another one, for a moment.
+        """Return numbers of the sockets to wait for beside another one, for a moment.
 
-        None where an answer might wait for the broker: so would who waits for the other one.
+        Empty where an answer might wait for the broker: so would the thread that waits.
         """
         if not self._has_room():
             return []
-        return [number for one in self._lent() if (number := one.lend(0.0)) >= 0]
+        return [number for poller in self._lent() if (number := poller.lend(0.0)) >= 0]
 
     def _look(self, seconds: float, *, only_bell: bool = False) -> bool | None:
-        """Wait, then read; None: what there is cannot be read at the moment."""
+        """Wait, then read; None: what is there cannot be read at the moment."""
         poll = select.poll()
         poll.register(self._ear, select.POLLIN)
         connections: dict[int, LentPoller] = {}
         has_more = False
-        for one in () if only_bell else self._lent():
-            number = one.lend(seconds)
+        for poller in () if only_bell else self._lent():
+            number = poller.lend(seconds)
             if number >= 0:
-                connections[number] = one
+                connections[number] = poller
                 poll.register(number, select.POLLIN)
-                has_more = has_more or one.has_more
+                has_more = has_more or poller.has_more
         ready = [number for number, _ in poll.poll(0 if has_more else 1000 * seconds)]
         is_rung = self._ear in ready
         if is_rung:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._ear, 4096)
-        found = [one for number, one in connections.items() if number in ready or one.has_more]
-        done = [one.read() for one in found]
+        readable = [
+            poller for number, poller in connections.items() if number in ready or poller.has_more
+        ]
+        done = [poller.read() for poller in readable]
         if is_rung or any(done):
             return True
-        return None if found else False
+        return None if readable else False
 
 
 def _close(*ends: int) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What oslo.messaging is kept from doing, so that a user of the broker needs few permissions.
+"""Restrictions of oslo.messaging, so that a user of the broker needs few permissions.
 
-Rests on private names of the library, as ``driver`` does.  ``permissions`` says what remains
+Depends on private names of the library, as ``driver`` does.  ``permissions`` has what remains
 to be allowed.
 """
 
@@ -19,43 +19,43 @@ from oslo_messaging._drivers.impl_rabbit import Connection
 
 __all__ = ['needs_little', 'reply_prefix', 'send_to_self']
 
-#: Seconds for the broker to say whether an exchange is there.
+#: Seconds for the broker to answer whether an exchange exists.
 ANSWER_SECONDS = 10.0
 
-#: How long an agent that starts waits for the first scheduler of a site.
+#: Seconds that an agent that starts waits for the first scheduler of a site.
 EXCHANGE_SECONDS = 300.0
 
 
 class NoExchangeYet(amqp.RecoverableConnectionError):
-    """Declared in vain, for now: the library connects again and goes on trying."""
+    """A declaration in vain, for now: the library connects again and goes on trying."""
 
 
 def reply_prefix(user: str) -> str:
-    """How the reply queues of a user of the broker begin: nobody else may read them."""
+    """Return the prefix of a user's reply queues, which no other user may read."""
     return f'reply_{user}:'
 
 
 def needs_little(transport: om.transport.RPCTransport, doors: dict[str, str]) -> None:
-    """Let a transport, just made, need no more permissions of the broker than it has to.
+    """Let a new transport need as few permissions of the broker as possible.
 
-    Its reply queue is called by its user, and an exchange that is there is not declared: who
-    may declare it may delete it.
+    Its reply queue is named after its user, and an existing exchange is not declared: the
+    permission to declare it includes deleting it.
 
     :param doors: queue of a topic -> a further exchange that it is bound to where it is served
     """
-    owner = transport._driver
-    owner._connection_pool.connection_cls = functools.partial(_Careful, doors=doors)
-    user = owner._url.hosts[0].username if owner._url.hosts else ''
-    named = owner._get_reply_queue_name
+    rpc_driver = transport._driver
+    rpc_driver._connection_pool.connection_cls = functools.partial(_Careful, doors=doors)
+    user = rpc_driver._url.hosts[0].username if rpc_driver._url.hosts else ''
+    queue_name_of = rpc_driver._get_reply_queue_name
 
     def name() -> str:
-        return reply_prefix(user or 'guest') + named().removeprefix('reply_')
+        return reply_prefix(user or 'guest') + queue_name_of().removeprefix('reply_')
 
-    owner._get_reply_queue_name = name
+    rpc_driver._get_reply_queue_name = name
 
 
 class _Careful(Connection):
-    """The library's connection; asks whether a topic exchange is there before declaring it."""
+    """The library's connection; checks whether a topic exchange exists before declaring it."""
 
     def __init__(self, *args: Any, doors: dict[str, str], **kwargs: Any) -> None:
         self._doors = doors
@@ -91,7 +91,7 @@ class _Careful(Connection):
         return super().declare_consumer(consumer)
 
     def _may_wait(self) -> bool:
-        """Whether to go on waiting for a scheduler that makes the exchange."""
+        """Return whether to go on waiting for a scheduler that creates the exchange."""
         if self._refused_at is None:
             self._refused_at = time.monotonic()
         return time.monotonic() - self._refused_at < EXCHANGE_SECONDS
@@ -108,7 +108,7 @@ class _Careful(Connection):
             return False
         connection = self.connection.connection
         try:
-            # Where the broker falls silent the library makes the connection anew.
+            # Where the broker falls silent the library reconnects.
             with (
                 connection.transport.having_timeout(ANSWER_SECONDS),
                 _channel(connection) as channel,
@@ -121,7 +121,7 @@ class _Careful(Connection):
 
 @contextlib.contextmanager
 def _channel(connection: amqp.Connection) -> Iterator[amqp.Channel]:
-    """A further channel of a connection, closed where the broker refuses something on it, too.
+    """Yield a further channel, closed also where the broker refuses something on it.
 
     The broker has closed it then, but py-amqp opens it again at once: a connection on which
     that happens often enough would have no channel left.
@@ -138,8 +138,9 @@ def _channel(connection: amqp.Connection) -> Iterator[amqp.Channel]:
 def send_to_self(connection: Any, queue: str, body: dict[str, str]) -> None:
     """Publish to a queue of our own, on a connection of the library that is locked.
 
-    By an exchange of its name: to write to the default one takes a permission with which
-    one reaches every queue.  Where the connection breaks it goes with the queue.
+    The message goes through an exchange of the queue's name: writing to the default one takes
+    a permission that reaches every queue.  Where the connection breaks, the exchange is deleted
+    with the queue.
     """
     message = amqp.Message(
         msgspec.json.encode(body), content_type='application/json', content_encoding='utf-8'
@@ -150,7 +151,7 @@ def send_to_self(connection: Any, queue: str, body: dict[str, str]) -> None:
             channel.queue_bind(queue, queue, queue)
             channel.basic_publish(message, exchange=queue, routing_key=queue)
         except amqp.ChannelError:
-            # The queue is gone, and nothing else would ever delete the exchange.
+            # The queue was deleted, and nothing else would ever delete the exchange.
             channel.exchange_delete(queue)
             raise
         channel.exchange_delete(queue)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection that consumes, lent to a thread that has other things to do as well.
+"""A consuming connection, lent to a thread that has other things to do as well.
 
 The library reads each such connection in a thread of its own, which wakes for every few
-messages and hands over what it found.  Here another thread reads the socket itself, between
-two things that it does, as long as it comes by.  The library's thread rests meanwhile.  It goes
-on wherever it is needed: to attach consumers, to connect again, and where the other thread is
-held up, so that messages are taken all the same.  Heartbeats are its own at any time.
+messages and hands them over.  Here another thread reads the socket itself, between its other
+tasks, as long as it keeps calling.  The library's thread rests meanwhile.  It resumes wherever
+it is needed: to attach consumers, to connect again, and where the other thread is held up, so
+that messages are taken all the same.  It sends heartbeats at any time.
 """
 
 import contextlib
@@ -16,23 +16,23 @@ from typing import Any
 
 from gantt.rpc.amqp import deliveries, driver
 
-#: Who does not come by for so long is held up.
+#: Seconds without a call after which the reading thread is held up.
 HELD_UP_SECONDS = 0.5
-#: A read by the library while somebody else may read: others wait for it.
+#: A read by the library while another thread may read, which waits for it.
 _TURN_SECONDS = 0.05
-#: The same where nobody else does; between two looks whether anybody does.
+#: The same where no other thread reads; also between two checks whether one does.
 _LOOK_SECONDS = 1.0
-#: For the rest of a message whose first part is there.
+#: Wait for the rest of a message whose first part is there.
 _REST_SECONDS = 0.01
 
 
 class LentPoller:
-    """In place of the library's poller, for the thread that it runs.
+    """Replacement of the library's poller, for the thread that it runs.
 
-    :param poller: the library's
+    :param poller: the library's poller
     :param together: messages that are taken by one read at most
-    :param taken: ends a read: acknowledges what it took.  It may raise what a broken connection
-        does
+    :param taken: ends a read: acknowledges what it took.  It may raise the errors of a broken
+        connection
     """
 
     def __init__(self, poller: Any, together: int, taken: Callable[[], None]) -> None:
@@ -40,7 +40,7 @@ class LentPoller:
         self._together = together
         self._taken = taken
         self._until = 0.0
-        self._lock = threading.Lock()  # of the connection, which the library locks for itself
+        self._lock = threading.Lock()  # for the connection, which the library locks for itself
         # At first: to attach the consumers.
         self._needed = threading.Event()
         self._needed.set()
@@ -48,48 +48,48 @@ class LentPoller:
 
     # -- for the library ---------------------------------------------------------------
     def poll(self, **_options: Any) -> list[Any]:
-        """Called again and again by the library's thread; nothing is ever handed over."""
-        left = self._until - time.monotonic()
-        if left > 0 and not (self._stopping or self._needed.is_set()) and self._is_whole():
-            self._needed.wait(min(left, _LOOK_SECONDS))
+        """Read for the library's thread, again and again; nothing is ever handed over."""
+        lent_seconds = self._until - time.monotonic()
+        if lent_seconds > 0 and not (self._stopping or self._needed.is_set()) and self._is_whole():
+            self._needed.wait(min(lent_seconds, _LOOK_SECONDS))
             self._beat()
             return []
         self._needed.clear()
-        seconds: float | None = _TURN_SECONDS if left > 0 else _LOOK_SECONDS
+        seconds: float | None = _TURN_SECONDS if lent_seconds > 0 else _LOOK_SECONDS
         if self._stopping:
-            # Its thread ends with the first poll that finds nothing, and whoever stops it waits
-            # for the library's own last one: that comes back when it was stopped, not before.
+            # Its thread ends with the first poll that finds nothing, and the stopping thread
+            # waits for the library's own last one: that returns when it was stopped, not before.
             seconds = None
         with self._lock, driver.closing_what_broke(self._poller.conn.connection):
-            found: list[Any] = self._poller.poll(timeout=seconds)
+            messages: list[Any] = self._poller.poll(timeout=seconds)
             connection = None if self._stopping else self._below()
             if connection is not None and deliveries.holds_back(connection.transport):
                 self._read(connection)
-        return found
+        return messages
 
     def _beat(self) -> None:
-        """Send a heartbeat where one is due, and look whether those of the broker come."""
+        """Send a heartbeat where one is due, and check that those of the broker come."""
         if not self._lock.acquire(blocking=False):
             return
-        below, connection = self._poller.conn.connection, self._below()
+        rabbit_connection, connection = self._poller.conn.connection, self._below()
         try:
-            if connection is not None and below._heartbeat_supported_and_enabled():
-                connection.heartbeat_tick(rate=below.heartbeat_rate)
-        except Exception:  # the broker has been silent for too long, or is gone
+            if connection is not None and rabbit_connection._heartbeat_supported_and_enabled():
+                connection.heartbeat_tick(rate=rabbit_connection.heartbeat_rate)
+        except Exception:  # the broker has been silent for too long, or is away
             self._break(connection)
         finally:
             self._lock.release()
 
     def end(self) -> None:
-        """Before the library is asked to stop: nobody else reads any more."""
+        """Stop reading from other threads, before the library is stopped."""
         self._stopping = True
         self._needed.set()
 
     def stop(self) -> None:
-        """Consume no more."""
+        """Stop consuming."""
         self.end()
         self._poller.stop()
-        with self._lock:  # who reads has ended as well
+        with self._lock:  # a reading thread has ended as well
             pass
 
     def cleanup(self) -> None:
@@ -97,23 +97,23 @@ class LentPoller:
         self._poller.cleanup()
 
     def _is_whole(self) -> bool:
-        below = self._poller.conn.connection
-        return self._below() is not None and not below._new_tags
+        rabbit_connection = self._poller.conn.connection
+        return self._below() is not None and not rabbit_connection._new_tags
 
     def _below(self) -> Any:
-        """py-amqp's connection; None where there is none, and none is to be made here."""
+        """Return py-amqp's connection; None where none is open: none is opened here."""
         return driver.opened(self._poller.conn.connection)
 
     # -- for others --------------------------------------------------------------------
     def ask(self) -> None:
-        """Something is to be done between two messages by the library's thread.  Any thread."""
+        """Let the library's thread do something between two messages.  Any thread."""
         self._needed.set()
 
     # -- for the thread that reads -------------------------------------------------------
     def lend(self, seconds: float) -> int:
-        """Come by, and be back within ``seconds``.
+        """Take over reading; the caller is back within ``seconds``.
 
-        :returns: the number of the socket to wait for; -1: there is none to be read now
+        :returns: file number of the socket to wait for; -1: none is to be read now
         """
         if self._stopping:
             return -1
@@ -128,14 +128,14 @@ class LentPoller:
 
     @property
     def has_more(self) -> bool:
-        """Whether a message was read off the socket and not taken yet."""
+        """True where a message was read off the socket and not taken yet."""
         connection = None if self._stopping else self._below()
         return connection is not None and deliveries.has_frame(connection.transport._read_buffer)
 
     def read(self) -> bool:
-        """Take what is there; never raises.
+        """Take the messages that are there; never raises.
 
-        :returns: whether it could be looked at: not while another thread is at the connection
+        :returns: whether it could read: not while another thread uses the connection
         """
         if not self._lock.acquire(blocking=False):
             return False
@@ -148,11 +148,11 @@ class LentPoller:
         return True
 
     def _read(self, connection: Any) -> None:
-        """:param connection: py-amqp's"""
+        """Read up to ``together`` messages from py-amqp's connection."""
         transport = connection.transport
         try:
-            # From the first message on: of TLS a read that takes less than a record leaves the rest
-            # where no look at the socket finds it.
+            # From the first message on: with TLS, a read that takes less than a record leaves the
+            # rest where polling the socket does not find it.
             deliveries.group(connection)
             with contextlib.suppress(TimeoutError), transport.having_timeout(_REST_SECONDS):
                 for _ in range(self._together):
@@ -161,10 +161,10 @@ class LentPoller:
                         break
             self._taken()
         except Exception:
-            # Whatever it is, a queue or a channel that is gone or the broker.
+            # Any error: a queue, a channel or the broker has ended.
             self._break(connection)
 
     def _break(self, connection: Any) -> None:
-        """Let the library attach all anew: it does so where a connection broke."""
+        """Have the library attach all anew, by breaking the connection."""
         driver.cut(connection)
         self._needed.set()

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users of the message broker: one for each role and each compute host, with what it may do.
+"""Users of the message broker: one for each role and each compute host, with its permissions.
 
 RabbitMQ compares three regular expressions of a user with the names of queues and
 exchanges: to configure (declare, delete), to write (publish; bind a queue to something)
 and to read (consume; bind something to a queue).  On a topic exchange two more are
 compared with routing keys, of what is published and of what a queue is bound to.
 
-Whoever may write to the default exchange reaches every queue by its name, so only
-schedulers may: they answer calls.  A compute host may not, therefore builds are cast to
-it and what became of them comes as its words about claims.  Nor may it write to the
-exchange of builds: a "CC" header, or a binding to a queue or exchange of its own, evades what
-is said of routing keys.  For schedulers, conductors and the API these are a guard against
+A user with write permission on the default exchange reaches every queue by its name, so
+only schedulers have it: they answer calls.  A compute host has not, therefore builds are
+cast to it and their outcome comes as its updates of claims.  Nor may it write to the
+exchange of builds: a "CC" header, or a binding to a queue or exchange of its own, evades
+permissions for routing keys.  For schedulers, conductors and the API these are a guard against
 mistakes; they are trusted with all topics.
 """
 
@@ -26,13 +26,13 @@ from gantt.rpc import wire
 from gantt.rpc.amqp import transport
 from gantt.rpc.amqp.least_privilege import reply_prefix
 
-#: What RabbitMQ calls the exchange without a name.
+#: RabbitMQ's name for the exchange without a name.
 DEFAULT_EXCHANGE = r'amq\.default'
 NOTHING = '^$'
-#: Of what Nova's notifications are sent to and listened to.
+#: Default topic of Nova's notifications, and the pattern of their priorities.
 NOTIFICATIONS, PRIORITIES = 'notifications', r'\.(info|error)'
 
-#: Role -> what has it.
+#: Role -> the programs that have it.
 ROLES = {
     'scheduler': 'gantt-scheduler',
     'planner': 'gantt-planner',
@@ -43,7 +43,7 @@ ROLES = {
     'shadow': 'gantt-shadow',
     'farm': 'gantt-compute --fake: plays any host',
 }
-#: Roles that a site has without being asked; the others are for who runs such a process.
+#: Roles that a site has by default; the others are for sites that run such a process.
 USUAL = ('scheduler', 'planner', 'conductor', 'api', 'operator')
 
 _SPECIAL = re.compile(r'([\\^$.|?*+()\[\]{}])')
@@ -58,7 +58,7 @@ class Topics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user may do in one virtual host."""
+    """Permissions of a user in one virtual host."""
 
     vhost: str
     configure: str
@@ -70,9 +70,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 class User(msgspec.Struct, frozen=True, kw_only=True):
     """A user of the broker.
 
-    :ivar name: at the broker
+    :ivar name: its name at the broker
     :ivar about: its role, or ``compute/<host>``
-    :ivar nova: what it may do where Nova's queues are; None: it has no business there
+    :ivar nova: permissions where Nova's queues are; None: none there
     """
 
     name: str
@@ -82,29 +82,29 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def grants(self) -> list[Grant]:
-        """One for each virtual host: the broker keeps no more."""
+        """Permissions, at most one grant per virtual host: the broker keeps no more."""
         if self.nova is None:
             return [self.own]
         if self.nova.vhost != self.own.vhost:
             return [self.own, self.nova]
-        mine, theirs = self.own, self.nova
+        gantt, nova = self.own, self.nova
         return [
             Grant(
-                vhost=mine.vhost,
-                configure=_either(mine.configure, theirs.configure),
-                write=_either(mine.write, theirs.write),
-                read=_either(mine.read, theirs.read),
-                topics=mine.topics + theirs.topics,
+                vhost=gantt.vhost,
+                configure=_either(gantt.configure, nova.configure),
+                write=_either(gantt.write, nova.write),
+                read=_either(gantt.read, nova.read),
+                topics=gantt.topics + nova.topics,
             )
         ]
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
-    """What users and their permissions are made of.
+    """Names that users and their permissions are built from.
 
-    :ivar prefix: of the names of users
-    :ivar vhost: of Gantt's own queues
-    :ivar nova_vhost: of Nova's; None: Nova's topic is not listened to
+    :ivar prefix: prefix of users' names
+    :ivar vhost: virtual host of Gantt's own queues
+    :ivar nova_vhost: that of Nova's queues; None: Nova's topic is not served
     """
 
     prefix: str = 'gantt'
@@ -117,7 +117,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def names_from(rpc: Any, prefix: str, vhost: str, nova_vhost: str | None) -> Names:
-    """The names that the configuration has.
+    """Return the names that the configuration has.
 
     :param rpc: the options of [rpc]
     """
@@ -133,10 +133,10 @@ def names_from(rpc: Any, prefix: str, vhost: str, nova_vhost: str | None) -> Nam
 
 
 def users(names: Names, roles: Iterable[str], hosts: Iterable[str] = ()) -> list[User]:
-    """The users of these roles, and one for each host.
+    """Return the users of these roles, and one for each host.
 
-    :param roles: of :data:`ROLES`
-    :raises Misconfigured: the queues of one host are called as those of another
+    :param roles: keys of :data:`ROLES`
+    :raises Misconfigured: a queue of one host has the name of one of another
     """
     hosts = list(dict.fromkeys(hosts))
     _check_apart(hosts)
@@ -148,30 +148,30 @@ def users(names: Names, roles: Iterable[str], hosts: Iterable[str] = ()) -> list
 
 def _scheduler(names: Names, role: str) -> User:
     name = f'{names.prefix}-{role}'
-    own_topics = (wire.SCHEDULER_TOPIC, wire.CLAIMS_TOPIC, wire.STATS_TOPIC)
-    topics = _one_of(*own_topics, wire.PLANNER_TOPIC)  # gantt-standalone plans as well
+    scheduler_topics = (wire.SCHEDULER_TOPIC, wire.CLAIMS_TOPIC, wire.STATS_TOPIC)
+    topics = _one_of(*scheduler_topics, wire.PLANNER_TOPIC)  # gantt-standalone plans as well
     parts = [_EXCHANGE, _DOOR, rf'{topics}(\..+|_fanout.*)?', _replies(name)]
     if names.dead_letter_queue:
         parts.append(_plain(names.dead_letter_queue))
     keys = rf'^{topics}(\..+)?$'
-    own = _grant(names.vhost, parts, [*parts, DEFAULT_EXCHANGE], parts, _keys(keys, keys))
-    return User(name=name, about=role, own=own, nova=_of_nova(names, name))
+    grant = _grant(names.vhost, parts, [*parts, DEFAULT_EXCHANGE], parts, _keys(keys, keys))
+    return User(name=name, about=role, own=grant, nova=_of_nova(names, name))
 
 
 def _planner(names: Names, role: str) -> User:
-    """Listens to the topic of plans, and to nothing else."""
+    """Return a user that listens to the topic of plans, and to nothing else."""
     name = f'{names.prefix}-{role}'
     topic = _plain(wire.PLANNER_TOPIC)
     parts = [_EXCHANGE, rf'{topic}(\..+|_fanout.*)?', _replies(name)]
     if names.dead_letter_queue:
         parts.append(_plain(names.dead_letter_queue))
     keys = rf'^{topic}(\..+)?$'
-    own = _grant(names.vhost, parts, [*parts, DEFAULT_EXCHANGE], parts, _keys(keys, keys))
-    return User(name=name, about=role, own=own)
+    grant = _grant(names.vhost, parts, [*parts, DEFAULT_EXCHANGE], parts, _keys(keys, keys))
+    return User(name=name, about=role, own=grant)
 
 
 def _of_nova(names: Names, name: str) -> Grant | None:
-    """In place of nova-scheduler; its notifications declare the queues that they go to."""
+    """Return permissions to replace nova-scheduler; its notifications declare their queues."""
     if names.nova_vhost is None:
         return None
     exchange, topic = _plain(names.nova_exchange), _plain(names.nova_topic)
@@ -188,18 +188,18 @@ def _of_nova(names: Names, name: str) -> Grant | None:
 
 
 def _caller(names: Names, role: str, *topics: str) -> User:
-    """Calls these topics, given as regular expressions, and that of claims, to extend them."""
+    """Return a user that calls ``topics``, regular expressions, and extends claims."""
     name = f'{names.prefix}-{role}'
     answers = _replies(name)
     keys = f'^({"|".join(topics)})$'
     claims = _keys(f'^{_plain(wire.CLAIMS_TOPIC)}$', exchange=transport.HOSTS_EXCHANGE)
     write = [_EXCHANGE, _DOOR, answers]
-    own = _grant(names.vhost, [answers], write, [answers], _keys(keys), claims)
-    return User(name=name, about=role, own=own)
+    grant = _grant(names.vhost, [answers], write, [answers], _keys(keys), claims)
+    return User(name=name, about=role, own=grant)
 
 
 def _services() -> list[str]:
-    """Keys for whoever serves there, and for one of them, by its name."""
+    """Return keys for any server of a topic, and for one of them, by its name."""
     topics = (wire.SCHEDULER_TOPIC, wire.PLANNER_TOPIC)
     return [rf'{_plain(topic)}(\..+)?' for topic in topics]
 
@@ -215,22 +215,22 @@ def _api(names: Names, role: str) -> User:
 def _source(names: Names, role: str) -> User:
     name = f'{names.prefix}-{role}'
     answers = _replies(name)
-    own = _grant(names.vhost, [answers], [_DOOR, answers], [answers], _REPORTS)
-    return User(name=name, about=role, own=own)
+    grant = _grant(names.vhost, [answers], [_DOOR, answers], [answers], _REPORTS)
+    return User(name=name, about=role, own=grant)
 
 
 def _operator(names: Names, role: str) -> User:
-    """Asks the schedulers whether they are there; reads and empties the dead letters."""
+    """Return a user that pings the schedulers, and reads and empties the dead letters."""
     name = f'{names.prefix}-{role}'
     answers = _replies(name)
     read = [answers, *([_plain(names.dead_letter_queue)] if names.dead_letter_queue else [])]
     keys = _keys(f'^{_plain(wire.SCHEDULER_TOPIC)}$')
-    own = _grant(names.vhost, [answers], [_EXCHANGE, answers], read, keys)
-    return User(name=name, about=role, own=own)
+    grant = _grant(names.vhost, [answers], [_EXCHANGE, answers], read, keys)
+    return User(name=name, about=role, own=grant)
 
 
 def _shadow(names: Names, role: str) -> User:
-    """Asks Gantt for dry runs, and hears what Nova says: a queue of its own gets copies."""
+    """Return a user that requests dry runs, and whose queue gets copies of Nova's messages."""
     queue = rf'{_plain("gantt-shadow.")}.+'
     exchange, topic = _plain(names.nova_exchange), _plain(names.nova_topic)
     notification_pattern = f'{_one_of(*names.notifications)}{PRIORITIES}'
@@ -245,7 +245,7 @@ def _shadow(names: Names, role: str) -> User:
 
 
 def _compute(names: Names, host: str) -> User:
-    """Tells of itself on the two topics of hosts, and listens to its own and no other."""
+    """Return a user that reports on the two topics of hosts, and listens to its own only."""
     name, topic = f'{names.prefix}-compute.{host}', _plain(topic_of(host))
     return _builder(names, name, f'compute/{host}', topic, rf'\.{_plain(host)}')
 
@@ -256,20 +256,24 @@ def _farm(names: Names, role: str) -> User:
 
 
 def _builder(names: Names, name: str, about: str, topic: str, server: str) -> User:
-    """:param topic: regular expression of its topics; ``server`` what follows for one process"""
+    """Return a user that builds guests.
+
+    :param topic: regular expression of its topics
+    :param server: that of the suffix for one process
+    """
     answers = _replies(name)
     # The library's queues and exchange of a topic: shared, of this server, and of all.
     queues = f'{topic}({server}|_fanout(_.+)?)?'
-    own = _grant(
+    grant = _grant(
         names.vhost,
         [queues, answers],
-        # Not the exchange of builds: it leads to the queues of others, whatever is said of keys.
+        # Not the exchange of builds: it leads to the queues of others, whatever keys are allowed.
         [_DOOR, queues, answers],
         [_EXCHANGE, queues, answers],
         _keys(NOTHING, f'^{topic}({server})?$'),
         _REPORTS,
     )
-    return User(name=name, about=about, own=own)
+    return User(name=name, about=about, own=grant)
 
 
 _MAKERS = {
@@ -313,28 +317,31 @@ def _either(one: str, other: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A regular expression that matches this name alone."""
+    """Return a regular expression that matches this name alone."""
     return _SPECIAL.sub(r'\\\1', name)
 
 
 def _check_apart(hosts: list[str]) -> None:
-    """:raises Misconfigured: what belongs to one host would belong to another"""
-    known = set(hosts)
+    """Check that no queue of a host would belong to another.
+
+    :raises Misconfigured: one would
+    """
+    all_hosts = set(hosts)
     for host in hosts:
-        starts = {host[: found.start()] for found in re.finditer('_fanout', host)}
-        half = len(host) // 2
-        if host[half : half + 1] == '.' and host[:half] == host[half + 1 :]:
-            starts.add(host[:half])
-        for other in sorted(starts & known):
+        prefixes = {host[: match.start()] for match in re.finditer('_fanout', host)}
+        middle = len(host) // 2
+        if host[middle : middle + 1] == '.' and host[:middle] == host[middle + 1 :]:
+            prefixes.add(host[:middle])
+        for other_host in sorted(prefixes & all_hosts):
             raise exceptions.Misconfigured(
                 option='--host',
-                problem=f'{topic_of(host)} would be a queue of host {other}, too',
-                fix=f'Give one of {host} and {other} another name',
+                problem=f'{topic_of(host)} would be a queue of host {other_host}, too',
+                fix=f'Give one of {host} and {other_host} another name',
             )
 
 
 _EXCHANGE, _DOOR = _plain(transport.EXCHANGE), _plain(transport.HOSTS_EXCHANGE)
-#: What hosts, and who reports for them, send.
+#: Routing keys of hosts, and of report sources.
 _REPORTS = _keys(
     f'^{_one_of(wire.CLAIMS_TOPIC, wire.STATS_TOPIC)}$', exchange=transport.HOSTS_EXCHANGE
 )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private names of libraries that this package rests on, looked for before the first use.
+"""Private names of libraries that this package depends on, checked before the first use.
 
-A library may move them in any release.  ``requirements.txt`` keeps to the releases that are
-known; who installs others is told at the start what is missing, and not by the first message.
+A library may move them in any release.  ``requirements.txt`` keeps to known releases; with
+others, the error is reported at the start, and not by the first message.
 """
 
 import functools
@@ -60,9 +60,9 @@ NAMES: Mapping[str, Mapping[str, Sequence[str]]] = {
 
 @functools.cache
 def check() -> None:
-    """Look for all names once.
+    """Check for all names once.
 
-    :raises Misconfigured: the release of a library that is installed has one of them no more
+    :raises Misconfigured: the installed release of a library lacks one of them
     """
     for library, classes in NAMES.items():
         missing = list(_missing(classes))
@@ -79,23 +79,23 @@ def _missing(classes: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for path, names in classes.items():
         module, _, name = path.partition(':')
         try:
-            found = getattr(importlib.import_module(module), name)
+            cls = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError):
             yield path
             continue
-        known = set(dir(found)).union(*map(_names_of, _codes(found)))
-        yield from (f'{path}.{one}' for one in names if one not in known)
+        known_names = set(dir(cls)).union(*map(_names_of, _codes(cls)))
+        yield from (f'{path}.{member}' for member in names if member not in known_names)
 
 
 def _codes(found: Any) -> Iterator[CodeType]:
-    """The code of the methods of a class and of those above it."""
-    for one in getattr(found, '__mro__', ()):
-        for value in vars(one).values():
+    """Yield the code of the methods of a class and of those above it."""
+    for base_class in getattr(found, '__mro__', ()):
+        for value in vars(base_class).values():
             code = getattr(getattr(value, 'fget', value), '__code__', None)
             if code is not None:
                 yield code
 
 
 def _names_of(code: CodeType) -> set[str]:
-    """Attributes that it sets or reads: those of an object are made there, not by its class."""
+    """Return attributes that it sets or reads: those of an object come from methods."""
     return set(code.co_names)

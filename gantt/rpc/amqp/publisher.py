@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our own channel for replies: a batch written at once, confirmed together.
+"""A channel of our own for replies: a batch written at once, confirmed together.
 
 The library waits for the broker's confirm after each reply.  Here all replies
 of a batch are written to a channel of their own on one of the library's
 connections, in one piece, and their confirms and returns are collected
-afterwards.  What the broker promises per reply is the same: confirmed,
-returned, or unknown.
+afterwards.  The broker's guarantee per reply is the same: confirmed, returned,
+or unknown.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from gantt.rpc.amqp import driver
 
 #: The broker confirms within milliseconds, or something is wrong with it.
 _CONFIRM_SECONDS = 10.0
-#: After so long it is asked whether it is the broker that is slow, or one queue.
+#: Seconds after which a probe finds out whether the broker is slow, or one queue.
 _PATIENCE_SECONDS = 2.0
 
 #: Frames of AMQP 0-9-1 (sections 2.3.5 and 4.2): method, content header, body.
@@ -27,21 +27,21 @@ _METHOD, _HEADER, _BODY, _END = 1, 2, 3, b'\xce'
 _BASIC, _PUBLISH, _MANDATORY = 60, 40, 1
 _frame = struct.Struct('>BHI').pack
 _content = struct.Struct('>HHQ').pack
-#: What the library says of a message: JSON in UTF-8, persistent, priority 0.  The
-#: last bit of the flags stands for the message id, which follows.
+#: Properties of the library's messages: JSON in UTF-8, persistent, priority 0.  The
+#: last bit of the flags is that of the message id, which follows.
 _FLAGS = 1 << 15 | 1 << 14 | 1 << 12 | 1 << 11 | 1 << 7
 _PROPERTIES = struct.pack('>H', _FLAGS) + b'\x10application/json\x05utf-8\x02\x00'
 
 
 def frames(channel: int, queue: str, body: bytes, message_id: str, frame_bytes: int) -> list[bytes]:
-    """A mandatory publish to a queue through the default exchange, as AMQP frames.
+    """Return a mandatory publish to a queue through the default exchange, as AMQP frames.
 
     :param frame_bytes: longest frame that was agreed on with the broker
     """
     key, name = queue.encode(), message_id.encode()
     method = struct.pack('>HHHB', _BASIC, _PUBLISH, 0, 0) + bytes([len(key)]) + key
     header = _content(_BASIC, 0, len(body)) + _PROPERTIES + bytes([len(name)]) + name
-    made = [
+    frame_parts = [
         _frame(_METHOD, channel, len(method) + 1),
         method,
         bytes([_MANDATORY]),
@@ -50,17 +50,17 @@ def frames(channel: int, queue: str, body: bytes, message_id: str, frame_bytes: 
         header,
         _END,
     ]
-    most = frame_bytes - 8
-    for start in range(0, len(body), most):
-        part = body[start : start + most]
-        made += (_frame(_BODY, channel, len(part)), part, _END)
-    return made
+    part_bytes = frame_bytes - 8
+    for start in range(0, len(body), part_bytes):
+        part = body[start : start + part_bytes]
+        frame_parts += (_frame(_BODY, channel, len(part)), part, _END)
+    return frame_parts
 
 
 class PublishResult(NamedTuple):
-    """What became of a batch, as indices; the rest is confirmed.
+    """Outcome of a batch, as indices; the rest is confirmed.
 
-    :ivar missing: it has no queue
+    :ivar missing: its queue does not exist
     :ivar refused: the broker would not take it
     :ivar stuck: the broker works and does not confirm it: its queue is stuck
     """
@@ -91,18 +91,18 @@ class ReplyPublisher:
     def write(
         self, batch: Sequence[tuple[str, bytes]], probe_publisher: 'ReplyPublisher'
     ) -> PublishResult:
-        """Publish (queue, body) pairs and wait until the broker has said what became of each.
+        """Publish (queue, body) pairs and wait for the broker's outcome of each.
 
         :param probe_publisher: another of the connection; a queue that is stuck may block this one
-        :raises OSError and what ``driver.AWAY`` names: unknown; the channel is of no more use
+        :raises OSError and those in ``driver.AWAY``: unknown; the channel is of no more use
         """
-        first, now = self._number + 1, time.monotonic()
+        first_number, now = self._number + 1, time.monotonic()
         self._publish(batch)
         self._receive(now + _PATIENCE_SECONDS)
         if self._open:
             probe_publisher.probe_confirms(now + _CONFIRM_SECONDS)
         missing, refused, stuck = (
-            [number - first for number in sorted(numbers)]
+            [number - first_number for number in sorted(numbers)]
             for numbers in (self._missing, self._refused - self._missing, self._open)
         )
         return PublishResult(missing, refused, stuck)
@@ -120,29 +120,29 @@ class ReplyPublisher:
     def _publish(self, batch: Sequence[tuple[str, bytes]]) -> None:
         for waiting in (self._open, self._refused, self._missing):
             waiting.clear()
-        below, made = self.channel.connection, []
+        amqp_connection, frame_parts = self.channel.connection, []
         for queue, body in batch:
             self._number += 1
             self._open.add(self._number)
-            made += frames(
+            frame_parts += frames(
                 self.channel.channel_id,
                 queue,
                 body,
                 str(self._number),
-                below.frame_max,
+                amqp_connection.frame_max,
             )
-        below.transport.write(b''.join(made))
-        # The library's heartbeats go by this.
-        below.bytes_sent += len(made)
+        amqp_connection.transport.write(b''.join(frame_parts))
+        # The library's heartbeats rely on this.
+        amqp_connection.bytes_sent += len(frame_parts)
 
     def _receive(self, end: float) -> None:
-        """Until nothing is open, or the time is over."""
+        """Wait until nothing is open, or the time is over."""
         while self._open:
-            left = end - time.monotonic()
-            if left <= 0:
+            remaining = end - time.monotonic()
+            if remaining <= 0:
                 return
             with contextlib.suppress(TimeoutError):
-                self._connection.drain_events(timeout=left)
+                self._connection.drain_events(timeout=remaining)
 
     def _numbers(self, tag: int, multiple: bool) -> set[int]:
         return {n for n in self._open if n <= tag} if multiple else {tag}
@@ -161,20 +161,20 @@ class ReplyPublisher:
 
 
 class _Publishers(NamedTuple):
-    """Those of one connection, as long as it has the same socket."""
+    """Channels of one connection, as long as it has the same socket."""
 
     socket: Any
     own: ReplyPublisher
     probe_publisher: ReplyPublisher
 
 
-#: Attribute of the connection below the library's that holds its outlets.  They refer to
-#: it: whatever else held them would keep it for ever.
+#: Attribute of the connection below the library's that holds its channels.  They refer to
+#: it: any other holder would keep it for ever.
 _HELD = '_gantt_outlets'
 
 
 def can_batch(connection: Any) -> bool:
-    """Whether the library's connection speaks AMQP (the in-process broker does not)."""
+    """Return whether the library's connection speaks AMQP (the in-process broker does not)."""
     return connection.connection.transport.driver_name == 'py-amqp'
 
 
@@ -182,19 +182,19 @@ def write(connection: Any, batch: Sequence[tuple[str, bytes]]) -> PublishResult:
     """Write a batch of replies on one of the library's connections.
 
     :param connection: from ``driver.sender``
-    :raises BrokerUnavailable: unknown what became of them; each may be sent again
+    :raises BrokerUnavailable: their outcome is unknown; each may be sent again
     """
     try:
         with connection._connection_lock:
             if not connection.connection.connected:
                 connection.ensure_connection()
-            found = _publishers(connection.connection)
-            outcomes = found.own.write(batch, found.probe_publisher)
+            publishers = _publishers(connection.connection)
+            outcomes = publishers.own.write(batch, publishers.probe_publisher)
     except (*driver.AWAY, *connection.connection.recoverable_connection_errors) as e:
         _give_up(connection)
         raise driver.away(connection, e) from None
     if outcomes.stuck:
-        # The broker may not look at this channel any more until that queue moves.
+        # The broker may not read this channel any more until that queue moves.
         _give_up(connection)
     return outcomes
 
@@ -206,12 +206,12 @@ def _give_up(connection: Any) -> None:
 
 
 def _publishers(kombu_connection: Any) -> _Publishers:
-    """The outlets of a connection; new ones where the connection was made anew."""
+    """Return the channels of a connection; new ones where it has reconnected."""
     socket = kombu_connection.connection
-    found: _Publishers | None = getattr(kombu_connection, _HELD, None)
-    if found is None or found.socket is not socket or found.own.channel.connection is None:
-        found = _Publishers(
+    pair: _Publishers | None = getattr(kombu_connection, _HELD, None)
+    if pair is None or pair.socket is not socket or pair.own.channel.connection is None:
+        pair = _Publishers(
             socket, ReplyPublisher(kombu_connection), ReplyPublisher(kombu_connection)
         )
-        setattr(kombu_connection, _HELD, found)
-    return found
+        setattr(kombu_connection, _HELD, pair)
+    return pair

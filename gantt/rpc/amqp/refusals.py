@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a broker says where it runs and refuses us, and what to do about it."""
+"""Refusals of a broker that runs, and remedies for them."""
 
 import re
 import shlex
 from typing import Any
 
-#: What the library and AMQP's put before the broker's own words: an address that is said
-#: anyway, how often was tried ("inf"), and the method that failed, (0, 0) for none.
+#: Prefix that the libraries put before the broker's own text: an address that is logged
+#: anyway, the number of tries ("inf"), and the method that failed, (0, 0) for none.
 _BEFORE = re.compile(r'^(Unable to connect to AMQP server on \S+ after \S+ tries: )?(\(0, 0\): )?')
-#: What RabbitMQ answers to a connection -> what is wrong in the url.
+#: RabbitMQ's answer to a connection -> the wrong part of the url.
 _IN_URL = {
     'ACCESS_REFUSED': 'the user or the password',
     'NOT_ALLOWED': 'the virtual host, which is what follows the last "/", or its permissions',
 }
-#: What passes without a change of the url, in RabbitMQ's words.
+#: RabbitMQ's text of refusals that pass without a change of the url.
 _FOR_NOW = re.compile(r'limit \(\d+\) is reached|is down')
 #: AMQP's codes of a channel that is closed.
 _FORBIDDEN = re.compile(r'\(403\)|ACCESS_REFUSED')
@@ -21,26 +21,26 @@ _OTHERWISE = re.compile(r'\(406\)|PRECONDITION_FAILED')
 
 
 def text_of(error: object) -> str:
-    """The broker's own words of an error, or the error's type where it has none."""
+    """Return the broker's own text of an error, or the error's type where it has none."""
     return _BEFORE.sub('', str(error)) or type(error).__name__
 
 
 def wrong_in_url(problem: object) -> str:
-    """Which part of the url the broker does not accept, in words for a message to people.
+    """Return the part of the url that the broker does not accept, for a message to people.
 
-    :param problem: the error of a connection to it
+    :param problem: the error of a connection to the broker
     :returns: e.g. 'the user or the password'; '': it refuses nothing in the url, or what it
         refuses passes by itself (a limit is reached, a node is down)
     """
     if _FOR_NOW.search(str(problem)):
         return ''
-    return next((what for word, what in _IN_URL.items() if word in str(problem)), '')
+    return next((part for refusal, part in _IN_URL.items() if refusal in str(problem)), '')
 
 
 def remedy_of_queues(problem: str, url: Any) -> str:
-    """What to do where the queues of a topic cannot be declared.
+    """Return a remedy where the queues of a topic cannot be declared.
 
-    :param problem: the broker's words
+    :param problem: the broker's text
     :param url: the library's url of the broker
     """
     if _FORBIDDEN.search(problem):

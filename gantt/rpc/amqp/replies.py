@@ -4,8 +4,8 @@
 The scheduling thread hands over the answers of a whole batch and writes them
 itself: no other thread has to be woken for a reply.  Each reply is tried once;
 what cannot be delivered goes to the timer thread, which tries again for a
-bounded time.  A reply that is lost all the same loses nothing: the caller asks
-again under the same request id and gets the same answer.
+bounded time.  A reply that is lost all the same loses nothing: the caller repeats
+the request under the same request id and gets the same answer.
 """
 
 import collections
@@ -33,15 +33,15 @@ _WAIT_FIRST, _WAIT_MOST = 0.25, 2.0
 #: Pause between tries to reach a broker that is away.
 _PROBE_SECONDS = 1.0
 
-#: A reply queue that takes nothing is tried so often, by the timer thread.
+#: Between tries of a reply queue that takes nothing, by the timer thread.
 _STUCK_SECONDS = 10.0
 
-#: Replies that may wait for the thread beside; who has more of them writes them himself.
+#: Replies that may wait for the thread beside; further ones are written by their own thread.
 ASIDE_MAX = 1000
 
 
 class PendingReply:
-    """One reply: a result or an error for a call."""
+    """A reply: a result or an error for a call."""
 
     __slots__ = ('call', 'error', 'give_up', 'result', 'wait')
 
@@ -65,14 +65,14 @@ class StockReplies:
         self._count = count
         self._open = 0
         self._lock = threading.Lock()
-        #: Brokers that took nothing the last time -> when to knock again.
+        #: Brokers that took nothing the last time -> when to probe again.
         self._away: dict[Any, float] = {}
 
     def start(self) -> None:
-        """Before the first call comes."""
+        """Get ready, before the first call comes."""
 
     def stop(self) -> None:
-        """After the last answer was written."""
+        """Clean up, after the last answer was written."""
 
     @property
     def pending(self) -> int:
@@ -81,29 +81,29 @@ class StockReplies:
 
     @property
     def has_room(self) -> bool:
-        """Whether ``send_soon`` and ``soon`` wait for nobody, for as many as one read brings."""
+        """True where ``send_soon`` and ``soon`` do not block, for as many as one read brings."""
         return False
 
     def expect(self) -> None:
-        """A call was accepted whose answer will come through ``send``."""
+        """Count an accepted call whose answer will come through ``send``."""
         with self._lock:
             self._open += 1
 
     def finish(self) -> None:
-        """An expected call got its answer, or will never get one."""
+        """Count an expected call as answered, or as never to be answered."""
         with self._lock:
             self._open -= 1
 
     def after(self, seconds: float, job: Callable[[], None]) -> int:
-        """Let the timer thread do something short later: see :class:`DelayedExecutor`."""
+        """Let the timer thread run a short job later: see :class:`DelayedExecutor`."""
         return self._later.after(seconds, job)
 
     def give_up(self, number: int) -> None:
-        """What the timer thread was to do later is not wanted any more."""
+        """Cancel a job of the timer thread."""
         self._later.give_up(number)
 
     def send(self, answers: Sequence[tuple[Any, Answer]]) -> None:
-        """Write the answers of a batch.  Called by the scheduling thread."""
+        """Write the answers of a batch, in the scheduling thread."""
         self.write(self._made(answers))
 
     def send_soon(self, answers: Sequence[tuple[Any, Answer]]) -> None:
@@ -130,14 +130,14 @@ class StockReplies:
         self._put_aside(PendingReply(call, result))
 
     def failure(self, call: RpcCall, error: Exception) -> None:
-        """Answer a call with an error; other errors than ours are not told."""
+        """Answer a call with an error; errors other than ours are sent without detail."""
         self._put_aside(PendingReply(call, error=_as_reply_error(error)))
 
     def _put_aside(self, reply: PendingReply) -> None:
         self.write([reply])
 
     def write(self, batch: Sequence[PendingReply]) -> None:
-        """Write replies, each connection taken once; never raises.
+        """Write replies, taking each connection once; never raises.
 
         Towards a broker that is away nothing is tried here: the timer thread
         does that until it is back.
@@ -154,32 +154,32 @@ class StockReplies:
                 self._write(key, replies)
 
     def _write(self, key: Any, replies: Sequence[PendingReply]) -> None:
-        left = collections.deque(replies)
+        remaining = collections.deque(replies)
         try:
             with driver.sender(key) as connection:
-                self._deliver(connection, left)
+                self._deliver(connection, remaining)
             self._away.pop(key, None)
         except exceptions.BrokerUnavailable as e:
             self._is_away(key)
-            LOG.warning('The broker takes no replies, %d wait: %s', len(left), e)
-            for reply in left:
+            LOG.warning('The broker takes no replies, %d wait: %s', len(remaining), e)
+            for reply in remaining:
                 self._again(reply, 'broker')
         except Exception:
             LOG.exception('Replies could not be written')
-            self._count('gantt_rpc_replies_lost_total', len(left), reason='error')
+            self._count('gantt_rpc_replies_lost_total', len(remaining), reason='error')
 
     def _is_away(self, key: Any) -> None:
-        """Knock at a broker from now on, whether or not a reply waits for it."""
+        """Probe a broker from now on, whether or not a reply waits for it."""
         is_known = key in self._away
         self._away[key] = time.monotonic() + _PROBE_SECONDS
         if not is_known and not self._later.after(_PROBE_SECONDS, self._knocking(key)):
-            del self._away[key]  # nobody would find out that it is back
+            del self._away[key]  # its return would go unnoticed
 
     def _knocking(self, key: Any) -> Callable[[], None]:
         return functools.partial(self._knock, key)
 
     def _knock(self, key: Any) -> None:
-        """In the timer thread, until the broker takes a connection."""
+        """Probe a broker, in the timer thread, until it takes a connection."""
         if key not in self._away:
             return
         try:
@@ -191,9 +191,9 @@ class StockReplies:
         self._away.pop(key, None)
 
     def _deliver(self, connection: Any, left: collections.deque[PendingReply]) -> None:
-        """Write replies, taking out of ``left`` what was seen to.
+        """Write replies, removing from ``left`` those that were handled.
 
-        :raises BrokerUnavailable: what is left is to be tried again
+        :raises BrokerUnavailable: those still in ``left`` are to be tried again
         """
         while left:
             self._once(connection, left[0])
@@ -225,7 +225,7 @@ class StockReplies:
             )
 
     def _retry(self, reply: PendingReply, reason: str) -> None:
-        """In the timer thread: try, but knock only now and then where nobody is."""
+        """Write a reply again, in the timer thread; probe an absent broker only now and then."""
         key = reply.call.raw.listener.driver
         if time.monotonic() < self._away.get(key, 0.0):
             self._again(reply, reason)
@@ -242,7 +242,7 @@ class OwnReplies(StockReplies):
     def __init__(self, later: DelayedExecutor, retry_seconds: float, count: Count) -> None:
         super().__init__(later, retry_seconds, count)
         #: Reply queues that took nothing the last time -> when to try again.  A quorum queue
-        #: without a leader never confirms: of other callers none is to wait for it.
+        #: without a leader never confirms: no other caller is to wait for it.
         self._stuck: dict[str, float] = {}
         self._aside = DelayedExecutor(1, 'rpc-aside')
         self._waiting: collections.deque[PendingReply] = collections.deque()
@@ -262,7 +262,7 @@ class OwnReplies(StockReplies):
         return len(self._waiting) < ASIDE_MAX // 2
 
     def _put_aside(self, reply: PendingReply) -> None:
-        # Whoever refuses does not wait for the broker's confirm: else the thread that receives
+        # A refusal does not wait for the broker's confirm: else the receiving thread
         # would take no more than some hundred calls a second just when far more come than can
         # be placed.
         if not reply.call.wants_answer:
@@ -271,7 +271,7 @@ class OwnReplies(StockReplies):
             self.write([reply])
             return
         self._waiting.append(reply)
-        # A job that waits already, and has not looked yet, takes this one along.
+        # A job that waits already takes this one along.
         self._aside.after(0.0, self._write_waiting)
 
     def _write_waiting(self) -> None:
@@ -304,7 +304,7 @@ class OwnReplies(StockReplies):
             try:
                 body = driver.answer(raw.msg_id, reply.result, reply.error)
             except Exception:
-                # Of the other callers of the batch none is to wait for this one.
+                # No other caller of the batch is to wait for this one.
                 LOG.exception('The reply to %s cannot be written', reply.call.method)
                 self._count('gantt_rpc_replies_lost_total', 1, reason='error')
                 continue
@@ -320,7 +320,7 @@ class OwnReplies(StockReplies):
             self._again(batch[index], 'broker')
 
     def _mark(self, batch: Sequence[PendingReply], stuck: set[int]) -> None:
-        """Remember which queues took nothing, and forget those that did since, or are gone."""
+        """Record queues that took nothing, and drop those that did since, or that have ended."""
         now = time.monotonic()
         for index, reply in enumerate(batch):
             queue = reply.call.raw.reply_q
@@ -332,18 +332,18 @@ class OwnReplies(StockReplies):
                 queue,
             )
             self._stuck[queue] = now + _STUCK_SECONDS
-        for queue, at in list(self._stuck.items()):
-            if at + 2 * self._retry_seconds < now:
+        for queue, retry_at in list(self._stuck.items()):
+            if retry_at + 2 * self._retry_seconds < now:
                 self._stuck.pop(queue, None)
 
 
 def is_answer(error: Exception) -> bool:
-    """Whether an error is meant for the caller, as opposed to a defect of ours."""
+    """Return whether an error is meant for the caller, as opposed to a defect of ours."""
     return isinstance(error, exceptions.GanttError) or getattr(error, 'is_wire_error', False)
 
 
 def _as_reply_error(error: Exception) -> Exception:
-    """The error as the caller is told it: ours as it is, others without detail."""
+    """Return the error as the caller gets it: ours unchanged, others without detail."""
     if is_answer(error):
         return error.with_traceback(None)
     return exceptions.Unavailable(

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process calls itself over the broker, and ends where nobody answers.
+"""Calls of a process to itself over the broker; without an answer it ends.
 
 A connection may be stuck although it is open: the broker forgot the consumer, a
 queue lost its leader, a firewall swallows one direction.  The library notices
-what breaks and connects again; what is merely silent it does not.  So each
+what breaks and connects again; it does not notice what is merely silent.  So each
 topic is called now and then, by way of the broker and back.  Where that fails
-several times in a row although the broker confirms a message on a connection
-just made each time, the connections of this process are at fault.  They are not
-mended: the process ends, and its supervisor starts another one in its place.
+several times in a row although the broker confirms a message on a new
+connection each time, the connections of this process are at fault.  They are not
+repaired: the process ends, and its supervisor starts another one in its place.
 """
 
 import functools
@@ -26,12 +26,12 @@ from gantt.rpc.amqp.timers import in_thread
 
 LOG = logging.getLogger(__name__)
 
-#: Name of the method, as the library's own endpoint for it; every topic has it.
+#: Name of the method, that of the library's own endpoint for it; every topic has it.
 METHOD = 'oslo_rpc_server_ping'
 
 #: A broker that is there takes a connection and confirms a message within this.
 BROKER_SECONDS = 10.0
-#: What a call may take beyond its own bound: connections are made without one.
+#: Seconds that a call may take beyond its own bound: connections are opened without one.
 GRACE_SECONDS = 1.0
 
 
@@ -44,11 +44,11 @@ class Called(Protocol):
 
 
 class SelfPing:
-    """Calls every topic of this process, each in a thread of its own.
+    """A periodic call of every topic of this process, each in a thread of its own.
 
     :param conf: the options of [rpc]
-    :param topics: those that listen now
-    :param on_stuck: called once, with what is wrong, where this process is to be replaced
+    :param topics: returns the topics that listen now
+    :param on_stuck: called once, with the problem, where this process is to be replaced
     """
 
     def __init__(
@@ -73,20 +73,20 @@ class SelfPing:
         self.rebuilds = 0
 
     def start(self) -> None:
-        """Begin, unless [rpc] self_ping_seconds is 0."""
+        """Start the thread, unless [rpc] self_ping_seconds is 0."""
         if self._conf.self_ping_seconds:
             self._thread = threading.Thread(target=self._run, name='self-ping', daemon=True)
             self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """Call no more."""
+        """Stop calling."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(seconds)
 
     @property
     def problem(self) -> str:
-        """What is wrong, for a health check; empty after fewer failures than count."""
+        """Description of the failure, for a health check; empty after few failures."""
         if self.failed < self._conf.self_ping_failures:
             return ''
         return f'{self.failed} times in a row no answer to a call of itself: {self._met}'
@@ -113,7 +113,7 @@ class SelfPing:
         )
         if not self._broker_works() or self._stuck < self._conf.self_ping_failures:
             return
-        # Where none ever came another process would fare no better, and end as well.
+        # Where no answer ever came another process would fare no better, and end as well.
         if problems.keys() & self._answered and not self.rebuilds:
             LOG.critical(
                 'The broker works and this process receives nothing: it ends, so that another '
@@ -125,9 +125,10 @@ class SelfPing:
             self._on_stuck(self.problem)
 
     def _broker_works(self) -> bool:
-        """Whether it confirms a message now; counts how often it did and we heard nothing.
+        """Return whether the broker confirms a message now.
 
-        Where it does not, and for a while after, the library is about to connect again.
+        Counts how often it did although nothing was received here.  Where it does not, and for
+        a while after, the library is about to connect again.
         """
         carriers = {transport.address(t.carrier): t.carrier for t in self._topics()}
         pings = {
@@ -140,18 +141,18 @@ class SelfPing:
             self._stuck = 0
             return False
         if not self._stuck:
-            # Calls from before may hang in what was wrong then.
+            # Earlier calls may hang in an earlier failure.
             self._under_way.clear()
         self._stuck += 1
         return True
 
     def _unanswered(self) -> dict[str, str]:
-        """Call all topics; those that did not answer, and why."""
+        """Call all topics; return those that did not answer, with the reason."""
         seconds = self._conf.self_ping_wait_seconds
         for topic in self._topics():
-            # One that hangs is not joined by another.
-            before = self._under_way.get(topic.name)
-            if before is None or before.done():
+            # No second call is started beside one that hangs.
+            earlier_ping = self._under_way.get(topic.name)
+            if earlier_ping is None or earlier_ping.done():
                 ping = functools.partial(call, topic, seconds)
                 self._under_way[topic.name] = in_thread(ping, 'self-ping')
         problems = _problems(self._under_way, seconds + GRACE_SECONDS)
@@ -160,16 +161,16 @@ class SelfPing:
 
 
 def _problems(pings: dict[str, Future[None]], seconds: float) -> dict[str, str]:
-    """What is wrong with those that did not end well within so many seconds."""
+    """Return the problems of pings that did not end well within so many seconds."""
     done = wait(pings.values(), seconds).done
-    found = {}
-    for name, one in pings.items():
-        if one not in done:
-            found[name] = 'it hangs'
-        elif (error := one.exception()) is not None:
+    problems = {}
+    for name, ping in pings.items():
+        if ping not in done:
+            problems[name] = 'it hangs'
+        elif (error := ping.exception()) is not None:
             # Sockets, AMQP, TLS, time-outs: each is a problem and no more.
-            found[name] = ' '.join(str(error).split()) or type(error).__name__
-    return found
+            problems[name] = ' '.join(str(error).split()) or type(error).__name__
+    return problems
 
 
 def _first(problems: dict[str, str]) -> str:
@@ -179,7 +180,7 @@ def _first(problems: dict[str, str]) -> str:
 def call(topic: Called, seconds: float) -> None:
     """Call one topic of this process.
 
-    :raises Exception: no answer; may take longer than ``seconds`` to say so
+    :raises Exception: no answer; may take longer than ``seconds``
     """
     driver.ready_for_calls(topic.carrier)
     client = om.get_rpc_client(
@@ -197,7 +198,7 @@ def call(topic: Called, seconds: float) -> None:
 
 
 def knock(carrier: Any) -> None:
-    """Have the broker confirm a message, on a connection that is made for it.
+    """Have the broker confirm a message, on a new connection.
 
     The message has no queue to go to: the broker gives it back before the confirm.
 

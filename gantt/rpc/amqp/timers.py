@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs for other threads: such as may hang, and a bounded number of things to do later."""
+"""Jobs for other threads: jobs that may hang, and a bounded number of delayed jobs."""
 
 import heapq
 import itertools
@@ -14,12 +14,12 @@ LOG = logging.getLogger(__name__)
 
 T = TypeVar('T')
 
-#: So many places of jobs that were given up stay in the order, and as many as jobs wait.
+#: Places of cancelled jobs that may stay in the order, beside as many as jobs wait.
 _GIVEN_UP = 64
 
 
 def in_thread(job: Callable[[], T], name: str) -> Future[T]:
-    """Run what may hang in a thread of its own, which nobody has to wait for."""
+    """Run a job that may hang in a thread of its own, which no other has to wait for."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -33,10 +33,10 @@ def in_thread(job: Callable[[], T], name: str) -> Future[T]:
 
 
 class DelayedExecutor:
-    """A timer thread with a bound on what it keeps.
+    """A timer thread with a bound on the jobs that it keeps.
 
-    Jobs must be short and bounded themselves; one that raises is logged.  A job that is given
-    up is let go of at once, what it holds with it; only its place in the order stays a while.
+    Jobs must be short and bounded themselves; one that raises is logged.  A cancelled job is
+    released at once, with what it holds; only its place in the order stays a while.
     """
 
     def __init__(self, limit: int, name: str = 'rpc-later') -> None:
@@ -70,17 +70,17 @@ class DelayedExecutor:
         return number
 
     def give_up(self, number: int) -> None:
-        """Do not run a job that waits; nothing where it has run."""
+        """Cancel a job that waits; no effect where it has run."""
         with self._changed:
             self._jobs.pop(number, None)
 
     @property
     def depth(self) -> int:
-        """How many jobs wait or run."""
+        """Number of jobs that wait or run."""
         return len(self._jobs) + self._busy
 
     def stop(self) -> int:
-        """Stop the thread; returns how many jobs are dropped."""
+        """Stop the thread; return how many jobs are dropped."""
         with self._changed:
             self._stopping = True
             dropped = len(self._jobs)
@@ -99,7 +99,7 @@ class DelayedExecutor:
                 if wait > 0:
                     self._changed.wait(wait)
                     continue
-                self._busy = True  # before it is no job that waits any more
+                self._busy = True  # set before the job stops counting as waiting
                 job = self._jobs.pop(heapq.heappop(self._order)[1], None)
                 if job is not None:
                     return job

@@ -23,41 +23,42 @@ from gantt.rpc.amqp.driver import masked
 LOG = logging.getLogger(__name__)
 
 EXCHANGE = 'gantt'
-#: Where hosts send to.  The queues of their two topics are bound to both exchanges, those of
-#: builds to the first one only: whoever may write to an exchange reaches every queue there,
+#: Exchange that hosts send to.  The queues of their two topics are bound to both exchanges, those
+#: of builds to the first one only: write permission on an exchange reaches every queue there,
 #: since permissions for single routing keys are evaded by a "CC" header or a binding.
 HOSTS_EXCHANGE = 'gantt-hosts'
-#: Queue -> the exchange that it is bound to besides.
+#: Queue -> the further exchange that it is bound to.
 DOORS = {wire.CLAIMS_TOPIC: HOSTS_EXCHANGE, wire.STATS_TOPIC: HOSTS_EXCHANGE}
 IN_PROCESS_URL = 'kombu+memory:///'
 
 #: Modules whose exceptions a client rebuilds from a reply.
 REMOTE_ERRORS = ['gantt.exceptions']
 
-#: Publishing is tried again so often before a client is told (never without end).
+#: Retries of publishing before a client gets an error (never without end).
 PUBLISH_RETRIES = 2
 
 
 #: Longest pause of a service between two tries to reach a broker that is away.  With the
-#: library's 30 s nobody would answer for half a minute after a longer outage.
+#: library's 30 s calls would stay unanswered for half a minute after a longer outage.
 RECONNECT_SECONDS_MOST = 3
 #: Messages that a consumer may have unacknowledged.  They are acknowledged as soon as they are
 #: taken into a queue of this process, so that this bounds no rate; it bounds what a process
 #: takes that is stopped, or stuck, and that others cannot answer until its connection ends.
 PREFETCH = 64
-#: After so long without a byte the broker takes a peer for dead and delivers to others what it
-#: had not acknowledged.  Nova's callers give up after 60 s without a sign of life: a call that a
-#: stopped scheduler had taken is redelivered well before.  The broker's manual advises 5 to 20.
+#: Seconds without a byte after which the broker takes a peer for dead and delivers to others
+#: what it had not acknowledged.  Nova's callers give up after 60 s without a sign of life: a
+#: call that a stopped scheduler had taken is redelivered well before.  The broker's manual advises
+#: 5 to 20.
 HEARTBEAT_SECONDS = 20
 
 
 def own_transport(
     conf: Any, url: str | None = None, *, guarded: bool = True
 ) -> om.transport.RPCTransport:
-    """The transport of our own topics.
+    """Return the transport of our own topics.
 
     :param url: in place of ``transport_url``
-    :param guarded: False: it is only looked at, and how it gets there is not our matter
+    :param guarded: False: the way there is not checked, as it is only inspected
     :raises Misconfigured: the URL cannot be read, or the way there is refused
     """
     return _transport(conf, url or driver.transport_url(conf), 'transport_url', guarded)
@@ -66,10 +67,10 @@ def own_transport(
 def nova_transport(
     conf: Any, url: str | None = None, *, guarded: bool = True
 ) -> om.transport.RPCTransport:
-    """The transport of Nova's topic, with Nova's queue settings.
+    """Return the transport of Nova's topic, with Nova's queue settings.
 
     :param url: broker where [rpc] nova_transport_url is not set
-    :param guarded: as of :func:`own_transport`
+    :param guarded: as for :func:`own_transport`
     :raises Misconfigured: the URL or an option for it cannot be read, or the way is refused
     """
     return _transport(conf, nova_url(conf, url), '[rpc] nova_transport_url', guarded)
@@ -82,7 +83,7 @@ def stay_in_process(conf: Any) -> None:
 
 
 def nova_url(conf: Any, url: str | None = None) -> str:
-    """Nova's broker with Nova's queue settings.
+    """Return the URL of Nova's broker with Nova's queue settings.
 
     :param url: broker where [rpc] nova_transport_url is not set
     """
@@ -100,11 +101,11 @@ def _transport(conf: Any, url: str, option: str, guarded: bool) -> om.transport.
         in_process.install()
     fix = 'Expected e.g. rabbit://user:password@host:5672/vhost'
     try:
-        made = om.get_rpc_transport(conf, url=url, allowed_remote_exmods=REMOTE_ERRORS)
-        if driver.speaks_amqp(made):
+        rpc_transport = om.get_rpc_transport(conf, url=url, allowed_remote_exmods=REMOTE_ERRORS)
+        if driver.speaks_amqp(rpc_transport):
             problem = ''
         else:
-            made.cleanup()
+            rpc_transport.cleanup()
             problem = f'{masked(url)} is none of RabbitMQ, the only broker of Gantt'
     except (om.InvalidTransportURL, om.DriverLoadFailure) as e:
         problem = f'{masked(url)} cannot be used: {_without_secret(str(e), url)}'
@@ -113,18 +114,18 @@ def _transport(conf: Any, url: str, option: str, guarded: bool) -> om.transport.
         fix = 'Name options of [oslo_messaging_rabbit] only'
     if problem:
         raise exceptions.Misconfigured(option=option, problem=problem, fix=fix)
-    least_privilege.needs_little(made, DOORS)
+    least_privilege.needs_little(rpc_transport, DOORS)
     if guarded:
         try:
-            clear_text.guard(conf, _exposed(made))
+            clear_text.guard(conf, _exposed(rpc_transport))
         except exceptions.Misconfigured:
-            made.cleanup()
+            rpc_transport.cleanup()
             raise
-    return made
+    return rpc_transport
 
 
 def carriers(conf: Any) -> Iterator[tuple[str, om.transport.RPCTransport]]:
-    """Each broker of a configuration: the option that names it, and a transport to clean up.
+    """Yield each broker of a configuration: the option that names it, and a transport to clean up.
 
     :raises Misconfigured: a URL cannot be read
     """
@@ -134,17 +135,17 @@ def carriers(conf: Any) -> Iterator[tuple[str, om.transport.RPCTransport]]:
 
 
 def _exposed(made: om.transport.RPCTransport) -> clear_text.Exposure | None:
-    found, rabbit = driver.options(made)
-    hosts = [] if driver.is_in_process(made) else [host.hostname for host in found.hosts]
+    broker_url, rabbit = driver.options(made)
+    hosts = [] if driver.is_in_process(made) else [host.hostname for host in broker_url.hosts]
     return clear_text.of_broker(hosts, rabbit, address(made))
 
 
 def service_defaults(conf: Any) -> None:
-    """Other defaults of [oslo_messaging_rabbit] than the library's, for services.
+    """Set other defaults of [oslo_messaging_rabbit] than the library's, for services.
 
-    Back within seconds of the broker (ten thousand hosts that come back at once are a herd),
-    a bounded prefetch, and a heartbeat after which what a dead process held is redelivered in
-    time.  Call it after a transport was made, which registers the options.
+    Reconnection within seconds of the broker's return (ten thousand hosts that come back at once
+    are a herd), a bounded prefetch, and a heartbeat after which what a dead process held is
+    redelivered in time.  Call it after a transport was created, which registers the options.
     """
     for name, value in (
         ('rabbit_interval_max', RECONNECT_SECONDS_MOST),
@@ -159,7 +160,7 @@ def _without_secret(text: str, url: str) -> str:
 
 
 def address(transport: om.transport.RPCTransport) -> str:
-    """The masked URL of a transport."""
+    """Return the masked URL of a transport."""
     return masked(str(transport._driver._url))
 
 
@@ -173,49 +174,49 @@ def wait_for_broker(
     option: str = 'transport_url',
     is_stopping: Callable[[], bool] = _never,
 ) -> bool:
-    """Return when the broker takes a connection.
+    """Wait until the broker takes a connection.
 
-    :param seconds: how long to try one that does not answer; 0 means once
+    :param seconds: how long to try a broker that does not answer; 0 means once
     :param option: where its address comes from
-    :param is_stopping: whether to give up, asked several times a second
+    :param is_stopping: returns whether to give up, called several times a second
     :returns: False where it gave up
-    :raises BrokerUnavailable: it did not, or refuses us; nothing was started
+    :raises BrokerUnavailable: it does not answer in time, or refuses us; nothing was started
     """
     end = time.monotonic() + seconds
-    where = address(transport)
+    broker_address = address(transport)
     while not is_stopping():
         try:
             driver.probe(transport)
             return True
         except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
-            left, reason = end - time.monotonic(), refusals.text_of(e)
-            wrong = refusals.wrong_in_url(reason)
-            if wrong:
+            seconds_left, reason = end - time.monotonic(), refusals.text_of(e)
+            wrong_part = refusals.wrong_in_url(reason)
+            if wrong_part:
                 # Trying again changes nothing.
                 raise exceptions.BrokerUnavailable(
-                    f'the message broker at {where} runs and refuses us: {reason}; '
-                    f'correct in {option} {wrong}',
-                    url=where,
+                    f'the message broker at {broker_address} runs and refuses us: {reason}; '
+                    f'correct in {option} {wrong_part}',
+                    url=broker_address,
                     problem=reason,
-                    correct=f'{option} {wrong}',
+                    correct=f'{option} {wrong_part}',
                 ) from None
-            if left <= 0:
+            if seconds_left <= 0:
                 reason = f'{reason} (tried for {seconds:.0f} s); start it, or correct {option}'
                 raise exceptions.BrokerUnavailable(
-                    url=where, problem=reason, correct=option
+                    url=broker_address, problem=reason, correct=option
                 ) from None
             LOG.warning(
                 'The message broker at %s does not answer; trying for %.0f s more: %s',
-                where,
-                left,
+                broker_address,
+                seconds_left,
                 reason,
             )
-            _pause(min(2.0, left), is_stopping)
+            _pause(min(2.0, seconds_left), is_stopping)
     return False
 
 
 def _pause(seconds: float, is_stopping: Callable[[], bool]) -> None:
-    # A signal whose handler returns wakes nobody from a sleep.
+    # A signal whose handler returns does not end a sleep.
     end = time.monotonic() + seconds
-    while not is_stopping() and (left := end - time.monotonic()) > 0:
-        time.sleep(min(0.2, left))
+    while not is_stopping() and (remaining := end - time.monotonic()) > 0:
+        time.sleep(min(0.2, remaining))

@@ -4,8 +4,8 @@
 Most messages of a site are the reports of its hosts.  The library would decode
 each twice into dictionaries, which then become a report; here the bytes become
 a report at once.  Only what is right in every respect goes this way: anything
-else is left to the library and to the checks of ``server``, which say what is
-wrong with it.
+else is left to the library and to the checks of ``server``, which report the
+error.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Cast(msgspec.Struct):
-    """What the library writes; a call has a message id and a queue for its answer."""
+    """Message as the library writes it; a call has a message id and a queue for its answer."""
 
     method: str
     args: _Arguments
@@ -45,7 +45,7 @@ _anything = msgspec.json.Decoder().decode
 
 
 class RpcCast(Mapping[str, Any]):
-    """A report that was cast, and its body as it was sent, which only a signature asks for."""
+    """A report that was cast, and its body as it was sent, which only a signature check reads."""
 
     def __init__(self, report: HostReport, raw: msgspec.Raw) -> None:
         self.report = report
@@ -68,12 +68,12 @@ class RpcCast(Mapping[str, Any]):
 
 
 def report(body: bytes | str) -> RpcCast | None:
-    """The report that a body casts, None where it is anything else or not quite right."""
+    """Return the report that a body casts, None where it is anything else or not quite right."""
     try:
         cast = _cast(envelope.opened(body))
-        found = _report(cast.args.stats)
+        host_report = _report(cast.args.stats)
     except (*envelope.UNREADABLE, exceptions.InvalidMessage):
         return None
-    if cast.method != METHOD or cast.version != wire.VERSION or found.name != cast.args.name:
+    if cast.method != METHOD or cast.version != wire.VERSION or host_report.name != cast.args.name:
         return None
-    return RpcCast(found, cast.args.stats)
+    return RpcCast(host_report, cast.args.stats)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our own methods: decode, call the scheduler, encode.  A few lines each."""
+"""RPC methods of our own topics: decode, call the scheduler, encode.  A few lines each."""
 
 import functools
 from collections.abc import Callable
@@ -33,12 +33,12 @@ from gantt.rpc.api import casts, stats, stats_foreign
 from gantt.rpc.call import RpcCall
 from gantt.rpc.server.server import DEFERRED, Interface, Method, Pending
 
-#: How long a report that somebody calls (not casts) waits for its fate.
+#: Seconds that a report that is called (not cast) waits for its fate.
 REPORT_WAIT_SECONDS = 10.0
 
 
 class OwnHandle:
-    """What the scheduler carries for a request of our own topic."""
+    """Handle that the scheduler carries for a request of our own topic."""
 
     __slots__ = ('call',)
 
@@ -51,21 +51,21 @@ class OwnHandle:
 
 
 def within(request: SelectDestinations, call: RpcCall) -> SelectDestinations:
-    """The request with a budget that ends before its caller gives up.
+    """Return the request with a budget that ends before its caller gives up.
 
     A monitored caller waits only so long without a sign of life, and we send
     none: the answer itself must be there in time.
     """
     if call.monitor_seconds is None:
         return request
-    most = max(1, int(call.monitor_seconds * 750))
-    if request.budget_ms <= most:
+    budget_max = max(1, int(call.monitor_seconds * 750))
+    if request.budget_ms <= budget_max:
         return request
-    return msgspec.structs.replace(request, budget_ms=most)
+    return msgspec.structs.replace(request, budget_ms=budget_max)
 
 
 class SchedulerMethods:
-    """Topic ``gantt-scheduler``: what conductors call.
+    """Methods of the topic ``gantt-scheduler``, for conductors.
 
     :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``
     """
@@ -105,8 +105,8 @@ class SchedulerMethods:
         return DEFERRED
 
     def get_request(self, call: RpcCall) -> Any:
-        found = self._scheduler.get_request(wire.argument(call))
-        result, error = wire.answer(found)
+        answer = self._scheduler.get_request(wire.argument(call))
+        result, error = wire.answer(answer)
         if error is not None:
             raise error
         return result
@@ -122,7 +122,7 @@ class SchedulerMethods:
 
 
 class ClaimsMethods:
-    """Topic ``gantt-claims``: what compute agents call."""
+    """Methods of the topic ``gantt-claims``, for compute agents."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
@@ -156,7 +156,7 @@ class ClaimsMethods:
 
 
 class StatsMethods:
-    """Topic ``gantt-stats``: what hosts, or those who report for them, report.
+    """Methods of the topic ``gantt-stats``, for hosts and report sources.
 
     A typed report that is cast goes straight to the intake.  What must wait
     (a foreign host for its registration, a class not known here for the database)
@@ -181,13 +181,13 @@ class StatsMethods:
         )
 
     def undecoded(self, body: bytes | str) -> Callable[[], object] | None:
-        """What to do with a body that is a report, cast; None for everything else."""
-        found = casts.report(body)
-        if found is None or not self._scheduler.has_classes(classes_of(found.report)):
+        """Return the job for a body that is a report, cast; None for everything else."""
+        cast = casts.report(body)
+        if cast is None or not self._scheduler.has_classes(classes_of(cast.report)):
             return None
-        report = found.report
-        # What is not the host's by what is known here must wait for the database.
-        if not self._scheduler.signatures.is_known(casts.METHOD, report, found):
+        report = cast.report
+        # A report that cannot be attributed to its host here must wait for the database.
+        if not self._scheduler.signatures.is_known(casts.METHOD, report, cast):
             return None
         return functools.partial(self._scheduler.report, report)
 
@@ -226,7 +226,7 @@ class StatsMethods:
         try:
             outcome = self._folded(call, facts)
         except (exceptions.StaleEpoch, exceptions.NotFound):
-            # Somebody registered the host anew, or removed it: once more, from the start.
+            # The host was registered anew, or removed: once more, from the start.
             self._foreign.forget(facts.host)
             outcome = self._folded(call, facts)
         if self._foreign.is_behind(outcome):
@@ -235,14 +235,14 @@ class StatsMethods:
         return base.to_builtins(outcome)
 
     def _folded(self, call: RpcCall, facts: stats.ReportedFacts) -> Any:
-        """The fate of a report, waited for as long as the caller has a use for it."""
+        """Return the fate of a report, waited for as long as the caller has a use for it."""
         report = self._foreign.report(facts)
-        left = call.left_seconds(REPORT_WAIT_SECONDS)
-        return self._scheduler.report(report, wait_seconds=left)
+        wait_seconds = call.left_seconds(REPORT_WAIT_SECONDS)
+        return self._scheduler.report(report, wait_seconds=wait_seconds)
 
 
-# -- What a report source, or an agent beside it, calls beside ``update_resource_stats``.
-#: Method -> its only argument and that one's type.  All of them may wait.
+# -- Methods of report sources, and of agents beside them, beside ``update_resource_stats``.
+#: Method -> its only argument and the argument's type.  All of them may wait.
 SOURCE_CALLS: dict[str, tuple[str, type]] = {
     'list_guests': ('listed', GuestList),
     'tell_aggregates': ('told', AggregateUpdate),
@@ -254,7 +254,7 @@ SOURCE_CALLS: dict[str, tuple[str, type]] = {
 
 
 def source_methods(scheduler: Any) -> dict[str, Method]:
-    """The methods, for the interface of a topic.
+    """Return the methods, for the interface of a topic.
 
     :param scheduler: the facade; its ``nova_source`` is what is called
     """

@@ -19,12 +19,12 @@ from gantt.rpc import wire
 from gantt.rpc.call import RpcCall
 from gantt.rpc.server.server import Interface, Method, Pending
 
-#: How long a busy planner asks its caller to wait.
+#: Milliseconds that a busy planner has its caller wait.
 RETRY_AFTER_MS = 1000
 
 
 class PlannerMethods:
-    """What is asked of the one who plans.
+    """Methods of the topic ``gantt-planner``.
 
     :param planner: the facade, ``gantt.scheduler.groups.planner.GroupPlanner``
     """
@@ -49,7 +49,7 @@ class PlannerMethods:
         )
 
     def submit(self, call: RpcCall) -> object:
-        """Queue a group; whoever asks is answered when it is planned, or has to call again."""
+        """Queue a group; the caller is answered when it is planned, or has to call again."""
         request: PlaceGroup | ChangeGroup = wire.argument(call)
         budget = request.budget_ms / 1000 - call.age_ms / 1000
         if call.monitor_seconds is not None:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three forms of ``update_resource_stats(name, stats)``, one type behind them.
+"""Three forms of ``update_resource_stats(name, stats)`` and the one type behind them.
 
 1. the typed report (``core.messages.report.HostReport``), strict;
-2. the older plain dictionary that virt drivers have always made;
+2. the older plain dictionary that virt drivers have always sent;
 3. the ComputeNode object as Nova serializes it (``stats_nova``).
 
-The latter two know neither epoch nor sequence and nothing of claims: such a
-host is registered on its first word, its sequence is the time of arrival, and
-its ``used`` includes its guests.
+The latter two have neither epoch nor sequence nor claims: such a host is
+registered on its first report, its sequence is the time of arrival, and its
+``used`` includes its guests.
 """
 
 import logging
@@ -43,7 +43,7 @@ _HOSTS_MAX = 100_000
 
 
 class Ratios(msgspec.Struct, frozen=True):
-    """Overcommit where a foreign report does not say it."""
+    """Overcommit ratios where a foreign report has none."""
 
     cpu: float = 4.0
     ram: float = 1.0
@@ -51,7 +51,7 @@ class Ratios(msgspec.Struct, frozen=True):
 
 
 class ReportedFacts(msgspec.Struct, kw_only=True):
-    """What forms 2 and 3 have in common, before epoch and sequence are known.
+    """Facts that forms 2 and 3 have in common, before epoch and sequence are known.
 
     :ivar unknown: fields of use that the report does not have: nothing is placed there then
     """
@@ -74,7 +74,7 @@ class ReportedFacts(msgspec.Struct, kw_only=True):
     metrics: Metrics = {}
 
     def report(self, epoch: int, sequence: int) -> HostReport:
-        """The full report that says all this."""
+        """Return the full report of these facts."""
         inventories = {
             'VCPU': Inventory(total=self.vcpus, allocation_ratio=self.ratios.cpu),
             'MEMORY_MB': Inventory(total=self.memory_mb, allocation_ratio=self.ratios.ram),
@@ -108,18 +108,18 @@ class ReportedFacts(msgspec.Struct, kw_only=True):
 
     @property
     def _disabled(self) -> str | None:
-        """Why nothing may land there: what is in use is not known."""
+        """Reason why no guest may land there: what is in use is not known."""
         if not self.unknown:
             return None
         return f'its last report does not have {", ".join(self.unknown)}: room is not known'
 
     @property
     def _disk_used(self) -> int:
-        """The driver's own idea of what is left counts where it is less."""
+        """Disk in use, from the driver's own figure of what is left where that is less."""
         if self.disk_available_least is None:
             return self.local_gb_used
         used = max(self.local_gb_used, self.local_gb - self.disk_available_least)
-        return min(used, AMOUNT_MAX)  # however much less than nothing it says is left
+        return min(used, AMOUNT_MAX)  # however negative the reported rest is
 
 
 _Number = int | float | Annotated[str, msgspec.Meta(max_length=65_536)] | None
@@ -167,10 +167,10 @@ class Dictionary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def is_report(stats: Any) -> bool:
-    """Whether ``stats`` means to be the typed report.
+    """Return whether ``stats`` means to be the typed report.
 
-    What has neither form's marks is taken for one, so that the refusal names
-    the fields of the report.
+    Stats with the marks of neither form are taken for one, so that the refusal
+    names the fields of the report.
     """
     if not isinstance(stats, dict) or 'nova_object.name' in stats:
         return False
@@ -179,7 +179,7 @@ def is_report(stats: Any) -> bool:
 
 
 def decode(name: Any, stats: Any, *, newer: bool = False) -> HostReport | None:
-    """The typed report, or None where ``stats`` is of another form.
+    """Return the typed report, or None where ``stats`` is of another form.
 
     :raises InvalidMessage: names the field
     """
@@ -218,7 +218,7 @@ class ForeignHosts:
         self._lock = threading.Lock()
 
     def report(self, facts: ReportedFacts) -> HostReport:
-        """A full report of a host, registered if need be.  May wait for the database."""
+        """Return a full report of a host, registered if need be.  May wait for the database."""
         sequence = self._next()
         with self._lock:
             epoch = self._epochs.get(facts.host)
@@ -235,13 +235,13 @@ class ForeignHosts:
             self._epochs.pop(host, None)
 
     def is_behind(self, outcome: Any) -> bool:
-        """Whether a report was stale only because a clock was ahead once; another one is not.
+        """Return whether a report is stale only because a clock was once ahead.
 
-        A number that our clock has not come to yet is of such a clock, or of a scheduler that
-        counts on from it.  One that it has passed is of a report that came later than ours:
-        that one stays, and ours is stale.
+        The next report is then not stale.  A number that our clock has not reached yet comes
+        from such a clock, or from a scheduler that counts on from it.  A number that it has
+        passed belongs to a report that came later than ours: that one stays, and ours is stale.
 
-        :param outcome: ``ReportOutcome`` of a report made here
+        :param outcome: ``ReportOutcome`` of a report created here
         """
         if outcome.outcome != 'stale':
             return False

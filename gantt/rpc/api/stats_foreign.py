@@ -20,9 +20,9 @@ from gantt.rpc.api.stats import Dictionary, Ratios, ReportedFacts
 
 T = TypeVar('T')
 
-#: Keys of cpu_info that filters and extra specs ask for.
+#: Keys of cpu_info that filters and extra specs read.
 _CPU_KEYS = ('arch', 'model', 'vendor', 'topology', 'cells', 'features', 'maxphysaddr')
-#: Texts in stats that change with every report and that nobody places by.
+#: Texts in stats that change with every report and that placement does not use.
 _RESTLESS = frozenset({'uptime'})
 #: Numbers that are written again as they were: without zeros at the end, and few digits.
 _PLAIN = re.compile(
@@ -32,7 +32,7 @@ _PERCENT = '.percent'
 
 
 def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> ReportedFacts:
-    """What form 2 or 3 says about the host ``name``.
+    """Return the facts that form 2 or 3 reports about the host ``name``.
 
     :raises InvalidMessage: names the field and what was expected
     """
@@ -53,9 +53,9 @@ def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> ReportedFacts:
         ),
     }
     if is_node:
-        # Nova's mark of a node that was made and whose use nobody has counted yet.
+        # Nova's mark of a node that was created and whose use is not counted yet.
         used['free_disk_gb'] = dictionary.free_disk_gb
-    found = ReportedFacts(
+    reported = ReportedFacts(
         host=name,
         node=dictionary.hypervisor_hostname,
         uuid=dictionary.uuid,
@@ -77,8 +77,8 @@ def facts(name: str, stats: dict[str, Any], defaults: Ratios) -> ReportedFacts:
         ),
         metrics=_metrics(dictionary),
     )
-    # The parts were taken out one by one: they are held to the bounds of our own reports.
-    return base.decode(base.to_builtins(found), ReportedFacts, inside='stats')
+    # The parts were read one by one: here they are checked against our own reports' bounds.
+    return base.decode(base.to_builtins(reported), ReportedFacts, inside='stats')
 
 
 def _bad(field: str, problem: str) -> exceptions.InvalidMessage:
@@ -86,9 +86,9 @@ def _bad(field: str, problem: str) -> exceptions.InvalidMessage:
 
 
 def _used(used: int | None, total: int, free: int | None) -> int | None:
-    """Use as said, or as what is not free; free may be negative where overcommitted.
+    """Return use as reported, or as total less free; free may be negative where overcommitted.
 
-    None where the report has neither: it is not known, and is not nothing.
+    None where the report has neither: it is unknown, not zero.
     """
     if used is not None:
         return used
@@ -96,7 +96,7 @@ def _used(used: int | None, total: int, free: int | None) -> int | None:
 
 
 def _ratios(dictionary: Dictionary, defaults: Ratios) -> Ratios:
-    """Ratios as said; 0 and null mean the default."""
+    """Return the reported ratios; 0 and null mean the default."""
     return Ratios(
         cpu=dictionary.cpu_allocation_ratio or defaults.cpu,
         ram=dictionary.ram_allocation_ratio or defaults.ram,
@@ -105,21 +105,21 @@ def _ratios(dictionary: Dictionary, defaults: Ratios) -> Ratios:
 
 
 def _structure(value: Any, field: str) -> Any:
-    """A part that may come as JSON text."""
+    """Return a part that may come as JSON text."""
     if not isinstance(value, str):
         return value
     if not value:
         return None
     try:
-        found = json.loads(value)
+        structure = json.loads(value)
     except (ValueError, RecursionError):
         raise _bad(field, 'expected a structure or its JSON text') from None
-    wire.finite(found, f'stats.{field}')
-    return found
+    wire.finite(structure, f'stats.{field}')
+    return structure
 
 
 def _data(value: Any, field: str, name: str | None = None) -> dict[str, Any]:
-    """The fields of a serialized object, or a plain dictionary as it is.
+    """Return the fields of a serialized object, or a plain dictionary as it is.
 
     :param name: class that a serialized object must have
     """
@@ -152,11 +152,11 @@ def _int(value: Any, field: str, default: int = 0) -> int:
 
 
 def _ints(value: Any, field: str) -> list[int]:
-    """Processor numbers: a list, or the old text ``0,1,4-7``."""
+    """Return processor numbers from a list, or from the old text ``0,1,4-7``."""
     if value is None or value == '':
         return []
     if isinstance(value, str):
-        found: list[int] = []
+        numbers: list[int] = []
         for part in value.split(','):
             low, _, high = part.strip().partition('-')
             if not low.isdigit() or (high and not high.isdigit()):
@@ -164,14 +164,14 @@ def _ints(value: Any, field: str) -> list[int]:
             last = int(high or low)
             if last - int(low) > 65_536:
                 raise _bad(field, 'more than 65536 processors in one range')
-            found += range(int(low), last + 1)
-        return found
+            numbers += range(int(low), last + 1)
+        return numbers
     return sorted(_int(x, field) for x in _list(value, field))
 
 
 # -- form 3 -------------------------------------------------------------------
 def _compute_node(stats: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a ComputeNode primitive under the names of the dictionary."""
+    """Return the fields of a ComputeNode primitive under the names of the dictionary."""
     if stats.get('nova_object.name') != 'ComputeNode':
         raise _bad('nova_object.name', f"expected 'ComputeNode', got {stats['nova_object.name']!r}")
     version = stats.get('nova_object.version')
@@ -182,9 +182,9 @@ def _compute_node(stats: dict[str, Any]) -> dict[str, Any]:
     data = stats.get('nova_object.data')
     if not isinstance(data, dict):
         raise _bad('nova_object.data', 'expected an object')
-    known = set(Dictionary.__struct_fields__)
+    known_fields = set(Dictionary.__struct_fields__)
     # A newer object of the same major version may have fields that we do not know.
-    return {key: value for key, value in data.items() if key in known}
+    return {key: value for key, value in data.items() if key in known_fields}
 
 
 # -- parts --------------------------------------------------------------------
@@ -209,16 +209,16 @@ def _hypervisor(dictionary: Dictionary) -> Hypervisor:
 
 
 def _texts(dictionary: Dictionary) -> dict[str, str]:
-    """What stats say as text; their numbers are metrics, odd ones both."""
-    found: dict[str, str] = {}
+    """Return the stats that are text; numbers are metrics, odd ones both."""
+    texts: dict[str, str] = {}
     for name, value in (dictionary.stats or {}).items():
         text = str(value)
         plain = not isinstance(value, str) or _PLAIN.match(text)
         if value is None or name in _RESTLESS or (_as_number(value) is not None and plain):
             continue
-        if 0 < len(name) <= 255 and len(text) <= base.TEXT_MAX and len(found) < 256:
-            found[name] = text
-    return found
+        if 0 < len(name) <= 255 and len(text) <= base.TEXT_MAX and len(texts) < 256:
+            texts[name] = text
+    return texts
 
 
 def _version(value: int | str | None) -> int:
@@ -233,7 +233,7 @@ def _version(value: int | str | None) -> int:
 
 def _supported(value: Any) -> list[list[str]]:
     field = 'supported_instances'
-    found = []
+    supported = []
     for spec in _list(_structure(value, field) or [], field):
         if isinstance(spec, dict):
             data = _data(spec, field, 'HVSpec')
@@ -241,8 +241,8 @@ def _supported(value: Any) -> list[list[str]]:
         parts = ['' if part is None else part for part in _list(spec, field)]
         if not all(isinstance(part, str) for part in parts):
             raise _bad(field, 'expected lists of [architecture, hypervisor type, vm mode]')
-        found.append(parts)
-    return found
+        supported.append(parts)
+    return supported
 
 
 def _devices(value: Any) -> list[DevicePool]:
@@ -258,8 +258,8 @@ def _pool(pool: dict[str, Any]) -> DevicePool:
     tags = pool.get('tags') or {}
     if not isinstance(tags, dict):
         raise _bad(f'{field}.tags', 'expected an object')
-    own = ('vendor_id', 'product_id', 'numa_node', 'count', 'tags', 'address')
-    tags = {k: v for k, v in pool.items() if k not in own and isinstance(v, str)} | tags
+    pool_fields = ('vendor_id', 'product_id', 'numa_node', 'count', 'tags', 'address')
+    tags = {k: v for k, v in pool.items() if k not in pool_fields and isinstance(v, str)} | tags
     count = _int(pool.get('count'), f'{field}.count')
     numa = pool.get('numa_node')
     return _made(
@@ -316,7 +316,7 @@ def _cell(cell: dict[str, Any]) -> NumaCell:
 
 
 def _networks(value: Any) -> dict[str, Any]:
-    """Which networks a cell is near to."""
+    """Return the networks that a cell is near to."""
     if value is None:
         return {}
     field = 'numa_topology.cells.network_metadata'
@@ -328,29 +328,29 @@ def _networks(value: Any) -> dict[str, Any]:
 
 
 def _metrics(dictionary: Dictionary) -> dict[str, ReportedMetric]:
-    found: dict[str, ReportedMetric] = {}
+    metrics: dict[str, ReportedMetric] = {}
     for item in _list(_structure(dictionary.metrics, 'metrics') or [], 'metrics'):
         data = _data(item, 'metrics', 'MonitorMetric')
         name, value = data.get('name'), data.get('value')
         number = float(value) if _is_number(value) else None
         if not isinstance(name, str) or not name or number is None:
-            # NUMA metrics have a list of values: nothing that a weigher reads.
+            # NUMA metrics have a list of values, which no weigher reads.
             continue
         if name.endswith(_PERCENT):
-            # Said as a fraction, and weighed by Nova, and so by its ratios, as a percentage.
+            # Reported as a fraction, and weighed by Nova, and so by its ratios, as a percentage.
             number = round(100 * number, 6)
-        found[name[:255]] = ReportedMetric(
+        metrics[name[:255]] = ReportedMetric(
             value=number, source=str(data.get('source') or '')[:1024]
         )
     for name in ('running_vms', 'current_workload'):
         counted: int | None = getattr(dictionary, name)
         if counted is not None:
-            found[name] = ReportedMetric(value=float(counted), source='stats')
+            metrics[name] = ReportedMetric(value=float(counted), source='stats')
     for name, text in (dictionary.stats or {}).items():
         number = _as_number(text)
-        if number is not None and len(found) < 256:
-            found[f'stats.{name}'[:255]] = ReportedMetric(value=number, source='stats')
-    return found
+        if number is not None and len(metrics) < 256:
+            metrics[f'stats.{name}'[:255]] = ReportedMetric(value=number, source='stats')
+    return metrics
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
@@ -358,7 +358,7 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def _as_number(value: Any) -> float | None:
-    """Trackers keep their counts as text."""
+    """Return a stat as a number, or None; trackers keep their counts as text."""
     if isinstance(value, str):
         try:
             value = float(value)

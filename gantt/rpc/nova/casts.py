@@ -21,33 +21,45 @@ from gantt.rpc.nova.objects import fields, objects, optional
 
 
 def update_aggregates(args: dict[str, Any]) -> AggregatesUpdated:
-    """:raises InvalidMessage: names the field"""
+    """Decode updated aggregates.
+
+    :raises InvalidMessage: names the field
+    """
     wire.only(args, ('aggregates',), newer=True)
-    found = args['aggregates']
-    if not isinstance(found, list):
+    aggregates = args['aggregates']
+    if not isinstance(aggregates, list):
         raise exceptions.invalid('aggregates', 'expected a list')
-    return AggregatesUpdated(aggregates=[_aggregate(a) for a in found])
+    return AggregatesUpdated(aggregates=[_aggregate(a) for a in aggregates])
 
 
 def delete_aggregate(args: dict[str, Any]) -> AggregateDeleted:
-    """:raises InvalidMessage: names the field"""
+    """Decode a deleted aggregate.
+
+    :raises InvalidMessage: names the field
+    """
     wire.only(args, ('aggregate',), newer=True)
     return AggregateDeleted(aggregate=_aggregate(args['aggregate']))
 
 
 def update_instance_info(args: dict[str, Any]) -> GuestsUpdated:
-    """:raises InvalidMessage: names the field"""
+    """Decode updated instances of a host.
+
+    :raises InvalidMessage: names the field
+    """
     wire.only(args, ('host_name', 'instance_info'), newer=True)
-    found = objects(args['instance_info'], 'InstanceList', 'Instance', 'instance_info')
+    instances = objects(args['instance_info'], 'InstanceList', 'Instance', 'instance_info')
     return base.decode(
-        {'host': args['host_name'], 'guests': [_guest(i) for i in found]},
+        {'host': args['host_name'], 'guests': [_guest(i) for i in instances]},
         GuestsUpdated,
         inside='event',
     )
 
 
 def delete_instance_info(args: dict[str, Any]) -> GuestDeleted:
-    """:raises InvalidMessage: names the field"""
+    """Decode a deleted instance.
+
+    :raises InvalidMessage: names the field
+    """
     wire.only(args, ('host_name', 'instance_uuid'), newer=True)
     return base.decode(
         {'host': args['host_name'], 'consumer': args['instance_uuid']}, GuestDeleted, inside='event'
@@ -55,7 +67,10 @@ def delete_instance_info(args: dict[str, Any]) -> GuestDeleted:
 
 
 def sync_instance_info(args: dict[str, Any]) -> GuestsListed:
-    """:raises InvalidMessage: names the field"""
+    """Decode the list of instances on a host.
+
+    :raises InvalidMessage: names the field
+    """
     wire.only(args, ('host_name', 'instance_uuids'), newer=True)
     return base.decode(
         {'host': args['host_name'], 'consumers': args['instance_uuids']},
@@ -76,7 +91,7 @@ def _aggregate(primitive: Any) -> NovaAggregate:
 
 
 def _guest(data: dict[str, Any]) -> NovaGuest:
-    """An instance; without its flavor its amounts are what its own columns say.
+    """Return an instance; without its flavor its amounts come from its own columns.
 
     Its image, if it has one, is in its metadata: it may have pinned the processors.
     """

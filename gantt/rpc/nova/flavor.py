@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a flavor and an image ask for: resource amounts and traits.
+"""Resource amounts and traits that a flavor and an image request.
 
 The rules, and their order, are those of Nova's own translation for Placement.  What a flavor has in
-columns, and by policies, only Nova's door knows; what extra specs say is read as at every door.
-Traits of features that a guest uses are none of this: they are added to every request, whoever sent
-it.
+columns, and by policies, is read only here; extra specs are read as in every interface.  Traits of
+features that a guest uses are not added here, but to every request, from any sender.
 """
 
 from collections.abc import Mapping
@@ -24,28 +23,30 @@ from gantt.core.topology import read as topology
 def requested(
     flavor: dict[str, Any], properties: Mapping[str, str], *, volume: bool
 ) -> FlavorRequest:
-    """Resources and traits that an instance of ``flavor`` asks for.
+    """Return resources and traits that an instance of ``flavor`` requests.
 
-    :param properties: of its image, all text
+    :param properties: those of its image, all text
     :param volume: it boots from a volume: the root disk takes no room on the host
     :raises InvalidMessage: names the field
     """
     specs = extra_specs(flavor)
     settings = TopologySettings(specs, properties)
     try:
-        found = nova_extra_specs.read(specs, properties)
+        flavor_request = nova_extra_specs.read(specs, properties)
     except base.Misfit as e:
         raise exceptions.invalid(e.field, e.problem) from None
-    _from_policies(settings, _amount(flavor, 'vcpus'), found)
-    _from_columns(flavor, volume, found)
-    found.resources = {name: amount for name, amount in found.resources.items() if amount}
-    found.required = sorted(set(found.required))
-    found.forbidden = sorted(set(found.forbidden))
-    return found
+    _from_policies(settings, _amount(flavor, 'vcpus'), flavor_request)
+    _from_columns(flavor, volume, flavor_request)
+    flavor_request.resources = {
+        name: amount for name, amount in flavor_request.resources.items() if amount
+    }
+    flavor_request.required = sorted(set(flavor_request.required))
+    flavor_request.forbidden = sorted(set(flavor_request.forbidden))
+    return flavor_request
 
 
 def check_cells(flavor: dict[str, Any], spec: RequestSpec) -> None:
-    """Cells are made of what is claimed, and Nova builds them of what the flavor has.
+    """Check that a guest's claim has the amounts that Nova builds its NUMA cells of.
 
     :raises InvalidMessage: extra specs claim another amount for a guest with cells
     """
@@ -54,20 +55,20 @@ def check_cells(flavor: dict[str, Any], spec: RequestSpec) -> None:
         # Parts of processors are processors of the guest.
         whole = -(-thousandths // resource_classes.MILLI)
         claimed['VCPU'] = claimed.get('VCPU', 0) + whole
-    other = [
+    mismatches = [
         (name, column)
         for name, column in (('VCPU', 'vcpus'), ('MEMORY_MB', 'memory_mb'))
         if f'resources:{name}' in spec.flavor.extra_specs
         and claimed.get(name) not in (None, _amount(flavor, column))
     ]
-    if not other:
+    if not mismatches:
         return
     try:
-        wish = topology.read(spec)
+        requested_topology = topology.read(spec)
     except exceptions.InvalidMessage:
-        return  # refused where cells are looked at
-    if wish is not None and wish.cells:
-        name, column = other[0]
+        return  # refused where cells are read
+    if requested_topology is not None and requested_topology.cells:
+        name, column = mismatches[0]
         raise exceptions.invalid(
             f'flavor.extra_specs.resources:{name}',
             f'the guest has NUMA cells; expected {flavor[column]} for them as in the '
@@ -78,7 +79,7 @@ def check_cells(flavor: dict[str, Any], spec: RequestSpec) -> None:
 def in_use(
     flavor: dict[str, Any], properties: Mapping[str, str], *, volume: bool
 ) -> dict[str, int]:
-    """Amounts of an instance that is there: what cannot be said in amounts is left out.
+    """Return amounts of an existing instance; anything without an amount is left out.
 
     :raises InvalidMessage: names the column of the flavor
     """
@@ -89,7 +90,7 @@ def in_use(
 
 
 def extra_specs(flavor: dict[str, Any]) -> dict[str, str]:
-    """The extra specs, all text."""
+    """Return the extra specs, all text."""
     specs = flavor.get('extra_specs') or {}
     if not isinstance(specs, dict):
         raise exceptions.invalid('flavor.extra_specs', 'expected an object')
@@ -108,14 +109,14 @@ def _amount(flavor: dict[str, Any], name: str) -> int:
 
 
 def _from_policies(settings: TopologySettings, vcpus: int, found: FlavorRequest) -> None:
-    """Dedicated processors, and hosts with or without threads."""
+    """Add dedicated processors, and traits for hosts with or without threads."""
     policy = processors.cpu_policy(settings)
     if policy in (CpuPolicy.DEDICATED, CpuPolicy.MIXED):
         pinned = len(processors.dedicated(settings, policy, vcpus))
         if policy is CpuPolicy.MIXED:
             found.resources['VCPU'] = vcpus - pinned
-        apart = processors.emulator_policy(settings) is EmulatorPolicy.ISOLATE
-        found.resources['PCPU'] = pinned + apart
+        emulator_cpus = processors.emulator_policy(settings) is EmulatorPolicy.ISOLATE
+        found.resources['PCPU'] = pinned + emulator_cpus
     threads, _ = processors.thread_policy(settings)
     if threads is ThreadPolicy.ISOLATE:
         found.forbidden.append(processors.HYPERTHREADING)
@@ -124,14 +125,14 @@ def _from_policies(settings: TopologySettings, vcpus: int, found: FlavorRequest)
 
 
 def _from_columns(flavor: dict[str, Any], volume: bool, found: FlavorRequest) -> None:
-    """What the flavor has by itself, where its extra specs do not say it."""
-    given = found.classes()
-    if 'VCPU' not in given and 'PCPU' not in given:
+    """Add amounts from the flavor's columns, where its extra specs do not have them."""
+    given_classes = found.classes()
+    if 'VCPU' not in given_classes and 'PCPU' not in given_classes:
         found.resources['VCPU'] = _amount(flavor, 'vcpus')
-    if 'MEMORY_MB' not in given:
+    if 'MEMORY_MB' not in given_classes:
         found.resources['MEMORY_MB'] = _amount(flavor, 'memory_mb')
     swap_gb = -(-_amount(flavor, 'swap') // 1024)
     root_gb = 0 if volume else _amount(flavor, 'root_gb')
     disk_gb = root_gb + _amount(flavor, 'ephemeral_gb') + swap_gb
-    if 'DISK_GB' not in given:
+    if 'DISK_GB' not in given_classes:
         found.resources['DISK_GB'] = disk_gb

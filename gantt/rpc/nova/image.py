@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Properties of Nova's images as text: what operators write, and what our requests carry."""
+"""Image properties of Nova as text: as operators write them, and as our requests carry them."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ from gantt import exceptions
 
 #: Properties that have a value for each NUMA cell; operators write ``name.0``, ``name.1``, ...
 _BY_CELL = ('hw_numa_cpus', 'hw_numa_mem')
-#: Before the properties of its image in an instance's own metadata.
+#: Prefix of image properties in an instance's own metadata.
 _PREFIX = 'image_'
 
 
 def properties(found: dict[str, Any], field: str) -> dict[str, str]:
-    """Fields of ImageMetaProps as text; lists joined by commas, those by cell one by one.
+    """Return fields of ImageMetaProps as text; lists joined by commas, those by cell one by one.
 
-    :param field: what they are called in an error
+    :param field: their name in an error
     :raises InvalidMessage: names the property
     """
     given_properties = {
@@ -29,19 +29,19 @@ def properties(found: dict[str, Any], field: str) -> dict[str, str]:
 
 
 def _by_cell(name: str, value: Any, field: str) -> dict[str, str]:
-    """``[[0], [1, 2]]`` as ``name.0`` and ``name.1``; sets of numbers joined by commas."""
+    """Return ``[[0], [1, 2]]`` as ``name.0`` and ``name.1``; sets of numbers joined by commas."""
     if not isinstance(value, list):
         raise exceptions.invalid(field, 'expected a list with a value by cell')
     return {
-        f'{name}.{cell}': ','.join(map(str, sorted(of_cell)))
-        if isinstance(of_cell, list)
-        else str(of_cell)
-        for cell, of_cell in enumerate(value)
+        f'{name}.{cell}': ','.join(map(str, sorted(cell_value)))
+        if isinstance(cell_value, list)
+        else str(cell_value)
+        for cell, cell_value in enumerate(value)
     }
 
 
 def of_instance(metadata: Any) -> dict[str, str]:
-    """The properties that an instance remembers of its image, by its ``system_metadata``."""
+    """Return image properties that an instance keeps in its ``system_metadata``."""
     if not isinstance(metadata, dict):
         return {}
     return {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``select_destinations`` as it was before 4.3: two dictionaries in place of a RequestSpec.
+"""Form of ``select_destinations`` before 4.3: two dictionaries in place of a RequestSpec.
 
 A conductor that is held to an older version ([upgrade_levels] scheduler) sends
 them, as ``to_legacy_request_spec_dict`` and ``to_legacy_filter_properties_dict``
-of Nova's RequestSpec make them: objects inside are serialized, or plain.
+of Nova's RequestSpec build them: objects inside are serialized, or plain.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from gantt.rpc.nova.objects import data_of
 #: Instances in one call that does not name them.
 MEMBERS_MAX = 1000
 
-#: What the two dictionaries say under the name that a RequestSpec has for it.
+#: Keys of the two dictionaries that a RequestSpec has under the same name.
 _OF_INSTANCE = ('project_id', 'user_id', 'availability_zone', 'pci_requests', 'numa_topology')
 _OF_FILTERS = (
     'ignore_hosts',
@@ -27,10 +27,10 @@ _OF_FILTERS = (
 
 
 def arguments(args: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as of 4.4: a RequestSpec, and the instances that it is for.
+    """Return the arguments as of 4.4: a RequestSpec, and the instances that it is for.
 
-    Before 4.4 only the first of several instances is named.  Those without a name get
-    one that follows from it, so that a place is held for each until the lease ends.
+    Before 4.4 only the first of several instances is named.  The others get names
+    derived from it, so that a claim is held for each until the lease ends.
 
     :raises InvalidMessage: names the field
     """
@@ -38,14 +38,14 @@ def arguments(args: dict[str, Any]) -> dict[str, Any]:
     if args.get('instance_uuids'):
         return args
     data = data_of(args['spec_obj'])
-    first = data.get('instance_uuid')
-    if not isinstance(first, str):
+    first_uuid = data.get('instance_uuid')
+    if not isinstance(first_uuid, str):
         return args
     count = data.get('num_instances') or 1
     if not isinstance(count, int) or not 1 <= count <= MEMBERS_MAX:
         raise exceptions.invalid('num_instances', f'expected 1 to {MEMBERS_MAX}, got {count!r}')
-    others = [base.derived_id('nova member', first, n) for n in range(1, count)]
-    return args | {'instance_uuids': [first, *others]}
+    other_members = [base.derived_id('nova member', first_uuid, n) for n in range(1, count)]
+    return args | {'instance_uuids': [first_uuid, *other_members]}
 
 
 def _request_spec(args: dict[str, Any]) -> Any:
@@ -76,7 +76,7 @@ def _dictionary(value: Any, field: str) -> dict[str, Any]:
 
 
 def _object(value: Any, name: str) -> Any:
-    """A plain dictionary as the serialized object that it was made of."""
+    """Return a plain dictionary as the serialized object that it was created from."""
     if not isinstance(value, dict) or 'nova_object.name' in value:
         return value
     return {'nova_object.name': name, 'nova_object.data': value}
@@ -85,16 +85,16 @@ def _object(value: Any, name: str) -> Any:
 def _image(image: Any) -> Any:
     if not image:
         return None
-    found = _object(image, 'ImageMeta')
-    data = found['nova_object.data'] if isinstance(found, dict) else None
+    primitive = _object(image, 'ImageMeta')
+    data = primitive['nova_object.data'] if isinstance(primitive, dict) else None
     if not isinstance(data, dict) or 'properties' not in data:
-        return found
+        return primitive
     properties = _object(data['properties'], 'ImageMetaProps')
-    return found | {'nova_object.data': data | {'properties': properties}}
+    return primitive | {'nova_object.data': data | {'properties': properties}}
 
 
 def _retry(retry: Any) -> Any:
-    """Hosts that were tried come as pairs of host and node."""
+    """Return tried hosts, which come as pairs of host and node, as serialized objects."""
     if not isinstance(retry, dict) or 'nova_object.name' in retry:
         return retry
     hosts = retry.get('hosts') or []

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nova-scheduler tells others of its work: the two notifications of ``select_destinations``.
+"""Notifications of nova-scheduler: the two of ``select_destinations``.
 
 ``scheduler.select_destinations.start`` and ``.end``, in the unversioned form (the
 request as two dictionaries once were) and in the versioned one (RequestSpecPayload
-1.1), as Nova 34 sends them.  Left out is what its unversioned form says of the
-inside of its objects by accident: the context and the names of changed fields.
+1.1), as Nova 34 sends them.  Left out is what its unversioned form includes from
+inside its objects by accident: the context and the names of changed fields.
 """
 
 import datetime
@@ -49,7 +49,7 @@ _FIELDS: dict[str, tuple[str, str]] = {
     ),
 }
 
-#: Of an image, in the payload: all that are set, but this one.
+#: Image properties left out of the payload.
 _NOT_FORWARDED = frozenset({'hw_ephemeral_encryption_secret_uuid'})
 _INSTANCE = (
     'numa_topology',
@@ -59,25 +59,25 @@ _INSTANCE = (
     'availability_zone',
 )
 _AMOUNTS = ('root_gb', 'ephemeral_gb', 'memory_mb', 'vcpus')
-#: What a context has that is nobody else's business.
+#: Secrets of a context, and their replacements.
 _SECRET: dict[str, Any] = {'auth_token': None, 'service_catalog': []}  # nosec B105 # no password
 
 
 class Context(dict[str, Any]):
-    """A context without secrets: of a plain dictionary the library sends nothing at all."""
+    """A context without secrets; a plain dictionary the library would not send at all."""
 
     def redacted_copy(self) -> 'Context':
-        """What is sent."""
+        """Return what is sent: the context itself."""
         return self
 
 
 def context(context_fields: dict[str, Any]) -> Context:
-    """The context of a request as it goes with its notifications."""
+    """Return the context of a request as it goes with its notifications."""
     return Context(context_fields | _SECRET)
 
 
 def ended(spec: dict[str, Any], consumers: list[str], hosts: list[str]) -> dict[str, Any]:
-    """A serialized RequestSpec as it is after all instances were placed."""
+    """Return a serialized RequestSpec as it is after all instances were placed."""
     data = data_of(spec) | {'instance_uuid': consumers[-1]}
     group = data_of(data.get('instance_group'))
     if group:
@@ -87,7 +87,7 @@ def ended(spec: dict[str, Any], consumers: list[str], hosts: list[str]) -> dict[
 
 
 def unversioned(spec: dict[str, Any]) -> dict[str, Any]:
-    """The payload of the unversioned form."""
+    """Return the payload of the unversioned form."""
     data = data_of(spec)
     flavor = _dated(_plain(data.get('flavor')))
     instance = {name: _plain(data[name]) for name in _INSTANCE if name in data}
@@ -105,7 +105,7 @@ def unversioned(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def versioned(spec: dict[str, Any]) -> dict[str, Any]:
-    """The payload of the versioned form."""
+    """Return the payload of the versioned form."""
     data = data_of(spec)
     groups = data_of(data.get('security_groups')).get('objects') or []
     return _payload(
@@ -121,24 +121,24 @@ def versioned(spec: dict[str, Any]) -> dict[str, Any]:
             'pci_requests': _devices(data.get('pci_requests'), data.get('instance_uuid')),
             'requested_destination': _destination(data.get('requested_destination')),
             'retry': _retry(data.get('retry')),
-            'security_groups': [_identifier(data_of(one)) for one in groups],
+            'security_groups': [_identifier(data_of(group)) for group in groups],
         },
     )
 
 
 def _plain(value: Any) -> Any:
-    """A serialized object as its fields."""
+    """Return a serialized object as its fields."""
     if isinstance(value, dict):
         if 'nova_object.name' in value:
             value = data_of(value)
-        return {name: _plain(inner) for name, inner in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_plain(inner) for inner in value]
+        return [_plain(item) for item in value]
     return value
 
 
 def _dated(data: Any) -> dict[str, Any]:
-    """With times as they are written outside of objects."""
+    """Return fields with times as they are written outside of objects."""
     if not isinstance(data, dict):
         return {}
     return {name: _time(v) if name.endswith('_at') else v for name, v in data.items()}
@@ -146,14 +146,14 @@ def _dated(data: Any) -> dict[str, Any]:
 
 def _time(value: Any) -> Any:
     try:
-        at = datetime.datetime.fromisoformat(value)
+        parsed_time = datetime.datetime.fromisoformat(value)
     except (TypeError, ValueError):
         return value
-    return at.strftime('%Y-%m-%dT%H:%M:%S.%f')
+    return parsed_time.strftime('%Y-%m-%dT%H:%M:%S.%f')
 
 
 def _payload(name: str, primitive: Any, more: dict[str, Any] | None = None) -> Any:
-    """A payload with the fields of an object; what is not set is null."""
+    """Return a payload with the fields of an object; fields that are not set are null."""
     if primitive is None:
         return None
     version, fields = _FIELDS[name]
@@ -203,7 +203,8 @@ def _topology(numa: Any, instance: Any) -> Any:
 
 def _devices(devices: Any, instance: Any) -> Any:
     requests = [
-        _payload('InstancePCIRequestPayload', one) for one in data_of(devices).get('requests') or []
+        _payload('InstancePCIRequestPayload', request)
+        for request in data_of(devices).get('requests') or []
     ]
     uuid = data_of(devices).get('instance_uuid') or instance
     return _payload(
@@ -213,10 +214,10 @@ def _devices(devices: Any, instance: Any) -> Any:
 
 def _destination(wanted: Any) -> Any:
     data = data_of(wanted)
-    more = {name: data[name] for name in ('host', 'node') if data.get(name) is not None}
+    further_fields = {name: data[name] for name in ('host', 'node') if data.get(name) is not None}
     if data.get('cell') is not None:
-        more['cell'] = _payload('CellMappingPayload', data['cell'])
-    return _payload('DestinationPayload', wanted, more)
+        further_fields['cell'] = _payload('CellMappingPayload', data['cell'])
+    return _payload('DestinationPayload', wanted, further_fields)
 
 
 def _retry(retry: Any) -> Any:

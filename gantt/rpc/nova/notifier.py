@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notifications as nova-scheduler emits them: sent by a thread, never waited for.
 
-What cannot be sent in time is dropped and counted: nobody's instance waits for
-those who only listen.
+What cannot be sent in time is dropped and counted: no instance waits for
+listeners.
 """
 
 import logging
@@ -19,9 +19,9 @@ from gantt.rpc.nova import notifications
 
 LOG = logging.getLogger(__name__)
 
-#: Notifications that may wait: of a burst, or while the broker is away.
+#: Notifications that may wait: from a burst, or while the broker is away.
 QUEUE_LIMIT = 1000
-#: Tries to publish one.
+#: Tries to publish a notification.
 RETRIES = 2
 
 #: (event, context, serialized RequestSpec)
@@ -29,7 +29,7 @@ _Notice = tuple[str, dict[str, Any], dict[str, Any]]
 
 
 class NovaNotifier:
-    """The queue and its thread.  Without a driver there is neither.
+    """A queue of notifications and its thread; without a driver there is neither.
 
     :param server: host name in the publisher's id
     :param url: broker of Nova, where [oslo_messaging_notifications] names none
@@ -48,17 +48,17 @@ class NovaNotifier:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether anything is sent: a format, and a driver to send with."""
+        """True where anything is sent: a format and a driver are configured."""
         return bool(self._forms)
 
     def start(self) -> None:
-        """Start the thread, where there is something to do for it."""
+        """Start the thread, where anything is sent."""
         if self.is_enabled:
             self._thread = threading.Thread(target=self._run, name='nova notices', daemon=True)
             self._thread.start()
 
     def stop(self, seconds: float = 2.0) -> None:
-        """Send what waits, for so long."""
+        """Send what waits, for ``seconds`` at most."""
         if self._thread is not None:
             try:
                 self._queue.put(None, timeout=seconds)
@@ -69,13 +69,13 @@ class NovaNotifier:
             self._carrier.cleanup()
 
     def begun(self, context: dict[str, Any], spec: dict[str, Any]) -> None:
-        """A request is taken up."""
+        """Notify of the start of a request."""
         self._put((notifications.START, context, spec))
 
     def ended(
         self, context: dict[str, Any], spec: dict[str, Any], consumers: list[str], hosts: list[str]
     ) -> None:
-        """All its instances are placed."""
+        """Notify of a request whose instances are all placed."""
         if self.is_enabled:
             spec = notifications.ended(spec, consumers, hosts)
         self._put((notifications.END, context, spec))
@@ -102,23 +102,23 @@ class NovaNotifier:
 
 
 def _carrier(conf: Any, url: str) -> Any:
-    named = om.get_notification_transport(conf, url=url)
-    own = conf.oslo_messaging_notifications.transport_url
-    if own:
-        named.cleanup()
-        named = om.get_notification_transport(conf, url=own)
-    driver.use_exchange(named, conf.rpc.nova_exchange)
-    LOG.debug('Notifications go to %s', transport.address(named))
-    return named
+    carrier = om.get_notification_transport(conf, url=url)
+    url_option = conf.oslo_messaging_notifications.transport_url
+    if url_option:
+        carrier.cleanup()
+        carrier = om.get_notification_transport(conf, url=url_option)
+    driver.use_exchange(carrier, conf.rpc.nova_exchange)
+    LOG.debug('Notifications go to %s', transport.address(carrier))
+    return carrier
 
 
 def _forms(
     conf: Any, carrier: Any, form: str, server: str
 ) -> list[tuple[om.Notifier, Callable[[dict[str, Any]], Any]]]:
-    found: list[tuple[om.Notifier, Callable[[dict[str, Any]], Any]]] = []
+    forms: list[tuple[om.Notifier, Callable[[dict[str, Any]], Any]]] = []
     if form in ('unversioned', 'both'):
         legacy = om.Notifier(carrier, publisher_id=f'scheduler.{server}', retry=RETRIES)
-        found.append((legacy, notifications.unversioned))
+        forms.append((legacy, notifications.unversioned))
     if form in ('versioned', 'both'):
         newer = om.Notifier(
             carrier,
@@ -126,6 +126,6 @@ def _forms(
             retry=RETRIES,
             topics=conf.rpc.nova_versioned_topics,
         )
-        found.append((newer, notifications.versioned))
-    # The library takes no driver at all for one that may send.
-    return found if set(conf.oslo_messaging_notifications.driver) - {'noop'} else []
+        forms.append((newer, notifications.versioned))
+    # The library treats the absence of drivers as a driver that may send.
+    return forms if set(conf.oslo_messaging_notifications.driver) - {'noop'} else []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's serialized objects: reading their fields, writing Selections, the one error.
+"""Serialized objects of Nova: reading their fields, writing Selections, the one error.
 
 Shapes as an unmodified Nova sends and needs them; samples of real messages are
 in ``gantt/rpc/nova/captures`` and ``tests/data/nova``.
@@ -15,16 +15,16 @@ from gantt import exceptions
 from gantt.core.records.decision import Selection
 from gantt.core.resources.host import HostRow
 
-#: What an availability zone is called where nobody named one.
+#: Name of the availability zone where none is configured.
 DEFAULT_ZONE = 'nova'
 
-#: A Selection must name a cell; the conductor looks the cell up by host and
+#: A Selection must name a cell; the conductor finds the cell by host and
 #: does not use this one.
 _NO_CELL = '00000000-0000-0000-0000-000000000000'
 
 
 def fields(primitive: Any, name: str, field: str) -> dict[str, Any]:
-    """The fields of a serialized object of class ``name``, major version 1 or 2.
+    """Return the fields of a serialized object of class ``name``, major version 1 or 2.
 
     :raises InvalidMessage: it is something else; names ``field``
     """
@@ -43,22 +43,22 @@ def fields(primitive: Any, name: str, field: str) -> dict[str, Any]:
 
 
 def data_of(primitive: Any) -> dict[str, Any]:
-    """The fields of a serialized object of any class; empty for what is none."""
-    found = primitive.get('nova_object.data') if isinstance(primitive, dict) else None
-    return found if isinstance(found, dict) else {}
+    """Return the fields of a serialized object of any class; empty for anything else."""
+    data = primitive.get('nova_object.data') if isinstance(primitive, dict) else None
+    return data if isinstance(data, dict) else {}
 
 
 def optional(primitive: Any, name: str, field: str) -> dict[str, Any]:
-    """As :func:`fields`; empty for null."""
+    """Return fields as :func:`fields` does; empty for null."""
     return {} if primitive is None else fields(primitive, name, field)
 
 
 def objects(primitive: Any, name: str, item: str, field: str) -> list[dict[str, Any]]:
-    """The fields of each object in a serialized list object."""
-    found = optional(primitive, name, field).get('objects') or []
-    if not isinstance(found, list):
+    """Return the fields of each object in a serialized list object."""
+    items = optional(primitive, name, field).get('objects') or []
+    if not isinstance(items, list):
         raise exceptions.invalid(f'{field}.objects', 'expected a list')
-    return [fields(x, item, f'{field}.objects') for x in found]
+    return [fields(item_, item, f'{field}.objects') for item_ in items]
 
 
 class NoValidHost(Exception):
@@ -82,7 +82,10 @@ NoValidHost.__module__ = 'nova.exception'
 def _primitive(
     name: str, version: str, data: dict[str, Any], changes: list[str] | None = None
 ) -> dict[str, Any]:
-    """:param changes: fields that were set; None: all"""
+    """Return a serialized object.
+
+    :param changes: fields that were set; None: all
+    """
     return {
         'nova_object.name': name,
         'nova_object.namespace': 'nova',
@@ -105,7 +108,7 @@ _SELECTION_CHANGES = [
 
 
 def allocation_request(selection: Selection) -> str:
-    """What Placement would be asked to allocate, as the JSON text of version 1.36."""
+    """Return the allocations as Placement would get them, as JSON text of version 1.36."""
     if not selection.allocations:
         amounts = dict(sorted(selection.resources.items()))
         return json.dumps(
@@ -116,28 +119,30 @@ def allocation_request(selection: Selection) -> str:
         )
     providers: dict[str, dict[str, int]] = {}
     mappings: dict[str, list[str]] = {}
-    for one in selection.allocations:
-        if not one.resources:
-            continue  # the host, where all comes from elsewhere
-        mappings.setdefault(one.group, []).append(one.uuid)
-        here = providers.setdefault(one.uuid, {})
-        for name, amount in sorted(one.resources.items()):
-            here[name] = here.get(name, 0) + amount
-    allocations = {uuid: {'resources': of} for uuid, of in providers.items()}
+    for allocation in selection.allocations:
+        if not allocation.resources:
+            continue  # the host, where all resources come from other providers
+        mappings.setdefault(allocation.group, []).append(allocation.uuid)
+        provider_resources = providers.setdefault(allocation.uuid, {})
+        for name, amount in sorted(allocation.resources.items()):
+            provider_resources[name] = provider_resources.get(name, 0) + amount
+    allocations = {
+        uuid: {'resources': provider_resources} for uuid, provider_resources in providers.items()
+    }
     return json.dumps({'allocations': allocations, 'mappings': mappings})
 
 
 def _service(found: Selection, host: HostRow | None) -> str:
-    """The service host: one that runs several nodes is not named as they are."""
+    """Return the service host; a host of several nodes is not named as they are."""
     return (host.facts.hypervisor.service if host is not None else '') or found.host
 
 
 def selection(
     found: Selection, limits: dict[str, Any], *, claimed: bool = True, host: HostRow | None = None
 ) -> dict[str, Any]:
-    """A Selection 1.1 primitive.
+    """Return a Selection 1.1 primitive.
 
-    :param limits: of the host, of :func:`scheduler_limits`
+    :param limits: of the host, from :func:`scheduler_limits`
     :param host: its row, None where it is not known
     :param claimed: False for a rebuild, which allocates nothing
     """
@@ -163,7 +168,7 @@ def destinations(
     topology: 'Topology | None' = None,
     host: Callable[[int], HostRow | None] = lambda _: None,
 ) -> list[Any]:
-    """The result of ``select_destinations`` as Nova's callers expect it.
+    """Return the result of ``select_destinations`` as Nova's callers expect it.
 
     :param selections: per instance the chosen host, then alternates; those of
         another cell than the chosen are left out, as Nova cannot use them
@@ -173,17 +178,21 @@ def destinations(
     """
     if not as_objects:
         return [_dictionary(hosts[0], topology, host) for hosts in selections]
-    found = []
+    per_instance = []
     for hosts in selections:
-        usable = [h for h in hosts if h.cell == hosts[0].cell] if alternates else hosts[:1]
-        rows = [host(one.provider_id) for one in usable]
-        found.append(
+        usable = (
+            [candidate for candidate in hosts if candidate.cell == hosts[0].cell]
+            if alternates
+            else hosts[:1]
+        )
+        rows = [host(candidate.provider_id) for candidate in usable]
+        per_instance.append(
             [
-                selection(one, scheduler_limits(topology, row), claimed=claimed, host=row)
-                for one, row in zip(usable, rows, strict=True)
+                selection(candidate, scheduler_limits(topology, row), claimed=claimed, host=row)
+                for candidate, row in zip(usable, rows, strict=True)
             ]
         )
-    return found
+    return per_instance
 
 
 def _dictionary(
@@ -197,9 +206,9 @@ def _dictionary(
     return {'host': _service(chosen, row), 'nodename': chosen.node, 'limits': limits}
 
 
-# -- Limits of a Selection: what nova-compute's own claim checks a topology against.
+# -- Limits of a Selection, against which nova-compute's own claim checks a topology.
 class Topology(msgspec.Struct, frozen=True):
-    """That a request has a NUMA topology.
+    """NUMA topology of a request.
 
     :ivar networks: its serialized NetworkMetadata, None without one
     """
@@ -208,7 +217,7 @@ class Topology(msgspec.Struct, frozen=True):
 
 
 def topology_of(spec: Any) -> Topology | None:
-    """What a serialized RequestSpec asks for; None: nothing that has limits."""
+    """Return the topology in a serialized RequestSpec; None: nothing that has limits."""
     data = data_of(spec)
     if data.get('numa_topology') is None:
         return None
@@ -216,9 +225,9 @@ def topology_of(spec: Any) -> Topology | None:
 
 
 def scheduler_limits(topology: 'Topology | None', host: HostRow | None) -> dict[str, Any]:
-    """A SchedulerLimits 1.0 primitive; nova-compute reads no limit but that of the topology.
+    """Return a SchedulerLimits 1.0 primitive; nova-compute reads only the topology's limits.
 
-    :param host: that the Selection names, None where it is not known any more
+    :param host: row of the Selection's host, None where it is not known any more
     """
     data = {
         'disk_gb': None,
@@ -231,8 +240,9 @@ def scheduler_limits(topology: 'Topology | None', host: HostRow | None) -> dict[
 
 
 def numa_limits(topology: 'Topology | None', host: HostRow | None) -> dict[str, Any] | None:
-    """A NUMATopologyLimits 1.1 primitive, as Nova's NUMATopologyFilter leaves it: only where
-    the instance has a topology and the host has one.
+    """Return a NUMATopologyLimits 1.1 primitive, as Nova's NUMATopologyFilter does.
+
+    None unless both the instance and the host have a topology.
     """
     if topology is None or host is None or not host.facts.numa:
         return None

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's ``select_destinations`` off its bytes; what a part was translated to is remembered.
+"""Decoding of Nova's ``select_destinations`` from its bytes, with a cache of translations.
 
 Nova sends a RequestSpec of some thirty parts, of which flavor and image are the longest, and for
-the next guest of the same kind the same bytes again.  So the parts are taken as they are; what
-they all together were translated to the last time is what they mean now.  Only what is right in
-every respect and says nothing of single instances goes this way: the rest is left to the general
-way, which says what is wrong with it.
+the next guest of the same kind the same bytes again.  So the parts are kept undecoded, and all
+parts together are the key of the cached translation.  Only a request that is right in every
+respect and has nothing about single instances goes this way: the rest is left to the general
+way, which reports errors.
 """
 
 import collections
@@ -19,7 +19,7 @@ from gantt.core.messages.base import Text, Uuid
 from gantt.core.messages.request import RequestSpec
 from gantt.rpc.nova.objects import Topology
 
-#: Bytes that translations and the parts that they are of may take together.
+#: Bytes that translations and the parts that they belong to may take together.
 BYTES_MAX = 4 << 20
 #: Parts that are longer are translated each time.
 PARTS_BYTES_MAX = 32 << 10
@@ -28,9 +28,9 @@ _NULL = msgspec.Raw(b'null')
 
 
 class SpecParts(msgspec.Struct, kw_only=True):
-    """The fields of a RequestSpec that a translation reads, as they were sent.
+    """Fields of a RequestSpec that a translation reads, as they were sent.
 
-    What is not here, but for its owner, is not there for it: nothing is read that is not compared.
+    A translation reads no other fields, but for the owner: nothing is read that is not compared.
     """
 
     flavor: msgspec.Raw = _NULL
@@ -49,11 +49,11 @@ class SpecParts(msgspec.Struct, kw_only=True):
     network_metadata: msgspec.Raw = _NULL
 
     def parts(self) -> tuple[bytes, ...]:
-        """All of them, to compare."""
+        """Return all fields, to compare."""
         return tuple(map(bytes, _parts(self)))
 
     def fields(self) -> dict[str, Any]:
-        """All of them, decoded.
+        """Return all fields, decoded.
 
         :raises msgspec.DecodeError: a number in one is too large
         """
@@ -65,7 +65,7 @@ _parts = operator.attrgetter(*PARTS)
 
 
 class _Data(SpecParts):
-    """And those that say whose it is, something of single instances, or of the answer's form."""
+    """Fields with the owner, with single instances, or with the form of the answer as well."""
 
     project_id: Text | None = None
     user_id: Text | None = None
@@ -90,7 +90,7 @@ _anything = msgspec.json.Decoder().decode
 
 
 class UsualCall(NamedTuple):
-    """The arguments of a call of a usual form."""
+    """Arguments of a call of a usual form."""
 
     data: SpecParts
     owner: dict[str, str | None]
@@ -101,17 +101,17 @@ class UsualCall(NamedTuple):
 
 
 def usual(raw: msgspec.Raw | None) -> UsualCall | None:
-    """The arguments of a call; None: they are not of the usual form.
+    """Return the arguments of a call; None: they are not of the usual form.
 
-    :param raw: as they were sent
+    :param raw: the arguments as they were sent
     """
     if raw is None:
         return None
     try:
-        found = _arguments(raw)
-        if not found.instance_uuids:
+        call_arguments = _arguments(raw)
+        if not call_arguments.instance_uuids:
             return None
-        data = found.spec_obj.data
+        data = call_arguments.spec_obj.data
         topology = None
         if bytes(data.numa_topology) != b'null':
             topology = Topology(_anything(data.network_metadata))
@@ -120,15 +120,15 @@ def usual(raw: msgspec.Raw | None) -> UsualCall | None:
     return UsualCall(
         data,
         {'project_id': data.project_id, 'user_id': data.user_id},
-        found.instance_uuids,
-        bool(found.return_alternates),
-        bool(found.return_objects),
+        call_arguments.instance_uuids,
+        bool(call_arguments.return_alternates),
+        bool(call_arguments.return_objects),
         topology,
     )
 
 
 class Translations:
-    """What parts were translated to, those that were asked for last; of one thread."""
+    """A cache of translations, the ones used last; for one thread."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -141,29 +141,29 @@ class Translations:
         return len(self._found)
 
     def get(self, key: tuple[bytes, ...]) -> RequestSpec | None:
-        """What a key stands for, whoever asked; None: it is not known (any more)."""
-        found = self._found.get(key)
-        if found is None:
+        """Return the translation of a key; None: it is not known (any more)."""
+        entry = self._found.get(key)
+        if entry is None:
             return None
         self._found.move_to_end(key)
-        return found[0]
+        return entry[0]
 
     def put(self, key: tuple[bytes, ...], spec: RequestSpec) -> None:
-        """Remember a translation; the ones that were not asked for longest make room."""
+        """Store a translation; the least recently used ones make room."""
         size = sum(map(sys.getsizeof, key))
         if size > PARTS_BYTES_MAX:
             return
-        before = self._found.pop(key, None)
+        old_entry = self._found.pop(key, None)
         size += sys.getsizeof(key) + size_of(spec)
         self._found[key] = spec, size
-        self.bytes += size - (0 if before is None else before[1])
+        self.bytes += size - (0 if old_entry is None else old_entry[1])
         while self.bytes > self._bytes_max:
-            _, (_, least) = self._found.popitem(last=False)
-            self.bytes -= least
+            _, (_, evicted_size) = self._found.popitem(last=False)
+            self.bytes -= evicted_size
 
 
 def size_of(value: Any) -> int:
-    """Bytes of a value and of all that is in it, each counted where it stands."""
+    """Return the bytes of a value and of all values in it, each counted at each place."""
     kind = type(value)
     if value is None or kind is bool:
         return 0
@@ -171,12 +171,12 @@ def size_of(value: Any) -> int:
     if kind is str or kind is int:
         return size
     if kind is dict:
-        for name, inner in value.items():
-            size += size_of(name) + size_of(inner)
+        for name, item in value.items():
+            size += size_of(name) + size_of(item)
     elif kind is list:
-        for inner in value:
-            size += size_of(inner)
+        for item in value:
+            size += size_of(item)
     elif isinstance(value, msgspec.Struct):
-        for inner in msgspec.structs.astuple(value):
-            size += size_of(inner)
+        for item in msgspec.structs.astuple(value):
+            size += size_of(item)
     return size

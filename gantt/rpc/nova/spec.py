@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nova's ``select_destinations`` (RequestSpec 1.x) as our request.
 
-Nova does not say why it asks; the purpose is read from marks that its callers
+Nova does not state the purpose of a request; it is read from marks that its callers
 leave:
 
     hint _nova_check_type = rebuild         rebuild, where no alternates are wanted of the
-                                            one host that is asked for and none is ignored
+                                            one host requested and none is ignored
     no alternates, requested host, ignore   evacuate (to a named host)
     no alternates, ignore_hosts             live migration, or evacuation
     no alternates                           unshelve
@@ -53,10 +53,10 @@ def translate(
     lease_seconds: int,
     max_attempts: int,
 ) -> DestinationRequest:
-    """The arguments of a call as a request.
+    """Return the arguments of a call as a request.
 
-    The request id derives from what is asked and from the context's request
-    id, so that a call repeated by Nova has the effect of one.
+    The request id derives from the content and from the context's request id, so
+    that a call repeated by Nova has the effect of one.
 
     :raises InvalidMessage: names the field
     """
@@ -75,7 +75,7 @@ def translate(
 
 
 class RequestTerms(NamedTuple):
-    """What a request says that is not of its spec."""
+    """Terms of a request that are not in its spec."""
 
     budget_ms: int
     lease_seconds: int
@@ -85,14 +85,16 @@ class RequestTerms(NamedTuple):
 def of_call(
     call: RpcCall, translations: Translations, terms: RequestTerms
 ) -> tuple[DestinationRequest, Topology | None]:
-    """What a call asks for, and the topology that it has.
+    """Return the request of a call, and its topology.
 
     :raises InvalidMessage: names the field
     """
-    usual = remembered.usual(call.raw.raw_args)
-    if usual is not None:
-        with contextlib.suppress(msgspec.DecodeError):  # what is wrong is found out below
-            return _of_parts(usual, call.raw.request_id, translations, terms), usual.topology
+    usual_call = remembered.usual(call.raw.raw_args)
+    if usual_call is not None:
+        with contextlib.suppress(msgspec.DecodeError):  # translating below reports the error
+            return _of_parts(
+                usual_call, call.raw.request_id, translations, terms
+            ), usual_call.topology
     args = legacy.arguments(call.args)
     return translate(args, call.context, **terms._asdict()), topology_of(args['spec_obj'])
 
@@ -100,7 +102,7 @@ def of_call(
 def _of_parts(
     usual: UsualCall, origin: Any, translations: Translations, terms: RequestTerms
 ) -> DestinationRequest:
-    """As :func:`translate`, of a call of the usual form.
+    """Translate a call of the usual form; see :func:`translate`.
 
     :param origin: the context's request id
     :raises msgspec.DecodeError: it has a number that is too large
@@ -109,8 +111,8 @@ def _of_parts(
     key = (b'+' if usual.alternates else b'-', *usual.data.parts())
     spec = translations.get(key)
     if spec is None:
-        fields_ = usual.data.fields() | usual.owner
-        request = _request_of(fields_, usual.consumers, terms, alternates=usual.alternates)
+        spec_fields = usual.data.fields() | usual.owner
+        request = _request_of(spec_fields, usual.consumers, terms, alternates=usual.alternates)
         translations.put(key, request.spec)
     else:
         owner = usual.owner
@@ -127,7 +129,7 @@ def _of_parts(
 def _request_of(
     spec_obj: dict[str, Any], consumers: list[str], terms: RequestTerms, *, alternates: bool
 ) -> SelectDestinations:
-    """A request by the fields of a RequestSpec.
+    """Return a request from the fields of a RequestSpec.
 
     :raises InvalidMessage: names the field
     """
@@ -144,7 +146,8 @@ def _request(
     *,
     alternates: bool,
 ) -> SelectDestinations:
-    """
+    """Return a request for a spec.
+
     :param spec: ours; one that was decoded already is taken as it is
     :raises InvalidMessage: names the field
     """
@@ -163,13 +166,13 @@ def _request(
 
 
 def _named(request: SelectDestinations, origin: Any) -> SelectDestinations:
-    """The request under the id that follows from what is asked, and from who asked."""
+    """Return the request under the id that derives from its content and from its origin."""
     request_id = base.derived_id('nova', origin or '', *request.consumers, request.fingerprint)
     return msgspec.structs.replace(request, request_id=request_id, origin=_origin(origin))
 
 
 def _origin(given: Any) -> str | None:
-    """The id of the request to Nova's API, as operators meet it in Nova's logs and events."""
+    """Return the id of the request to Nova's API, as operators meet it in logs and events."""
     try:
         return msgspec.convert(given, Origin)
     except msgspec.ValidationError:
@@ -177,27 +180,29 @@ def _origin(given: Any) -> str | None:
 
 
 def _own_uuid(spec: dict[str, Any]) -> list[Any]:
-    """Callers before 4.3 may leave the list out: the spec names its instance."""
+    """Return the instance of the spec: callers before 4.3 may leave the list out."""
     return [spec['instance_uuid']] if spec.get('instance_uuid') else []
 
 
 def _spec(spec: dict[str, Any], consumers: list[str], *, alternates: bool) -> dict[str, Any]:
-    """The body of our RequestSpec."""
+    """Return the body of our RequestSpec."""
     _refuse_what_cannot_be_carried(spec)
     flavor = fields(spec.get('flavor'), 'Flavor', 'spec_obj.flavor')
     image = optional(spec.get('image'), 'ImageMeta', 'spec_obj.image')
     properties = optional(image.get('properties'), 'ImageMetaProps', 'spec_obj.image.properties')
     hints = _hints(spec.get('scheduler_hints'))
-    given = nova_image.properties(properties, 'spec_obj.image.properties')
-    flavor_request = nova_flavor.requested(flavor, given, volume=bool(spec.get('is_bfv')))
-    wanted = optional(
+    image_properties = nova_image.properties(properties, 'spec_obj.image.properties')
+    flavor_request = nova_flavor.requested(
+        flavor, image_properties, volume=bool(spec.get('is_bfv'))
+    )
+    destination = optional(
         spec.get('requested_destination'), 'Destination', 'spec_obj.requested_destination'
     )
     ignore = _names(spec.get('ignore_hosts'), 'spec_obj.ignore_hosts')
-    purpose = _purpose(hints, wanted, ignore, alternates=alternates)
+    purpose = _purpose(hints, destination, ignore, alternates=alternates)
     group = _group(spec.get('instance_group'), consumers)
     if group and 'group' in hints:
-        hints['group'] = [group['uuid']]  # the hint was how the caller found it, by name perhaps
+        hints['group'] = [group['uuid']]  # the caller found the group by the hint, by name perhaps
     return {
         'resources': flavor_request.resources,
         'required_traits': flavor_request.required,
@@ -210,7 +215,7 @@ def _spec(spec: dict[str, Any], consumers: list[str], *, alternates: bool) -> di
         'force_hosts': _names(spec.get('force_hosts'), 'spec_obj.force_hosts'),
         'force_nodes': _names(spec.get('force_nodes'), 'spec_obj.force_nodes'),
         'ignore_hosts': list(dict.fromkeys([*ignore, *_tried(spec)])),
-        'destination': _destination(wanted),
+        'destination': _destination(destination),
         'group': group,
         'flavor': {
             'name': flavor.get('name') or '',
@@ -218,7 +223,7 @@ def _spec(spec: dict[str, Any], consumers: list[str], *, alternates: bool) -> di
         },
         'image': {
             'uuid': image.get('id'),
-            'properties': given,
+            'properties': image_properties,
             'disk_format': image.get('disk_format') or '',
         },
         'volume_backed': bool(spec.get('is_bfv')),
@@ -237,25 +242,25 @@ def _refuse_what_cannot_be_carried(spec: dict[str, Any]) -> None:
 
 
 def _groups(flavor_request: nova_flavor.FlavorRequest) -> dict[str, Any]:
-    """Numbered groups of a flavor as fields of ``spec.tree``; nothing where there are none."""
+    """Return numbered groups of a flavor as fields of ``spec.tree``; empty without groups."""
     if not flavor_request.groups:
         return {}
-    groups = {suffix: one.as_group() for suffix, one in flavor_request.groups.items()}
+    groups = {suffix: group.as_group() for suffix, group in flavor_request.groups.items()}
     return {'groups': groups, 'group_policy': flavor_request.policy or None}
 
 
 def _of_tree(spec: dict[str, Any]) -> dict[str, Any]:
-    """What a request says of roots and subtrees, as fields of ``spec.tree``."""
-    where = 'spec_obj.request_level_params'
-    level = optional(spec.get('request_level_params'), 'RequestLevelParams', where)
-    found: dict[str, Any] = {}
+    """Return constraints on roots and subtrees, as fields of ``spec.tree``."""
+    path = 'spec_obj.request_level_params'
+    level = optional(spec.get('request_level_params'), 'RequestLevelParams', path)
+    tree_fields: dict[str, Any] = {}
     for name in ('root_required', 'root_forbidden', 'same_subtree'):
         value = level.get(name) or []
         if not isinstance(value, (list, tuple, set)):
-            raise exceptions.invalid(f'{where}.{name}', 'expected a list')
+            raise exceptions.invalid(f'{path}.{name}', 'expected a list')
         if value:
-            found[name] = list(value) if name == 'same_subtree' else sorted(map(str, value))
-    return found
+            tree_fields[name] = list(value) if name == 'same_subtree' else sorted(map(str, value))
+    return tree_fields
 
 
 def _purpose(
@@ -312,17 +317,17 @@ def _group(primitive: Any, consumers: list[str]) -> dict[str, Any] | None:
             f'expected one of {", ".join(sorted(Policy))}, got {str(policy)[:100]!r}',
         )
     rules = group.get('rules') or group.get('_rules') or {}
-    most = str(rules.get('max_server_per_host', 1)) if isinstance(rules, dict) else ''
-    if not (most.isascii() and most.isdigit() and len(most) < 12):
+    max_per_host = str(rules.get('max_server_per_host', 1)) if isinstance(rules, dict) else ''
+    if not (max_per_host.isascii() and max_per_host.isdigit() and len(max_per_host) < 12):
         raise exceptions.invalid(
-            f'{field}.rules.max_server_per_host', f'expected an integer, got {most[:20]!r}'
+            f'{field}.rules.max_server_per_host', f'expected an integer, got {max_per_host[:20]!r}'
         )
     members = _names(group.get('members'), f'{field}.members')
     placed_now = set(consumers)
     return {
         'uuid': group.get('uuid'),
         'policy': policy,
-        'max_per_host': int(most),
+        'max_per_host': int(max_per_host),
         # Nova lists the instances that are being placed among the members.
         'members': [m for m in members if m not in placed_now],
         'hosts': _names(group.get('hosts'), f'{field}.hosts'),
@@ -330,7 +335,7 @@ def _group(primitive: Any, consumers: list[str]) -> dict[str, Any] | None:
 
 
 def _hints(hints: Any) -> dict[str, list[str]]:
-    """Hints as lists of text; a single text is a list of one."""
+    """Return hints as lists of text; a single text is a list of one."""
     if hints is None:
         return {}
     if not isinstance(hints, dict):
@@ -343,7 +348,7 @@ def _hints(hints: Any) -> dict[str, list[str]]:
 
 
 def _tried(spec: dict[str, Any]) -> list[str]:
-    """Hosts that an earlier attempt of this instance failed on."""
+    """Return hosts that an earlier attempt of this instance failed on."""
     retry = optional(spec.get('retry'), 'SchedulerRetries', 'spec_obj.retry')
     nodes = objects(retry.get('hosts'), 'ComputeNodeList', 'ComputeNode', 'spec_obj.retry.hosts')
     return [node['host'] for node in nodes if isinstance(node.get('host'), str)]
@@ -358,41 +363,43 @@ def _names(value: Any, field: str) -> list[str]:
 
 
 def _uuids(value: Any, field: str) -> list[str]:
-    found = base.decode(value, list[base.Uuid], inside=field)
-    if not found:
+    uuids = base.decode(value, list[base.Uuid], inside=field)
+    if not uuids:
         raise exceptions.invalid(field, 'expected at least one uuid')
-    return found
+    return uuids
 
 
 # -- Devices and networks of Nova's RequestSpec: ``pci_requests`` and ``network_metadata``.
 _REQUESTS = 'spec_obj.pci_requests.requests'
 _NETWORKS = 'spec_obj.network_metadata'
-#: Their name of what has a field of its own here.
+#: Nova's key -> our field.
 _OWN = {'vendor_id': 'vendor_id', 'product_id': 'product_id', 'dev_type': 'device_type'}
-#: Resolved against resource providers, of which devices have none here.
+#: Keys resolved against resource providers, which devices do not have here.
 _OF_PROVIDERS = ('resource_class', 'traits')
-#: Which providers they came from the last time: the next time they may be others.
+#: Providers of the last placement: the next one may have others.
 _OLD = 'rp_uuids'
 
 
 def devices(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """The devices that are described in the request.
+    """Return the devices that are described in the request.
 
     :raises InvalidMessage: names the field
     """
-    found = optional(spec.get('pci_requests'), 'InstancePCIRequests', 'spec_obj.pci_requests')
-    requests = found.get('requests') or []
+    requests_data = optional(
+        spec.get('pci_requests'), 'InstancePCIRequests', 'spec_obj.pci_requests'
+    )
+    requests = requests_data.get('requests') or []
     if not isinstance(requests, list):
         raise exceptions.invalid(_REQUESTS, 'expected a list')
-    flavor_request = [
-        _device(fields(one, 'InstancePCIRequest', _REQUESTS), f'{_REQUESTS}[{number}]')
-        for number, one in enumerate(requests)
+    requested = [
+        _device(fields(request, 'InstancePCIRequest', _REQUESTS), f'{_REQUESTS}[{number}]')
+        for number, request in enumerate(requests)
     ]
-    return [one for one in flavor_request if one is not None]
+    return [request for request in requested if request is not None]
 
 
 def _device(one: dict[str, Any], field: str) -> dict[str, Any] | None:
-    """None: of a named device only the name counts."""
+    """Return a requested device; None: of a named device only the name counts."""
     alias, alternatives = one.get('alias_name'), one.get('spec')
     if not isinstance(alternatives, list) or not alternatives:
         raise exceptions.invalid(f'{field}.spec', 'expected at least one description of a device')
@@ -405,7 +412,7 @@ def _device(one: dict[str, Any], field: str) -> dict[str, Any] | None:
         raise exceptions.invalid(f'{field}.spec.{resolved[0]}', 'cannot be placed by this version')
     return {
         'alias': alias or '',
-        # Of a port; a request that nobody stands for is known by its own id.
+        # The port's id; a request without requester is known by its own id.
         'port': '' if alias else one.get('requester_id') or one.get('request_id') or 'port',
         'count': one.get('count'),
         'any_of': [_kind(kind) for kind in alternatives],
@@ -414,19 +421,19 @@ def _device(one: dict[str, Any], field: str) -> dict[str, Any] | None:
 
 
 def _kind(kind: dict[str, Any]) -> dict[str, Any]:
-    body = {ours: kind[theirs] for theirs, ours in _OWN.items() if theirs in kind}
+    body = {field: kind[key] for key, field in _OWN.items() if key in kind}
     tags = {str(n): value for n, value in kind.items() if n not in _OWN and n != _OLD}
     return {**body, 'tags': tags}
 
 
 def networks(spec: dict[str, Any]) -> dict[str, Any] | None:
-    """The networks of the guest as far as cells of a host may be near to them.
+    """Return the networks of the guest as far as cells of a host may be near to them.
 
     :raises InvalidMessage: names the field
     """
-    found = optional(spec.get('network_metadata'), 'NetworkMetadata', _NETWORKS)
-    physical, tunneled = found.get('physnets') or [], bool(found.get('tunneled'))
+    metadata = optional(spec.get('network_metadata'), 'NetworkMetadata', _NETWORKS)
+    physical, tunneled = metadata.get('physnets') or [], bool(metadata.get('tunneled'))
     if not isinstance(physical, list) or not all(isinstance(name, str) for name in physical):
         raise exceptions.invalid(f'{_NETWORKS}.physnets', 'expected a list of text')
-    # A set when it was sent: in any order, and the same request all the same.
-    return {'physical': sorted(set(physical)), 'tunneled': tunneled} if found else None
+    # Sent as a set: sorted, so that the same request always equals itself.
+    return {'physical': sorted(set(physical)), 'tunneled': tunneled} if metadata else None

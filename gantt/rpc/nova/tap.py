@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listening to Nova without taking part: a queue of our own, bound beside nova-scheduler's.
+"""Observation of Nova without taking part: a queue of our own beside nova-scheduler's.
 
-The queue ``scheduler`` is shared by all who serve the topic: whoever reads it takes
-calls from the others.  So here another one is bound to the same exchanges: the
-broker gives it a copy of each call, of each broadcast and of each notification.
-It is exclusive, forgets the oldest beyond a bound, and is gone with its connection.
-Nothing is declared that belongs to Nova, and nothing is answered.
+The queue ``scheduler`` is shared by all servers of the topic: reading it would take
+calls from them.  So another queue is bound to the same exchanges: the broker puts a
+copy of each call, each broadcast and each notification into it.  It is exclusive,
+drops the oldest beyond a bound, and is deleted with its connection.  Nothing is
+declared that belongs to Nova, and nothing is answered.
 """
 
 import contextlib
@@ -41,20 +41,20 @@ LOG = logging.getLogger(__name__)
 #: Messages that the broker keeps for us while we are slow, and for how long.
 QUEUED_MOST, QUEUED_MS = 10_000, 60_000
 CONNECT_SECONDS = 10.0
-#: How often it is looked whether to stop; an exchange that is not there is tried again.
+#: Between checks whether to stop, and between tries to bind to a missing exchange.
 TICK_SECONDS, BIND_SECONDS = 0.5, 10.0
 #: Pause before connecting again; doubles.
 PAUSE_FIRST, PAUSE_MOST = 1.0, 10.0
-#: Of a claim that is never made: a request has to name one.
+#: Lease of a claim that is never created: a request has to name one.
 LEASE_SECONDS = 900
-#: Where notifications go by default.
+#: Routing keys of notifications by default.
 NOTIFICATIONS = tuple(
     f'{topic}.{level}'
     for topic in ('notifications', 'versioned_notifications')
     for level in ('info', 'error')
 )
 
-#: What nova-compute notifies of when a guest is where it was placed; unversioned ones are
+#: Notifications of nova-compute when a guest is where it was placed; unversioned ones are
 #: called compute.instance.*.
 ARRIVALS = frozenset(
     f'instance.{what}.end'
@@ -68,11 +68,11 @@ ARRIVALS = frozenset(
         'live_migration.post.dest',
     )
 )
-#: What the conductor notifies of when a task has failed begins so.
+#: Prefix of the conductor's notifications of failed tasks.
 TASK = 'compute_task.'
 _CONCERNS_US = re.compile('|'.join(map(re.escape, sorted({TASK, *ARRIVALS}))).encode()).search
 
-#: Its error, and how the conductor's copy of the scheduler's is called.
+#: Nova's error, and the name of the conductor's copy of the scheduler's.
 _NO_HOST = ('NoValidHost', 'NoValidHost_Remote')
 _NOTICES: dict[str, type[ObservedBegin] | type[ObservedEnd]] = {
     notifications.START: ObservedBegin,
@@ -81,11 +81,11 @@ _NOTICES: dict[str, type[ObservedBegin] | type[ObservedEnd]] = {
 
 
 class TapSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How what is heard is understood.
+    """Settings for translating observed messages.
 
-    :ivar budget_ms: of the dry run
+    :ivar budget_ms: budget of the dry run
     :ivar max_attempts: as nova-scheduler's: the chosen host and alternates
-    :ivar payload_bytes_max: larger ones are passed over
+    :ivar payload_bytes_max: larger messages are skipped
     """
 
     budget_ms: int = 10_000
@@ -94,9 +94,9 @@ class TapSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def understood(body: bytes | str, terms: TapSettings) -> Observation | None:
-    """A message off the wire; None: it is nothing that we listen for.
+    """Return the observation in a message off the wire; None: nothing that is observed.
 
-    :raises InvalidMessage: it is, and cannot be understood
+    :raises InvalidMessage: it should be observed but cannot be decoded
     """
     raw = body.encode() if isinstance(body, str) else body
     if b'select_destinations' not in raw and b'instance_info' not in raw and not _CONCERNS_US(raw):
@@ -106,7 +106,7 @@ def understood(body: bytes | str, terms: TapSettings) -> Observation | None:
         raise exceptions.PayloadTooLarge(size=size, limit=terms.payload_bytes_max)
     try:
         message = envelope.incoming(None, raw)
-    except Exception as e:  # what a stranger wrote may break a decoder in any way
+    except Exception as e:  # a foreign message may break a decoder in any way
         raise envelope.refusal(e) from None
     envelope_fields = message.message
     origin = str(message.ctxt.get('request_id') or '')
@@ -124,13 +124,13 @@ def understood(body: bytes | str, terms: TapSettings) -> Observation | None:
                 host=guest_event.host, consumers=[guest.consumer for guest in guest_event.guests]
             )
         case 'sync_instance_info':
-            listed = casts.sync_instance_info(args)
-            return ObservedGuests(host=listed.host, consumers=listed.consumers)
+            guest_list = casts.sync_instance_info(args)
+            return ObservedGuests(host=guest_list.host, consumers=guest_list.consumers)
     return None
 
 
 def _notified(event: str, payload: Any, origin: str) -> Observation | None:
-    """What a notification says, in its versioned form or the other."""
+    """Return the observation in a notification, in its versioned form or the other."""
     notice = _NOTICES.get(event)
     if notice is not None:
         return notice(origin=origin, consumer=_guest_of(payload))
@@ -145,21 +145,24 @@ def _notified(event: str, payload: Any, origin: str) -> Observation | None:
 
 
 def _refused(payload: Any, origin: str) -> Observation | None:
-    """Where Placement has no candidate, nova-scheduler sends nothing, and its caller this."""
+    """Return the failed request that a conductor reports where Placement has no candidate.
+
+    nova-scheduler itself sends nothing then.
+    """
     if not isinstance(payload, dict):
         return None
     data = data_of(payload)
     if data:
-        none = data_of(data.get('reason')).get('exception') in _NO_HOST
+        is_no_host = data_of(data.get('reason')).get('exception') in _NO_HOST
         guest = data.get('instance_uuid')
     else:
-        none = any(f"'class': '{name}'" in str(payload.get('reason')) for name in _NO_HOST)
+        is_no_host = any(f"'class': '{name}'" in str(payload.get('reason')) for name in _NO_HOST)
         guest = payload.get('instance_id')
-    return ObservedBegin(origin=origin, consumer=str(guest)) if none and guest else None
+    return ObservedBegin(origin=origin, consumer=str(guest)) if is_no_host and guest else None
 
 
 def _guest_of(payload: Any) -> str:
-    """The guest that a notification names, in either form; '' where it names none."""
+    """Return the guest that a notification names, in either form; '' where it names none."""
     if not isinstance(payload, dict):
         return ''
     data = data_of(payload)
@@ -174,7 +177,7 @@ def _request(
     message: Incoming, args: dict[str, Any], origin: str, terms: TapSettings
 ) -> ObservedRequest:
     wire.whole_text(args, 'args')
-    wanted = nova_spec.translate(
+    translated = nova_spec.translate(
         legacy.arguments(args),
         message.ctxt,
         budget_ms=terms.budget_ms,
@@ -183,9 +186,9 @@ def _request(
     ).request
     # Under an id of its own: the real request may come here one day.
     request = msgspec.structs.replace(
-        wanted, request_id=derived_id('shadow', wanted.request_id), dry_run=True
+        translated, request_id=derived_id('shadow', translated.request_id), dry_run=True
     )
-    moves, hosts = wanted.spec.purpose.is_move, wanted.spec.ignore_hosts
+    moves, hosts = translated.spec.purpose.is_move, translated.spec.ignore_hosts
     return ObservedRequest(
         request=request, origin=origin, source=hosts[0] if moves and hosts else None
     )
@@ -193,10 +196,10 @@ def _request(
 
 @dataclasses.dataclass(eq=False)
 class BroadcastTap:
-    """The queue, and the thread that reads it.
+    """A queue for copies of Nova's messages, and the thread that reads it.
 
-    :ivar carrier: of ``transport.nova_transport``
-    :ivar receive: called with what is understood; must not wait
+    :ivar carrier: transport, from ``transport.nova_transport``
+    :ivar receive: called with each observation; must not wait
     :ivar count: adds to a counter
     """
 
@@ -218,13 +221,13 @@ class BroadcastTap:
         self._thread.start()
 
     def stop(self, seconds: float) -> bool:
-        """Listen no more; the queue is gone with that.  Whether it was in time."""
+        """Stop listening, which deletes the queue; return whether it ended in time."""
         self._stopping.set()
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def wait(self, seconds: float) -> bool:
-        """Until calls are heard; whether they are."""
+        """Wait until calls are received; return whether they are."""
         return self._listening.wait(seconds)
 
     def _run(self) -> None:
@@ -241,26 +244,26 @@ class BroadcastTap:
             pause = min(pause * 2, PAUSE_MOST)
 
     def _listen(self) -> None:
-        """Until told to stop, or the connection breaks."""
-        with driver.separate_connection(self.carrier) as own:
-            own.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
-            queue = self._declared(own)
+        """Listen until stopped, or until the connection breaks."""
+        with driver.separate_connection(self.carrier) as connection:
+            connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
+            queue = self._declared(connection)
             LOG.info('Listening to what %s is asked, on queue %s', self.topic, queue)
             self._listening.set()
             ticks = 0
             while not self._stopping.is_set():
                 with contextlib.suppress(TimeoutError):
-                    own.drain_events(timeout=TICK_SECONDS)
+                    connection.drain_events(timeout=TICK_SECONDS)
                     continue
                 ticks += 1
-                if own.heartbeat:
-                    own.heartbeat_check(rate=2)
+                if connection.heartbeat:
+                    connection.heartbeat_check(rate=2)
                 if self._unbound and ticks * TICK_SECONDS >= BIND_SECONDS:
-                    self._bind(own, queue)
+                    self._bind(connection, queue)
                     ticks = 0
 
     def _declared(self, own: Any) -> str:
-        """Declare the queue and bind it; calls must be heard, the rest as far as it is there."""
+        """Declare the queue and bind it, for calls at least, and else as far as exchanges exist."""
         name = f'gantt-shadow.{uuid.uuid4().hex}'
         channel = own.default_channel
         channel.queue_declare(
@@ -282,24 +285,24 @@ class BroadcastTap:
         return name
 
     def _bind(self, own: Any, queue: str) -> None:
-        """An exchange that is not there (Nova has not started) is tried again."""
-        left = []
+        """Bind the queue; an exchange that does not exist (Nova has not started) is tried again."""
+        unbound = []
         for exchange, key in self._unbound:
             channel = own.channel()
             try:
                 channel.queue_bind(queue, exchange, key)
             except amqp.NotFound:
-                left.append((exchange, key))
-            # After an error too: py-amqp opens anew what the broker closes then.
+                unbound.append((exchange, key))
+            # After an error too: py-amqp reopens a channel that the broker closes then.
             channel.close()
-        if len(left) < len(self._unbound) or not left:
-            LOG.debug('Not there yet: %s', left)
-        self._unbound = left
+        if len(unbound) < len(self._unbound) or not unbound:
+            LOG.debug('Not there yet: %s', unbound)
+        self._unbound = unbound
 
     def _take(self, raw_message: Any) -> None:
-        """One message; never raises."""
+        """Handle a message; never raises."""
         try:
-            guest_event = understood(
+            observation = understood(
                 envelope.bounded(raw_message, self.terms.payload_bytes_max), self.terms
             )
         except exceptions.GanttError as e:
@@ -309,5 +312,5 @@ class BroadcastTap:
         except Exception:
             LOG.exception('A message of Nova met a defect')
             return
-        if guest_event is not None:
-            self.receive(guest_event)
+        if observation is not None:
+            self.receive(observation)

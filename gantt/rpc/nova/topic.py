@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's topic: what nova-conductor, nova-api and nova-compute send to a scheduler.
+"""Nova's topic: messages from nova-conductor, nova-api and nova-compute to a scheduler.
 
-Interface 4.0 to 4.5, without namespace.  Only NoValidHost can be said there, so
-what may pass ("busy", "do not know yet", lost conflicts) is tried again within
-the budget and then said as NoValidHost with its reason.
+Interface 4.0 to 4.5, without namespace.  NoValidHost is the only error it has, so
+passing outcomes ("busy", "do not know yet", lost conflicts) are tried again within
+the budget and then reported as NoValidHost with their reason.
 """
 
 import datetime
@@ -35,25 +35,25 @@ LOG = logging.getLogger(__name__)
 
 VERSION = (4, 5)
 
-#: Outcomes that may be another one a moment later.
+#: Outcomes that may change a moment later.
 _PASSING = (Outcome.BUSY, Outcome.UNKNOWN, Outcome.CONFLICT)
 
-#: A caller that does not monitor its call waits so long by Nova's default.
+#: Seconds that a caller without call monitoring waits by Nova's default.
 _CALL_SECONDS = 60.0
 
 #: After attaching to the queue, calls may come that waited there all along.
 _BACKLOG_SECONDS = 30.0
 
-#: Of a call: Nova writes a request several times as long as we do, and its context beside it.
+#: Limit of a call: Nova writes a request several times as long as we do, plus its context.
 SELECT_BYTES_MAX = 256 << 10
 
 _WAIT_FIRST_MS, _WAIT_MOST_MS = 500, 5000
 
 
-#: Puts a call back into its queue, for so many seconds; whether that was done.
+#: Puts a call back into its queue, for so many seconds; returns whether that was done.
 GiveBack = Callable[[RpcCall, float], bool]
 
-#: The broker notices after its heartbeat and at most so much of it more.
+#: Heartbeats after which the broker has noticed a dead process at the latest.
 _HEARTBEAT_SLACK = 1.5
 
 
@@ -67,7 +67,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NovaHandle:
-    """A request of Nova on its way; asks again while the answer may change."""
+    """A request of Nova on its way; submitted again while the answer may change."""
 
     __slots__ = ('_methods', '_topology', '_wait_ms', 'call', 'deadline', 'wanted')
 
@@ -88,21 +88,21 @@ class NovaHandle:
 
     def respond(self, answer: Answer) -> PendingReply | None:
         if answer.outcome is Outcome.PLACED:
-            wanted = self.wanted
+            destination_request = self.wanted
             if self._methods.notifier.is_enabled:
                 self._methods.notifier.ended(
                     self.call.context,
                     legacy.arguments(self.call.args)['spec_obj'],
-                    wanted.request.consumers,
-                    [chosen[0].host for chosen in answer.selections],
+                    destination_request.request.consumers,
+                    [selection[0].host for selection in answer.selections],
                 )
-            claimed = wanted.request.spec.purpose is not Purpose.REBUILD
+            claimed = destination_request.request.spec.purpose is not Purpose.REBUILD
             return PendingReply(
                 self.call,
                 objects.destinations(
                     answer.selections,
-                    as_objects=wanted.as_objects,
-                    alternates=wanted.alternates,
+                    as_objects=destination_request.as_objects,
+                    alternates=destination_request.alternates,
                     claimed=claimed,
                     topology=self._topology,
                     host=self._methods.host,
@@ -123,11 +123,11 @@ class NovaHandle:
 
 
 class NovaMethods:
-    """The methods of Nova's topic.
+    """Methods of Nova's topic.
 
     :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``
     :param heartbeat_seconds: after which the broker redelivers what a dead process had taken
-    :param give_back: None: never
+    :param give_back: puts a call back into the queue; None: never
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class NovaMethods:
         )
 
     def attached(self) -> None:
-        """The consumer was attached to the queue just now."""
+        """Note that the consumer was attached to the queue just now."""
         self._attached_wall = self._wall()
         self._attached = time.monotonic()
 
@@ -197,13 +197,13 @@ class NovaMethods:
             terms = nova_spec.RequestTerms(
                 int(seconds * 1000), self._terms.lease_seconds, self._terms.max_attempts
             )
-            wanted, topology = nova_spec.of_call(call, self._translations, terms)
+            destination_request, topology = nova_spec.of_call(call, self._translations, terms)
         except exceptions.GanttError as e:
             raise _as_no_valid_host(e) from None
-        handle = NovaHandle(self, call, wanted, call.arrived + seconds, topology)
+        handle = NovaHandle(self, call, destination_request, call.arrived + seconds, topology)
         if self.notifier.is_enabled:
             self.notifier.begun(call.context, legacy.arguments(call.args)['spec_obj'])
-        if self._scheduler.has_classes(wanted.request.spec.classes):
+        if self._scheduler.has_classes(destination_request.request.spec.classes):
             return self._begun(handle)
         return Pending(lambda call: self._begun(handle))
 
@@ -220,20 +220,20 @@ class NovaMethods:
         return DEFERRED
 
     def _begin(self, handle: NovaHandle) -> None:
-        """Submit a request; one that says where its guests are is told so first."""
+        """Submit a request; a move first reports where its guests are."""
         request = handle.wanted.request
         spec = request.spec
-        again = functools.partial(self.again, handle)
+        retry = functools.partial(self.again, handle)
         if spec.purpose.is_move and spec.ignore_hosts:
-            # The host to leave is named before others to leave out.
-            self._scheduler.submit_move(request, spec.ignore_hosts[0], again)
+            # The host to leave is listed before other ignored hosts.
+            self._scheduler.submit_move(request, spec.ignore_hosts[0], retry)
         elif spec.purpose is Purpose.UNSHELVE:
-            self._scheduler.submit_move(request, None, again)
+            self._scheduler.submit_move(request, None, retry)
         else:
             self._submit(handle, handle.call.age_ms)
 
     def again(self, handle: NovaHandle) -> None:
-        """Submit a request once more, with what is left of its budget."""
+        """Submit a request once more, with the rest of its budget."""
         try:
             self._submit(handle, handle.call.age_ms)
         except Exception as e:
@@ -242,12 +242,12 @@ class NovaMethods:
             self._replies.failure(handle.call, error)
 
     def gave_back(self, handle: NovaHandle) -> bool:
-        """Whether another process is to answer a call that was turned away here.
+        """Return whether another process is to answer a call that was refused here.
 
-        Nova has no word for "ask another one": the call itself goes back.
+        Nova has no error for "call another one": the call itself goes back.
         """
-        left = handle.deadline - time.monotonic()
-        if self._give_back is None or left <= 0 or not self._give_back(handle.call, left):
+        seconds = handle.deadline - time.monotonic()
+        if self._give_back is None or seconds <= 0 or not self._give_back(handle.call, seconds):
             return False
         self._replies.finish()
         return True
@@ -271,16 +271,16 @@ class NovaMethods:
         )
 
     def _seconds_left(self, call: RpcCall) -> float:
-        """How long this call may take.
+        """Return how long this call may take.
 
         A call may have waited in the queue while no scheduler listened, longer
-        than its caller did; claiming for it would leak.  Nothing in the message
-        says when it was queued, only when the API request was made, which for
-        a late step of a long operation is long ago too.  So age counts only
+        than its caller did; claiming for it would leak.  The message does not have
+        the time it was queued, only that of the API request, which for a late
+        step of a long operation is long ago too.  So age counts only
         right after attaching to the queue, when such calls come.
 
-        A call that is redelivered was with a process that ended, or stopped; how long,
-        nobody knows.
+        A redelivered call was with a process that ended, or stopped, for an unknown
+        time.
 
         :raises Expired: its caller has given up
         """
@@ -317,14 +317,14 @@ class NovaMethods:
 
 
 def _timestamp(value: Any) -> float | None:
-    """A context's timestamp (UTC without zone) as seconds since 1970."""
+    """Return a context's timestamp (UTC without zone) as seconds since 1970."""
     if not isinstance(value, str):
         return None
     try:
-        at = datetime.datetime.fromisoformat(value)
+        parsed = datetime.datetime.fromisoformat(value)
     except ValueError:
         return None
-    return (at if at.tzinfo else at.replace(tzinfo=datetime.UTC)).timestamp()
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.UTC)).timestamp()
 
 
 def _as_no_valid_host(error: exceptions.GanttError) -> NoValidHost:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One scheduler's side of the broker: threads, methods, pauses.
+"""Serving of topics in a scheduler: threads, methods, pauses.
 
-Not here: what a message means (``rpc.api``, ``rpc.nova``).
+Not here: the meaning of a message (``rpc.api``, ``rpc.nova``).
 """

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler whose database is silent leaves calls to the others.
+"""Pauses of a scheduler whose database is silent: its calls are left to other schedulers.
 
-The thread that places cannot notice: it waits.  So a thread of its own looks at how
-long the longest wait for the database has lasted, and asks the database something
-itself, on another connection, so that a wait for a lock is not taken for silence.
+The placing thread cannot notice: it waits.  So a separate thread measures how long
+the longest wait for the database has lasted, and sends the database a query itself,
+on another connection, so that a wait for a lock is not taken for silence.
 Where that has no answer either, the consumers on the queues that are shared with
 other schedulers are cancelled, what was received and not begun is given back, and
-the first answer of the database ends it.  Where nobody else consumes, calls are
-taken all the same: nobody would answer them.
+the first answer of the database ends the pause.  Where no other process consumes,
+calls are taken all the same: otherwise they would stay unanswered.
 """
 
 import logging
@@ -24,13 +24,13 @@ from gantt.rpc.server.server import Topic
 
 LOG = logging.getLogger(__name__)
 
-#: Between two looks.
+#: Between two checks.
 LOOK_SECONDS = 0.2
-#: From such a wait on the database is asked something, on another connection.
+#: From such a wait on the database is sent a query, on another connection.
 DOUBT_SECONDS = 0.7
-#: From such a wait on it is silent, where it did not answer that question for so long either.
+#: From such a wait on it is silent, where that query had no answer for so long either.
 SILENT_SECONDS, UNANSWERED_SECONDS = 1.4, 0.6
-#: Between two looks at who else consumes, and between two questions while it is silent.
+#: Between two checks for other consumers, and between two queries while it is silent.
 OTHERS_SECONDS = 1.0
 
 
@@ -38,7 +38,7 @@ class Pausing:
     """Pauses the topics of a process while its database is silent.
 
     :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``
-    :param topics: those that listen now
+    :param topics: returns the topics that listen now
     """
 
     def __init__(self, scheduler: Any, topics: Callable[[], Iterable[Topic]], count: Count) -> None:
@@ -52,29 +52,31 @@ class Pausing:
         self._looked_at_others = 0.0
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread that checks."""
         self._thread.start()
 
     def stop(self, seconds: float = 5.0) -> None:
-        """Look no more; what is paused stays so."""
+        """Stop checking; what is paused stays so."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
 
     @property
     def is_paused(self) -> bool:
-        """Whether the database is silent, and calls are left to others where there are any."""
+        """True where the database is silent, and calls are left to others where there are any."""
         return bool(self._since)
 
     @property
     def problem(self) -> str:
-        """What is wrong, for a health check."""
+        """Description of the pause, for a health check."""
         since = self._since
         if not since:
             return ''
-        left = ', '.join(topic.name for topic in self._topics() if topic.is_paused)
-        what = f'calls of {left} are left to other schedulers' if left else 'no other takes calls'
-        return f'{what}: the database has not answered for {time.monotonic() - since:.0f} s'
+        names = ', '.join(topic.name for topic in self._topics() if topic.is_paused)
+        effect = (
+            f'calls of {names} are left to other schedulers' if names else 'no other takes calls'
+        )
+        return f'{effect}: the database has not answered for {time.monotonic() - since:.0f} s'
 
     def _run(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):
@@ -104,7 +106,7 @@ class Pausing:
         self._question = _Question(time.monotonic(), answer)
 
     def _look_again(self, question: '_Question | None') -> None:
-        """While the database is silent."""
+        """Check, while the database is silent, whether it answers and whether others consume."""
         if question is not None and question.is_answered:
             self._resume()
             return
@@ -131,15 +133,15 @@ class Pausing:
         )
 
     def _leave(self) -> list[str]:
-        """Pause the topics that others consume as well, and no other; names of the paused."""
+        """Pause only the topics that others consume as well; return the names of the paused."""
         names = []
         for topic in self._topics():
             try:
-                others = topic.consumers() - (not topic.is_paused)
+                other_consumers = topic.consumers() - (not topic.is_paused)
             except exceptions.BrokerUnavailable as e:
                 LOG.info('Nobody knows who else consumes %s: %s', topic.name, e)
                 continue
-            if others > 0:
+            if other_consumers > 0:
                 topic.pause()
                 names.append(topic.name)
             elif topic.is_paused:
@@ -159,9 +161,9 @@ class Pausing:
 
 
 class _Question(NamedTuple):
-    """Something asked of the database in a thread of its own; it may hang.
+    """A query of the database in a thread of its own; it may hang.
 
-    :ivar asked: monotonic seconds
+    :ivar asked: when it was sent, in monotonic seconds
     """
 
     asked: float
@@ -169,10 +171,10 @@ class _Question(NamedTuple):
 
     @property
     def age(self) -> float:
-        """Seconds since it was asked."""
+        """Seconds since it was sent."""
         return time.monotonic() - self.asked
 
     @property
     def is_answered(self) -> bool:
-        """Whether there is an answer, and no error."""
+        """True where there is an answer, and no error."""
         return self.answer.done() and self.answer.exception() is None

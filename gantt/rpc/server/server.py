@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every message passes first: size, method, version, room; then its method.
+"""Checks that every message passes first: size, method, version, room; then its method.
 
 oslo.messaging's dispatcher starts a thread per monitored call and never ends
 it when the method or version is unknown, and its executor queues without
@@ -34,7 +34,7 @@ from gantt.rpc.call import CALLER_SECONDS, RpcCall
 
 # -- Worker threads behind a bounded queue.
 class WorkerPool:
-    """``threads`` threads; at most ``limit`` jobs wait."""
+    """A pool of ``threads`` threads; at most ``limit`` jobs wait."""
 
     def __init__(self, name: str, threads: int, limit: int) -> None:
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(limit)
@@ -56,23 +56,23 @@ class WorkerPool:
         return True
 
     def take_back(self) -> list[Callable[[], None]]:
-        """The jobs that wait, none of which will run."""
-        found = []
+        """Return the jobs that wait; none of them will run."""
+        jobs = []
         try:
             while (job := self._queue.get_nowait()) is not None:
-                found.append(job)
+                jobs.append(job)
             self._queue.put_nowait(None)  # it ends a thread
         except (queue.Empty, queue.Full):
             pass
-        return found
+        return jobs
 
     @property
     def depth(self) -> int:
-        """How many jobs wait."""
+        """Number of jobs that wait."""
         return self._queue.qsize()
 
     def stop(self, seconds: float) -> bool:
-        """Finish what is queued; whether that was done within ``seconds``."""
+        """Finish what is queued; return whether that was done within ``seconds``."""
         end = time.monotonic() + seconds
         for _ in self._threads:
             try:
@@ -94,24 +94,24 @@ class WorkerPool:
 
 LOG = logging.getLogger(__name__)
 
-#: Of a refusal, which may repeat what was sent, in a log line.
+#: Characters of a refusal, which may repeat what was sent, in a log line.
 LOGGED_CHARACTERS = 1000
 #: How long messages of a topic that is mostly cast to are gathered.
 CASTS_GATHER_SECONDS = GATHER_SECONDS
-#: Who is to call another process does so after this many milliseconds.
+#: Milliseconds after which a caller that was given back calls another process.
 GIVEN_BACK_MS = 50
 
 
 class Pending(NamedTuple):
-    """What a method returns in place of a result that is not there yet.
+    """Placeholder that a method returns for a result that is not there yet.
 
-    Either it is found by ``run``, on a thread of the pool, or it is the result of ``future``,
+    Either ``run`` computes it, on a thread of the pool, or it is the result of ``future``,
     which another thread completes together with others.  With neither the answer comes
     through ``Replies``, or never.
 
-    :ivar run: gets the call; may return another one of these
+    :ivar run: gets the call; may return another Pending
     :ivar convert: from the future's result to what is answered; may raise errors
-    :ivar seconds: who has no answer after so long gets ``overdue``; None: waits on
+    :ivar seconds: a caller without an answer after so long gets ``overdue``; None: waits on
     """
 
     run: Callable[[RpcCall], Any] | None = None
@@ -131,8 +131,8 @@ class Method(NamedTuple):
     :ivar run: gets the call, returns the result or a Pending, raises errors
     :ivar inline: runs in the receiving thread; must not block
     :ivar takes: argument -> its type, or what a foreign form is translated to; every list, map
-        and text of these is bounded
-    :ivar bytes_max: of a message; None: as large as any may be
+        and text in them is bounded
+    :ivar bytes_max: limit of a message; None: as large as any may be
     """
 
     run: Callable[[RpcCall], Any]
@@ -142,15 +142,15 @@ class Method(NamedTuple):
 
 
 class Interface(NamedTuple):
-    """The methods of a topic and the version they have.
+    """Methods of a topic and their version.
 
     :ivar exact: a newer minor version is refused (foreign interfaces, whose
         newer senders are held back by their own version pins)
-    :ivar undecoded: from the bytes of a message to what is to be done with it, in the
+    :ivar undecoded: maps the bytes of a message to the job that handles it, in the
         receiving thread; None where the message is for the checks and methods
     :ivar repeatable: inline methods that may run twice for one message: their calls are
         acknowledged together, after they were handled
-    :ivar is_placing: what comes is read by the thread that places, where it can
+    :ivar is_placing: messages are read by the placing thread, where it can
     """
 
     methods: Mapping[str, Method]
@@ -166,7 +166,7 @@ _PING = Method(lambda call: 'pong', inline=True)
 
 
 class Topic:
-    """One topic that is served: its consumer, its checks and its pool of threads.
+    """A topic that is served: its consumer, its checks and its pool of threads.
 
     :ivar carrier: the transport it listens on
     """
@@ -192,7 +192,7 @@ class Topic:
         self._count = count
         self._dead_letters = dead_letter_queue
         self._limit = payload_bytes_max
-        #: Whichever method is asked for: more are not even decoded.
+        #: Limit of any method: larger messages are not even decoded.
         self.bytes_max = max(map(self._most, interface.methods.values()), default=self._limit)
         self.undecoded = interface.undecoded
         self.repeatable = interface.repeatable
@@ -215,7 +215,7 @@ class Topic:
             raise self.undeclared(refusals.text_of(e)) from None
 
     def undeclared(self, problem: str) -> exceptions.Misconfigured:
-        """The error of queues that cannot be declared."""
+        """Return the error of queues that cannot be declared."""
         return exceptions.Misconfigured(
             option='[oslo_messaging_rabbit]',
             problem=f'the queues of topic {self.name} cannot be declared: {problem}',
@@ -224,12 +224,12 @@ class Topic:
 
     @property
     def depth(self) -> int:
-        """How many messages wait for a thread."""
+        """Number of messages that wait for a thread."""
         return self._pool.depth
 
     @property
     def is_attached(self) -> bool:
-        """Whether the broker has its consumer, as far as is known here."""
+        """True where the broker has its consumer, as far as is known here."""
         channel = self.consumer.channel
         if channel is None:
             return False
@@ -238,31 +238,31 @@ class Topic:
 
     @property
     def lent(self) -> LentPoller | None:
-        """Its connection, for the thread that places; None where that does not read it."""
+        """Its connection, for the placing thread; None where that does not read it."""
         return self.consumer.lent if self._interface.is_placing else None
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is taken off the queue that other processes consume as well."""
+        """True where it takes nothing off the queue that other processes consume as well."""
         return self.consumer.is_held
 
     def pause(self) -> None:
-        """Take nothing off that queue; what is for this process alone is taken all the same."""
+        """Stop taking from that queue; messages for this process alone are taken all the same."""
         self.consumer.hold(True)
 
     def resume(self) -> None:
-        """Take again."""
+        """Take messages again."""
         self.consumer.hold(False)
 
     def consumers(self) -> int:
-        """How many processes consume that queue, this one included unless it is paused.
+        """Return how many processes consume that queue, this one included unless paused.
 
-        :raises BrokerUnavailable: nobody knows
+        :raises BrokerUnavailable: it cannot be found out
         """
         return driver.consumers(self.carrier, self.name)
 
     def give_back(self, reason: str) -> int:
-        """Tell whoever waits for a thread to call somebody else; how many there were."""
+        """Refuse calls that wait for a thread, for another server to take; return their number."""
         given_back = 0
         for job in self._pool.take_back():
             call = job.args[1] if isinstance(job, functools.partial) else None
@@ -270,11 +270,11 @@ class Topic:
                 given_back += 1
                 self._fail(call, exceptions.Busy(reason=reason, retry_after_ms=GIVEN_BACK_MS))
             else:
-                self._pool.submit(job)  # nobody would send a cast again
+                self._pool.submit(job)  # a cast is never sent again
         return given_back
 
     def stop_taking(self) -> None:
-        """Consume no more; what was received is kept.  May take some seconds."""
+        """Stop consuming; what was received is kept.  May take some seconds."""
         self.consumer.stop()
 
     def finish(self, seconds: float) -> bool:
@@ -288,21 +288,21 @@ class Topic:
 
     # -- as the handler of its consumer, in the receiving thread -------------------------------
     def run_undecoded(self, run: Callable[[], object], body: bytes | str) -> None:
-        """Run what the interface found for a body; never raises."""
+        """Run the job that the interface returned for a body; never raises."""
         try:
             run()
         except Exception as e:
             self._refused(e, 'a cast', '-', as_bytes(body))
 
     def undecodable(self, error: Exception, body: bytes) -> None:
-        """Something that is no message."""
+        """Refuse a body that is no message."""
         self._refused(error, 'a message', '-', body)
 
     def handle(self, message: Incoming) -> None:
         """Check a message, then run its method or have the pool do so; never raises."""
         try:
             call = RpcCall(message, self.target.server or '')
-        except Exception as e:  # of what a sender wrote around its message
+        except Exception as e:  # from a sender's fields around its message
             self._refused(e, 'a message', '-', b'')
             return
         try:
@@ -312,18 +312,19 @@ class Topic:
             self._fail(call, e)
 
     def _run(self, run: Callable[[RpcCall], Any], call: RpcCall) -> None:
-        """On a thread of the pool."""
+        """Run a method on a thread of the pool, then answer."""
         try:
             self._answer(call, run(call))
         except Exception as e:
             self._fail(call, e)
 
     def _answer(self, call: RpcCall, result: Any) -> None:
-        """
+        """Send a result, or arrange for one that is pending.
+
         :raises Busy: too much waits for a thread
         """
         if not isinstance(result, Pending):
-            # Not at once: the thread may be the one that places.
+            # Not at once: this may be the placing thread.
             if call.wants_answer and self._is_awaited(call):
                 self._replies.soon(call, result)
         elif result.run is not None:
@@ -333,10 +334,10 @@ class Topic:
                 )
         elif result.future is not None:
             self._replies.expect()
-            open_, timer = threading.Lock(), 0  # whoever takes the lock answers
+            open_, timer = threading.Lock(), 0  # the thread that takes the lock answers
             if result.overdue is not None and result.seconds is not None:
-                late = functools.partial(self._overdue, call, result.overdue, open_)
-                timer = self._replies.after(result.seconds, late)
+                on_overdue = functools.partial(self._overdue, call, result.overdue, open_)
+                timer = self._replies.after(result.seconds, on_overdue)
             done = functools.partial(self._done, call, result.convert, open_, timer)
             result.future.add_done_callback(done)
 
@@ -348,7 +349,7 @@ class Topic:
         timer: int,
         future: Future[Any],
     ) -> None:
-        """Called by the thread that did the work, and has others to answer as well."""
+        """Answer from the thread that did the work, and has other calls to answer as well."""
         if not open_.acquire(blocking=False):
             return
         if timer:
@@ -364,7 +365,7 @@ class Topic:
             self._replies.finish()
 
     def _overdue(self, call: RpcCall, error: exceptions.GanttError, open_: threading.Lock) -> None:
-        """Called by the timer thread."""
+        """Answer with an error, in the timer thread."""
         if open_.acquire(blocking=False):
             try:
                 self._fail(call, error)
@@ -372,14 +373,14 @@ class Topic:
                 self._replies.finish()
 
     def _is_awaited(self, call: RpcCall) -> bool:
-        """Whether to answer at all: nobody reads what comes after the caller gave up."""
+        """Return whether to answer at all: no caller reads an answer after it gave up."""
         is_awaited = call.is_awaited(self._patience)
         if not is_awaited:
             self._count('gantt_rpc_replies_lost_total', 1, reason='late')
         return is_awaited
 
     def _checked(self, call: RpcCall) -> Method:
-        """The method that the message asks for.
+        """Return the method that the message names.
 
         :raises PayloadTooLarge, InvalidMessage, UnsupportedVersion: nothing was done
         """
@@ -394,9 +395,9 @@ class Topic:
             return _PING
         method = self._interface.methods.get(name) if isinstance(name, str) else None
         if method is None or call.raw.namespace is not None:
-            known = ', '.join(sorted(self._interface.methods))
+            known_methods = ', '.join(sorted(self._interface.methods))
             raise exceptions.invalid(
-                'method', f'{quoting.short(name)} is not known here; known: {known}'
+                'method', f'{quoting.short(name)} is not known here; known: {known_methods}'
             )
         call.method, call.takes = name, method.takes
         if size > self._most(method):
@@ -412,16 +413,16 @@ class Topic:
         return method
 
     def _fail(self, call: RpcCall, error: Exception) -> None:
-        what = call.method or 'a message'
-        # The whole body is looked at only where it says more than the error does.
+        method_name = call.method or 'a message'
+        # The whole body is read only where it holds more than the error does.
         body = call.raw.body if dead_letters.at_fault(error) else b''
-        self._refused(error, what, call.log_id, body)
+        self._refused(error, method_name, call.log_id, body)
         if call.wants_answer and self._is_awaited(call):
             self._replies.failure(call, error)
 
     def _refused(self, error: Exception, what: str, log_id: str, body: bytes) -> None:
         if isinstance(error, exceptions.NotProven):
-            # Anybody can send any number of them: an alarm of a bounded rate says so.
+            # Any sender can send any number of them: an alarm of a bounded rate reports them.
             LOG.debug('Refused %s of %s: %s', what, log_id, error)
             self._count('gantt_rpc_refused_total', 1, code=error.code)
             return

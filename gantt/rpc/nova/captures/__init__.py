@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real messages of an unmodified Nova, for the demo and the benches.
+"""Captured messages of an unmodified Nova, for the demo and the benches.
 
 Decoded captures of what nova-conductor 34 sent to its scheduler (tokens cut
 out).  A capture is old; ``fresh`` gives the same message as if it were sent now.
@@ -17,9 +17,9 @@ from gantt import exceptions
 
 
 class Capture(msgspec.Struct, frozen=True, kw_only=True):
-    """One captured call.
+    """A captured call.
 
-    :ivar context: what oslo.messaging carries as the request context
+    :ivar context: the request context that oslo.messaging carries
     """
 
     method: str
@@ -34,14 +34,14 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
         *,
         now: datetime.datetime | None = None,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(context, args) of the same call for other instances, sent now.
+        """Return (context, args) of the same call for other instances, sent now.
 
-        :param request_id: Nova's, e.g. ``req-...``; repeating it repeats the call
+        :param request_id: Nova's request id, e.g. ``req-...``; repeating it repeats the call
         """
-        at = now or datetime.datetime.now(datetime.UTC)
+        sent_at = now or datetime.datetime.now(datetime.UTC)
         context = self.context | {
             'request_id': request_id,
-            'timestamp': at.replace(tzinfo=None).isoformat(),
+            'timestamp': sent_at.replace(tzinfo=None).isoformat(),
         }
         spec = self.args['spec_obj']
         data = spec['nova_object.data'] | {
@@ -56,18 +56,20 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def names() -> list[str]:
-    """Names of the captures: boot, boot-multi3, ..."""
-    found = importlib.resources.files(__name__).iterdir()
+    """Return names of the captures: boot, boot-multi3, ..."""
+    files = importlib.resources.files(__name__).iterdir()
     prefix, suffix = 'select_destinations-', '.json'
     return sorted(
-        f.name.removeprefix(prefix).removesuffix(suffix) for f in found if f.name.endswith(suffix)
+        entry.name.removeprefix(prefix).removesuffix(suffix)
+        for entry in files
+        if entry.name.endswith(suffix)
     )
 
 
 def load(name: str) -> Capture:
-    """The capture ``select_destinations-NAME.json``.
+    """Return the capture ``select_destinations-NAME.json``.
 
-    :raises NotFound: there is none of that name
+    :raises NotFound: there is no capture of that name
     """
     file = importlib.resources.files(__name__) / f'select_destinations-{name}.json'
     if not file.is_file():
@@ -76,7 +78,7 @@ def load(name: str) -> Capture:
 
 
 def parse(stored: dict[str, Any]) -> Capture:
-    """A decoded capture file as a call."""
+    """Return a decoded capture file as a call."""
     message = stored['oslo.message (decoded)']
     prefix = '_context_'
     return Capture(
