@@ -9,8 +9,8 @@ from gantt.cli.text import TextColumn
 
 
 def _metadata(row: dict[str, Any]) -> str:
-    rest = {k: v for k, v in row['metadata'].items() if k != 'availability_zone'}
-    return ', '.join(f'{k}={v}' for k, v in sorted(rest.items())) or '-'
+    rest = {key: value for key, value in row['metadata'].items() if key != 'availability_zone'}
+    return ', '.join(f'{key}={value}' for key, value in sorted(rest.items())) or '-'
 
 
 class AggregateList(base.Lister):

@@ -15,12 +15,12 @@ _COLUMNS = (
     TextColumn('CLASS', text.key('class'), least=12),
     TextColumn('AMOUNT', text.key('amount'), right=True),
 )
-#: What a new consumer is, where nobody says it.
+#: Type of a new consumer where none is given.
 _UNKNOWN = 'unknown'
 
 
 def share(value: str) -> tuple[str, str, int]:
-    """An argument type: ``PROVIDER:CLASS=AMOUNT``."""
+    """Parse an argument ``PROVIDER:CLASS=AMOUNT``."""
     provider, colon, rest = value.rpartition(':')
     if not (colon and provider):
         raise argparse.ArgumentTypeError(
@@ -45,8 +45,11 @@ class AllocationList(PlacementLister):
 
     def rows(self, args: argparse.Namespace) -> list[dict[str, Any]]:
         uuid = find(self.placement, args.provider)['uuid']
-        found = self.placement.get(f'/resource_providers/{uuid}/allocations')['allocations']
-        return [{'consumer': consumer, **of} for consumer, of in sorted(found.items())]
+        allocations = self.placement.get(f'/resource_providers/{uuid}/allocations')['allocations']
+        return [
+            {'consumer': consumer, **allocation}
+            for consumer, allocation in sorted(allocations.items())
+        ]
 
 
 class AllocationShow(OfPlacement):
@@ -56,16 +59,16 @@ class AllocationShow(OfPlacement):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and print."""
-        found = self.placement.get(f'/allocations/{parsed_args.consumer}')
-        return self.show(parsed_args, found, self._lines(parsed_args.consumer, found))
+        answer = self.placement.get(f'/allocations/{parsed_args.consumer}')
+        return self.show(parsed_args, answer, self._lines(parsed_args.consumer, answer))
 
     def _lines(self, consumer: str, found: dict[str, Any]) -> list[str]:
         if not found['allocations']:
             return [f'consumer {consumer} has nothing']
         rows = [
             {'provider': provider, 'class': name, 'amount': amount}
-            for provider, of in sorted(found['allocations'].items())
-            for name, amount in sorted(of['resources'].items())
+            for provider, allocation in sorted(found['allocations'].items())
+            for name, amount in sorted(allocation['resources'].items())
         ]
         owner = f'project {found["project_id"]}, user {found["user_id"]}'
         return [
@@ -108,13 +111,13 @@ class AllocationSet(PlacementWrite):
 
     def _write(self, args: argparse.Namespace, allocations: dict[str, Any]) -> None:
         path = f'/allocations/{args.consumer}'
-        now = self.placement.get(path)
+        stored = self.placement.get(path)
         body = {
             'allocations': allocations,
-            'project_id': args.project or now.get('project_id'),
-            'user_id': args.user or now.get('user_id'),
-            'consumer_type': args.consumer_type or now.get('consumer_type', _UNKNOWN),
-            'consumer_generation': now.get('consumer_generation'),
+            'project_id': args.project or stored.get('project_id'),
+            'user_id': args.user or stored.get('user_id'),
+            'consumer_type': args.consumer_type or stored.get('consumer_type', _UNKNOWN),
+            'consumer_generation': stored.get('consumer_generation'),
         }
         for option, key in (('--project', 'project_id'), ('--user', 'user_id')):
             if not body[key]:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt aggregate export|diff|apply`` and the same of groups: what there is, as a file.
+"""``gantt aggregate export|diff|apply`` and the same for server groups, as files.
 
     aggregates:
       ssd:
         metadata: {availability_zone: az-1, rack: '7'}
         hosts: [cmp-1, cmp-2]
 
-``diff`` says what ``apply`` would do.  ``apply`` brings what there is in line with the file
-and may be repeated; it writes nothing where any part of the file is refused, and deletes what
-the file has not only with ``--delete``.
+``diff`` shows what ``apply`` would do.  ``apply`` changes the stored entries to those of the file
+and may be repeated; it writes nothing where any part of the file is refused, and deletes entries
+that the file lacks only with ``--delete``.
 """
 
 import abc
@@ -29,7 +29,7 @@ from gantt.core.messages.level_policy import Policy
 from gantt.core.messages.policy_set import POLICIES, MemberNames, Policies, PolicySet, Subgroups
 from gantt.core.messages.request import Names
 
-#: Of a file: entries, bytes.
+#: Limits of a file: entries, bytes.
 ENTRIES_MAX = 10_000
 BYTES_MAX = 16 << 20
 PAGE = 500
@@ -65,10 +65,10 @@ class GroupEntry(Message, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if (self.policy is None) is not bool(self.policies):
             raise Misfit('policy', 'expected one of policy and policies')
-        self.policy_set()  # looks at the names in them
+        self.policy_set()  # checks the names in them
 
     def policy_set(self) -> PolicySet | None:
-        """Its policies as a document; None: it has one of Nova's."""
+        """Return its policies as a document; None: it has one of Nova's."""
         if not self.policies:
             return None
         return PolicySet(
@@ -89,11 +89,11 @@ class GroupsFile(Message, frozen=True, kw_only=True):
 
 
 class Difference(NamedTuple):
-    """What is to be done about one entry.
+    """A change to one entry.
 
     :ivar action: create | change | delete
-    :ivar lines: what of it, each with ``+``, ``-`` or ``~`` before it
-    :ivar body: what is sent
+    :ivar lines: details, each with ``+``, ``-`` or ``~`` before it
+    :ivar body: the body of the request
     """
 
     action: str
@@ -103,7 +103,7 @@ class Difference(NamedTuple):
 
 
 class FileKind(abc.ABC):
-    """What is in a file: how it is read, compared and written."""
+    """A kind of entries in a file, with the methods to read, compare and send them."""
 
     noun = ''
     key = ''  # of the file, and of the interface's list
@@ -111,20 +111,20 @@ class FileKind(abc.ABC):
     form: type[Message] = Message
 
     def read(self, path: str) -> dict[str, Any]:
-        """The entries of a file by name.
+        """Return the entries of a file by name.
 
         :raises Failure: names the file, the entry and what was expected there
         """
         if path != '-' and os.path.exists(path) and os.path.getsize(path) > BYTES_MAX:
             raise Failure(f'{path}: expected at most {BYTES_MAX >> 20} MiB', Exit.USAGE)
         try:
-            found = message.decode(load_body(path), self.form, inside=path)
+            content = message.decode(load_body(path), self.form, inside=path)
         except exceptions.GanttError as e:
             raise Failure(e.message, Exit.USAGE) from None
-        return dict(getattr(found, self.key))
+        return dict(getattr(content, self.key))
 
     def there(self, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
-        """What there is, by name.  :raises Failure:"""
+        """Return the stored rows by name.  :raises Failure:"""
         rows: list[dict[str, Any]] = []
         marker = None
         while len(rows) < base.ROWS_MAX:
@@ -137,31 +137,31 @@ class FileKind(abc.ABC):
 
     @abc.abstractmethod
     def name_of(self, row: dict[str, Any]) -> str:
-        """Under what it stands in a file."""
+        """Return the key of a row in a file."""
 
     @abc.abstractmethod
     def entry(self, row: dict[str, Any]) -> dict[str, Any]:
-        """As it stands in a file."""
+        """Return a row in the form of a file."""
 
     @abc.abstractmethod
     def compare(self, name: str, row: dict[str, Any] | None, entry: Any) -> Difference | None:
-        """What is to be done so that it is as the file says; None: nothing.
+        """Return the change from a row to the entry in the file; None: no change.
 
-        :raises Failure: it cannot be done
+        :raises Failure: the change is not possible
         """
 
     @abc.abstractmethod
     def send(self, endpoint: Endpoint, one: Difference, dry_run: bool) -> str:
-        """Do it, or ask whether it could be done; what was done.  :raises Failure:"""
+        """Send a change, or check it as a dry run; return its summary.  :raises Failure:"""
 
     def differences(
         self, entries: dict[str, Any], there: dict[str, dict[str, Any]], delete: bool
     ) -> Iterator[Difference]:
-        """In the order of names; deletions last.  :raises Failure:"""
+        """Yield changes in the order of names; deletions last.  :raises Failure:"""
         for name in sorted(entries):
-            found = self.compare(name, there.get(name), entries[name])
-            if found is not None:
-                yield found
+            difference = self.compare(name, there.get(name), entries[name])
+            if difference is not None:
+                yield difference
         if delete:
             for name in sorted(there.keys() - entries.keys()):
                 yield Difference('delete', name, [], {})
@@ -201,8 +201,10 @@ class OfAggregates(FileKind):
                 lines.append(f'+ {key} = {new[key]}')
             elif old[key] != new[key]:
                 lines.append(f'~ {key} = {new[key]} (was {old[key]})')
-        changed = {key: new.get(key) for key in old.keys() | new.keys()}
-        body['metadata'] = {k: v for k, v in changed.items() if old.get(k) != v}
+        new_values = {key: new.get(key) for key in old.keys() | new.keys()}
+        body['metadata'] = {
+            key: value for key, value in new_values.items() if old.get(key) != value
+        }
         if entry.hosts is not None and set(entry.hosts) != set(before['hosts']):
             lines += [f'- host {host}' for host in sorted({*before['hosts']} - {*entry.hosts})]
             lines += [f'+ host {host}' for host in sorted({*entry.hosts} - {*before['hosts']})]
@@ -224,7 +226,7 @@ class OfGroups(FileKind):
     noun, key, path, form = 'server group', 'server_groups', '/v1/server-groups', GroupsFile
 
     def there(self, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
-        # One that is planned without policies is no group that a file could make.
+        # A group that is planned without policies cannot be created from a file.
         return {
             name: row
             for name, row in super().there(endpoint).items()
@@ -242,10 +244,12 @@ class OfGroups(FileKind):
     def compare(
         self, name: str, row: dict[str, Any] | None, entry: GroupEntry
     ) -> Difference | None:
-        wanted = msgspec.to_builtins(entry)
+        entry_fields = msgspec.to_builtins(entry)
         if row is None:
-            lines = [f'+ {key} = {value}' for key, value in wanted.items() if value is not None]
-            return Difference('create', name, lines, {'uuid': name, **wanted})
+            lines = [
+                f'+ {key} = {value}' for key, value in entry_fields.items() if value is not None
+            ]
+            return Difference('create', name, lines, {'uuid': name, **entry_fields})
         for key, is_there, is_wanted in _rules(row, entry):
             if is_there != is_wanted:
                 raise Failure(
@@ -263,14 +267,14 @@ class OfGroups(FileKind):
 
 
 def _rules(row: dict[str, Any], entry: GroupEntry) -> Iterator[tuple[str, Any, Any]]:
-    """What of a rule is compared: its name, as it is there, as it is in the file."""
-    wanted = entry.policy_set()
-    there = None
+    """Yield the parts of a rule to compare: name, stored value, value in the file."""
+    rule_in_file = entry.policy_set()
+    stored_rule = None
     if row['policies']:
         fields = {key: row[key] for key in ('policies', 'subgroups', 'member_names')}
-        there = msgspec.convert(fields, GroupEntry).policy_set()
-    if wanted is not None or there is not None:
-        yield 'policies', there and there.text, wanted and wanted.text
+        stored_rule = msgspec.convert(fields, GroupEntry).policy_set()
+    if rule_in_file is not None or stored_rule is not None:
+        yield 'policies', stored_rule and stored_rule.text, rule_in_file and rule_in_file.text
         return
     yield 'policy', row['policy'], entry.policy and entry.policy.value
     yield 'max_per_host', row['max_per_host'], entry.max_per_host
@@ -321,17 +325,17 @@ class _OfFile(base.Base):
     )
 
     def differences(self, args: argparse.Namespace) -> list[Difference]:
-        """What is to be done.  :raises Failure:"""
+        """Return the changes to make.  :raises Failure:"""
         entries = self.kind.read(args.file)
         return list(self.kind.differences(entries, self.kind.there(self.endpoint), args.delete))
 
     def lines_of(self, found: list[Difference]) -> list[str]:
-        """For people."""
+        """Return the changes as lines for people."""
         signs = {'create': '+', 'change': '~', 'delete': '-'}
         lines = []
-        for one in found:
-            lines.append(f'{signs[one.action]} {self.kind.noun} {one.name}')
-            lines += [f'    {line}' for line in one.lines]
+        for difference in found:
+            lines.append(f'{signs[difference.action]} {self.kind.noun} {difference.name}')
+            lines += [f'    {line}' for line in difference.lines]
         more = len(lines) - _LINES_SHOWN
         return lines[:_LINES_SHOWN] + ([f'and {more} more lines'] if more > 0 else [])
 
@@ -341,11 +345,11 @@ class Diff(_OfFile):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Compare and print."""
-        found = self.differences(parsed_args)
-        for one in found:
-            self.kind.send(self.endpoint, one, dry_run=True)
-        data = [{'action': d.action, 'name': d.name, 'lines': d.lines} for d in found]
-        lines = self.lines_of(found) or ['there is nothing to change']
+        differences = self.differences(parsed_args)
+        for difference in differences:
+            self.kind.send(self.endpoint, difference, dry_run=True)
+        data = [{'action': d.action, 'name': d.name, 'lines': d.lines} for d in differences]
+        lines = self.lines_of(differences) or ['there is nothing to change']
         return self.show(parsed_args, data, lines)
 
 
@@ -353,20 +357,20 @@ class Apply(_OfFile):
     """Make what there is as the file says."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Ask of everything whether it could be done, then do it."""
-        found = self.differences(parsed_args)
-        for one in found:
-            self.kind.send(self.endpoint, one, dry_run=True)
-        done: list[str] = []
-        for one in found:
+        """Check all changes as a dry run, then send them."""
+        differences = self.differences(parsed_args)
+        for difference in differences:
+            self.kind.send(self.endpoint, difference, dry_run=True)
+        messages: list[str] = []
+        for difference in differences:
             try:
-                done.append(self.kind.send(self.endpoint, one, dry_run=False))
+                messages.append(self.kind.send(self.endpoint, difference, dry_run=False))
             except Failure as e:
-                e.notes += [f'done before: {what}' for what in done]
+                e.notes += [f'done before: {what}' for what in messages]
                 e.notes.append('the same command goes on from there')
                 raise
-            self.made = done
-        return self.show(parsed_args, done, done or ['there is nothing to change'])
+            self.made = messages
+        return self.show(parsed_args, messages, messages or ['there is nothing to change'])
 
 
 class AggregateExport(Export):

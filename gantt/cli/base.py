@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands have in common: output forms, paging, writes with a dry run."""
+"""Base classes of the commands: output forms, paging, writes with a dry run."""
 
 import abc
 import argparse
@@ -22,7 +22,7 @@ from gantt.core.messages.near import did_you_mean, near
 from gantt.core.messages.resource_classes import MILLI, MILLI_VCPU
 
 PAGE = 500
-#: What people call resources -> how they are asked for.
+#: Colloquial name of a resource -> the argument of ``--resource``.
 _RESOURCES = {
     'vcpu': 'VCPU=2',
     'cpu': 'VCPU=2',
@@ -35,35 +35,35 @@ _RESOURCES = {
     'disk-gb': 'DISK_GB=20',
 }
 ROWS_MAX = 100_000
-#: To a terminal: forget what is shown, and begin at the top.
+#: Terminal sequence that clears the screen and moves to the top.
 _CLEAR = '\x1b[H\x1b[2J'
 
 
 class Parser(argparse.ArgumentParser):
-    """Wrong usage has an exit code of its own: 2 is no valid host."""
+    """A parser whose exit code for wrong usage is not 2, which is no valid host."""
 
     def error(self, message: str) -> NoReturn:
-        """Say it and exit."""
+        """Print the error and exit."""
         self.print_usage(sys.stderr)
         self.exit(Exit.USAGE, f'{self.prog}: error: {message}\n')
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse; what is left over is named with what was meant, as far as that can be told."""
-        found, rest = self.parse_known_args(args, namespace)
+        """Parse arguments; an unknown one is an error that suggests a known one."""
+        parsed, rest = self.parse_known_args(args, namespace)
         if rest:
             self.error(self._unknown(rest))
-        return found
+        return parsed
 
     def _unknown(self, rest: Sequence[str]) -> str:
-        options = [word.partition('=')[0] for word in rest if word.startswith('-')]
+        options = [argument.partition('=')[0] for argument in rest if argument.startswith('-')]
         if not options:
             return f'{rest[0]!r} is one argument too many'
-        known = self._option_string_actions
+        known_options = self._option_string_actions
         problem = f'there is no option {options[0]}'
         resource = _RESOURCES.get(options[0].strip('-').lower().removesuffix('s'))
-        if resource is not None and '--resource' in known:
+        if resource is not None and '--resource' in known_options:
             return f'{problem}; say --resource {resource}'
-        return f'{problem}{did_you_mean(near(options[0], known)) or "; see --help"}'
+        return f'{problem}{did_you_mean(near(options[0], known_options)) or "; see --help"}'
 
 
 #: Names and options of one argument, as argparse takes them.
@@ -71,7 +71,7 @@ Argument = tuple[tuple[str, ...], dict[str, Any]]
 
 
 def arg(*names: str, **options: Any) -> Argument:
-    """An argument of a command."""
+    """Return an argument of a command."""
     return names, options
 
 
@@ -90,13 +90,13 @@ class Base(command.Command):
     """A command.  Nothing is looked up among installed packages: starting is quick."""
 
     forms: Sequence[str] = ('text', 'json', 'yaml', 'value', 'shell', 'table')
-    #: Arguments, each made by :func:`arg`.
+    #: Arguments, each created by :func:`arg`.
     takes: Sequence[Argument] = ()
-    #: What is asked; names in braces are those of arguments.
+    #: Path of the request; names in braces are those of arguments.
     path = ''
-    #: What the command has changed, or may have, for who cannot read its answer.
+    #: Changes that the command has made, or may have, in case its answer cannot be read.
     made: Sequence[str] = ()
-    #: Whether it can be printed again and again, with --watch.
+    #: True where it can be printed repeatedly, with --watch.
     may_watch = False
     #: For OpenStackClient: log in first.
     auth_required = True
@@ -105,11 +105,11 @@ class Base(command.Command):
         self._hooks = []
 
     def get_epilog(self) -> str:
-        """No epilog."""
+        """Return no epilog."""
         return ''
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """A parser with the output form; subclasses add to it in :meth:`arguments`."""
+        """Return a parser with the output form; subclasses extend it in :meth:`arguments`."""
         parser = Parser(
             description=self.get_description(),
             prog=prog_name,
@@ -160,16 +160,16 @@ class Base(command.Command):
             parser.add_argument(*names, **options)
 
     def route(self, args: argparse.Namespace) -> str:
-        """The path with the arguments in it.  :raises Failure: one would lead elsewhere"""
+        """Return the path with the arguments.  :raises Failure: one leads to another path"""
         return self.path.format_map(_PathParts(args))
 
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
-        """Query parameters."""
+        """Return the query parameters."""
         return {}
 
     @functools.cached_property
     def endpoint(self) -> Endpoint:
-        """Where to ask.  :raises Failure:"""
+        """The endpoint of the API.  :raises Failure:"""
         client = getattr(self.app, 'client_manager', None)
         if client is not None:  # of the command "openstack"
             return client.scheduler
@@ -177,9 +177,9 @@ class Base(command.Command):
         return login.endpoint_of(options.endpoint, options.os_cloud, options.timeout)
 
     def run(self, parsed_args: argparse.Namespace) -> int:
-        """Run it.
+        """Run the command.
 
-        :raises Failure: to be said by ``gantt``; under ``openstack`` it is said here
+        :raises Failure: to be printed by ``gantt``; under ``openstack`` it is printed here
         """
         try:
             return self._run(parsed_args)
@@ -202,16 +202,16 @@ class Base(command.Command):
         except BrokenPipeError:
             raise
         except OSError as e:
-            # What was done is done, and whoever asked cannot read so.
+            # The change is made, but the user cannot read the answer.
             raise Unwritable(f'the answer cannot be written: {e.strerror}', notes=self.made) from e
         return code
 
     def _watch(self, args: argparse.Namespace) -> int:
-        """Print it again and again, until the time is over or somebody interrupts."""
+        """Print the result repeatedly, until the time is over or the user interrupts."""
         out, end = self.app.stdout, time.monotonic() + args.watch_seconds
         code: int = Exit.PLACED
-        while (left := end - time.monotonic()) > 0:
-            time.sleep(min(args.watch, left))
+        while (seconds_left := end - time.monotonic()) > 0:
+            time.sleep(min(args.watch, seconds_left))
             out.write(_CLEAR if out.isatty() else '\n')
             code = super().run(args)
             out.flush()
@@ -219,11 +219,11 @@ class Base(command.Command):
 
     @property
     def width(self) -> int:
-        """How wide to print."""
+        """Width of the output, in characters."""
         return text.width_of(self.app.stdout)
 
     def say(self, *lines: str) -> None:
-        """Print lines for people: nothing in them that a terminal would obey."""
+        """Print lines for people, with control characters escaped."""
         for line in lines:
             self.app.stdout.write(quoting.plain(line) + '\n')
 
@@ -233,7 +233,7 @@ class Base(command.Command):
     def show(self, args: argparse.Namespace, data: Any, lines: Sequence[str]) -> int:
         """Print ``data`` in a machine's form, or ``lines`` for people.
 
-        :raises Failure: a column that is asked for is not there
+        :raises Failure: a requested column does not exist
         """
         chosen = choosing.of_one(args.columns, data) if args.columns else data
         if args.form in ('json', 'yaml'):
@@ -251,12 +251,12 @@ class Show(Base):
 
     @abc.abstractmethod
     def lines(self, found: Any) -> list[str]:
-        """The answer for people."""
+        """Return the answer as lines for people."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and print."""
-        found = self.endpoint.get(self.route(parsed_args), **self.query(parsed_args))
-        return self.show(parsed_args, found, self.lines(found))
+        answer = self.endpoint.get(self.route(parsed_args), **self.query(parsed_args))
+        return self.show(parsed_args, answer, self.lines(answer))
 
 
 class Lister(Base):
@@ -270,7 +270,7 @@ class Lister(Base):
     sort_keys = ''
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Adds columns, filters, an order, and the bound on the number of rows."""
+        """Add columns, filters, an order, and the bound on the number of rows."""
         parser = super().get_parser(prog_name)
         choosing.arguments(parser, self.sort_keys)
         limit = parser.add_mutually_exclusive_group()
@@ -302,21 +302,21 @@ class Lister(Base):
         return parser
 
     def sorts_itself(self, args: argparse.Namespace) -> bool:
-        """Whether the interface answers in the order that is asked for."""
+        """Return whether the interface sorts in the requested order."""
         return not args.sort and not args.reverse
 
     def note(self, row: dict[str, Any]) -> str:
-        """A further line below a row, empty for none."""
+        """Return a further line below a row, empty for none."""
         return ''
 
     def footer(self, rows: list[dict[str, Any]], last: dict[str, Any], more: bool) -> str:
-        """A line below the table, or several; empty for none."""
+        """Return a line below the table, or several; empty for none."""
         return f'{len(rows)} shown, there are more: --limit N, or --all' if more else ''
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch page by page and print."""
         args = parsed_args
-        # Which rows are the first, and which match, is known when all are.
+        # Order and filters need all rows.
         is_whole = bool(args.filter) or not self.sorts_itself(args)
         rows, last, more = self.fetch(args, ROWS_MAX if is_whole else args.limit)
         rows = choosing.matching(args.filter, self.columns, rows)
@@ -333,14 +333,18 @@ class Lister(Base):
         if args.form == 'table':
             self.say(*self._table(args, rows, fields, last, more))
         else:
-            data = [{f.name: f.value(row) for f in fields} for row in rows] if fields else rows
+            data = (
+                [{field.name: field.value(row) for field in fields} for row in rows]
+                if fields
+                else rows
+            )
             self.app.stdout.write(dumped(args.form, data, args.noindent))
         return Exit.PLACED
 
     def fetch(
         self, args: argparse.Namespace, most: int
     ) -> tuple[list[dict[str, Any]], dict[str, Any], bool]:
-        """Rows, the last answer, and whether there are more."""
+        """Return the rows, the last answer, and whether there are more."""
         rows: list[dict[str, Any]] = []
         marker: str | None = None
         last: dict[str, Any] = {}
@@ -376,7 +380,7 @@ class Lister(Base):
     def _plain(
         self, args: argparse.Namespace, rows: list[dict[str, Any]], fields: list[choosing.Field]
     ) -> int:
-        """Rows for programs: csv with a header; or values with a tab between them."""
+        """Print rows for programs: csv with a header, or tab-separated values."""
         names = [field.name for field in fields] or (list(rows[0]) if rows else [])
         values = [
             [
@@ -398,7 +402,7 @@ class Lister(Base):
 
 
 def with_dry_run(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """A parser of a command that writes."""
+    """Return a parser with the option of a dry run, for a command that writes."""
     parser.add_argument(
         '--dry-run', action='store_true', help='change nothing, only say what would happen'
     )
@@ -409,33 +413,33 @@ class Write(Base):
     """A change: says in one sentence what was done, or with --dry-run would be."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Adds the dry run."""
+        """Add the option of a dry run."""
         return with_dry_run(super().get_parser(prog_name))
 
     method = 'PUT'
 
     def body(self, args: argparse.Namespace) -> Any:
-        """What is sent; None: nothing."""
+        """Return the body of the request; None: no body."""
         return None
 
     def change(self, args: argparse.Namespace) -> dict[str, Any]:
-        """Do it; the interface's Change."""
+        """Send the change, and return the Change in the answer."""
         query = {**self.query(args), 'dry_run': args.dry_run}
-        found: dict[str, Any] = self.endpoint.call(
+        result: dict[str, Any] = self.endpoint.call(
             self.method, self.route(args), query, self.body(args)
         )
-        return found
+        return result
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Do it and say so."""
-        done = self.change(parsed_args)
-        self.made = [done['what']]
-        problem = f'dry run: {done["what"]}' if done['dry_run'] else done['what']
-        return self.show(parsed_args, done, [problem])
+        """Send the change and print the result."""
+        result = self.change(parsed_args)
+        self.made = [result['what']]
+        problem = f'dry run: {result["what"]}' if result['dry_run'] else result['what']
+        return self.show(parsed_args, result, [problem])
 
 
 def dumped(form: str, data: Any, on_one_line: bool = False) -> str:
-    """``data`` as ``json`` or ``yaml``, with a newline at its end."""
+    """Return ``data`` as ``json`` or ``yaml``, with a newline at its end."""
     if form == 'json':
         return json.dumps(data, indent=None if on_one_line else 2, ensure_ascii=False) + '\n'
     import yaml
@@ -444,7 +448,7 @@ def dumped(form: str, data: Any, on_one_line: bool = False) -> str:
 
 
 def whole_number(least: int, most: int) -> Any:
-    """An argument type: a whole number within bounds."""
+    """Return an argument type: a whole number within bounds."""
 
     def parse(value: str) -> int:
         try:
@@ -461,20 +465,20 @@ def whole_number(least: int, most: int) -> Any:
 
 
 def number(least: float, most: float, *, above: bool = False) -> Any:
-    """An argument type: a number within bounds.
+    """Return an argument type: a number within bounds.
 
-    :param above: ``least`` itself is not among them
+    :param above: exclude ``least`` itself
     """
     bounds = f'above {least:g}, at most {most:g}' if above else f'from {least:g} to {most:g}'
 
     def parse(value: str) -> float:
         try:
-            found = float(value)
+            result = float(value)
         except ValueError:
-            found = math.nan
-        if not (least < found if above else least <= found) or not found <= most:
+            result = math.nan
+        if not (least < result if above else least <= result) or not result <= most:
             raise argparse.ArgumentTypeError(f'expected a number {bounds}, got {value!r}')
-        return found
+        return result
 
     return parse
 
@@ -484,7 +488,7 @@ any_number = number(-sys.float_info.max, sys.float_info.max)
 
 
 def resource(value: str) -> tuple[str, int]:
-    """An argument type: ``VCPU=2``."""
+    """Parse an argument such as ``VCPU=2``."""
     name, equals, number = value.partition('=')
     if name == 'VCPU' and re.fullmatch(r'\d{1,9}\.\d{1,3}', number) and float(number):
         thousandths = round(float(number) * MILLI)
@@ -501,27 +505,29 @@ def resource(value: str) -> tuple[str, int]:
 
 
 def devices(value: str) -> dict[str, Any]:
-    """An argument type: ``VGPU=500x2``, ``PGPU=whole``, ``PGPU=wholex4``."""
+    """Parse an argument such as ``VGPU=500x2``, ``PGPU=whole`` or ``PGPU=wholex4``."""
     name, _, rest = value.partition('=')
     amount, times, count = rest.partition('x')
     numbers = [amount] * (amount != 'whole') + [count] * bool(times)
-    if not name or not all(one.isdecimal() and len(one) < 20 and int(one) > 0 for one in numbers):
+    if not name or not all(
+        digits.isdecimal() and len(digits) < 20 and int(digits) > 0 for digits in numbers
+    ):
         raise argparse.ArgumentTypeError(
             f'expected CLASS=AMOUNT, CLASS=AMOUNTxCOUNT or CLASS=whole with whole numbers above 0, '
             f'such as VGPU=500x2; got {value!r}'
         )
-    found: dict[str, Any] = {'resource_class': name}
+    group: dict[str, Any] = {'resource_class': name}
     if amount == 'whole':
-        found['whole'] = True
+        group['whole'] = True
     else:
-        found['amount'] = int(amount)
+        group['amount'] = int(amount)
     if count:
-        found['count'] = int(count)
-    return found
+        group['count'] = int(count)
+    return group
 
 
 def hint(value: str) -> tuple[str, str]:
-    """An argument type: ``NAME=VALUE``."""
+    """Parse an argument ``NAME=VALUE``."""
     name, equals, rest = value.partition('=')
     if not (equals and name and rest):
         raise argparse.ArgumentTypeError(
@@ -531,7 +537,7 @@ def hint(value: str) -> tuple[str, str]:
 
 
 def pair(value: str) -> tuple[str, str | None]:
-    """An argument type: ``key=value``; ``key=`` takes the key away."""
+    """Parse an argument ``key=value``; ``key=`` removes the key."""
     name, equals, rest = value.partition('=')
     if not (equals and name):
         raise argparse.ArgumentTypeError(f'expected KEY=VALUE, got {value!r}')
@@ -539,9 +545,9 @@ def pair(value: str) -> tuple[str, str | None]:
 
 
 def path_part(value: str) -> str:
-    """A name as a part of a URL's path.
+    """Quote a name as a part of a URL's path.
 
-    :raises Failure: it would lead to another path
+    :raises Failure: it leads to another path
     """
     from urllib.parse import quote
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt capacity``: how many more of a shape fit, where, and what runs out first."""
+"""``gantt capacity``: the number of a shape that fit, where, and what runs out first."""
 
 import argparse
 from typing import Any
@@ -11,16 +11,16 @@ class Capacity(base.Base):
     """Count how many more of a shape fit now, where, and what runs out first."""
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which shape."""
+        """Declare the spec of the shape."""
         spec.arguments(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """POST the spec and print."""
         body = {'spec': spec.body(parsed_args)['spec']}
-        found = self.endpoint.post('/v1/capacity', body)
+        answer = self.endpoint.post('/v1/capacity', body)
         kind = body['spec'].get('kind') or 'host'
-        lines = _lines(found, self.width, kind) + _below(found.get('below') or [], self.width)
-        return self.show(parsed_args, found, lines)
+        lines = _lines(answer, self.width, kind) + _below(answer.get('below') or [], self.width)
+        return self.show(parsed_args, answer, lines)
 
 
 def _lines(found: dict[str, Any], width: int, kind: str) -> list[str]:
@@ -41,25 +41,25 @@ def _lines(found: dict[str, Any], width: int, kind: str) -> list[str]:
     if len(found['by_host']) > 10 or found['by_host_truncated']:
         lines.append(f'  and {found["eligible"] - 10} more')
     if found['runs_out']:
-        first = sorted(found['runs_out'].items(), key=lambda kv: (-kv[1], kv[0]))
-        first_out = ', '.join(f'{name} on {text.count(n, kind)}' for name, n in first)
+        by_count = sorted(found['runs_out'].items(), key=lambda item: (-item[1], item[0]))
+        first_out = ', '.join(f'{name} on {text.count(amount, kind)}' for name, amount in by_count)
         lines += ['', *text.wrap(f'runs out first: {first_out}', width)]
     if found['uncounted']:
-        some = text.count(found['uncounted'], 'host')
+        hosts = text.count(found['uncounted'], 'host')
         estimate = (
-            f'an estimate: on {some} amounts alone were counted, not cells, cores and devices'
+            f'an estimate: on {hosts} amounts alone were counted, not cells, cores and devices'
         )
         lines += ['', *text.wrap(estimate, width)]
     return lines
 
 
 def _below(rooms: list[dict[str, Any]], width: int) -> list[str]:
-    """What fits in zones below."""
+    """Return lines for the capacity of child zones."""
     if not rooms:
         return []
-    known = [room for room in rooms if room['count'] is not None]
-    lines = ['', f'in zones below, {sum(room["count"] for room in known)} more']
-    lines += _rooms([{'name': room['zone'], 'count': room['count']} for room in known] or [])
+    counted = [room for room in rooms if room['count'] is not None]
+    lines = ['', f'in zones below, {sum(room["count"] for room in counted)} more']
+    lines += _rooms([{'name': room['zone'], 'count': room['count']} for room in counted] or [])
     for room in rooms:
         if room['count'] is None:
             lines += text.wrap(f'not known: zone {room["zone"]}: {room["problem"]}', width)

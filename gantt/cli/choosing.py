@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which columns and which rows of a list: one way for all lists.
+"""Selection of columns and rows, the same for all lists.
 
 A column is named by its title in the table (``FREE CPU``, also ``free_cpu``), and shows what
 the table shows; or by a key of the interface's objects (``name``, ``free.VCPU``,
@@ -21,30 +21,30 @@ from gantt.cli.endpoint import Exit, Failure
 from gantt.core.messages.near import did_you_mean, near
 
 Row = dict[str, Any]
-#: Rows that are looked at for the keys that there are.
+#: Rows that are read to collect their keys.
 _LOOKED_AT = 1000
 #: Columns that a refusal names.
 _NAMED_MAX = 40
-#: How csv quotes, by the names that cliff has for it.
+#: Quoting styles of csv, by the names that cliff has for them.
 QUOTES: dict[str, Literal[0, 1, 2, 3]] = {
     'all': csv.QUOTE_ALL,
     'minimal': csv.QUOTE_MINIMAL,
     'none': csv.QUOTE_NONE,
     'nonnumeric': csv.QUOTE_NONNUMERIC,
 }
-#: What the name of a shell's variable cannot have in it.
+#: Characters that the name of a shell's variable cannot have.
 _NO_NAME = re.compile(r'[^A-Za-z0-9_]')
 _DIGITS = re.compile(r'(\d+)')
 _PAIR = re.compile(r'([^=!]+)(!?=)(.*)', re.DOTALL)
 
 
 class Field(NamedTuple):
-    """A column that somebody chose.
+    """A chosen column.
 
-    :ivar name: as it is called in the answer
-    :ivar column: of the table
-    :ivar value: of a row, for programs
-    :ivar rank: of a row, in an order
+    :ivar name: its name in the answer
+    :ivar column: its column of the table
+    :ivar value: returns the value of a row, for programs
+    :ivar rank: returns the sort key of a row
     """
 
     name: str
@@ -54,7 +54,7 @@ class Field(NamedTuple):
 
 
 class RowFilter(NamedTuple):
-    """``KEY=VALUE``, or ``KEY!=VALUE``; the value may have ``*`` and ``?`` in it."""
+    """A filter ``KEY=VALUE`` or ``KEY!=VALUE``; the value may have ``*`` and ``?`` in it."""
 
     name: str
     equals: bool
@@ -97,7 +97,7 @@ def arguments(parser: argparse.ArgumentParser, sort: str = '') -> None:
 
 
 def column_argument(parser: argparse.ArgumentParser, of: str) -> None:
-    """Declare ``--columns``.  :param of: begins what may be named"""
+    """Declare ``--columns``.  :param of: beginning of its help text"""
     parser.add_argument(
         '-c',
         '--columns',
@@ -110,39 +110,39 @@ def column_argument(parser: argparse.ArgumentParser, of: str) -> None:
 
 
 def _filter(value: str) -> RowFilter:
-    """An argument type."""
-    found = _PAIR.fullmatch(value)
-    if found is None:
+    """Parse an argument of ``--filter``."""
+    match = _PAIR.fullmatch(value)
+    if match is None:
         raise argparse.ArgumentTypeError(f'expected KEY=VALUE or KEY!=VALUE, got {value!r}')
-    return RowFilter(found[1].strip(), found[2] == '=', found[3])
+    return RowFilter(match[1].strip(), match[2] == '=', match[3])
 
 
 def columns(
     names: Iterable[str], titles: Sequence[text.TextColumn], rows: Sequence[Row]
 ) -> list[Field]:
-    """The columns of ``--columns``; none named: none.
+    """Return the columns of ``--columns``; none named: none.
 
-    :raises Failure: there is no such column; names those that there are
+    :raises Failure: there is no such column; names the known ones
     """
-    wanted = [name.strip() for some in names for name in some.split(',') if name.strip()]
-    return [find('--columns', name, titles, rows) for name in wanted] if wanted else []
+    chosen_names = [name.strip() for listed in names for name in listed.split(',') if name.strip()]
+    return [find('--columns', name, titles, rows) for name in chosen_names] if chosen_names else []
 
 
 def matching(
     filters: Sequence[RowFilter], titles: Sequence[text.TextColumn], rows: list[Row]
 ) -> list[Row]:
-    """The rows for which every filter holds.  :raises Failure: as :func:`columns`"""
-    for one in filters:
-        field = find('--filter', one.name, titles, rows)
-        holds = functools.partial(_holds, field, re.compile(fnmatch.translate(one.value)))
-        rows = [row for row in rows if holds(row) is one.equals]
+    """Return the rows that match all filters.  :raises Failure: as :func:`columns`"""
+    for row_filter in filters:
+        field = find('--filter', row_filter.name, titles, rows)
+        holds = functools.partial(_holds, field, re.compile(fnmatch.translate(row_filter.value)))
+        rows = [row for row in rows if holds(row) is row_filter.equals]
     return rows
 
 
 def ordered(
     name: str, reverse: bool, titles: Sequence[text.TextColumn], rows: list[Row]
 ) -> list[Row]:
-    """The rows in the order of a column; those with nothing there are last, either way round.
+    """Sort rows by a column; rows without a value are last, in both directions.
 
     :raises Failure: as :func:`columns`
     """
@@ -153,7 +153,7 @@ def ordered(
 
 
 def find(option: str, name: str, titles: Sequence[text.TextColumn], rows: Sequence[Row]) -> Field:
-    """A column by its title or its key; as it is written first, then whatever its capitals."""
+    """Return a column by its title or its key; an exact match first, then case-insensitive."""
     fields = [_of_title(column, rows) for column in titles]
     fields += [_of_key(key) for key in _keys(rows)]
     for same in (str, _plain):
@@ -161,16 +161,16 @@ def find(option: str, name: str, titles: Sequence[text.TextColumn], rows: Sequen
             if same(field.name) == same(name):
                 return field
     if not rows:
-        return _of_key(name)  # whether there is such a key, no row says
-    known = [field.name for field in fields]
-    meant = did_you_mean(near(name, known))
-    shown = ', '.join(known[:_NAMED_MAX])
-    more = f' and {len(known) - _NAMED_MAX} more' if len(known) > _NAMED_MAX else ''
+        return _of_key(name)  # without rows the keys are not known
+    known_names = [field.name for field in fields]
+    meant = did_you_mean(near(name, known_names))
+    shown = ', '.join(known_names[:_NAMED_MAX])
+    more = f' and {len(known_names) - _NAMED_MAX} more' if len(known_names) > _NAMED_MAX else ''
     raise Failure(f'{option}: no column {name!r}{meant or ";"} known are {shown}{more}', Exit.USAGE)
 
 
 def of_one(names: Iterable[str], data: Any) -> dict[str, Any]:
-    """The facts of one thing that ``--columns`` names.
+    """Return the facts of one object that ``--columns`` names.
 
     Of a nested fact the last part of its key is enough where it is the only one of that name:
     ``condition`` for ``host.condition``.
@@ -187,7 +187,7 @@ def of_one(names: Iterable[str], data: Any) -> dict[str, Any]:
 
 
 def flat(value: Any) -> str:
-    """A value as text on one line: what is nested, as JSON."""
+    """Return a value as text on one line; a nested one as JSON."""
     if isinstance(value, (dict, list)):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, bool):
@@ -196,10 +196,10 @@ def flat(value: Any) -> str:
 
 
 def facts(form: str, data: dict[str, Any], width: int, prefix: str) -> list[str]:
-    """The facts of one thing, a line each, as cliff prints them.
+    """Return the facts of one object, a line each, as cliff prints them.
 
     :param form: value | shell; else a table
-    :param prefix: what each name of a shell's variable begins with
+    :param prefix: the prefix of the names of shell variables
     """
     texts = {name: flat(value) for name, value in data.items()}
     if form == 'value':
@@ -222,13 +222,13 @@ def _plain(name: str) -> str:
 
 
 def _keys(rows: Sequence[Row]) -> list[str]:
-    found: dict[str, None] = {}
+    keys: dict[str, None] = {}
     for row in rows[:_LOOKED_AT]:
         for key, value in row.items():
-            found[key] = None
+            keys[key] = None
             if isinstance(value, dict):
-                found.update({f'{key}.{name}': None for name in value})
-    return list(found)
+                keys.update({f'{key}.{name}': None for name in value})
+    return list(keys)
 
 
 def _of_title(column: text.TextColumn, rows: Sequence[Row]) -> Field:
@@ -259,7 +259,7 @@ def _natural(show: Callable[[Row], str]) -> Callable[[Row], Any]:
 
 
 def _order(value: Any) -> tuple[Any, ...]:
-    """Numbers before texts; in texts numbers count as such: cmp-9 is before cmp-10."""
+    """Return a sort key: numbers before texts, natural order in texts: cmp-9 before cmp-10."""
     if isinstance(value, (int, float)):
         return (0, value)
     parts = _DIGITS.split(flat(value).casefold())
@@ -269,6 +269,6 @@ def _order(value: Any) -> tuple[Any, ...]:
 def _holds(field: Field, pattern: re.Pattern[str], row: Row) -> bool:
     value = field.value(row)
     if isinstance(value, list):
-        return any(pattern.match(flat(one)) for one in value or [''])
+        return any(pattern.match(flat(item)) for item in value or [''])
     shown = flat(value)
     return bool(pattern.match('' if shown == '-' else shown))

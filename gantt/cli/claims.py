@@ -12,20 +12,20 @@ STATES = ('reserved', 'confirmed', 'released', 'expired', 'refused', LOST)
 
 
 def lease(row: dict[str, Any]) -> str:
-    """What is left of a reserved claim's lease."""
-    left = row['lease_seconds']
-    if left is None:
+    """Return the remaining lease of a reserved claim as text."""
+    seconds_left = row['lease_seconds']
+    if seconds_left is None:
         return '-'
-    return text.age(left) if left > 0 else 'over'
+    return text.age(seconds_left) if seconds_left > 0 else 'over'
 
 
 def marks(row: dict[str, Any]) -> str:
-    """Signs for what is not as with others."""
+    """Return marks for an adopted claim, and for one that cannot be read."""
     return '*' * row['adopted'] + '!' * bool(row.get('problem'))
 
 
 def zone(row: dict[str, Any]) -> str:
-    """The zone below that a claim is in."""
+    """Return the child zone of a claim; empty for a local one."""
     return f'zone {row["child"]}' if row.get('child') else ''
 
 
@@ -60,7 +60,7 @@ class ClaimList(base.Lister):
     )
 
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
-        """As asked."""
+        """Return the filters."""
         return {
             'state': None if args.state == LOST else args.state,
             'lost': 'true' if args.state == LOST else None,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt complete``: the Tab key of bash, zsh and fish, by argcomplete.
 
-The script of a shell asks ``gantt`` itself, with ``_ARGCOMPLETE`` in the environment, so that
-it knows the commands and options of the version that is installed.
+The script of a shell runs ``gantt`` itself, with ``_ARGCOMPLETE`` in the environment, so that
+it knows the commands and options of the installed version.
 """
 
 import argparse
@@ -21,11 +21,11 @@ class Complete(base.Base):
     forms = ('text',)
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """The shell to complete for."""
+        """Declare the shell to complete for."""
         parser.add_argument('shell', choices=SHELLS)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Print it."""
+        """Print the script."""
         import argcomplete
 
         shell: str = parsed_args.shell
@@ -35,9 +35,9 @@ class Complete(base.Base):
 
 
 def answer(parser: argparse.ArgumentParser, commands: dict[str, Any]) -> None:
-    """Tell the shell what may stand where the cursor is; does not return where it is asked.
+    """Return completions to the shell, and exit, where the shell requests them.
 
-    :param parser: of the options before the command
+    :param parser: parser of the options before the command
     :param commands: command -> a parser of its arguments
     """
     import argcomplete

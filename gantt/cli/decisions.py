@@ -50,7 +50,7 @@ class DecisionList(base.Lister):
     )
 
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
-        """As asked."""
+        """Return the filters."""
         return {'outcome': args.outcome, 'consumer': args.consumer}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt host drain`` and ``gantt host undrain``: empty a host, and take that back."""
+"""``gantt host drain`` and ``gantt host undrain``: empty a host, and revert that."""
 
 import argparse
 import time
@@ -12,7 +12,7 @@ from gantt.cli.text import TextColumn
 
 #: Claims that are listed; the rest is counted.
 SHOWN_MAX = 20
-#: Looks in a row that may fail while it waits.
+#: Consecutive reads that may fail while it waits.
 FAILURES_MAX = 5
 _WORDS = {
     'running': 'run here',
@@ -52,18 +52,18 @@ class HostDrain(HostDisable):
     )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Disable it, look, and wait where asked."""
+        """Disable the host, read its drain, and wait where requested."""
         args = parsed_args
-        done = self.change(args)
-        self.made = [done['what']]
+        result = self.change(args)
+        self.made = [result['what']]
         is_text = args.form == 'text'
         if is_text:
-            self.say(f'dry run: {done["what"]}' if done['dry_run'] else done['what'])
+            self.say(f'dry run: {result["what"]}' if result['dry_run'] else result['what'])
         state = self._look(args.host)
-        if args.wait and not done['dry_run']:
+        if args.wait and not result['dry_run']:
             state = self._wait(args, state)
-        self.show(args, {'change': done, **state}, _lines(state, self.width))
-        if args.wait and not done['dry_run'] and not state['is_empty']:
+        self.show(args, {'change': result, **state}, _lines(state, self.width))
+        if args.wait and not result['dry_run'] and not state['is_empty']:
             raise Failure(
                 f'host {args.host} is not empty after {args.seconds:g} s; it stays disabled: '
                 f'"gantt host drain {args.host} --wait" goes on, '
@@ -72,11 +72,14 @@ class HostDrain(HostDisable):
         return Exit.PLACED
 
     def _look(self, host: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.endpoint.get(f'/v1/hosts/{base.path_part(host)}/drain')
-        return found
+        drain: dict[str, Any] = self.endpoint.get(f'/v1/hosts/{base.path_part(host)}/drain')
+        return drain
 
     def _wait(self, args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
-        """:raises Failure: it was enabled meanwhile, or nobody can say how it is"""
+        """Wait until the host is empty, or the time is over.
+
+        :raises Failure: it was enabled meanwhile, or its drain cannot be read
+        """
         end, failures = time.monotonic() + args.seconds, 0
         before: dict[str, Any] = {}
         while not state['is_empty']:
@@ -86,10 +89,10 @@ class HostDrain(HostDisable):
                 self.say(_progress(state))
                 self.app.stdout.flush()
             before = state['remaining']
-            left = end - time.monotonic()
-            if left <= 0:
+            seconds_left = end - time.monotonic()
+            if seconds_left <= 0:
                 break
-            time.sleep(min(args.interval, left))
+            time.sleep(min(args.interval, seconds_left))
             try:
                 state, failures = self._look(args.host), 0
             except Failure:
@@ -106,7 +109,7 @@ class HostUndrain(HostEnable):
 def _progress(state: dict[str, Any]) -> str:
     more = 'more than ' if state['obstacles_truncated'] else ''
     parts = ', '.join(
-        f'{n} {_WORDS.get(kind, kind)}' for kind, n in state['remaining'].items() if n
+        f'{count} {_WORDS.get(kind, kind)}' for kind, count in state['remaining'].items() if count
     )
     claims = text.count(state['claims'], 'claim remains', 'claims remain')
     return f'{more}{claims}: {parts}'
@@ -131,7 +134,7 @@ def _lines(state: dict[str, Any], width: int) -> list[str]:
         if state['claims'] > len(shown):
             lines.append(f'there are more: gantt claim list --host {name}')
     if state['foreign']:
-        used = ', '.join(text.amount(kind, n) for kind, n in state['foreign'].items())
+        used = ', '.join(text.amount(kind, amount) for kind, amount in state['foreign'].items())
         lines += text.wrap(
             f'what runs there outside any claim uses {used}: no drain ends it', width
         )

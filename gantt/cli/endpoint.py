@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP interface from the outside: one call, and what its refusals mean."""
+"""A client of the HTTP interface: calls, and failures from its refusals."""
 
 import enum
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 DEFAULT = 'http://127.0.0.1:8790'
 VERSION = 'scheduler 1.0'
-#: Of Placement's interface, and what is sent where nobody has to log in.
+#: Version of Placement's interface, and the token that is sent without keystone.
 PLACEMENT_VERSION = 'placement 1.39'
 NO_AUTH_TOKEN = 'admin'  # nosec B105 # no password
 LOG_IN = 'log in with --os-cloud, OS_CLOUD, or OS_AUTH_URL and its kin'
@@ -28,7 +28,7 @@ _EXITS = {'gantt.no_valid_host': Exit.NO_VALID_HOST, 'gantt.conflict': Exit.CONF
 
 
 class Failure(Exception):
-    """What to print on standard error, and how to exit.
+    """A message for standard error, with an exit code.
 
     :ivar error: the error object of the answer, empty where there was none
     :ivar notes: further lines
@@ -48,7 +48,7 @@ class Failure(Exception):
         self.notes = list(notes)
 
     def lines(self, program: str) -> list[str]:
-        """The failure's sentence first; then what helps to go on, and the ids to quote."""
+        """Return the failure's sentence, then notes that help to go on, and the ids to quote."""
         error = self.error
         details = error.get('details') or {}
         lines = [f'{program}: {self.message}']
@@ -64,22 +64,22 @@ class Failure(Exception):
 
 
 class InDoubt(Failure):
-    """Nothing of Gantt's was heard after the request was sent: it may have been done."""
+    """A failure after the request was sent, without an answer of Gantt: it may be executed."""
 
 
 class Unwritable(Failure):
-    """Standard output takes nothing more."""
+    """A failure to write to standard output."""
 
 
 class Endpoint:
-    """One Gantt API.
+    """A client of one Gantt API.
 
     :param url: e.g. ``http://127.0.0.1:8790``
     :param timeout: seconds for one call
-    :param login: makes a token; it is asked for one where the API wants to know who asks
-    :param verify: what a certificate is held against: a file of authorities, or True,
+    :param login: returns a token; called where the API requires authentication
+    :param verify: the authorities that verify a certificate: a file, or True,
         those of the system; False: nothing
-    :param version: microversion that it is asked in
+    :param version: microversion of requests
     """
 
     def __init__(
@@ -102,35 +102,35 @@ class Endpoint:
     def placement(self) -> 'Endpoint':
         """Placement's interface of the same service.
 
-        Without credentials it is asked as an administrator, as who has no keystone believes.
+        Without credentials requests are those of an administrator, as accepted without keystone.
         """
         login = self._login or (lambda: NO_AUTH_TOKEN)
         path = f'{self.url}/placement'
-        found = Endpoint(path, self.timeout, login, self._verify, PLACEMENT_VERSION)
-        found._can_log_in = self._can_log_in
-        return found
+        endpoint = Endpoint(path, self.timeout, login, self._verify, PLACEMENT_VERSION)
+        endpoint._can_log_in = self._can_log_in
+        return endpoint
 
     def get(self, path: str, **query: Any) -> Any:
-        """The answer's JSON.  :raises Failure:"""
+        """Return the JSON of a GET.  :raises Failure:"""
         return self.call('GET', path, query)
 
     def health(self) -> list[dict[str, Any]]:
-        """The checks of a health check, each with ``name``, ``ok`` and ``detail``.
+        """Return the checks of a health check, each with ``name``, ``ok`` and ``detail``.
 
-        :raises Failure: it may not be asked, or nobody is there
+        :raises Failure: it is forbidden, or no server answers
         """
         return list(self.call('GET', '/v1/health', {}, unwell=True).get('checks', []))
 
     def put(self, path: str, body: Any = None, **query: Any) -> Any:
-        """:raises Failure:"""
+        """Return the JSON of a PUT.  :raises Failure:"""
         return self.call('PUT', path, query, body)
 
     def post(self, path: str, body: Any, timeout: float | None = None, **query: Any) -> Any:
-        """:raises Failure:"""
+        """Return the JSON of a POST.  :raises Failure:"""
         return self.call('POST', path, query, body, timeout)
 
     def delete(self, path: str, **query: Any) -> Any:
-        """:raises Failure:"""
+        """Return the JSON of a DELETE.  :raises Failure:"""
         return self.call('DELETE', path, query)
 
     def call(
@@ -142,15 +142,19 @@ class Endpoint:
         timeout: float | None = None,
         unwell: bool = False,
     ) -> Any:
-        """One call.
+        """Send a request and return the JSON of its answer.
 
-        :param unwell: of a health check, whose answer is as good where its status is 503
-        :raises Failure: refused, failed, or nobody there
+        :param unwell: accept status 503, for a health check
+        :raises Failure: refused, failed, or no server answers
         """
         import httpx2 as httpx  # takes longer to import than the rest of the command together
 
         content = encoded(body)
-        params = {k: _text(v) for k, v in query.items() if v is not None and v is not False}
+        params = {
+            name: _text(value)
+            for name, value in query.items()
+            if value is not None and value is not False
+        }
         is_plain = self.url.lower().startswith('http:')
 
         def once() -> Any:
@@ -164,7 +168,7 @@ class Endpoint:
                 content=content,
                 headers=headers | ({'X-Auth-Token': self._token} if self._token else {}),
                 timeout=httpx.Timeout(timeout or self.timeout, connect=10.0),
-                # Whom to trust is read anew for each call, and takes long: not for plain HTTP.
+                # Authorities are read for each call, and that takes long: not for plain HTTP.
                 verify=not is_plain and _trust(self._verify),
                 trust_env=False,
             )
@@ -172,7 +176,7 @@ class Endpoint:
         try:
             answer = once()
             if answer.status_code == 401 and self._login is not None:
-                # Nothing was done.  Who does not ask for a token is sent none.
+                # Nothing was executed.  A server that requires no token is sent none.
                 self._token = self._login()
                 answer = once()
         except httpx.TimeoutException as e:
@@ -198,12 +202,12 @@ class Endpoint:
         if answer.status_code in (201, 204) and not answer.content:
             return {}
         try:
-            found = answer.json()
-            is_good = answer.status_code < 400 or (unwell and 'checks' in found)
-            if is_good and isinstance(found, dict):
-                return found
-            error = found['errors'][0]
-            # Placement says a sentence about the status first, and what happened below it.
+            body = answer.json()
+            is_good = answer.status_code < 400 or (unwell and 'checks' in body)
+            if is_good and isinstance(body, dict):
+                return body
+            error = body['errors'][0]
+            # Placement returns a sentence about the status first, and the cause below it.
             message, code = error['detail'].rpartition('\n\n')[2].strip(), error['code']
         except (ValueError, KeyError, IndexError, TypeError, RecursionError):
             raise InDoubt(
@@ -217,7 +221,7 @@ class Endpoint:
 
 
 def encoded(body: Any) -> bytes | None:
-    """A body as it is sent.  :raises Failure: a file had what JSON has not"""
+    """Encode a body as JSON.  :raises Failure: it has a value that JSON lacks"""
     if body is None:
         return None
     try:
@@ -243,9 +247,9 @@ def _reason(error: Exception) -> str:
 
 
 def load_body(path: str, instead: str = 'name one that is there, or "-"') -> Any:
-    """A JSON or YAML file; ``-`` is standard input.
+    """Load a JSON or YAML file; ``-`` is standard input.
 
-    :param instead: what to do where there is no such file
+    :param instead: advice where there is no such file
     :raises Failure: it cannot be read
     """
     import sys
@@ -275,7 +279,7 @@ def load_body(path: str, instead: str = 'name one that is there, or "-"') -> Any
 
 
 def _problem_of_yaml(error: Exception) -> str:
-    """What a parser found and where, on one line, where it says so."""
+    """Return a parser's problem with its position on one line, where it has one."""
     problem, mark = getattr(error, 'problem', None), getattr(error, 'problem_mark', None)
     if not problem or mark is None:
         return str(error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt events``: what happens to hosts and their claims, as it happens."""
+"""``gantt events``: changes of hosts and their claims, as they happen."""
 
 import argparse
 import time
@@ -8,7 +8,7 @@ from typing import Any
 from gantt.cli import base
 from gantt.cli.endpoint import Exit, Failure
 
-#: Seconds that one call waits, and that a site is left alone which is away or busy.
+#: Seconds that one call waits, and the pause after a failed call.
 WAIT_SECONDS, PAUSE_SECONDS = 20, 2.0
 #: Calls in a row that may fail.
 FAILURES_MAX = 5
@@ -34,11 +34,11 @@ class Events(base.Base):
     )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Ask again and again; a line each: of json an object each."""
+        """Poll for events, and print a line for each; with json an object for each."""
         args, end = parsed_args, time.monotonic() + parsed_args.seconds
-        left, failures = args.count or float('inf'), 0
+        events_left, failures = args.count or float('inf'), 0
         cursor = self._ask(args, None, 0)['cursor']
-        while left > 0 and (seconds := end - time.monotonic()) > 0:
+        while events_left > 0 and (seconds := end - time.monotonic()) > 0:
             try:
                 page = self._ask(args, cursor, min(WAIT_SECONDS, seconds))
             except Failure as e:
@@ -52,9 +52,9 @@ class Events(base.Base):
                 time.sleep(min(PAUSE_SECONDS, max(0.0, end - time.monotonic())))
                 continue
             cursor, failures = page['cursor'], 0
-            for event in page['events'][: int(min(left, 1000))]:
+            for event in page['events'][: int(min(events_left, 1000))]:
                 self._show(args.form, event)
-                left -= 1
+                events_left -= 1
             self.app.stdout.flush()
         return Exit.PLACED
 

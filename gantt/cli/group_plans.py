@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt group plan`` and its kin: a group placed as a whole, changed, healed, given back."""
+"""``gantt group plan`` and its kin: a group placed as a whole, changed, healed, released."""
 
 import abc
 import argparse
@@ -12,7 +12,7 @@ from gantt.cli import base, plan_lines, text
 from gantt.cli.endpoint import Endpoint, Exit, Failure, InDoubt, load_body
 from gantt.cli.text import TextColumn
 
-#: Seconds that a plan is waited for, and those that its answer needs on its way.
+#: Seconds to wait for a plan, and for the transfer of its answer.
 BUDGET_SECONDS, GRACE_SECONDS = 60, 15
 _NOT_FOUND = 'gantt.not_found'
 _FILE = 'the description of the group as JSON or YAML, "-" for standard input'
@@ -21,19 +21,19 @@ _INSTEAD = (
     f'name the file that describes the group; the least that it has is "members: [{_EXAMPLE}]"'
 )
 _GROUP = base.arg('group', help='uuid of the group')
-#: Of a request that stand beside its group.
+#: Fields of a request beside its group.
 _FIELDS = ('request_id', 'budget_ms', 'plan_ms', 'lease_seconds', 'dry_run', 'what_if')
 _LEASE = base.whole_number(5, 604_800)
 
 
 class _Plans(base.Base):
-    """What plans a group, and says where its members go.
+    """A command that plans a group and prints the places of its members.
 
     Exit codes: 0 placed, 2 not all that have to be placed can be, 3 gave up after conflicts.
     """
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Those of the command, then how long it may take and what is held."""
+        """Declare those of the command, then limits of time and the lease."""
         super().arguments(parser)
         parser.add_argument(
             '--dry-run', action='store_true', help='claim nothing, only say what would be planned'
@@ -71,10 +71,10 @@ class _Plans(base.Base):
 
     @abc.abstractmethod
     def wanted(self, args: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
-        """Method, path and body of the request."""
+        """Return the method, path and body of the request."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Have it planned and print where its members go."""
+        """Request a plan and print the places of the members."""
         method, path, body = self.wanted(parsed_args)
         body |= _timing(parsed_args)
         body.setdefault('request_id', str(uuid.uuid4()))
@@ -214,7 +214,7 @@ class GroupPlanList(base.Lister):
     )
 
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
-        """With what has become of members."""
+        """Request the states of members."""
         return {'states': True}
 
 
@@ -268,7 +268,9 @@ class GroupShow(base.Base):
         group = self.endpoint.get(self.path_of(args.group))
         plan = self._plan(args)
         if plan is not None and args.state:
-            plan['members'] = [one for one in plan['members'] if one['state'] in args.state]
+            plan['members'] = [
+                member for member in plan['members'] if member['state'] in args.state
+            ]
         lines = plan_lines.of_group(group)
         if plan is None:
             lines += plan_lines.consumers(group['members'])
@@ -280,11 +282,11 @@ class GroupShow(base.Base):
 
     @staticmethod
     def path_of(group: str) -> str:
-        """Of a server group."""
+        """Return the path of a server group."""
         return f'/v1/server-groups/{base.path_part(group)}'
 
     def _plan(self, args: argparse.Namespace) -> Any:
-        """None: the group has none, or who serves knows of no plans."""
+        """Return the plan; None: the group has none, or the server has no plans."""
         try:
             return self.endpoint.get(_path(args.group), check=args.check)
         except Failure as e:
@@ -294,7 +296,7 @@ class GroupShow(base.Base):
 
 
 def plan_of(endpoint: Endpoint, wanted: str, *, check: bool = False) -> Any:
-    """The plan of a group, or the one that a request has made or changed last; None: there is none.
+    """Return the plan of a group, or the plan that a request changed last; None: no plan.
 
     :param wanted: uuid of a group, or id of a request
     """
@@ -309,14 +311,14 @@ def plan_of(endpoint: Endpoint, wanted: str, *, check: bool = False) -> Any:
         request = endpoint.get(f'/v1/requests/{base.path_part(wanted)}')
     except Failure:
         return None
-    groups = {one['group'] for one in request['claims'] if one['group']}
+    groups = {claim['group'] for claim in request['claims'] if claim['group']}
     plans = [plan_of(endpoint, group, check=check) for group in groups if group != wanted]
-    mine = [one for one in plans if one and one['request_id'] == request['request_id']]
-    return mine[0] if mine else None
+    latest = [entry for entry in plans if entry and entry['request_id'] == request['request_id']]
+    return latest[0] if latest else None
 
 
 def held(seconds: float) -> str:
-    """For how long places are held still."""
+    """Return the remaining lease of places as text."""
     return text.age(seconds) if seconds > 0 else 'over'
 
 
@@ -325,29 +327,29 @@ def _path(group: str) -> str:
 
 
 def _described(file: str) -> dict[str, Any]:
-    """A request with its group, of a file that has either.
+    """Return a request with its group, from a file that has either.
 
-    :raises Failure: it is of another form
+    :raises Failure: the file has another form
     """
-    whole = load_body(file, _INSTEAD)
-    if not isinstance(whole, dict):
+    request = load_body(file, _INSTEAD)
+    if not isinstance(request, dict):
         raise Failure(f'{file}: expected one object, the description of a group', Exit.USAGE)
-    if 'group' not in whole:
-        whole = {'group': whole}
-    if not isinstance(whole['group'], dict):
+    if 'group' not in request:
+        request = {'group': request}
+    if not isinstance(request['group'], dict):
         raise Failure(f'{file}: group: expected an object', Exit.USAGE)
-    if not whole['group'].get('members'):
-        there = ', '.join(map(str, whole['group'])) or 'nothing'
+    if not request['group'].get('members'):
+        keys = ', '.join(map(str, request['group'])) or 'nothing'
         raise Failure(
-            f'{file}: members: who is to be placed? It has {there}; expected a list of members, '
+            f'{file}: members: who is to be placed? It has {keys}; expected a list of members, '
             f'each with its name and its spec, such as {_EXAMPLE}',
             Exit.USAGE,
         )
-    return whole
+    return request
 
 
 def _timing(args: argparse.Namespace) -> dict[str, Any]:
-    """What arguments say of the request itself."""
+    """Return the fields of the request that arguments set."""
     given = (
         args.request_id,
         None if args.budget is None else args.budget * 1000,
@@ -360,8 +362,8 @@ def _timing(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _seconds(body: dict[str, Any]) -> float:
-    """Of its budget; what is none is refused by who reads it."""
-    found = body.get('budget_ms')
-    if isinstance(found, int) and 0 < found <= 600_000:
-        return found / 1000
+    """Return the seconds of the budget; an invalid one is left for the server to refuse."""
+    budget_ms = body.get('budget_ms')
+    if isinstance(budget_ms, int) and 0 < budget_ms <= 600_000:
+        return budget_ms / 1000
     return float(BUDGET_SECONDS)

@@ -80,27 +80,27 @@ class GroupCreate(base.Write):
 
 
 def _policies(args: argparse.Namespace) -> dict[str, Any]:
-    """The rule that is asked for: a policy of Nova's alone, or a set.
+    """Return the requested rule: a single policy of Nova's, or a set.
 
     :raises Failure: it cannot be read
     """
-    given = [_policy(text) for text in args.policy]
-    found = endpoint.load_body(args.policies_file) if args.policies_file is not None else {}
-    if not isinstance(found, dict):
+    given = [_policy(policy_text) for policy_text in args.policy]
+    document = endpoint.load_body(args.policies_file) if args.policies_file is not None else {}
+    if not isinstance(document, dict):
         problem = 'expected an object with policies, subgroups and member_names'
         raise Failure(f'{args.policies_file}: {problem}', Exit.USAGE)
     subgroups = dict(map(_subgroup, args.subgroup))
-    if len(given) == 1 and isinstance(given[0], str) and not (found or subgroups):
+    if len(given) == 1 and isinstance(given[0], str) and not (document or subgroups):
         return {'policy': given[0]}
-    known = {'policies', 'subgroups', 'member_names'}
-    for name in found.keys() - known:
-        problem = f'unknown field {name!r}; known: {", ".join(sorted(known))}'
+    known_fields = {'policies', 'subgroups', 'member_names'}
+    for name in document.keys() - known_fields:
+        problem = f'unknown field {name!r}; known: {", ".join(sorted(known_fields))}'
         raise Failure(f'{args.policies_file}: {problem}', Exit.USAGE)
-    policies = [*(found.get('policies') or []), *given]
+    policies = [*(document.get('policies') or []), *given]
     if not policies:
         raise Failure('expected --policy or --policies-file', Exit.USAGE)
-    subgroups = {**(found.get('subgroups') or {}), **subgroups}
-    return {**found, 'policies': policies, 'subgroups': subgroups}
+    subgroups = {**(document.get('subgroups') or {}), **subgroups}
+    return {**document, 'policies': policies, 'subgroups': subgroups}
 
 
 def _policy(text: str) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt host history``: what happened to a host."""
+"""``gantt host history``: the stored events of a host."""
 
 import argparse
 from typing import Any

@@ -68,23 +68,23 @@ class HostList(base.Lister):
     )
 
     def query(self, args: argparse.Namespace) -> dict[str, Any]:
-        """As asked."""
-        query = {k: getattr(args, k) for k in ('condition', 'zone', 'aggregate', 'name')}
+        """Return the filters and the order."""
+        query = {name: getattr(args, name) for name in ('condition', 'zone', 'aggregate', 'name')}
         sort = (args.sort or 'name') if self.sorts_itself(args) else 'name'
         return {**query, 'sort': ('-' if args.reverse else '') + sort}
 
     def sorts_itself(self, args: argparse.Namespace) -> bool:
-        """By what it knows, which is quicker."""
+        """Return whether the interface knows the sort key, which is faster."""
         return args.sort is None or args.sort in SORTS or args.sort.startswith('free:')
 
     def note(self, row: dict[str, Any]) -> str:
-        """Why a host is disabled, and who said so."""
+        """Return the reason why a host is disabled, and the user that disabled it."""
         if not row['reason']:
             return ''
         return row['reason'] + (f' ({row["disabled_by"]})' if row['disabled_by'] else '')
 
     def footer(self, rows: list[dict[str, Any]], last: dict[str, Any], more: bool) -> str:
-        """How many there are, how old that is."""
+        """Return the number of hosts, and the age of the table."""
         part = len(rows) < last['total']
         shown = f'{len(rows)} of {last["total"]}' if part else f'{last["total"]}'
         hosts = 'host' if last['total'] == 1 else 'hosts'

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks: credentials of keystone, as every OpenStack client finds them.
+"""Authentication: credentials of keystone, as every OpenStack client finds them.
 
-They stand in ``clouds.yaml`` (``--os-cloud``, ``OS_CLOUD``) or in the
-environment (``OS_AUTH_URL`` and its kin).  Without any the API is asked without.
+They are read from ``clouds.yaml`` (``--os-cloud``, ``OS_CLOUD``) or the
+environment (``OS_AUTH_URL`` and its kin).  Without any, requests have no token.
 """
 
 import contextlib
@@ -18,15 +18,15 @@ from gantt.cli.endpoint import DEFAULT, Endpoint, Exit, Failure
 SERVICE_TYPE = 'scheduler'
 #: Any of these means that there are credentials in the environment.
 VARIABLES = ('OS_CLOUD', 'OS_AUTH_URL', 'OS_AUTH_TYPE')
-#: How keystoneauth names what lacks where it does not look before it needs it.
+#: A missing option in keystoneauth's messages, where it is not validated before its use.
 _LACKS = re.compile(r"(?:argument: '(\w+)'|(\w+) is a required attribute)$")
 
 
 def endpoint_of(url: str | None, cloud: str | None, timeout: float) -> Endpoint:
-    """The API to ask.
+    """Return the endpoint of the API.
 
-    :param url: as the caller said; None: what the catalog says, or else the usual one
-    :param cloud: its name in ``clouds.yaml``; None: as the environment says
+    :param url: as given by the caller; None: that of the catalog, or else the default
+    :param cloud: its name in ``clouds.yaml``; None: that of the environment
     :raises Failure: there is no such cloud, or nothing of Gantt in its catalog
     """
     if not cloud and not any(os.environ.get(name) for name in VARIABLES):
@@ -36,10 +36,10 @@ def endpoint_of(url: str | None, cloud: str | None, timeout: float) -> Endpoint:
 
 
 class Login:
-    """A cloud and who we are there.  Keystone is asked when something is."""
+    """A cloud with our credentials.  Keystone is contacted on the first use."""
 
     def __init__(self, cloud: str | None = None) -> None:
-        """:raises Failure: the credentials are not whole, or there is no such cloud"""
+        """Load the credentials.  :raises Failure: incomplete, or there is no such cloud"""
         from keystoneauth1 import exceptions as identity  # like openstack: slow to import
         from openstack import config, exceptions
 
@@ -48,10 +48,10 @@ class Login:
         self._given = False
         try:
             with warnings.catch_warnings():
-                # The library tells itself what it will remove; there is nothing to do here.
+                # Deprecation warnings of the library about itself.
                 warnings.simplefilter('ignore')
-                found = config.OpenStackConfig(app_name='gantt')
-                self._region = found.get_one(cloud=cloud or None)
+                loaded = config.OpenStackConfig(app_name='gantt')
+                self._region = loaded.get_one(cloud=cloud or None)
                 self._session = self._region.get_session()
         except identity.MissingRequiredOptions as e:
             raise _lacking(option.dest for option in e.options) from None
@@ -62,7 +62,7 @@ class Login:
         _check_url(self._region.config)
 
     def token(self) -> str:
-        """A token that is good for now.  :raises Failure:"""
+        """Return a valid token.  :raises Failure:"""
         with self._querying('gives no token'):
             if self._given:  # and refused
                 self._session.invalidate()
@@ -70,40 +70,40 @@ class Login:
             return self._session.get_token() or ''
 
     def url(self) -> str:
-        """Where the catalog has the API.  :raises Failure:"""
+        """Return the URL of the API in the catalog.  :raises Failure:"""
         configured = self._region.get_endpoint(SERVICE_TYPE)
-        found = None
+        endpoint = None
         with self._querying('tells no catalog'), contextlib.suppress(self._nowhere):
-            found = configured or self._session.get_endpoint(
+            endpoint = configured or self._session.get_endpoint(
                 service_type=SERVICE_TYPE,
                 region_name=self._region.get_region_name(SERVICE_TYPE),
                 interface=self._region.get_interface(SERVICE_TYPE),
             )
-        if not found:
+        if not endpoint:
             raise Failure(
                 f'the catalog has no service of the type {SERVICE_TYPE}; '
                 'name the API with --endpoint or GANTT_ENDPOINT'
             )
-        return str(found)
+        return str(endpoint)
 
     @property
     def verify(self) -> Any:
-        """What the certificate of the API is held against: a file, or True, or False."""
+        """The authorities that verify the certificate of the API: a file, or True, or False."""
         return self._session.verify
 
     @contextlib.contextmanager
     def _querying(self, failed: str) -> Iterator[None]:
-        """:raises Failure: in place of what the library raises"""
+        """Translate errors of the library.  :raises Failure: in place of them"""
         try:
             yield
         except self._errors as e:
             raise Failure(f'keystone {failed}: {_line(e)}') from None
-        except Exception as e:  # it looks at some credentials when it sends them only
+        except Exception as e:  # some credentials are validated only when they are sent
             raise _not_understood(e) from None
 
 
 def _check_url(config: dict[str, Any]) -> None:
-    """:raises Failure: the address of keystone is none"""
+    """Check the URL of keystone.  :raises Failure: it is invalid"""
     url = (config.get('auth') or {}).get('auth_url')
     if url is None:
         return  # a way to log in that needs none

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``gantt``: its table of commands, and how failures are said."""
+"""The command ``gantt``: its table of commands, and the output of failures."""
 
 import argparse
 import importlib
@@ -17,7 +17,7 @@ from gantt.core.messages import quoting
 from gantt.core.messages.near import did_you_mean, near
 from gantt.version import version_string
 
-#: Commands that are named where only the first word of one is known.
+#: Most commands that are suggested where only the first word matches.
 _COMMANDS_MEANT = 4
 #: Command -> class; a module is imported when its command is run.
 COMMANDS = {
@@ -117,7 +117,7 @@ class _Later:
         self.value = f'gantt.cli.{target}'
 
     def load(self) -> Any:
-        """Import it."""
+        """Import the command."""
         module, _, name = self.value.partition(':')
         return getattr(importlib.import_module(module), name)
 
@@ -131,7 +131,7 @@ class Commands(commandmanager.CommandManager):
             self.commands[name] = _Later(name, target)  # type: ignore[assignment]
 
     def add_command(self, name: str, command_class: Any) -> None:
-        """cliff has commands of its own for each application: none takes the place of ours."""
+        """Add a command of cliff, unless one of ours has its name."""
         if name not in COMMANDS:
             super().add_command(name, command_class)
 
@@ -144,7 +144,7 @@ class Gantt(app.App):
     def build_option_parser(
         self, description: str | None, version: str | None, argparse_kwargs: Any = None
     ) -> Any:
-        """Where to ask; abbreviated options are not guessed."""
+        """Return a parser of the global options, without abbreviations."""
         parser = argparse.ArgumentParser(
             prog='gantt', description=description, add_help=False, allow_abbrev=False
         )
@@ -181,7 +181,7 @@ class Gantt(app.App):
         return parser
 
     def print_help_if_requested(self) -> None:
-        """The options, and every command with a line about it."""
+        """Print the options, and every command with a line about it."""
         self.parser.print_help(self.stdout)
         self.stdout.write('\ncommands (details: "gantt COMMAND --help"):\n')
         size = max(map(len, COMMANDS))
@@ -194,17 +194,17 @@ class Gantt(app.App):
         raise SystemExit(0)
 
     def configure_logging(self) -> None:
-        """Failures are said once, by ``main``; there is nothing to log."""
+        """Configure no logging: failures are printed once, by ``main``."""
 
     def interact(self) -> None:
-        """Without a command: say which there are."""
+        """Print a hint where no command is given."""
         self.stderr.write('gantt: which command? "gantt --help" lists them\n')
         raise SystemExit(Exit.USAGE)
 
     def run_subcommand(self, argv: list[str]) -> int:
         """Find a command, parse its arguments, run it.
 
-        :raises Failure: to be said by ``main``
+        :raises Failure: to be printed by ``main``
         """
         try:
             factory, name, rest = self.command_manager.find_command(argv)
@@ -222,20 +222,23 @@ class Gantt(app.App):
         return command.run(parsed)
 
     def parsers(self) -> dict[str, argparse.ArgumentParser]:
-        """The parser of each command."""
+        """Return the parser of each command."""
         return {
             name: _Later(name, target).load()(self, None, name).get_parser(f'gantt {name}')
             for name, target in COMMANDS.items()
         }
 
     def _meant(self, argv: list[str]) -> list[str]:
-        """Commands that are called nearly so, or begin with nearly that word."""
-        known = sorted(name for name, _ in self.command_manager)
-        words = {name.partition(' ')[0] for name in known}
-        begins = [argv[0]] if argv[0] in words else near(argv[0], sorted(words))
-        alike = [name for name in known if name.partition(' ')[0] in begins]
-        nouns = [name for name in known if argv[0] in name.split(' ')[1:]]
-        return near(' '.join(argv[:2]), known) or (nouns or alike)[:_COMMANDS_MEANT]
+        """Return commands with a similar name, or a similar first word."""
+        known_commands = sorted(name for name, _ in self.command_manager)
+        first_words = {name.partition(' ')[0] for name in known_commands}
+        begins = [argv[0]] if argv[0] in first_words else near(argv[0], sorted(first_words))
+        same_first_word = [name for name in known_commands if name.partition(' ')[0] in begins]
+        with_noun = [name for name in known_commands if argv[0] in name.split(' ')[1:]]
+        return (
+            near(' '.join(argv[:2]), known_commands)
+            or (with_noun or same_first_word)[:_COMMANDS_MEANT]
+        )
 
 
 def main(
@@ -243,7 +246,7 @@ def main(
     stdout: TextIO | None = None,
     stderr: TextIO | None = None,
 ) -> int:
-    """Run ``gantt`` with ``argv``; the exit code."""
+    """Run ``gantt`` with ``argv`` and return the exit code."""
     stderr = stderr or sys.stderr
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -275,7 +278,7 @@ def main(
 
 
 def _run(arguments: list[str], stdout: TextIO | None, stderr: TextIO) -> int:
-    """:raises Failure: to be said by ``main``"""
+    """Run a command and return its exit code.  :raises Failure: to be printed by ``main``"""
     try:
         gantt = Gantt(
             'Ask and steer a Gantt scheduler. Exit codes: 0 placed or done, 2 no valid host, '
@@ -302,7 +305,7 @@ def _run(arguments: list[str], stdout: TextIO | None, stderr: TextIO) -> int:
 
 
 def _drop_output() -> None:
-    """Nobody reads it, or nothing takes it: what is kept back must not fail once more at exit."""
+    """Redirect standard output to null, so that its buffer does not fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

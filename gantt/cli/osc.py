@@ -17,7 +17,7 @@ API_VERSIONS = ('1',)
 
 
 def make_client(instance: Any) -> Endpoint:
-    """The API as the catalog has it, asked with the token of the client.
+    """Return the endpoint in the catalog, with the token of the client.
 
     :param instance: OpenStackClient's ``ClientManager``
     """
@@ -34,7 +34,7 @@ def make_client(instance: Any) -> Endpoint:
 
 
 def build_option_parser(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Hook for global options."""
+    """Add the global options, as a hook."""
     parser.add_argument(
         '--os-scheduler-api-version',
         metavar='<scheduler-api-version>',

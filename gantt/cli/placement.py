@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands have in common that speak to Placement's interface."""
+"""Base classes of the commands that use Placement's interface."""
 
 import argparse
 import functools
@@ -14,7 +14,7 @@ from gantt.core.messages.base import UUID
 if TYPE_CHECKING:
     from gantt.cli.trial import Trial
 
-#: What a change that somebody else was faster with is refused with; and so often it is tried.
+#: Code of a refusal after a concurrent change, and the number of attempts.
 CONCURRENT_UPDATE = 'placement.concurrent_update'
 TRIES = 3
 NUMBERS = ('total', 'reserved', 'min_unit', 'max_unit', 'step_size', 'allocation_ratio')
@@ -22,14 +22,14 @@ _UUID = re.compile(UUID)
 
 
 def uuid(value: str) -> str:
-    """An argument type: a uuid."""
+    """Check that an argument is a uuid."""
     if not _UUID.match(value):
         raise argparse.ArgumentTypeError(f'expected a uuid, got {value!r}')
     return value
 
 
 def inventory(value: str) -> tuple[str, dict[str, Any]]:
-    """An argument type: ``VCPU=64``, ``VCPU=64,allocation_ratio=4,reserved=2``."""
+    """Parse an argument such as ``VCPU=64`` or ``VCPU=64,allocation_ratio=4,reserved=2``."""
     name, equals, rest = value.partition('=')
     total, *pairs = rest.split(',')
     numbers: dict[str, Any] = {}
@@ -51,42 +51,42 @@ def inventory(value: str) -> tuple[str, dict[str, Any]]:
 
 
 def find(endpoint: Endpoint, provider: str) -> dict[str, Any]:
-    """A provider by its uuid or its name.  :raises Failure: there is none"""
+    """Return a provider by its uuid or its name.  :raises Failure: there is none"""
     by = 'uuid' if _UUID.match(provider) else 'name'
-    found = endpoint.get('/resource_providers', **{by: provider})['resource_providers']
-    if not found:
+    providers = endpoint.get('/resource_providers', **{by: provider})['resource_providers']
+    if not providers:
         raise Failure(f'there is no provider with the {by} {provider!r}; see "gantt provider list"')
-    one: dict[str, Any] = found[0]
-    return one
+    match: dict[str, Any] = providers[0]
+    return match
 
 
 def unless_raced(change: Callable[[], None]) -> None:
-    """Do it again where somebody else changed meanwhile what it began from.  :raises Failure:"""
-    for left in reversed(range(TRIES)):
+    """Run a change, and repeat it after a concurrent update.  :raises Failure:"""
+    for retries_left in reversed(range(TRIES)):
         try:
             change()
             return
         except Failure as e:
-            if e.error.get('code') != CONCURRENT_UPDATE or not left:
+            if e.error.get('code') != CONCURRENT_UPDATE or not retries_left:
                 raise
 
 
 class OfPlacement(base.Base):
-    """A command that speaks to Placement's interface."""
+    """A command that uses Placement's interface."""
 
     @functools.cached_property
     def placement(self) -> Endpoint:
-        """Where to ask.  :raises Failure:"""
+        """The endpoint of Placement's interface.  :raises Failure:"""
         return self.endpoint.placement
 
 
 class PlacementLister(OfPlacement, base.Lister):
-    """A list that comes whole."""
+    """A list that is fetched whole."""
 
     def rows(self, args: argparse.Namespace) -> list[dict[str, Any]]:
-        """All of them.  :raises Failure:"""
-        found = self.placement.get(self.path, **self.query(args))
-        return list(found[self.member])
+        """Return all rows.  :raises Failure:"""
+        answer = self.placement.get(self.path, **self.query(args))
+        return list(answer[self.member])
 
     def fetch(
         self, args: argparse.Namespace, most: int
@@ -95,7 +95,7 @@ class PlacementLister(OfPlacement, base.Lister):
         return rows[:most], {}, len(rows) > most
 
 
-#: What is said of a change -> of one that is only tried.
+#: Verb of a change -> verb of a dry run.
 _WOULD = {'is': 'would be', 'has': 'would have'}
 
 
@@ -108,29 +108,29 @@ class PlacementWrite(OfPlacement):
     _trial: 'Trial | None' = None
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Adds the dry run."""
+        """Add the option of a dry run."""
         return base.with_dry_run(super().get_parser(prog_name))
 
     def verb(self, word: str) -> str:
-        """``is`` or ``has``, as it is said of what is only tried too."""
+        """Return ``is`` or ``has``, in the conditional for a dry run."""
         return word if self._trial is None else _WOULD[word]
 
     def act(self, args: argparse.Namespace) -> str:
-        """Do it; what was done.  :raises Failure:"""
+        """Make the change and return a summary.  :raises Failure:"""
         raise NotImplementedError
 
     def done(self, what: str) -> None:
-        """Of a change of several parts: one of them."""
+        """Record one part of a change as made."""
         self.made = [*self.made, what]
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Do it and say so."""
+        """Make the change and print its summary."""
         if parsed_args.dry_run:
             return self._try(parsed_args)
         try:
             what = self.act(parsed_args)
         except Failure as e:
-            e.notes += [f'done before: {one}' for one in self.made]
+            e.notes += [f'done before: {part}' for part in self.made]
             raise
         self.done(what)
         return self.show(parsed_args, {'dry_run': False, 'what': what}, [what])

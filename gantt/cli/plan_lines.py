@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of groups for people: what was planned, what stands in the way, what is of each member."""
+"""Plans of groups as text for people: placements, conflicts, and the state of each member."""
 
 import collections
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from gantt.cli.text import TextColumn
 from gantt.core.messages.policy_set import Policies, strength, written_out
 
 STATES = ('planned', 'created', 'running', 'expired', 'lost')
-#: A gap beyond says nothing.
+#: The largest gap that is shown.
 GAP_MAX = 1.0
 NOT_CHECKED = 'nothing was checked: the group has no plan, which says who its members are'
 _HOLDS = 'no policy is violated by those who stand'
@@ -20,9 +20,9 @@ _HOLDS = 'no policy is violated by those who stand'
 _NAMES_MAX = 8
 
 
-# -- what was answered -----------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------
 def answered(answer: dict[str, Any], width: int) -> list[str]:
-    """The answer of who plans."""
+    """Return lines for the planner's answer."""
     plan, is_dry = answer['plan'], answer.get('dry_run', False)
     stayed, released = answer.get('stayed', []), answer.get('released', [])
     lines = []
@@ -31,8 +31,8 @@ def answered(answer: dict[str, Any], width: int) -> list[str]:
     else:
         lines += _planned(answer, plan, is_dry, width)
     if answer.get('ask_zones'):
-        found = f'zones below are not asked for a plan: ask {", ".join(answer["ask_zones"])}'
-        lines += ['', *text.wrap(found, width)]
+        hint = f'zones below are not asked for a plan: ask {", ".join(answer["ask_zones"])}'
+        lines += ['', *text.wrap(hint, width)]
     if stayed or released:
         lines.append('')
     if stayed:
@@ -52,7 +52,7 @@ def answered(answer: dict[str, Any], width: int) -> list[str]:
 
 def _planned(answer: dict[str, Any], plan: dict[str, Any], is_dry: bool, width: int) -> list[str]:
     members = plan['members']
-    hosts = len({one['host'] for one in members})
+    hosts = len({member['host'] for member in members})
     verb = 'would place' if is_dry else 'placed'
     held = '' if is_dry else f', held for {text.age(answer["lease_seconds"])}'
     lines = [f'{verb} {text.count(len(members), "member")} on {text.count(hosts, "host")}{held}']
@@ -63,69 +63,71 @@ def _planned(answer: dict[str, Any], plan: dict[str, Any], is_dry: bool, width: 
         )
     if plan['optional']:
         lines += text.wrap(f'left out, as they may be: {names(plan["optional"])}', width)
-    lines += [f'given up: {cost(one)}' for one in plan['given_up']]
+    lines += [f'given up: {cost(given_up_policy)}' for given_up_policy in plan['given_up']]
     lines += conflict(plan['conflict'], width)
     lines += would_do(plan['relaxations'])
     if answer.get('conflicts'):
         lines.append(f'planned {answer["attempts"]} times, as others were faster')
     if members:
         columns = [TextColumn('MEMBER', text.key('name')), TextColumn('HOST', text.key('host'))]
-        if any(one['alternative'] for one in members):
+        if any(member['alternative'] for member in members):
             columns.append(TextColumn('AS', lambda r: alternative(r['alternative'])))
         lines += ['', *text.table(columns, members, width)]
     return lines
 
 
 def what_if(found: Sequence[dict[str, Any]], width: int) -> list[str]:
-    """What each policy costs: a line for each that the group was planned without."""
+    """Return the cost of each policy: a line for each that the group was planned without."""
     if not found:
         return ['what if: there is no policy to leave out']
-    rows = [one for one in found if one['outcome'] == 'planned']
+    rows = [variant for variant in found if variant['outcome'] == 'planned']
     lines = ['what if a policy were left out:']
     if rows:
         lines += ['', *text.table(_WHAT_IF, rows, width)]
     lines += [
-        f'leave out {one["line"]}: all that have to be placed could be'
-        for one in rows
-        if one['makes_feasible']
+        f'leave out {variant["line"]}: all that have to be placed could be'
+        for variant in rows
+        if variant['makes_feasible']
     ]
     for outcome, why in _NOT_PLANNED.items():
-        left = [one['line'] for one in found if one['outcome'] == outcome]
-        if left:
-            lines += text.wrap(f'{why} ({len(left)}): {names(left)}', width)
+        lines_left = [variant['line'] for variant in found if variant['outcome'] == outcome]
+        if lines_left:
+            lines += text.wrap(f'{why} ({len(lines_left)}): {names(lines_left)}', width)
     return lines
 
 
 def how_good(plan: dict[str, Any]) -> str:
-    """How good a plan is, as far as it is known; beside it, what sequential placing came to."""
-    whole = len(plan['members']) + len(plan['missing'])
-    found = f'{plan["status"]}, by {plan["by"]} in {plan["seconds"]:.1f} s'
+    """Return the known quality of a plan, next to the result of sequential placement."""
+    total = len(plan['members']) + len(plan['missing'])
+    summary = f'{plan["status"]}, by {plan["by"]} in {plan["seconds"]:.1f} s'
     if plan['gap'] is not None and plan['status'] == 'feasible' and plan['gap'] <= GAP_MAX:
-        found += f', score within {100 * plan["gap"]:.2g} % of what may be possible'
+        summary += f', score within {100 * plan["gap"]:.2g} % of what may be possible'
     if plan['proofs']:
-        found += f' ({plan["proofs"]})'
-    one_by_one = whole - plan['sequential']['missing']
-    return f'{found}; one after the other {one_by_one} of {whole} would be placed'
+        summary += f' ({plan["proofs"]})'
+    one_by_one = total - plan['sequential']['missing']
+    return f'{summary}; one after the other {one_by_one} of {total} would be placed'
 
 
 def cost(one: dict[str, Any]) -> str:
-    """What a plan does not keep."""
+    """Return a policy that a plan gives up, with its cost."""
     price = f', cost {one["cost"]:g}' if one['cost'] else ''
     return f'{one["line"]} ({one["amount"]:g}{price})'
 
 
 def alternative(number: int) -> str:
-    """What a member was planned as."""
+    """Return the alternative that a member was planned as."""
     return f'alternative {number}' if number else 'wanted'
 
 
 def conflict(found: dict[str, Any] | None, width: int) -> list[str]:
-    """Who cannot be placed together, and under what."""
+    """Return lines for the members that conflict, and the policies that they conflict under."""
     if not found:
         return []
-    who = ', '.join(f'{n} {name}' if n > 1 else name for name, n in found['members'].items())
+    members_text = ', '.join(
+        f'{count} {name}' if count > 1 else name for name, count in found['members'].items()
+    )
     minimal = '' if found['is_minimal'] else ' (there may be fewer of them)'
-    lines = text.wrap(f'in conflict{minimal}: {who}', width)
+    lines = text.wrap(f'in conflict{minimal}: {members_text}', width)
     lines += [f'  under {line}' for _, line in found['policies']]
     for level in found.get('unknown_levels', ()):
         where = f'no host says its {level}: it is part of its location ([compute] location)'
@@ -134,22 +136,22 @@ def conflict(found: dict[str, Any] | None, width: int) -> list[str]:
 
 
 def would_do(relaxations: Iterable[dict[str, Any]]) -> list[str]:
-    """What would let all of the rest be placed, each by itself."""
-    return [f'would do: {one["line"]}' for one in relaxations]
+    """Return lines for relaxations, each of which lets all remaining members be placed."""
+    return [f'would do: {relaxation["line"]}' for relaxation in relaxations]
 
 
 def violations(found: Iterable[dict[str, Any]], width: int) -> list[str]:
-    """Policies that members violate where they are, a line each."""
+    """Return lines for policies that members violate where they are."""
     lines = []
-    for one in found:
-        weight = '' if one['is_hard'] else ', soft'
-        who = f': only a move of {names(one["members"], "or")} could mend it'
-        lines += text.wrap(f'violated{weight}: {one["line"]}{who}', width)
+    for violation in found:
+        weight = '' if violation['is_hard'] else ', soft'
+        remedy = f': only a move of {names(violation["members"], "or")} could mend it'
+        lines += text.wrap(f'violated{weight}: {violation["line"]}{remedy}', width)
     return lines
 
 
 def names(found: Sequence[str], last: str = 'and') -> str:
-    """Names in one line, as many as have room."""
+    """Join names in one line, as many as have room."""
     if len(found) > _NAMES_MAX:
         return f'{", ".join(found[:_NAMES_MAX])} and {len(found) - _NAMES_MAX} more'
     if len(found) < 2:
@@ -158,7 +160,7 @@ def names(found: Sequence[str], last: str = 'and') -> str:
 
 
 def explained(plan: dict[str, Any], width: int) -> list[str]:
-    """What was decided when a group was planned last: each goal, what it cost, what was proven."""
+    """Return lines for the last decision on a group: each goal's cost and proof."""
     decided = plan['decided'] and plan['decided']['plan']
     lines = [f'group {plan["group"]}, revision {plan["revision"]} of its plan']
     if plan.get('problem'):
@@ -170,7 +172,7 @@ def explained(plan: dict[str, Any], width: int) -> list[str]:
     rows = _goals(decided)
     lines += ['', *text.table(_GOALS, rows, width), '']
     if decided['given_up']:
-        lines += [f'given up: {cost(one)}' for one in decided['given_up']]
+        lines += [f'given up: {cost(policy)}' for policy in decided['given_up']]
     else:
         lines.append('no policy and no rule was given up')
     if decided['size']:
@@ -180,19 +182,19 @@ def explained(plan: dict[str, Any], width: int) -> list[str]:
             f'{size["eligible"]} of {text.count(size["hosts"], "host")} were eligible',
             width,
         )
-    made = plan['decided']
-    if made.get('conflicts'):
-        lines.append(f'planned {made["attempts"]} times:')
-        lines += [f'  {line}' for line in made['conflicts']]
+    decision = plan['decided']
+    if decision.get('conflicts'):
+        lines.append(f'planned {decision["attempts"]} times:')
+        lines += [f'  {line}' for line in decision['conflicts']]
     lines += [f'request  {plan["request_id"]}', f'decided  {text.age(plan["age_seconds"])} ago']
     return [*lines, f'its members: gantt group show {plan["group"]}']
 
 
 def checked(plan: dict[str, Any], width: int) -> list[str]:
-    """Whether a plan holds, with its members where they are."""
+    """Return lines for a check of a plan with its members where they are."""
     if plan.get('problem'):
         return text.wrap(plan['problem'], width)
-    stands = sum(one['state'] not in ('expired', 'lost') for one in plan['members'])
+    stands = sum(member['state'] not in ('expired', 'lost') for member in plan['members'])
     lines = [
         f'group {plan["group"]}, revision {plan["revision"]} of its plan: {stands} of '
         f'{text.count(len(plan["members"]), "member")} have a place'
@@ -201,16 +203,16 @@ def checked(plan: dict[str, Any], width: int) -> list[str]:
 
 
 def policies_in_words(description: dict[str, Any]) -> list[str]:
-    """A line for each policy and whom it is about."""
+    """Return a line for each policy and subject."""
     policies = msgspec.convert(description.get('policies', []), Policies)
     return [
-        f'{one.line(subject)}{strength(one)}'
-        for one in written_out(policies)
-        for subject in one.subjects
+        f'{policy.line(subject)}{strength(policy)}'
+        for policy in written_out(policies)
+        for subject in policy.subjects
     ]
 
 
-#: Why there is no plan without a policy.
+#: Outcome of a policy without a plan -> text.
 _NOT_PLANNED = {'no_time': 'no time was left for', 'not_looked_at': 'not looked at'}
 _WHAT_IF = (
     TextColumn('WITHOUT', text.key('line'), least=20),
@@ -230,7 +232,7 @@ _GOALS = (
 
 
 def _goals(decided: dict[str, Any]) -> list[dict[str, Any]]:
-    """What counts before the score, the first first, then the score."""
+    """Return a row for each goal in order of priority, then one for the score."""
     rows: list[dict[str, Any]] = []
     reached, sequential = decided['goals'], decided['sequential']
     steps = len(reached['steps'])
@@ -263,45 +265,53 @@ def _of_all(placed: int, missing: int) -> str:
 
 
 def _change(value: float | None) -> str:
-    """By how much something changes; what is no more than noise of the sum is none."""
+    """Format a change; a change within rounding noise is 0."""
     if value is None:
         return '-'
     return '0' if abs(value) < 1e-9 else f'{value:+.4g}'
 
 
 def _of(value: Any, at: int | None, key: str) -> str:
-    found = value if at is None else value[at]
-    return f'{found / 1000:g}' if key == 'weight' else str(found)
+    number = value if at is None else value[at]
+    return f'{number / 1000:g}' if key == 'weight' else str(number)
 
 
-# -- what there is -----------------------------------------------------------------------
+# -- stored plans ------------------------------------------------------------------------
 def of_group(found: dict[str, Any]) -> list[str]:
-    """A server group with its rule, a line for each policy."""
+    """Return lines for a server group with its rule, one for each policy."""
     named = f' ({found["name"]})' if found['name'] else ''
     lines = [f'server group {found["uuid"]}{named}']
     if found['project_id']:
         lines.append(f'project {found["project_id"]}')
     if not found.get('policies'):
-        most = found['max_per_host']
-        counted = f', at most {most} on a host' if found['policy'] == 'anti-affinity' else ''
+        max_per_host = found['max_per_host']
+        counted = (
+            f', at most {max_per_host} on a host' if found['policy'] == 'anti-affinity' else ''
+        )
         lines.append(f'policy {found["policy"]}{counted}')
     else:
         lines += [f'policy {line}' for line in policies_in_words(found)]
     subgroups = found.get('subgroups', {})
-    return [*lines, *(f'subgroup {name}: {", ".join(of)}' for name, of in subgroups.items())]
+    return [
+        *lines,
+        *(f'subgroup {name}: {", ".join(members)}' for name, members in subgroups.items()),
+    ]
 
 
 def consumers(found: Sequence[str]) -> list[str]:
-    """Those of a group that has no plan."""
+    """Return lines for the consumers of a group without a plan."""
     if not found:
         return ['nobody is in it']
-    return [f'{text.count(len(found), "member")} with a live claim', *(f'  {one}' for one in found)]
+    return [
+        f'{text.count(len(found), "member")} with a live claim',
+        *(f'  {consumer}' for consumer in found),
+    ]
 
 
 def of_plan(plan: dict[str, Any], width: int) -> list[str]:
-    """A plan with what has become of its members."""
-    left = plan['lease_seconds']
-    held = f'held for {text.age(left)}' if left > 0 else 'not held any more'
+    """Return lines for a plan with the states of its members."""
+    lease_seconds = plan['lease_seconds']
+    held = f'held for {text.age(lease_seconds)}' if lease_seconds > 0 else 'not held any more'
     lines = text.wrap(
         f'plan, revision {plan["revision"]}, made {text.age(plan["age_seconds"])} ago by request '
         f'{plan["request_id"]}; places that no create has are {held}',
@@ -312,8 +322,8 @@ def of_plan(plan: dict[str, Any], width: int) -> list[str]:
     decided = plan['decided'] and plan['decided']['plan']
     if decided:
         lines += text.wrap(how_good(decided), width)
-        lines += [f'given up: {cost(one)}' for one in decided['given_up']]
-    counts = states(collections.Counter(one['state'] for one in plan['members']))
+        lines += [f'given up: {cost(policy)}' for policy in decided['given_up']]
+    counts = states(collections.Counter(member['state'] for member in plan['members']))
     lines.append(f'{text.count(len(plan["members"]), "member")}: {counts}')
     if plan['members']:
         lines += ['', *text.table(_columns(plan['members']), plan['members'], width)]
@@ -321,14 +331,14 @@ def of_plan(plan: dict[str, Any], width: int) -> list[str]:
     if others:
         lines += text.wrap(f'{len(others)} more of the group: {names(others)}', width)
     if plan['violated'] is not None:
-        found = violations(plan['violated'], width)
-        lines += ['', *(found or [_HOLDS])]
+        violated = violations(plan['violated'], width)
+        lines += ['', *(violated or [_HOLDS])]
     return lines
 
 
 def states(counts: Mapping[str, int]) -> str:
-    """How many members are so, in the order of a member's life."""
-    return ', '.join(f'{counts[one]} {one}' for one in STATES if counts.get(one)) or 'none'
+    """Return the counts of members by state, in the order of a member's life."""
+    return ', '.join(f'{counts[state]} {state}' for state in STATES if counts.get(state)) or 'none'
 
 
 def _columns(members: Sequence[dict[str, Any]]) -> list[TextColumn]:
@@ -351,12 +361,14 @@ def _domain(level: str) -> Any:
 
 
 def narrowest(members: Iterable[dict[str, Any]]) -> list[str]:
-    """Levels that say something new: a domain within another one has that in its name."""
-    found = [one['levels'] for one in members if one['levels']]
-    levels = list(dict.fromkeys(level for of in found for level in of))
+    """Return the levels whose domains are not in the names of narrower domains."""
+    levels_of_members = [member['levels'] for member in members if member['levels']]
+    levels = list(dict.fromkeys(level for domains in levels_of_members for level in domains))
 
     def is_within(inner: str, outer: str) -> bool:
-        both = [of for of in found if inner in of and outer in of]
-        return bool(both) and all(of[inner].startswith(f'{of[outer]}.') for of in both)
+        both = [domains for domains in levels_of_members if inner in domains and outer in domains]
+        return bool(both) and all(
+            domains[inner].startswith(f'{domains[outer]}.') for domains in both
+        )
 
-    return [one for one in levels if not any(is_within(other, one) for other in levels)]
+    return [level for level in levels if not any(is_within(other, level) for other in levels)]

@@ -120,14 +120,14 @@ class ProviderShow(OfPlacement):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and print."""
-        ask = self.placement
-        found = find(ask, parsed_args.provider)
-        uuid = found['uuid']
-        del found['links']
-        found.update(_amounts(ask, uuid))
-        found['traits'] = sorted(ask.get(_path(uuid, 'traits'))['traits'])
-        found['aggregates'] = sorted(ask.get(_path(uuid, 'aggregates'))['aggregates'])
-        return self.show(parsed_args, found, self._lines(found))
+        endpoint = self.placement
+        provider = find(endpoint, parsed_args.provider)
+        uuid = provider['uuid']
+        del provider['links']
+        provider.update(_amounts(endpoint, uuid))
+        provider['traits'] = sorted(endpoint.get(_path(uuid, 'traits'))['traits'])
+        provider['aggregates'] = sorted(endpoint.get(_path(uuid, 'aggregates'))['aggregates'])
+        return self.show(parsed_args, provider, self._lines(provider))
 
     def _lines(self, found: dict[str, Any]) -> list[str]:
         lines = [
@@ -146,35 +146,41 @@ class ProviderShow(OfPlacement):
 
 
 class _Change(PlacementWrite):
-    """Of what a provider has; each part is read, changed and sent with its generation."""
+    """A change of a provider; each part is read, changed and sent with its generation."""
 
     def change(self, uuid: str, args: argparse.Namespace) -> None:
-        """What ``_CONTENT`` says, and what is taken away.  :raises Failure:"""
-        gone = {'traits': [], 'aggregates': [], 'inventories': []} | getattr(args, 'gone', {})
+        """Apply the options of ``_CONTENT``, and the removals.  :raises Failure:"""
+        removed = {'traits': [], 'aggregates': [], 'inventories': []} | getattr(args, 'gone', {})
         given = {'traits': args.trait, 'aggregates': args.aggregate}
-        if args.inventory or gone['inventories']:
-            unless_raced(lambda: self._inventories(uuid, dict(args.inventory), gone['inventories']))
+        if args.inventory or removed['inventories']:
+            unless_raced(
+                lambda: self._inventories(uuid, dict(args.inventory), removed['inventories'])
+            )
         for key, names in given.items():
-            if names or gone[key]:
-                unless_raced(functools.partial(self._set, uuid, key, names, gone[key]))
+            if names or removed[key]:
+                unless_raced(functools.partial(self._set, uuid, key, names, removed[key]))
 
     def _inventories(self, uuid: str, given: dict[str, Any], gone: list[str]) -> None:
         now = self.placement.get(_path(uuid, 'inventories'))
         for name in gone:
             if name not in now['inventories']:
                 raise Failure(f'provider {uuid} has no inventory of {name}')
-        wanted = {k: v for k, v in now['inventories'].items() if k not in gone}
+        inventories = {
+            class_name: stored
+            for class_name, stored in now['inventories'].items()
+            if class_name not in gone
+        }
         for name, numbers in given.items():
-            wanted[name] = {**wanted.get(name, {}), **numbers}
-        body = {_GENERATION: now[_GENERATION], 'inventories': wanted}
+            inventories[name] = {**inventories.get(name, {}), **numbers}
+        body = {_GENERATION: now[_GENERATION], 'inventories': inventories}
         self.placement.put(_path(uuid, 'inventories'), body)
-        self.done(f'inventories of provider {uuid}: {", ".join(sorted(wanted)) or "none"}')
+        self.done(f'inventories of provider {uuid}: {", ".join(sorted(inventories)) or "none"}')
 
     def _set(self, uuid: str, key: str, names: list[str], gone: list[str]) -> None:
         now = self.placement.get(_path(uuid, key))
-        wanted = sorted({*now[key], *names} - set(gone))
-        self.placement.put(_path(uuid, key), {_GENERATION: now[_GENERATION], key: wanted})
-        self.done(f'{key} of provider {uuid}: {", ".join(wanted) or "none"}')
+        members = sorted({*now[key], *names} - set(gone))
+        self.placement.put(_path(uuid, key), {_GENERATION: now[_GENERATION], key: members})
+        self.done(f'{key} of provider {uuid}: {", ".join(members) or "none"}')
 
 
 class ProviderCreate(_Change):
@@ -193,12 +199,12 @@ class ProviderCreate(_Change):
             body['uuid'] = args.uuid
         if args.parent:
             body['parent_provider_uuid'] = find(self.placement, args.parent)['uuid']
-        made = self.placement.post('/resource_providers', body)
-        what = f'provider {made["name"]} {self.verb("is")} created'
+        provider = self.placement.post('/resource_providers', body)
+        what = f'provider {provider["name"]} {self.verb("is")} created'
         if args.uuid or not args.dry_run:
-            what += f': {made["uuid"]}'
+            what += f': {provider["uuid"]}'
         self.done(what)
-        self.change(made['uuid'], args)
+        self.change(provider['uuid'], args)
         return what
 
 
@@ -226,21 +232,21 @@ class ProviderSet(_Change):
     def act(self, args: argparse.Namespace) -> str:
         if args.parent and args.no_parent:
             raise Failure('--parent and --no-parent: expected one of them', Exit.USAGE)
-        found = find(self.placement, args.provider)
-        uuid = found['uuid']
+        provider = find(self.placement, args.provider)
+        uuid = provider['uuid']
         args.gone = {
             'inventories': args.no_inventory,
             'traits': args.no_trait,
             'aggregates': args.no_aggregate,
         }
-        parent = found['parent_provider_uuid']
+        parent = provider['parent_provider_uuid']
         if args.parent:
             parent = find(self.placement, args.parent)['uuid']
         elif args.no_parent:
             parent = None
-        name = args.name or found['name']
-        # What is named is sent even where it is so: a tree that is broken is mended by it.
-        if args.parent or args.no_parent or name != found['name']:
+        name = args.name or provider['name']
+        # A named value is sent even if unchanged: this repairs a broken tree.
+        if args.parent or args.no_parent or name != provider['name']:
             body = {'name': name, 'parent_provider_uuid': parent}
             self.placement.put(_path(uuid), body)
             self.done(f'name and parent of provider {uuid}')
@@ -256,6 +262,6 @@ class ProviderDelete(PlacementWrite):
     takes = (_PROVIDER,)
 
     def act(self, args: argparse.Namespace) -> str:
-        found = find(self.placement, args.provider)
-        self.placement.delete(_path(found['uuid']))
-        return f'provider {found["name"]} {self.verb("is")} deleted'
+        provider = find(self.placement, args.provider)
+        self.placement.delete(_path(provider['uuid']))
+        return f'provider {provider["name"]} {self.verb("is")} deleted'

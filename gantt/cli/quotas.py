@@ -8,7 +8,7 @@ from gantt.cli import base, text
 from gantt.cli.endpoint import Exit, Failure
 from gantt.cli.text import TextColumn
 
-#: The project that stands for all without limits of their own.
+#: The name for all projects without limits of their own.
 DEFAULT = 'default'
 UNLIMITED = -1
 _MOST = 10**15
@@ -26,17 +26,17 @@ def _shown(limit: int) -> str:
 
 
 def _limit(value: str) -> tuple[str, int]:
-    """An argument type: ``NAME=NUMBER``, or ``NAME=unlimited``."""
+    """Parse an argument ``NAME=NUMBER`` or ``NAME=unlimited``."""
     name, equals, number = value.partition('=')
-    found = UNLIMITED if number in ('unlimited', '-1') else None
-    if found is None and number.isdecimal() and len(number) < 20:
-        found = int(number)
-    if not (equals and name) or found is None or found > _MOST:
+    limit = UNLIMITED if number in ('unlimited', '-1') else None
+    if limit is None and number.isdecimal() and len(number) < 20:
+        limit = int(number)
+    if not (equals and name) or limit is None or limit > _MOST:
         raise argparse.ArgumentTypeError(
             f'expected NAME=NUMBER with a whole number up to {_MOST}, or NAME=unlimited, such as '
             f'live_claims=50 or class:VCPU=200; got {value!r}'
         )
-    return name, found
+    return name, limit
 
 
 class QuotaList(base.Lister):
@@ -105,7 +105,7 @@ class QuotaUnset(base.Write):
     path = '/v1/quotas/{project}'
 
     def change(self, args: argparse.Namespace) -> dict[str, Any]:
-        """PUT nulls, or DELETE."""
+        """Send PUT with nulls, or DELETE."""
         if bool(args.names) == args.all:
             raise Failure('expected the names of limits, or --all', Exit.USAGE)
         self.method = 'DELETE' if args.all else 'PUT'

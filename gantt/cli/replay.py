@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt replay``: a kept decision made again, as it was or with other settings."""
+"""``gantt replay``: a stored decision repeated, as it was or with other settings."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ class Replay(base.Base):
     """
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which, and what is otherwise."""
+        """Declare the decision, and other settings."""
         parser.add_argument(
             'id',
             help='a decision id, a request id, or a unique prefix of either; or uuid of a group',
@@ -55,7 +55,7 @@ class Replay(base.Base):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """POST and print."""
-        given = {
+        settings = {
             'options': dict(parsed_args.options),
             'filters': parsed_args.filter or None,
             'weighers': parsed_args.weigher or None,
@@ -63,10 +63,10 @@ class Replay(base.Base):
             'shuffle_best': parsed_args.shuffle or None,
             'seed': parsed_args.seed,
         }
-        body = {name: value for name, value in given.items() if value not in (None, {})}
+        body = {name: value for name, value in settings.items() if value not in (None, {})}
         path = f'/v1/decisions/{base.path_part(parsed_args.id)}/replay'
         try:
-            found = self.endpoint.post(path, body)
+            answer = self.endpoint.post(path, body)
         except Failure as e:
             plan = None
             if e.error.get('code') == 'gantt.not_found' and not body:
@@ -75,12 +75,12 @@ class Replay(base.Base):
                 raise
             self.show(parsed_args, plan, plan_lines.checked(plan, self.width))
             return Exit.TROUBLE if plan['violated'] else Exit.PLACED
-        self.show(parsed_args, found, found['lines'])
-        return Exit.PLACED if found['same'] or body else Exit.TROUBLE
+        self.show(parsed_args, answer, answer['lines'])
+        return Exit.PLACED if answer['same'] or body else Exit.TROUBLE
 
 
 def setting(value: str) -> tuple[str, Any]:
-    """An argument type: ``ram_weight_multiplier=2.0``; the value as JSON, else as text."""
+    """Parse an argument ``ram_weight_multiplier=2.0``; the value as JSON, else as text."""
     name, equals, rest = value.partition('=')
     if not (equals and name):
         raise argparse.ArgumentTypeError(f'expected OPTION=VALUE, got {value!r}')

@@ -28,7 +28,7 @@ class RequestShow(base.Show):
 
 
 class _OfConsumers(base.Write):
-    """What becomes of claims of a request that is on pools."""
+    """A change to the claims of a request on pools."""
 
     takes: tuple[Any, ...] = (
         base.arg('request', help='its id'),

@@ -21,7 +21,7 @@ class RollUpShow(base.Base):
     """Show the cloud as one pool: sums of each class, the largest piece, what fits by shape."""
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Which shapes."""
+        """Declare the shapes."""
         parser.add_argument(
             '--shape',
             action='append',
@@ -33,8 +33,8 @@ class RollUpShow(base.Base):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and print."""
         query = {'shapes': ';'.join(parsed_args.shape)} if parsed_args.shape else {}
-        found = self.endpoint.get('/v1/roll-up', **query)
-        return self.show(parsed_args, found, _lines(found, self.width))
+        roll_up = self.endpoint.get('/v1/roll-up', **query)
+        return self.show(parsed_args, roll_up, _lines(roll_up, self.width))
 
 
 def _lines(found: dict[str, Any], width: int) -> list[str]:

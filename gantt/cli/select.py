@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt select``: place consumers, claimed; or with --dry-run only say where."""
+"""``gantt select``: place consumers, claimed; or with --dry-run only show the places."""
 
 import argparse
 import uuid
@@ -18,7 +18,7 @@ class Select(base.Base):
     """
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """What to place, and how."""
+        """Declare the spec, and the options of the request."""
         spec.arguments(parser)
         parser.add_argument(
             '--count',
@@ -69,9 +69,9 @@ class Select(base.Base):
 
 
 def _budget(body: dict[str, Any]) -> float:
-    """Seconds; what is no budget is refused by who reads it."""
-    found = body.get('budget_ms')
-    return found / 1000 if isinstance(found, int) and 0 < found <= 600_000 else 30.0
+    """Return the seconds of the budget; an invalid one is left for the server to refuse."""
+    budget_ms = body.get('budget_ms')
+    return budget_ms / 1000 if isinstance(budget_ms, int) and 0 < budget_ms <= 600_000 else 30.0
 
 
 def _body(args: argparse.Namespace) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _lines(
 
 
 def _places(rows: list[dict[str, Any]], kind: str) -> str:
-    """On how many hosts of here, and in which zones below: on how many there these know alone."""
+    """Return the number of local hosts, and the child zones, whose hosts are not known here."""
     zones = sorted({row['chosen']['child'] for row in rows if row['chosen'].get('child')})
     hosts = {row['chosen']['host'] for row in rows if not row['chosen'].get('child')}
     parts = [f'on {text.count(len(hosts), kind)}'] if hosts or not zones else []
@@ -127,14 +127,14 @@ def _places(rows: list[dict[str, Any]], kind: str) -> str:
 
 
 def _where(chosen: dict[str, Any]) -> str:
-    """The host; of a place in a zone below that alone knows it, the zone."""
+    """Return the host of a place, or its child zone, where only that knows the host."""
     return f'in zone {chosen["child"]}' if chosen.get('child') else str(chosen['host'])
 
 
 def _alternates(others: list[dict[str, Any]]) -> str:
-    """The hosts; of those in a zone below how many there are."""
-    hosts = [_where(one) for one in others if not one.get('child')]
-    below = Counter(_where(one) for one in others if one.get('child'))
+    """Return the hosts of alternates, and their number in each child zone."""
+    hosts = [_where(alternate) for alternate in others if not alternate.get('child')]
+    below = Counter(_where(alternate) for alternate in others if alternate.get('child'))
     return ', '.join([*hosts, *(f'{count} {where}' for where, count in below.items())]) or '-'
 
 

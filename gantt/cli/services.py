@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt site`` and ``gantt service list``: which site this is, and what runs there."""
+"""``gantt site`` and ``gantt service list``: the site, and its processes."""
 
 import argparse
 import collections
@@ -37,24 +37,24 @@ class ServiceList(base.Lister):
     def fetch(
         self, args: argparse.Namespace, most: int
     ) -> tuple[list[dict[str, Any]], dict[str, Any], bool]:
-        """All at once: they are few."""
-        found = self.endpoint.get(self.path)
-        rows = found[self.member]
-        return rows[:most], found, len(rows) > most
+        """Fetch all at once: they are few."""
+        answer = self.endpoint.get(self.path)
+        rows = answer[self.member]
+        return rows[:most], answer, len(rows) > most
 
     def note(self, row: dict[str, Any]) -> str:
-        """What an operator has to look into."""
+        """Return the alarm of a process, and the problem of its configuration."""
         refused = f'its configuration was not taken over: {row["problem"]}'
         return '; '.join(filter(None, [row['alarm'], refused if row['problem'] else '']))
 
     def footer(self, rows: list[dict[str, Any]], last: dict[str, Any], more: bool) -> str:
-        """What is not alike among all of them."""
+        """Return differences between the processes."""
         further = super().footer(rows, last, more)
         return '\n'.join([*_summary(last[self.member], self.width), *filter(None, [further])])
 
 
 def _summary(rows: list[dict[str, Any]], width: int) -> list[str]:
-    """What is not alike; nothing where all is."""
+    """Return lines about differing configurations and versions; none where all agree."""
     alive = [row for row in rows if not row['is_silent']]
     lines: list[str] = []
     for key, what, remedy in (
@@ -68,7 +68,7 @@ def _summary(rows: list[dict[str, Any]], width: int) -> list[str]:
     ):
         counts = collections.Counter(row[key] for row in alive if row[key])
         if len(counts) > 1:
-            each = ', '.join(f'{value[:16]} ({n})' for value, n in counts.most_common(5))
+            each = ', '.join(f'{value[:16]} ({count})' for value, count in counts.most_common(5))
             lines += text.wrap(f'{len(counts)} {what} run: {each}: {remedy}', width)
     return lines
 
@@ -83,7 +83,7 @@ class Site(base.Base):
         try:
             version = endpoint.get('/v1/status')['version']
         except Failure:
-            version = ''  # who asks may not see it
+            version = ''  # the user may not read it
         facts = {
             'site': served.get('site', ''),
             'url': endpoint.url,

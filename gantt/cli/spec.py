@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked for, from arguments or a file: shared by ``select`` and ``capacity``."""
+"""A request's spec from arguments or a file, shared by ``select`` and ``capacity``."""
 
 import argparse
 from typing import Any
@@ -85,45 +85,45 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def body(args: argparse.Namespace) -> dict[str, Any]:
-    """A request body with its spec: the file's, overlaid with the arguments.
+    """Return a request body with its spec: the file's, overlaid with the arguments.
 
     :raises Failure: nothing to place, or a file of another form
     """
-    whole: dict[str, Any] = {}
+    request: dict[str, Any] = {}
     _check_group(args)
     if args.request_file:
-        whole = load_body(args.request_file)
-        if not isinstance(whole, dict):
+        request = load_body(args.request_file)
+        if not isinstance(request, dict):
             raise Failure(f'{args.request_file}: expected one object', Exit.USAGE)
-        if 'spec' not in whole:
-            whole = {'spec': whole}
-        if not isinstance(whole['spec'], dict):
+        if 'spec' not in request:
+            request = {'spec': request}
+        if not isinstance(request['spec'], dict):
             raise Failure(f'{args.request_file}: spec: expected an object', Exit.USAGE)
-    spec = whole.setdefault('spec', {})
+    spec = request.setdefault('spec', {})
     given = _given(args)
     if 'tree' in given and isinstance(spec.get('tree'), dict):
         given['tree'] = spec['tree'] | given['tree']
     spec.update(given)
     hints = _hints(args)
     if hints:
-        found = spec.setdefault('hints', {})
-        if not isinstance(found, dict):
+        file_hints = spec.setdefault('hints', {})
+        if not isinstance(file_hints, dict):
             raise Failure(f'{args.request_file}: spec.hints: expected an object', Exit.USAGE)
-        found.update(hints)
+        file_hints.update(hints)
     if not spec.get('resources'):
-        there = ', '.join(map(str, spec)) or 'nothing'
-        lacking = f'{args.request_file}: its spec has {there}, and no resources; '
+        present_keys = ', '.join(map(str, spec)) or 'nothing'
+        prefix = f'{args.request_file}: its spec has {present_keys}, and no resources; '
         raise Failure(
-            f'{lacking if args.request_file else ""}what is to be placed? Name it with --resource, '
+            f'{prefix if args.request_file else ""}what is to be placed? Name it with --resource, '
             'e.g. --resource VCPU=2 --resource MEMORY_MB=4096, or as resources of the spec in a '
             '--request-file',
             Exit.USAGE,
         )
-    return whole
+    return request
 
 
 def _check_group(args: argparse.Namespace) -> None:
-    """:raises Failure: what is said of a group is of none"""
+    """Check that arguments about a group come with one.  :raises Failure: they do not"""
     if args.group_policy and not args.group:
         raise Failure('--group-policy is that of a --group, which is not given', Exit.USAGE)
     if args.member and not args.group:

@@ -27,27 +27,27 @@ class Status(base.Base):
         lines = _lines(status, self.width)
         if problems:
             lines += ['', 'Not well']
-        for one in problems:
-            lines += text.wrap(f'  {one["name"]}: {one["detail"]}', self.width, ' ' * 4)
+        for problem in problems:
+            lines += text.wrap(f'  {problem["name"]}: {problem["detail"]}', self.width, ' ' * 4)
         return self.show(parsed_args, status | {'problems': problems}, lines)
 
     def _problems(self) -> list[dict[str, Any]]:
-        """What the service depends on and does not have: hosts and claims do not tell."""
+        """Return failed health checks and alarms of services."""
         return [
             *(
-                {'name': one['name'], 'detail': one['detail']}
-                for one in self._seen(self.endpoint.health)
-                if not one['ok']
+                {'name': check['name'], 'detail': check['detail']}
+                for check in self._seen(self.endpoint.health)
+                if not check['ok']
             ),
             *(
-                {'name': one['name'], 'detail': one['alarm']}
-                for one in self._seen(lambda: self.endpoint.get('/v1/services')['services'])
-                if one['alarm']
+                {'name': service['name'], 'detail': service['alarm']}
+                for service in self._seen(lambda: self.endpoint.get('/v1/services')['services'])
+                if service['alarm']
             ),
         ]
 
     def _seen(self, fetch: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        """Nothing where who asks may not see it."""
+        """Return the fetched entries; none where the user may not read them."""
         try:
             return fetch()
         except Failure:
@@ -56,7 +56,11 @@ class Status(base.Base):
 
 def _lines(status: dict[str, Any], width: int) -> list[str]:
     hosts = (
-        ', '.join(f'{n} {_WORDS.get(name, name)}' for name, n in status['hosts'].items() if n)
+        ', '.join(
+            f'{number} {_WORDS.get(name, name)}'
+            for name, number in status['hosts'].items()
+            if number
+        )
         or 'none'
     )
     lines = [f'Site      {status["site"]}'] if status['site'] else []
@@ -72,7 +76,9 @@ def _lines(status: dict[str, Any], width: int) -> list[str]:
         lines += ['', f'Usage of {up} up', *text.table(_USAGE, status['usage'], width)]
     seconds = status['window_seconds']
     window = 'hour' if seconds == 3600 else text.age(seconds)
-    outcomes = ', '.join(f'{n} {name.replace("_", " ")}' for name, n in status['outcomes'].items())
+    outcomes = ', '.join(
+        f'{number} {name.replace("_", " ")}' for name, number in status['outcomes'].items()
+    )
     lines += ['', f'Not placed in the last {window}: {outcomes or "none"}']
     for refusal in status['refusals']:
         lines += _refusal(refusal, width)
@@ -87,19 +93,19 @@ def _below(status: dict[str, Any]) -> str:
 
 
 def _configurations(found: list[dict[str, Any]], width: int) -> list[str]:
-    """Nothing where all decide, and explain, with the same."""
-    if all(one['is_here'] for one in found):
+    """Return lines about differing configurations; none where all are the same."""
+    if all(entry['is_here'] for entry in found):
         return []
     lines = ['', 'Processes run different filters, weighers or options of theirs']
-    for one in found:
-        here = ', as this API does' if one['is_here'] else ''
-        last = text.age(one['last_age_seconds'])
+    for entry in found:
+        note = ', as this API does' if entry['is_here'] else ''
+        last = text.age(entry['last_age_seconds'])
         lines += text.wrap(
-            f'  {one["digest"]}: decided with {last} ago by {", ".join(one["workers"])}{here}',
+            f'  {entry["digest"]}: decided with {last} ago by {", ".join(entry["workers"])}{note}',
             width,
             ' ' * 4,
         )
-    if not any(one['is_here'] for one in found):
+    if not any(entry['is_here'] for entry in found):
         lines.append('  this API explains, and decides dry runs, with others')
     lines += text.wrap(
         '  SIGHUP or start again the schedulers that are behind, and start gantt-api again; the '

@@ -17,7 +17,7 @@ WIDTH = 80
 ELLIPSIS = '…'
 _GAP = 2
 
-#: What a resource class is called in a narrow column.
+#: Short names of resource classes, for narrow columns.
 SHORT = {'MEMORY_MB': 'RAM', 'DISK_GB': 'DISK'}
 
 
@@ -38,7 +38,7 @@ class TextColumn(NamedTuple):
 
 
 def key(name: str) -> Callable[[dict[str, Any]], str]:
-    """Show the value of a key, ``-`` where there is none."""
+    """Return a function that shows the value of a key, ``-`` where there is none."""
 
     def show(row: dict[str, Any]) -> str:
         value = row.get(name)
@@ -48,7 +48,7 @@ def key(name: str) -> Callable[[dict[str, Any]], str]:
 
 
 def width_of(out: TextIO) -> int:
-    """How wide to print: COLUMNS, the terminal, or 80."""
+    """Return the width of output: COLUMNS, the terminal, or 80."""
     if os.environ.get('COLUMNS', '').isdigit():
         return max(40, int(os.environ['COLUMNS']))
     if out is sys.stdout and out.isatty():
@@ -62,7 +62,7 @@ def table(
     width: int = WIDTH,
     note: Callable[[dict[str, Any]], str] | None = None,
 ) -> list[str]:
-    """Lines of a table: a header, a line per row, an indented note below where there is one."""
+    """Return lines of a table: a header, a line per row, and an indented note below, if any."""
     rows = list(rows)
     # Escaped here, so that columns are as wide as what is printed.
     cells = [[plain(column.show(row)) for column in columns] for row in rows]
@@ -101,29 +101,29 @@ def _line(cells: Sequence[str], columns: Sequence[TextColumn], sizes: Sequence[i
 
 
 def cut(text: str, size: int) -> str:
-    """``text`` in at most ``size`` characters."""
+    """Cut ``text`` to at most ``size`` characters."""
     return text if len(text) <= size else text[: max(0, size - 1)] + ELLIPSIS
 
 
 def wrap(text: str, width: int, indent: str = '  ') -> list[str]:
-    """``text`` in lines of at most ``width``; the later ones indented."""
+    """Wrap ``text`` into lines of at most ``width``; the later ones indented."""
     import textwrap
 
     return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False) or ['']
 
 
 def short_id(value: str | None) -> str:
-    """The first part of an id: enough to tell one from another in a list."""
+    """Return the first part of an id: enough to distinguish ids in a list."""
     return value[:8] if value else '-'
 
 
 def needs(resources: dict[str, int]) -> str:
-    """As :func:`shape`, for a narrow column: ``2 vCPU, 4G RAM, 20G disk``."""
+    """Return :func:`shape` for a narrow column: ``2 vCPU, 4G RAM, 20G disk``."""
     return shape(resources).replace(' GiB', 'G').replace(' MiB', 'M')
 
 
 def share(resource_class: str, free: int, cap: int) -> str:
-    """``12/64``, or ``57/128G`` where the class is counted in MiB or GiB."""
+    """Return ``12/64``, or ``57/128G`` where the class is counted in MiB or GiB."""
     if resource_class == 'MEMORY_MB':
         return f'{_gib(free / 1024)}/{_gib(cap / 1024)}G'
     if resource_class == 'DISK_GB':
@@ -136,5 +136,5 @@ def _gib(value: float) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """``38 %``; ``-`` of nothing."""
+    """Return a percentage such as ``38 %``; ``-`` where the whole is 0."""
     return f'{100 * part / whole:.0f} %' if whole else '-'

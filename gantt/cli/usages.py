@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt usage``: what the live claims of projects take."""
+"""``gantt usage``: usage of projects by their live claims."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from gantt.cli.text import TextColumn
 
 
 def _others(row: dict[str, Any]) -> str:
-    rest = {k: v for k, v in row['amounts'].items() if k not in _SHOWN}
-    return ', '.join(f'{v} {k}' for k, v in sorted(rest.items())) or '-'
+    rest = {name: amount for name, amount in row['amounts'].items() if name not in _SHOWN}
+    return ', '.join(f'{amount} {name}' for name, amount in sorted(rest.items())) or '-'
 
 
 def _amount(name: str) -> Any:

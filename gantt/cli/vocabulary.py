@@ -70,8 +70,8 @@ class TraitList(PlacementLister):
         }
 
     def rows(self, args: argparse.Namespace) -> list[dict[str, Any]]:
-        found = self.placement.get(self.path, **self.query(args))
-        return _chosen(args, [{'name': name} for name in found[self.member]])
+        answer = self.placement.get(self.path, **self.query(args))
+        return _chosen(args, [{'name': name} for name in answer[self.member]])
 
 
 class TraitCreate(PlacementWrite):

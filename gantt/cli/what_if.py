@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt what-if``: a request on hosts as they are, and as they might be."""
+"""``gantt what-if``: a request on the hosts as they are, and as edited."""
 
 import argparse
 import re
@@ -25,7 +25,7 @@ _LISTS = {
     'aggregate': 'aggregates',
     'no-aggregate': 'without_aggregates',
 }
-#: By class: how it begins -> the field, what it is, and how it is read.
+#: Prefix of a key by class -> the field, the form of its value, and its parser.
 _BY_CLASS: dict[str, tuple[str, str, Callable[[str], float]]] = {
     'reserved': ('reserved', 'a whole number', int),
     'allocation_ratio': ('allocation_ratios', 'a number', float),
@@ -42,7 +42,7 @@ class WhatIf(base.Base):
     """
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """What to place, and what is otherwise."""
+        """Declare the spec, and the edits of hosts."""
         spec.arguments(parser)
         many: dict[str, Any] = {'action': 'append', 'default': [], 'metavar': _FORM}
         parser.add_argument(
@@ -72,15 +72,15 @@ class WhatIf(base.Base):
             'change': dict(map(edit_of, parsed_args.change_host)),
             'remove': parsed_args.remove_host,
         }
-        found = self.endpoint.post('/v1/what-if', {'request': request, 'hosts': hosts})
-        self.show(parsed_args, found, found['lines'])
-        return Exit.PLACED if found['then']['outcome'] == 'placed' else Exit.NO_VALID_HOST
+        answer = self.endpoint.post('/v1/what-if', {'request': request, 'hosts': hosts})
+        self.show(parsed_args, answer, answer['lines'])
+        return Exit.PLACED if answer['then']['outcome'] == 'placed' else Exit.NO_VALID_HOST
 
 
 def edit_of(value: str) -> tuple[str, dict[str, Any]]:
-    """``NAME,KEY=VALUE,...`` as the interface wants it.
+    """Parse ``NAME,KEY=VALUE,...`` into an edit of the interface.
 
-    :raises Failure: it has another form
+    :raises Failure: the text has another form
     """
     name, *pairs = value.split(',')
     edit: dict[str, Any] = {}

@@ -18,12 +18,14 @@ class ZoneTreeShow(base.Base):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Fetch and print."""
-        found = self.endpoint.get('/v1/zone-tree')
-        return self.show(parsed_args, found, _lines(found, self.width))
+        tree = self.endpoint.get('/v1/zone-tree')
+        return self.show(parsed_args, tree, _lines(tree, self.width))
 
 
 def _lines(found: dict[str, Any], width: int) -> list[str]:
-    lines = [f'{one["name"]} (above): {", ".join(_above(one))}' for one in found['parents']]
+    lines = [
+        f'{parent["name"]} (above): {", ".join(_above(parent))}' for parent in found['parents']
+    ]
     indent = '└─ ' if lines else ''
     name = found['site'] or 'this zone'
     hosts = text.count(found['hosts'], 'host')

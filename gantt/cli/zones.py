@@ -15,7 +15,7 @@ def _state(zone: dict[str, Any]) -> str:
     return 'silent' if zone['problem'] else 'answers'
 
 
-#: As wide as the interface has it.
+#: Argument types with the bounds of the interface.
 _SCALE, _OFFSET = base.number(0, 1e6, above=True), base.number(-1e6, 1e6)
 _BELOW = (
     base.arg('name', help='by which it goes here'),
@@ -186,9 +186,9 @@ class ParentSet(base.Write):
     path = '/v1/parents/{name}'
 
     def body(self, args: argparse.Namespace) -> Any:
-        found = _values(args, 'identity', 'trusted', 'certificate_sha256')
-        found |= {} if args.project is None else {'project_id': args.project}
-        return found | ({} if args.lease is None else {'lease_seconds_max': args.lease})
+        settings = _values(args, 'identity', 'trusted', 'certificate_sha256')
+        settings |= {} if args.project is None else {'project_id': args.project}
+        return settings | ({} if args.lease is None else {'lease_seconds_max': args.lease})
 
 
 class ParentAdd(ParentSet):
@@ -221,8 +221,8 @@ class ParentRemove(base.Write):
 
 
 def _values(args: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """What was said of these, by name."""
-    found = {name: getattr(args, name) for name in names}
-    if not found.get('accept_scores'):
-        found.pop('accept_scores', None)
-    return {name: value for name, value in found.items() if value is not None}
+    """Return the given values of some arguments, by name."""
+    values = {name: getattr(args, name) for name in names}
+    if not values.get('accept_scores'):
+        values.pop('accept_scores', None)
+    return {name: value for name, value in values.items() if value is not None}

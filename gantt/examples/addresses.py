@@ -5,8 +5,8 @@
     python -m gantt.examples.addresses --config-file gantt.conf keep|renew|give UUID
 
 A pool is a network with so many ``IPV4_ADDRESS``.  An offer is kept for a while and may be renewed,
-as a client of DHCP does; kept it stays until it is given back.  What nobody renews comes back by
-itself.
+as a client of DHCP does; kept it stays until it is given back.  An offer that is not renewed
+returns by itself.
 """
 
 import argparse
@@ -20,14 +20,14 @@ from oslo_config import cfg
 from gantt import client, exceptions
 from gantt.core.messages.request import RequestKind, RequestSpec
 
-#: How long an offer is kept unless it is renewed, in seconds.
+#: Seconds for which an offer is kept unless it is renewed.
 OFFER_SECONDS = 30
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """Addresses of one network that are kept for somebody.
+    """Addresses of one network that are kept for an owner.
 
-    :ivar owner: its uuid, by which all is said of it later
+    :ivar owner: uuid of the offer, by which it is renewed, kept and given back
     """
 
     owner: str
@@ -37,7 +37,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AddressService:
-    """Hands out numbers of addresses of whichever network has them."""
+    """A service that hands out numbers of addresses of any network that has them."""
 
     def __init__(self, scheduler: client.SchedulerClient) -> None:
         self._scheduler = scheduler
@@ -50,7 +50,7 @@ class AddressService:
         networks: list[str] | None = None,
         project: str | None = None,
     ) -> Offer:
-        """Addresses of one network, for a while.
+        """Reserve addresses of one network, for a while.
 
         :param networks: uuids of aggregates, in one of which the network is; None: any will do
         :raises NoValidHost: no network has so many left
@@ -75,7 +75,7 @@ class AddressService:
         )
 
     def renew(self, owner: str) -> bool:
-        """Keep the offer for as long again; whether it is still there."""
+        """Renew the offer for as long again; return whether it is still there."""
         try:
             claims = self._scheduler.extend_claims(owner, OFFER_SECONDS)['claims']
         except exceptions.NotFound:
@@ -83,33 +83,33 @@ class AddressService:
         return all(claim['fate'] in ('ok', 'kept') for claim in claims)
 
     def keep(self, owner: str) -> bool:
-        """The addresses are in use until they are given back; whether they are still there."""
+        """Confirm the addresses as in use until given back; return whether they are still there."""
         claims = self._scheduler.confirm_request(owner)['claims']
         return all(claim['fate'] == 'ok' for claim in claims)
 
     def give(self, owner: str) -> None:
-        """The addresses are used no more; once or more often."""
+        """Release the addresses; repeating it is harmless."""
         with contextlib.suppress(exceptions.NotFound):  # it was never there, or long ago
             self._scheduler.release_request(owner, reason='given back')
 
 
 def main(argv: list[str] | None = None) -> int:
-    """One thing with the addresses of one owner."""
+    """Run one command on the addresses of one owner."""
     parser = argparse.ArgumentParser(prog='addresses', description=__doc__.splitlines()[0])
     parser.add_argument('--config-file', required=True)
     verbs = parser.add_subparsers(dest='verb', required=True)
     verbs.add_parser('take').add_argument('count', type=int)
     for verb in ('renew', 'keep', 'give'):
         verbs.add_parser(verb).add_argument('owner')
-    given = parser.parse_args(argv)
-    cfg.CONF(['--config-file', given.config_file], project='gantt')
+    args = parser.parse_args(argv)
+    cfg.CONF(['--config-file', args.config_file], project='gantt')
     service = AddressService(client.SchedulerClient(client.get_transport(cfg.CONF)))
     try:
-        if given.verb == 'take':
-            offer = service.take(given.count)
+        if args.verb == 'take':
+            offer = service.take(args.count)
             print(f'{offer.owner}: {offer.count} of {offer.network}, for {offer.seconds:g} s')
-        elif getattr(service, given.verb)(given.owner) is False:
-            print(f'addresses: {given.owner} has none any more', file=sys.stderr)
+        elif getattr(service, args.verb)(args.owner) is False:
+            print(f'addresses: {args.owner} has none any more', file=sys.stderr)
             return 1
     except exceptions.GanttError as e:
         print(f'addresses: {e}', file=sys.stderr)

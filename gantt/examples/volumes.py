@@ -20,12 +20,12 @@ from oslo_config import cfg
 from gantt import client, exceptions
 from gantt.core.messages.request import RequestKind, RequestSpec
 
-#: How long making a volume may take before its room is given to others, in seconds.
+#: Seconds that creating a volume may take before its room is given to others.
 MAKING_SECONDS = 60
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True):
-    """A volume that is there."""
+    """A volume that exists."""
 
     uuid: str
     pool: str
@@ -33,10 +33,10 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VolumeService:
-    """Makes volumes where there is room for them.
+    """A service that creates volumes in pools with room for them.
 
-    :param make: makes one on its pool, and raises where that fails
-    :param destroy: the reverse; of one that is not there it does nothing
+    :param make: creates a volume on its pool, and raises where that fails
+    :param destroy: deletes a volume; does nothing where there is none
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class VolumeService:
         traits: Sequence[str] = (),
         project: str | None = None,
     ) -> Volume:
-        """A new volume; one of a uuid that was made before is that one.
+        """Create a volume; repeating it with the same uuid returns the same volume.
 
-        :param traits: that its pool must have
-        :raises NoValidHost: no pool has room; the message says what is in the way
-        :raises Conflict: making it took longer than its room was kept
+        :param traits: traits that its pool must have
+        :raises NoValidHost: no pool has room; the message states what is in the way
+        :raises Conflict: creating it took longer than its room was kept
         """
         volume = volume or str(uuid.uuid4())
         answer = self._scheduler.select_destinations(
@@ -76,23 +76,23 @@ class VolumeService:
                 project_id=project,
             ),
         )
-        made = Volume(uuid=volume, pool=answer.selections[0][0].host, gigabytes=gigabytes)
+        new_volume = Volume(uuid=volume, pool=answer.selections[0][0].host, gigabytes=gigabytes)
         try:
-            self._make(made)
+            self._make(new_volume)
         except Exception:
             self.delete(volume, 'it could not be made')
             raise
-        # From here on no lease ends it.  Where it has ended before, somebody else has the room.
+        # From here on no lease ends it.  Where it has ended before, another consumer has the room.
         [claim] = self._scheduler.confirm_request(volume)['claims']
         if claim['fate'] != 'ok':
             self._destroy(volume)
             raise exceptions.Conflict(
                 f'volume {volume} took longer to make than its room was kept', request_id=volume
             )
-        return made
+        return new_volume
 
     def delete(self, volume: str, reason: str = 'deleted') -> None:
-        """The volume is gone, then its room is free; once or more often."""
+        """Delete the volume, then free its room; repeating it is harmless."""
         self._destroy(volume)
         with contextlib.suppress(exceptions.NotFound):  # it was never there, or long ago
             self._scheduler.release_request(volume, reason=reason)
@@ -105,16 +105,16 @@ def main(argv: list[str] | None = None) -> int:
     verbs = parser.add_subparsers(dest='verb', required=True)
     verbs.add_parser('create').add_argument('gigabytes', type=int)
     verbs.add_parser('delete').add_argument('volume')
-    given = parser.parse_args(argv)
-    cfg.CONF(['--config-file', given.config_file], project='gantt')
+    args = parser.parse_args(argv)
+    cfg.CONF(['--config-file', args.config_file], project='gantt')
     service = VolumeService(client.SchedulerClient(client.get_transport(cfg.CONF)))
     try:
-        if given.verb == 'create':
-            made = service.create(given.gigabytes)
-            print(f'volume {made.uuid}: {made.gigabytes} GB on {made.pool}')
+        if args.verb == 'create':
+            volume = service.create(args.gigabytes)
+            print(f'volume {volume.uuid}: {volume.gigabytes} GB on {volume.pool}')
         else:
-            service.delete(given.volume)
-            print(f'volume {given.volume} is deleted')
+            service.delete(args.volume)
+            print(f'volume {args.volume} is deleted')
     except exceptions.GanttError as e:
         print(f'volumes: {e}', file=sys.stderr)
         return 1

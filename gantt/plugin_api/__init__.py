@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What authors of filters and weighers import: one module that stays when the rest moves.
+"""The stable interface for authors of filters and weighers: one module to import from.
 
     from gantt.plugin_api import Filter, Option, format_amount
 

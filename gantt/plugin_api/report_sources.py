@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What authors of report sources import; it stays where it is when the rest moves.
+"""The stable interface for authors of report sources: one module to import from.
 
 from gantt.plugin_api.report_sources import HostAgent, HostReadings, ReportSource
 """

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The handlers, one module per thing that is handled."""
+"""The handlers, one module for each kind of resource."""

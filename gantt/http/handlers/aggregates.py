@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aggregates: named sets of hosts with metadata."""
+"""Handlers of aggregates: named sets of hosts with metadata."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -63,14 +63,16 @@ def set_aggregate(
     layers.check_metadata(body.metadata, 'body.metadata')
     for host in body.hosts or ():
         world.insights.host_summary(host)
-    notes = ''.join(f'; {one}' for one in _notes(world, body))
+    notes = ''.join(f'; {note}' for note in _notes(world, body))
     if query.dry_run:
         return Change(
             dry_run=True,
             what=f'aggregate {name} would be saved{notes}',
             now=world.insights.aggregate_if(name, body.metadata, body.hosts, body.uuid),
         )
-    is_new = all(name not in (known.name, known.uuid) for known in world.insights.aggregates())
+    is_new = all(
+        name not in (aggregate.name, aggregate.uuid) for aggregate in world.insights.aggregates()
+    )
     saved = world.store.save_aggregate(name, body.metadata, body.hosts, body.uuid)
     world.insights.reload_soon()
     problems_text = ''.join(f'; {problem}' for problem in aggregates.problems([saved]))
@@ -81,12 +83,12 @@ def set_aggregate(
 
 
 def _notes(world: HandlerContext, body: SetAggregate) -> Iterator[str]:
-    """Keys that were meant for somebody who does not read them."""
+    """Yield notes on metadata keys that no enabled filter or weigher reads."""
     pipeline = world.insights.pipeline
-    enabled = {one.name for one in (*pipeline.filters, *pipeline.weighers)}
+    enabled = {plugin.name for plugin in (*pipeline.filters, *pipeline.weighers)}
     for key, value in body.metadata.items():
-        if value is not None and (found := known_keys.note(KeyOf.AGGREGATE, key, enabled)):
-            yield found
+        if value is not None and (note := known_keys.note(KeyOf.AGGREGATE, key, enabled)):
+            yield note
 
 
 def remove_aggregate(

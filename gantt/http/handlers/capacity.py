@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials that claim nothing, capacity and what if, and the resource classes to ask for."""
+"""Handlers of trials that claim nothing, capacity and what-if, and of the resource classes."""
 
 import uuid
 
@@ -43,19 +43,19 @@ class ResourceClasses(msgspec.Struct, frozen=True):
 
 def capacity(world: HandlerContext, caller: Caller, body: CapacityOf) -> Capacity:
     """Count how many more of a shape fit now, where, and what runs out first."""
-    directory, one = world.zones.directory, str(uuid.uuid4())
+    directory, consumer = world.zones.directory, str(uuid.uuid4())
     directory.freshen()
-    request = SelectDestinations(request_id=one, spec=body.spec, consumers=[one])
+    request = SelectDestinations(request_id=consumer, spec=body.spec, consumers=[consumer])
     with world.gates.trials.passing(caller):
-        found = world.insights.capacity(body.spec)
+        room = world.insights.capacity(body.spec)
         only = world.zones.bound.of_members(request)
     if only is not None and directory.own_uuid() not in only:
-        found = _bound_elsewhere(found)
-    return msgspec.structs.replace(found, below=_below(world, request, only))
+        room = _bound_elsewhere(room)
+    return msgspec.structs.replace(room, below=_below(world, request, only))
 
 
 def _bound_elsewhere(found: Capacity) -> Capacity:
-    """No room here, whatever is free: the group is together in another zone."""
+    """Return a capacity without room here: the group is bound to another zone."""
     return msgspec.structs.replace(
         found,
         count=0,
@@ -73,7 +73,7 @@ def _below(
     world: HandlerContext, request: SelectDestinations, only: frozenset[str] | None
 ) -> list[RoomBelow]:
     directory = world.zones.directory
-    children, own = directory.children(), directory.own_uuid()
+    children, own_uuid = directory.children(), directory.own_uuid()
     return [
         RoomBelow(
             zone=below.zone.name,
@@ -82,7 +82,7 @@ def _below(
             complete=below.found is not None and below.found.complete,
             problem=below.problem,
         )
-        for below in capacities_below(world.zones.calls, children, own, request, only)
+        for below in capacities_below(world.zones.calls, children, own_uuid, request, only)
     ]
 
 
@@ -97,8 +97,8 @@ def show_roll_up(world: HandlerContext, caller: Caller, query: RollUpQuery) -> R
 
     Over hosts and providers that are none; as large for ten hosts as for ten thousand.
     """
-    known = resources.STANDARD | world.store.declared_classes()
-    shapes = roll_up.parse_shapes(query.shapes, known)
+    known_classes = resources.STANDARD | world.store.declared_classes()
+    shapes = roll_up.parse_shapes(query.shapes, known_classes)
     with world.gates.trials.passing(caller):
         return world.insights.roll_up(shapes)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims: resources promised to a consumer on a host."""
+"""Handlers of claims: resources promised to a consumer on a host."""
 
 from gantt import exceptions
 from gantt.core.claims.claim import LIVE
@@ -23,11 +23,11 @@ class ClaimsResponse(Paged, frozen=True, kw_only=True):
 def list_claims(world: HandlerContext, caller: Caller, query: ClaimsQuery) -> ClaimsResponse:
     """List the claims of the project, or of all, tombstones included."""
     if query.host is not None:
-        # Which of one's claims are on a host says where they are.
+        # The list of a caller's claims on a host reveals where they are.
         world.policy.check(request_access.HOSTS, caller)
     if query.lost and query.state is not None:
         raise exceptions.invalid('query.lost', f'what is {query.state.value} is not lost; say one')
-    found = world.insights.claims(
+    claims = world.insights.claims(
         state=LOST if query.lost else query.state,
         host=query.host,
         consumer=query.consumer,
@@ -36,7 +36,7 @@ def list_claims(world: HandlerContext, caller: Caller, query: ClaimsQuery) -> Cl
         marker=query.marker,
         project=caller.only,
     )
-    page, marker = page_of(found, query.limit, 'id')
+    page, marker = page_of(claims, query.limit, 'id')
     shown = [_for_caller(world, caller, claim) for claim in page]
     return ClaimsResponse(claims=shown, next_marker=marker)
 
@@ -47,7 +47,7 @@ def show_claim(world: HandlerContext, caller: Caller, claim_id: str) -> ClaimVie
 
 
 def _claim(world: HandlerContext, caller: Caller, claim_id: str) -> ClaimView:
-    """Only whole ids of those of one project: of prefixes others would be told."""
+    """Return a claim, for callers of one project by whole id only: a prefix could match others'."""
     if not caller.everywhere and len(claim_id) != UUID_LENGTH:
         raise exceptions.NotFound(kind='claim', name=claim_id)
     claim = world.insights.claim(claim_id)
@@ -57,7 +57,7 @@ def _claim(world: HandlerContext, caller: Caller, claim_id: str) -> ClaimView:
 
 
 def _for_caller(world: HandlerContext, caller: Caller, claim: ClaimView) -> ClaimView:
-    """As far as the caller may read it."""
+    """Return a claim, redacted as far as the caller may not read it."""
     return claim if world.policy.allows(request_access.HOSTS, caller) else redacting.claim(claim)
 
 

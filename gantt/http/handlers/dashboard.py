@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard: three files without any data, which the page asks the interface for.
+"""The dashboard: three files without any data, which the page requests from the interface.
 
-Everything is served from here and nothing may be asked for elsewhere: the policy
+Everything is served from here and nothing may be requested elsewhere: the policy
 that goes with the page lets a browser run no script and show no style but these.
 """
 
@@ -19,7 +19,7 @@ from gantt.http.dispatch import Raw
 PATH = '/dashboard'
 PAGE = 'dashboard.html'
 _AT_THE_ROOT = ('text/html', 'application/json')
-#: File -> what it is.
+#: File -> its content type.
 TYPES = {
     PAGE: 'text/html; charset=utf-8',
     'dashboard.css': 'text/css; charset=utf-8',
@@ -61,7 +61,7 @@ def _file(name: str) -> Raw:
     body = folder.joinpath(name).read_bytes()
     headers = (
         ('ETag', f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'),
-        ('Cache-Control', 'no-cache'),  # kept, but asked about each time
+        ('Cache-Control', 'no-cache'),  # cached, but revalidated each time
         ('Content-Security-Policy', CONTENT_POLICY),
         ('Referrer-Policy', 'no-referrer'),
         ('X-Content-Type-Options', 'nosniff'),
@@ -70,13 +70,13 @@ def _file(name: str) -> Raw:
 
 
 class OneAddress:
-    """falcon middleware: the page names its files beside itself, so it has one address."""
+    """A falcon middleware that redirects to the dashboard's one address: its links are relative."""
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Send browsers at the root to the page, and who asks with a slash at its end, too."""
+        """Redirect browsers at the root, and requests with a trailing slash, to the page."""
         if req.method in ('GET', 'HEAD') and req.env.get('PATH_INFO') in ('', '/'):
             resp.append_header('Vary', 'Accept')
-            # Programs ask for JSON or for anything; browsers name HTML.
+            # Programs accept JSON or anything; browsers name HTML.
             if 'text/html' in req.accept and req.client_prefers(_AT_THE_ROOT) == 'text/html':
                 raise falcon.HTTPFound(f'{req.prefix}{PATH}')
         if req.env.get('PATH_INFO') == f'{PATH}/':

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions: what was chosen, and why everything else was not."""
+"""Handlers of decisions: what was chosen, and why everything else was not."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ from gantt.insights.explain import explaining
 from gantt.insights.replaying import Otherwise
 from gantt.insights.views import DecisionSummary, Explanation, view_of
 
-#: Who meets it reads every decision with its reasons; others their own, in general words.
+#: A caller that meets it reads every decision with its reasons; others their own, redacted.
 WHOLE = 'gantt:decisions:explain'
 
 
@@ -29,19 +29,19 @@ def list_decisions(
 ) -> DecisionsResponse:
     """List the decisions, newest first."""
     outcome = query.outcome.value if query.outcome else None
-    # Else a page, be it empty, would tell that a decision of another project is kept.
+    # Else a page, even empty, would reveal that a decision of another project is kept.
     if query.marker and not world.insights.is_decision(query.marker, caller.only):
         raise unknown_marker(query.marker, 'decision')
-    found = world.insights.decisions(
+    summaries = world.insights.decisions(
         outcome=outcome,
         project=caller.only,
         limit=query.limit + 1,
         marker=query.marker,
         consumer=query.consumer,
     )
-    page, marker = page_of(found, query.limit, 'id')
+    page, marker = page_of(summaries, query.limit, 'id')
     if not world.policy.allows(WHOLE, caller):
-        page = [msgspec.structs.replace(one, reason='', worker='') for one in page]
+        page = [msgspec.structs.replace(summary, reason='', worker='') for summary in page]
     return DecisionsResponse(decisions=page, next_marker=marker)
 
 

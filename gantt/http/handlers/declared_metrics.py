@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics that hosts report: which there are, and what is declared of them."""
+"""Handlers of metrics that hosts report, and of their declarations."""
 
 from typing import Annotated
 
@@ -63,30 +63,33 @@ def list_metrics(world: HandlerContext, caller: Caller, query: Page) -> MetricVi
 
 def show_metric(world: HandlerContext, caller: Caller, name: str) -> MetricView:
     """Show one metric that is declared, or that some host reports."""
-    for one in _views(world.insights.table()):
-        if one.name == name:
-            return one
+    for view in _views(world.insights.table()):
+        if view.name == name:
+            return view
     raise exceptions.NotFound(kind='metric', name=name)
 
 
 def _views(table: HostTable) -> list[MetricView]:
-    found = []
+    views = []
     for name in sorted({*table.declared_metrics, *table.metrics}):
-        known = table.declared_metrics.get(name)
+        declaration = table.declared_metrics.get(name)
         reported_values, usable = table.metrics.get(name), metric_values.values(table, name)
         reporting = (
             0 if reported_values is None else int(np.count_nonzero(~np.isnan(reported_values)))
         )
-        if known is None and not reporting:
+        if declaration is None and not reporting:
             continue
         with_say = 0 if usable is None else int(np.count_nonzero(~np.isnan(usable)))
-        body = msgspec.structs.asdict(known or DeclaredMetric(name=name))
-        found.append(
+        body = msgspec.structs.asdict(declaration or DeclaredMetric(name=name))
+        views.append(
             MetricView(
-                declared=known is not None, hosts=reporting, silent=reporting - with_say, **body
+                declared=declaration is not None,
+                hosts=reporting,
+                silent=reporting - with_say,
+                **body,
             )
         )
-    return found
+    return views
 
 
 def set_metric(
@@ -98,7 +101,7 @@ def set_metric(
     metrics.check(metric)
     if query.dry_run:
         return Change(dry_run=True, what=f'metric {name} would be declared', now=metric)
-    is_new = all(known.name != name for known in world.store.declared_metrics())
+    is_new = all(declared.name != name for declared in world.store.declared_metrics())
     saved = world.store.save_metric(metric)
     world.insights.reload_soon()
     done = Change(dry_run=False, what=f'metric {saved.name} is declared', now=saved)
@@ -110,11 +113,11 @@ def remove_metric(
 ) -> Change[DeclaredMetric]:
     """Take a declaration back; what hosts report under the name goes on to count."""
     if query.dry_run:
-        known = {metric.name: metric for metric in world.store.declared_metrics()}
-        if name not in known:
+        declared = {metric.name: metric for metric in world.store.declared_metrics()}
+        if name not in declared:
             raise exceptions.NotFound(kind='declared metric', name=name)
         summary = f'metric {name} would be no longer declared'
-        return Change(dry_run=True, what=summary, now=known[name])
+        return Change(dry_run=True, what=summary, now=declared[name])
     world.store.remove_metric(name)
     world.insights.reload_soon()
     return Change(dry_run=False, what=f'metric {name} is no longer declared', now=None)

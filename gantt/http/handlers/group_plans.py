@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of groups: placed as a whole, held, shown, changed, given back.
+"""Handlers of group plans: placed as a whole, held, shown, changed, released.
 
-A write goes to who plans groups, over RPC, so that there is one way to a claim; a look is
-answered from what this process knows.
+A write goes to the planner of groups over RPC, so that there is one path to a claim; a read is
+answered from this process's cache.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from gantt.insights.explain import redacting
 from gantt.insights.views import Change, age, when
 from gantt.scheduler.groups import shown_plans
 
-#: Who meets it may hold places as long as anybody may.
+#: A caller that meets it may hold places up to the longest lease.
 LONG = 'gantt:group_plans:long'
 #: Plans of a page whose members are counted: each may have a thousand.
 STATES_MAX = 50
@@ -102,13 +102,13 @@ def create_group_plan(
     request_access.check_rate(world, caller, project)
     _check_description(world, caller, body.group)
     if not caller.everywhere:
-        for field, value, own in (
+        for field, value, expected in (
             ('project_id', body.project_id, caller.project),
             ('user_id', body.user_id, caller.user),
         ):
-            if value is not None and value != own:
+            if value is not None and value != expected:
                 raise exceptions.invalid(
-                    f'body.{field}', f'expected {own}, whom the token speaks for'
+                    f'body.{field}', f'expected {expected}, whom the token speaks for'
                 )
         body = msgspec.structs.replace(
             body, project_id=caller.project, user_id=caller.user, only_project=caller.only
@@ -129,12 +129,12 @@ def list_group_plans(
 ) -> GroupPlansResponse:
     """List the plans of groups of the project, or of all."""
     limit = min(query.limit, STATES_MAX if query.states else PLANS_MAX)
-    found = world.store.group_plans(limit + 1, query.marker, caller.only)
+    records = world.store.group_plans(limit + 1, query.marker, caller.only)
     table, stale_after = world.insights.table(), world.insights.settings.stale_after_seconds
     states: dict[str, dict[str, int]] = {}
     if query.states:
-        states = shown_plans.states_of(world.store, found[:limit], table, stale_after)
-    listed = [_summary(record, table.now, states.get(record.group_uuid)) for record in found]
+        states = shown_plans.states_of(world.store, records[:limit], table, stale_after)
+    listed = [_summary(record, table.now, states.get(record.group_uuid)) for record in records]
     page, marker = page_of(listed, limit, 'group')
     return GroupPlansResponse(group_plans=page, next_marker=marker)
 
@@ -199,7 +199,7 @@ def release_group_plan(
 ) -> Change[GroupPlanView]:
     """Give the places back that no create has; who was created is not touched."""
     now = _view(world, caller, uuid)
-    planned = sum(one.state == 'planned' for one in now.members)
+    planned = sum(member.state == 'planned' for member in now.members)
     if query.dry_run:
         summary = f'group {uuid}: {planned} places would be given back'
         return Change(dry_run=True, what=summary, now=now)
@@ -211,15 +211,16 @@ def release_group_plan(
     return Change(dry_run=False, what=f'group {uuid}: its plan is released', now=None)
 
 
-# -- who may ask for what ---------------------------------------------------------------
+# -- access to requests -----------------------------------------------------------------
 def _check_claim(world: HandlerContext, caller: Caller, dry_run: bool) -> None:
-    """Refuse who may not claim: places that are held are claims.  :raises Forbidden:"""
+    """Refuse a caller that may not claim: held places are claims.  :raises Forbidden:"""
     if not dry_run:
         world.policy.check(requested_fields.CLAIM, caller, 'body.dry_run', 'true')
 
 
 def _lease(world: HandlerContext, caller: Caller, seconds: int | None) -> int | None:
-    """
+    """Return the requested lease.
+
     :raises Forbidden: it is longer than the caller may have
     """
     usual = world.insights.settings.plan_lease_seconds
@@ -229,8 +230,9 @@ def _lease(world: HandlerContext, caller: Caller, seconds: int | None) -> int | 
 
 
 def _check_description(world: HandlerContext, caller: Caller, group: GroupDescription) -> None:
-    """
-    :raises Forbidden: it says what the caller may not say; names the field
+    """Check a description of a group against the policy.
+
+    :raises Forbidden: a field is set that the caller may not set; names the field
     :raises NotFound: members are to be near consumers that are not of its project
     """
     policy_access.check_levels(world, caller, group.full_policies, 'body.group')
@@ -254,7 +256,7 @@ def _check_description(world: HandlerContext, caller: Caller, group: GroupDescri
 
 
 def _check_spec(world: HandlerContext, caller: Caller, spec: RequestSpec, where: str) -> None:
-    """As that of a request for one member, which claims nothing."""
+    """Check the spec of a member like that of a dry-run request for one consumer."""
     alone = SelectDestinations(request_id=_NOBODY, spec=spec, consumers=[_NOBODY], dry_run=True)
     try:
         request_access.check_words(world, caller, alone)
@@ -265,7 +267,7 @@ def _check_spec(world: HandlerContext, caller: Caller, spec: RequestSpec, where:
         raise type(e)(e.message.replace('body.spec', where, 1), **details) from None
 
 
-# -- what is shown -----------------------------------------------------------------------
+# -- views -------------------------------------------------------------------------------
 def _record(world: HandlerContext, caller: Caller, uuid: str) -> GroupPlanRecord:
     record = world.store.load_group_plan(uuid)
     if record is None or not caller.sees(record.project_id):
@@ -284,7 +286,7 @@ def _view(
     view = shown_plans.view_of(world.store, record, table, stale_after, check=check)
     if world.policy.allows(request_access.HOSTS, caller):
         return view
-    members = [msgspec.structs.replace(one, host='', levels={}) for one in view.members]
+    members = [msgspec.structs.replace(member, host='', levels={}) for member in view.members]
     decided = None if view.decided is None else redacting.group_answer(view.decided)
     return msgspec.structs.replace(view, members=members, decided=decided)
 
@@ -292,20 +294,20 @@ def _view(
 def _summary(
     record: GroupPlanRecord, now: float, states: dict[str, int] | None
 ) -> GroupPlanSummary:
-    most, plan, problem = 0, None, ''
+    members_max, plan, problem = 0, None, ''
     try:
         stored = group_answer.read_plan(record)
     except exceptions.PlanUnreadable as e:
         problem = e.message
     else:
-        most = sum(one.most for one in stored.description.members)
+        members_max = sum(members.most for members in stored.description.members)
         plan = None if stored.decided is None else stored.decided.plan
     return GroupPlanSummary(
         group=record.group_uuid,
         request_id=record.request_id,
         project_id=record.project_id,
         revision=record.revision,
-        members=most,
+        members=members_max,
         status='' if plan is None else plan.status,
         lease_seconds=max(0.0, record.lease_until - now),
         updated_at=when(record.updated_at),
@@ -316,7 +318,7 @@ def _summary(
 
 
 def _for_caller(world: HandlerContext, caller: Caller, answer: GroupAnswer) -> GroupAnswer:
-    """As far as the caller may read it."""
+    """Return the answer, redacted as far as the caller may not read it."""
     if world.policy.allows(request_access.HOSTS, caller):
         return answer
     return redacting.group_answer(answer)
@@ -324,7 +326,7 @@ def _for_caller(world: HandlerContext, caller: Caller, answer: GroupAnswer) -> G
 
 @contextlib.contextmanager
 def _redacted(world: HandlerContext, caller: Caller) -> Iterator[None]:
-    """Refusals of who plans, as far as the caller may read them: races are lost on hosts."""
+    """Redact the planner's refusals for the caller: a lost race names a host."""
     try:
         yield
     except exceptions.GanttError as e:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server groups: their rules and their members."""
+"""Handlers of server groups: their rules and their members."""
 
 from typing import Annotated
 
@@ -59,10 +59,10 @@ class CreateGroup(Message, frozen=True, kw_only=True):
         for name in ('subgroups', 'member_names'):
             if self.policy is not UNSET and getattr(self, name):
                 raise Misfit(name, 'expected none: one policy of Nova is of all members')
-        self.policy_set()  # looks at the names in them
+        self.policy_set()  # checks the names in them
 
     def policy_set(self) -> PolicySet | None:
-        """Its policies as a document; None: it has one of Nova's."""
+        """Return its policies as a document; None: it has one of Nova's."""
         if not self.policies:
             return None
         return PolicySet(
@@ -72,8 +72,8 @@ class CreateGroup(Message, frozen=True, kw_only=True):
 
 def list_groups(world: HandlerContext, caller: Caller, query: PageOfUuids) -> GroupsResponse:
     """List the server groups."""
-    found = world.store.groups(query.limit + 1, query.marker, caller.only)
-    page, marker = page_of(found, query.limit, 'uuid')
+    rows = world.store.groups(query.limit + 1, query.marker, caller.only)
+    page, marker = page_of(rows, query.limit, 'uuid')
     return GroupsResponse(server_groups=page, next_marker=marker)
 
 
@@ -104,27 +104,27 @@ def create_group(
     policy = POLICIES if body.policy is UNSET else body.policy.value
     fields = {**msgspec.structs.asdict(body), 'policy': policy, 'project_id': project}
     group = Group(**fields)
-    known = world.store.load_group(body.uuid)
-    _check_own(caller, body.uuid, known)
+    existing = world.store.load_group(body.uuid)
+    _check_own(caller, body.uuid, existing)
     if query.dry_run:
-        if known:
-            group_rule.check(body.uuid, group.rule, known.rule)
+        if existing:
+            group_rule.check(body.uuid, group.rule, existing.rule)
         else:
             world.insights.quotas.check_groups(project, not caller.everywhere)
-        what = 'is there already' if known else 'would be created'
-        return Change(dry_run=True, what=f'server group {body.uuid} {what}', now=known or group)
-    if known is None:
-        # Two at once may both find room: groups of a project pass it by what is in flight.
+        what = 'is there already' if existing else 'would be created'
+        return Change(dry_run=True, what=f'server group {body.uuid} {what}', now=existing or group)
+    if existing is None:
+        # Two at once may both find room: the limit may be exceeded by creations in flight.
         world.insights.quotas.check_groups(project, not caller.everywhere)
     try:
         saved = world.store.save_group(group)
     except exceptions.Refused:
         _check_own(caller, body.uuid, world.store.load_group(body.uuid))
         raise
-    # Another project may have made it meanwhile.
+    # Another project may have created it meanwhile.
     _check_own(caller, body.uuid, saved)
     done = Change(dry_run=False, what=f'server group {saved.uuid} is there', now=saved)
-    return Created(done, path_of('server-groups', saved.uuid)) if known is None else done
+    return Created(done, path_of('server-groups', saved.uuid)) if existing is None else done
 
 
 def remove_group(world: HandlerContext, caller: Caller, uuid: str, query: DryRun) -> Change[Group]:
@@ -144,9 +144,9 @@ def remove_group(world: HandlerContext, caller: Caller, uuid: str, query: DryRun
 
 
 def _check_own(caller: Caller, uuid: str, known: Group | None) -> None:
-    """Refuse the uuid of a group of another project, and say nothing else of it.
+    """Refuse the uuid of a group of another project, and report nothing else about it.
 
-    That it is taken nobody can be kept from finding out who may make groups: there is one of each
+    A caller that may create groups can find out that the uuid is taken: there is one group of each
     uuid, in whatever project.
     """
     if known is not None and not caller.sees(known.project_id):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts: what is believed of them, and whether anything new may land on them."""
+"""Handlers of hosts: their believed state, and whether new claims may land on them."""
 
 from typing import Annotated
 
@@ -106,7 +106,7 @@ def remove_host(
 
 
 def _comes_back(world: HandlerContext, before: HostSummary) -> str:
-    """What to know of a host whose agent seems to run."""
+    """Return a warning about a host whose agent seems to run; empty: it does not."""
     age = before.report_age_seconds
     if age is None or age >= world.insights.settings.stale_after_seconds:
         return ''

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The site at a glance: its processes, all hosts, the last while, and what happens just now."""
+"""Handlers of the site overview: processes, hosts, recent activity, and events."""
 
 from typing import Annotated
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quotas: how much each project may have, and what its live claims take."""
+"""Handlers of quotas: limits of each project, and the usage of its live claims."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from gantt.http.queries import DryRun, Page, page_of
 from gantt.insights.views import Change
 from gantt.scheduler.quotas import QuotaView
 
-#: Of one change.
+#: Limits in one change.
 _NAMES_MAX = 100
 
 
@@ -47,11 +47,14 @@ class Usages(Paged, frozen=True, kw_only=True):
 
 def list_quotas(world: HandlerContext, caller: Caller, query: Page) -> QuotasResponse:
     """List the limits that are set: of projects, and for all others of the project ``default``."""
-    found: dict[str, dict[str, int]] = {}
-    for one in world.store.quotas():
-        if query.marker is None or one.project_id > query.marker:
-            found.setdefault(one.project_id, {})[one.name] = one.limit
-    limits = [ProjectLimits(project_id=p, limits=found[p]) for p in sorted(found)]
+    limits_by_project: dict[str, dict[str, int]] = {}
+    for row in world.store.quotas():
+        if query.marker is None or row.project_id > query.marker:
+            limits_by_project.setdefault(row.project_id, {})[row.name] = row.limit
+    limits = [
+        ProjectLimits(project_id=project, limits=limits_by_project[project])
+        for project in sorted(limits_by_project)
+    ]
     page, marker = page_of(limits, query.limit, 'project_id')
     return QuotasResponse(quotas=page, next_marker=marker)
 
@@ -97,7 +100,7 @@ def unset_quota(
     world: HandlerContext, caller: Caller, project_id: str, query: DryRun
 ) -> Change[QuotaView]:
     """Take all limits of a project away: the defaults hold again."""
-    names = [one.name for one in world.store.quotas() if one.project_id == project_id]
+    names = [row.name for row in world.store.quotas() if row.project_id == project_id]
     if not names:
         raise exceptions.NotFound(kind='quota', name=project_id)
     words = ', '.join(names)
@@ -116,8 +119,8 @@ def list_usages(world: HandlerContext, caller: Caller, query: Page) -> Usages:
 
     A member is shown its own project only.
     """
-    found = world.store.usages(query.limit + 1, query.marker, caller.only)
-    page, marker = page_of(found, query.limit, 'project_id')
+    usages = world.store.usages(query.limit + 1, query.marker, caller.only)
+    page, marker = page_of(usages, query.limit, 'project_id')
     return Usages(usages=page, next_marker=marker)
 
 
@@ -125,8 +128,8 @@ def show_usage(world: HandlerContext, caller: Caller, project_id: str) -> Projec
     """Show what the live claims of one project take; all is 0 where there is none."""
     if not caller.sees(project_id):
         raise exceptions.NotFound(kind='usage of project', name=project_id)
-    found = world.store.usages(1, project=project_id)
-    return found[0] if found else ProjectUsage(project_id=project_id)
+    usages = world.store.usages(1, project=project_id)
+    return usages[0] if usages else ProjectUsage(project_id=project_id)
 
 
 def _word(limit: int | None) -> str:

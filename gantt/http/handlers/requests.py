@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests: places asked for, looked up and taken back.
+"""Handlers of requests: created, shown, extended, confirmed, released and cancelled.
 
-A write goes through the schedulers, so that there is one way to a claim; a
-dry run and a look are answered from what this process knows.
+A write goes through the schedulers, so that there is one path to a claim; a
+dry run and a read are answered from this process's cache.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from gantt.insights.explain import redacting
 from gantt.insights.views import Change, ClaimView, Explanation, RequestSummary
 
 _UUID_LENGTH = 36
-#: So long a request waits here at most, whatever its budget: it has one of our threads.
+#: The longest budget of a request here, in milliseconds: it occupies one of our threads.
 BUDGET_MS_MAX = 60_000
 
 
@@ -95,12 +95,14 @@ def create_request(
     try:
         if body.dry_run:
             with world.gates.trials.passing(caller):
-                # Who could not claim by itself is told what a service would be for its project.
-                own = not caller.everywhere and world.policy.allows(requested_fields.CLAIM, caller)
-                found = over_zones(world, body, not whole, own)
-                if isinstance(found, SelectDestinations):
-                    found = on_own_hosts(world, found, not whole, own)
-                answer, explanation = found
+                # A caller that may not claim gets the answer of a service for its project.
+                as_own_service = not caller.everywhere and world.policy.allows(
+                    requested_fields.CLAIM, caller
+                )
+                trial = over_zones(world, body, not whole, as_own_service)
+                if isinstance(trial, SelectDestinations):
+                    trial = on_own_hosts(world, trial, not whole, as_own_service)
+                answer, explanation = trial
             return Placement(answer=_for_caller(world, caller, answer), explanation=explanation)
         if body.budget_ms > BUDGET_MS_MAX:
             body = msgspec.structs.replace(body, budget_ms=BUDGET_MS_MAX)
@@ -118,15 +120,15 @@ def list_requests(world: HandlerContext, caller: Caller, query: PageOfUuids) -> 
 
     What was refused is listed with the decisions.
     """
-    found = world.insights.requests(query.limit + 1, query.marker, caller.only)
-    page, marker = page_of(found, query.limit, 'request_id')
+    summaries = world.insights.requests(query.limit + 1, query.marker, caller.only)
+    page, marker = page_of(summaries, query.limit, 'request_id')
     return RequestsResponse(requests=page, next_marker=marker)
 
 
 def _answered(world: HandlerContext, body: SelectDestinations, whole: bool) -> Answer:
-    """The schedulers' answer; their refusals in general words where ``whole`` is not set.
+    """Return the schedulers' answer; their refusals are redacted where ``whole`` is not set.
 
-    The decision, once it is kept, tells every caller what it may know.
+    The decision, once it is kept, shows every caller what it may know.
     """
     try:
         return world.client.select_destinations(body)
@@ -152,7 +154,7 @@ def cancel_request(
         return Change(dry_run=True, what=summary, now=now)
     if len(request_id) < _UUID_LENGTH or not caller.everywhere:
         request_id = _view(world, caller, request_id).request_id
-    # Who may cancel everything may cancel one that is not known yet: it may be on its way.
+    # A caller that may cancel everything may cancel a request that has not arrived yet.
     with world.gates.placements.passing(caller):
         world.client.cancel_claims(request_id, query.reason)
     world.insights.reload_soon()
@@ -216,14 +218,14 @@ def release_request(
 
 
 def _reserved(request: RequestView) -> int:
-    """How many claims of a request are reserved, here and in zones below."""
+    """Count the reserved claims of a request, here and in child zones."""
     return [claim.state for claim in request.claims].count('reserved')
 
 
 def _meant(request: RequestView, consumers: Sequence[str]) -> int:
-    """How many live claims of a request are meant."""
-    live = [one for one in request.claims if one.state in ('reserved', 'confirmed')]
-    return sum(not consumers or one.consumer in consumers for one in live)
+    """Count the live claims of the consumers of a request, of all where none is named."""
+    live = [claim for claim in request.claims if claim.state in ('reserved', 'confirmed')]
+    return sum(not consumers or claim.consumer in consumers for claim in live)
 
 
 def _view(world: HandlerContext, caller: Caller, request_id: str) -> RequestView:
@@ -242,7 +244,7 @@ def _view(world: HandlerContext, caller: Caller, request_id: str) -> RequestView
 
 
 def _project(world: HandlerContext, request_id: str, claims: list[ClaimView]) -> str | None:
-    """Whose a request is: its claims say it, or else its decision while that is kept."""
+    """Return the project of a request, from its claims or else from its stored decision."""
     if claims:
         return claims[0].project_id
     try:
@@ -252,6 +254,6 @@ def _project(world: HandlerContext, request_id: str, claims: list[ClaimView]) ->
 
 
 def _for_caller(world: HandlerContext, caller: Caller, answer: Answer) -> Answer:
-    """An answer as far as the caller may read it."""
+    """Return an answer, redacted as far as the caller may not read it."""
     shown = for_caller(answer)
     return shown if world.policy.allows(request_access.HOSTS, caller) else redacting.answer(shown)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is served here, how it is, and its numbers."""
+"""Handlers of version discovery, status, health and Prometheus metrics."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ from gantt.http.dispatch import Raw
 from gantt.http.links import Link
 from gantt.insights.views import Status
 
-#: Checks of what is no part of this process's work: whatever they find, it serves as before.
+#: Checks of dependencies that do not keep this process from serving, whatever they find.
 AROUND = ('zones',)
-#: Who meets it reads what each check found; others whether all is well.
+#: A caller that meets it reads the result of each check; others whether all is well.
 DETAILS = 'gantt:health:details'
 METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 
@@ -93,12 +93,12 @@ def health(world: HandlerContext, caller: Caller) -> HealthResponse:
     The status is 503 where one of them is not well.  What each found is told to operators.  Zones
     below that do not answer are among it, and no reason for 503.
     """
-    found = examine(world)
+    report = examine(world)
     if not world.policy.allows(DETAILS, caller):
-        found = HealthResponse(healthy=found.healthy, checks=[])
-    if found.healthy:
-        return found
-    return Raw(msgspec.json.encode(found), 'application/json', 503)  # type: ignore[return-value]
+        report = HealthResponse(healthy=report.healthy, checks=[])
+    if report.healthy:
+        return report
+    return Raw(msgspec.json.encode(report), 'application/json', 503)  # type: ignore[return-value]
 
 
 def examine(world: HandlerContext) -> HealthResponse:
@@ -109,8 +109,8 @@ def examine(world: HandlerContext) -> HealthResponse:
             checks.append(Check(name, True, check(), ''))
         except exceptions.GanttError as e:
             checks.append(Check(name, False, e.message, e.code))
-    mine = (check.ok for check in checks if check.name not in AROUND)
-    return HealthResponse(healthy=all(mine), checks=checks)
+    own_checks = (check.ok for check in checks if check.name not in AROUND)
+    return HealthResponse(healthy=all(own_checks), checks=checks)
 
 
 def metrics(world: HandlerContext, caller: Caller) -> Any:

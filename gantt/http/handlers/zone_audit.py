@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the audit of a zone above compares: by what hosts are known here and below, as digests."""
+"""A handler for the audit of a parent zone: digests of the keys of hosts here and below."""
 
 import concurrent.futures
 import logging
@@ -19,7 +19,7 @@ from gantt.scheduler.zones.conditions import AT_ONCE
 LOG = logging.getLogger(__name__)
 #: Hosts of one page: 2 MiB of an answer.
 HOSTS_MAX = 50_000
-#: What a zone may take that is asked by one that is asked: less with each hop.
+#: Share of its parent's time that a zone may take: less with each hop.
 HOP_SHARE = 0.7
 
 
@@ -37,19 +37,19 @@ def show_host_marks(world: HandlerContext, caller: Caller, body: HostMarksQuery)
     with world.gates.trials.passing(caller, parent.project_id):
         salt = bytes.fromhex(body.salt)
         hosts = world.store.registered_hosts()
-        own = [marks.marks_of(host, own_uuid, salt) for host in hosts]
+        own_marks = [marks.marks_of(host, own_uuid, salt) for host in hosts]
         below, complete = _below(world, body, own_uuid)
-        shown, more = marks.page(own, below, bytes.fromhex(body.after), HOSTS_MAX)
+        shown, more = marks.page(own_marks, below, bytes.fromhex(body.after), HOSTS_MAX)
     return HostMarksPage(marks=marks.written(shown), more=more, complete=complete)
 
 
 def _below(
     world: HandlerContext, body: HostMarksQuery, own_uuid: str
 ) -> tuple[list[tuple[list[HostMarks], bool]], bool]:
-    """A page of each zone below, and whether all of them have answered."""
-    known = [zone for zone in world.zones.directory.children() if zone.enabled]
-    if not known or not body.hops:
-        return [], not known
+    """Return a page of each child zone, and whether all of them have answered."""
+    children = [zone for zone in world.zones.directory.children() if zone.enabled]
+    if not children or not body.hops:
+        return [], not children
     query = msgspec.structs.replace(
         body, hops=body.hops - 1, via=[*body.via, via_of(body.salt, own_uuid)]
     )
@@ -63,5 +63,5 @@ def _below(
             return [], False, False
 
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:
-        pages = list(threads.map(page, known))
-    return [(of, more) for of, more, _ in pages], all(whole for *_, whole in pages)
+        pages = list(threads.map(page, children))
+    return [(zone_marks, more) for zone_marks, more, _ in pages], all(whole for *_, whole in pages)

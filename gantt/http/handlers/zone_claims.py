@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One claim of what a zone above has here or below: others of its allocation stay."""
+"""A handler that ends one claim of a parent zone's allocation; its others stay."""
 
 from gantt import exceptions
 from gantt.core.claims.claim import State
@@ -28,8 +28,14 @@ def end_claim_of_zone(
         ):
             world.insights.offer(world.store.force_release(claim_id, reason).hosts)
         below = world.store.claims_below(request_id, claim_id=claim_id)
-        ends = [one for one in below if one.holds and one.parent == parent.name]
-        world.store.add_give_backs([(one.child, one.claim_id) for one in ends])
+        claims_to_end = [
+            claim_below
+            for claim_below in below
+            if claim_below.holds and claim_below.parent == parent.name
+        ]
+        world.store.add_give_backs(
+            [(claim_below.child, claim_below.claim_id) for claim_below in claims_to_end]
+        )
     world.zones.reload_soon()
     try:
         return zones.show_zone_allocation(world, caller, key)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Zones below and above this one: registered, looked at, changed, forgotten."""
+"""Handlers of child and parent zones: registered, shown, changed, removed."""
 
 import concurrent.futures
 import functools
@@ -18,9 +18,9 @@ from gantt.http.links import Paged
 from gantt.http.queries import DryRun, Page, page_by_name
 from gantt.insights.views import Change, View
 
-#: A zone that is registered has so many seconds to say who it is; one that is looked at fewer.
+#: Seconds to wait for the identity of a zone: while it is registered, and while it is shown.
 PIN_SECONDS, DISCOVER_SECONDS = 15.0, 3.0
-#: Zones of a list that are asked at once.
+#: Zones of a list that are queried at once.
 QUERIED_AT_ONCE = 16
 SCALE_MAX = 1e6
 #: SHA-256, as hexadecimal digits.
@@ -120,9 +120,9 @@ def list_zones(world: HandlerContext, caller: Caller, query: Page) -> ZonesRespo
     world.zones.directory.refresh()
     page, marker = page_by_name(world.zones.directory.children(), query, 'zone')
     with concurrent.futures.ThreadPoolExecutor(QUERIED_AT_ONCE) as threads:
-        found = list(threads.map(functools.partial(_view, world), page))
-    own = world.zones.directory.own_uuid()
-    return ZonesResponse(uuid=own, zones=found, next_marker=marker)
+        views = list(threads.map(functools.partial(_view, world), page))
+    own_uuid = world.zones.directory.own_uuid()
+    return ZonesResponse(uuid=own_uuid, zones=views, next_marker=marker)
 
 
 def show_zone(world: HandlerContext, caller: Caller, name: str) -> ZoneView:
@@ -138,8 +138,8 @@ def set_zone(
     A new one is asked who it is: from then on it is that one, whatever answers at its address.
     """
     world.zones.directory.refresh()
-    known = world.zones.directory.child(name)
-    if known is None:
+    registered = world.zones.directory.child(name)
+    if registered is None:
         _check_name(name)
         if body.url is None:
             problem = f'expected the address of zone {name!r}, which is new'
@@ -148,16 +148,16 @@ def set_zone(
         _check_url(body.url)
     if len(body.credential or '') > NAME_MAX:
         raise exceptions.invalid('body.credential', f'expected at most {NAME_MAX} characters')
-    before = known or ZoneRecord(uuid='', name=name, url=body.url or '')
+    before = registered or ZoneRecord(uuid='', name=name, url=body.url or '')
     changes = {
         field: value
         for field in ('url', 'credential', 'enabled', 'last_resort', 'scale', 'offset', 'trusted')
         if (value := getattr(body, field)) is not None
     }
     zone = msgspec.structs.replace(before, **changes)
-    if known is None or {'url', 'credential'} & changes.keys() or body.accept_scores:
+    if registered is None or {'url', 'credential'} & changes.keys() or body.accept_scores:
         zone = _pinned(world, zone, body.accept_scores)
-    verb = 'changed' if known else 'added'
+    verb = 'changed' if registered else 'added'
     if query.dry_run:
         now = _view(world, zone)
         return Change(dry_run=True, what=f'zone {zone.name} would be {verb}', now=now)
@@ -182,16 +182,16 @@ def remove_zone(
 
 def _zone(world: HandlerContext, name: str) -> ZoneRecord:
     world.zones.directory.refresh()
-    found = world.zones.directory.child(name)
-    if found is None:
+    record = world.zones.directory.child(name)
+    if record is None:
         raise exceptions.NotFound(kind='zone', name=name)
-    return found
+    return record
 
 
 def _check_name(name: str) -> None:
-    """Whether a zone can go by it: in a path, and where a uuid is another one's.
+    """Check that a name of a zone is usable in a path and is no uuid.
 
-    :raises InvalidMessage: it cannot
+    :raises InvalidMessage: it is not
     """
     if not name.strip() or len(name) > NAME_MAX or re.search(UUID, name):
         problem = f'expected a name of at most {NAME_MAX} characters, not blank, and no UUID'
@@ -199,13 +199,16 @@ def _check_name(name: str) -> None:
 
 
 def _check_url(url: str) -> None:
-    """:raises InvalidMessage: no API of a zone can be at it"""
+    """Check that a URL can be that of a zone's API.
+
+    :raises InvalidMessage: it cannot
+    """
     try:
         parts = urllib.parse.urlsplit(url)
         good = parts.scheme in ('http', 'https') and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is none, brackets that do not match
         good = False
-    # What is known of a URL is shown: a password in it would be as well.
+    # The stored URL is shown: a password in it would be as well.
     if not good or re.search(r'[^!-~]|[@?#]', url):
         raise exceptions.invalid(
             'body.url', 'expected http:// or https://, a host, and if need be :PORT and a path'
@@ -219,15 +222,15 @@ def _check_url(url: str) -> None:
 
 
 def _pinned(world: HandlerContext, zone: ZoneRecord, accept_scores: bool) -> ZoneRecord:
-    """A zone with the uuid that it says, and what its scores are made of.
+    """Return a zone record with the uuid and the score set that the zone reports.
 
-    :raises Refused: it is this one, another one than is registered, or of other scores
+    :raises Refused: it is this zone, another one than is registered, or has another score set
     """
-    asked = msgspec.structs.replace(zone, uuid='')
+    unpinned = msgspec.structs.replace(zone, uuid='')
     own_uuid = world.zones.directory.own_uuid()
     itself = exceptions.Refused(f'{zone.url} is this zone itself; expected another one')
     try:
-        info: ZoneInfo = world.zones.calls.discover(asked, PIN_SECONDS)
+        info: ZoneInfo = world.zones.calls.discover(unpinned, PIN_SECONDS)
     except exceptions.Misconfigured as e:
         raise exceptions.invalid(
             'body.credential', f'expected one by which this zone can ask there: {e.message}'
@@ -252,11 +255,11 @@ def _pinned(world: HandlerContext, zone: ZoneRecord, accept_scores: bool) -> Zon
         raise exceptions.Refused(
             f'that zone is registered as {other.name!r}; expected one that is not'
         )
-    own = world.zones.score_set()
-    # What was accepted once stays so as long as it is the same.
+    own_score_set = world.zones.score_set()
+    # A score set that was accepted once stays accepted as long as it is the same.
     accept_scores = accept_scores or info.score_set == zone.score_set
-    accepted = info.score_set if accept_scores and info.score_set != own else ''
-    if info.score_set != own and not accepted:
+    accepted = info.score_set if accept_scores and info.score_set != own_score_set else ''
+    if info.score_set != own_score_set and not accepted:
         raise exceptions.Refused(
             f'zone {zone.name!r} has other weighers, multipliers or settings: its scores cannot be '
             'compared with those of this zone. Expected the same, or a scale and an offset with '
@@ -272,9 +275,9 @@ def _view(world: HandlerContext, zone: ZoneRecord) -> ZoneView:
     except exceptions.GanttError as e:
         problem = e.message
     live = [
-        one
-        for one in world.store.claims_below(child=zone.uuid)
-        if one.state in ('reserved', 'confirmed')
+        claim
+        for claim in world.store.claims_below(child=zone.uuid)
+        if claim.state in ('reserved', 'confirmed')
     ]
     return ZoneView(
         name=zone.name,
@@ -302,8 +305,10 @@ def set_parent(
     world: HandlerContext, caller: Caller, name: str, query: DryRun, body: ParentSettings
 ) -> Change[ParentView]:
     """Register a zone above that may ask here, or change what it may have."""
-    known = {one.name: one for one in world.store.parent_zones()}.get(name)
-    if known is None:
+    registered = {
+        parent_record.name: parent_record for parent_record in world.store.parent_zones()
+    }.get(name)
+    if registered is None:
         _check_name(name)
     changes = {
         field: value
@@ -311,12 +316,14 @@ def set_parent(
         if (value := getattr(body, field)) is not None
     }
     for field in ('identity', 'project_id'):
-        if known is None and field not in changes:
+        if registered is None and field not in changes:
             raise exceptions.invalid(f'body.{field}', f'expected it of zone {name!r}, which is new')
     parent = (
-        msgspec.structs.replace(known, **changes) if known else ParentRecord(name=name, **changes)
+        msgspec.structs.replace(registered, **changes)
+        if registered
+        else ParentRecord(name=name, **changes)
     )
-    verb = 'changed' if known else 'added'
+    verb = 'changed' if registered else 'added'
     if query.dry_run:
         return Change(dry_run=True, what=f'parent {name} would be {verb}', now=_of(parent))
     world.store.save_parent_zone(parent)
@@ -328,14 +335,16 @@ def remove_parent(
     world: HandlerContext, caller: Caller, name: str, query: DryRun
 ) -> Change[ParentView]:
     """Forget a zone above; one with live claims here is in use."""
-    known = {one.name: one for one in world.store.parent_zones()}.get(name)
-    if known is None:
+    registered = {
+        parent_record.name: parent_record for parent_record in world.store.parent_zones()
+    }.get(name)
+    if registered is None:
         raise exceptions.NotFound(kind='parent zone', name=name)
     if query.dry_run:
-        return Change(dry_run=True, what=f'parent {name} would be removed', now=_of(known))
+        return Change(dry_run=True, what=f'parent {name} would be removed', now=_of(registered))
     world.store.remove_parent_zone(name)
     world.zones.directory.refresh()
-    return Change(dry_run=False, what=f'parent {name} is removed', now=_of(known))
+    return Change(dry_run=False, what=f'parent {name} is removed', now=_of(registered))
 
 
 def _of(parent: ParentRecord) -> ParentView:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The zones around this one as a tree: those above, this one, those directly below.
 
-It ends there.  A zone says to those above it how many hosts there are in it and below, and nothing
-of the zones further down: who wants to see them looks there.
+It ends there.  A zone reports to its parents how many hosts it and its child zones have, and
+nothing about the zones further down: those are shown by the zone above them.
 """
 
 import concurrent.futures
@@ -17,7 +17,7 @@ from gantt.insights.views import View
 from gantt.scheduler.zones.conditions import AT_ONCE, ZoneCondition, ZoneState
 from gantt.scheduler.zones.offers.evaluate import for_below
 
-#: What each zone below is to have room for, and the time that it has to say so.
+#: The shape whose room each child zone counts, and the seconds that it has to answer.
 SHAPE = {'VCPU': 1}
 ROOM_SECONDS = 2.0
 
@@ -96,8 +96,8 @@ def show_zone_tree(world: HandlerContext, caller: Caller) -> ZoneTree:
         world.gates.trials.passing(caller),
         concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads,
     ):
-        found = zones.conditions.find_out()
-        rooms = list(threads.map(lambda one: _room(world, one), found))
+        conditions = zones.conditions.find_out()
+        rooms = list(threads.map(lambda condition: _room(world, condition), conditions))
     return ZoneTree(
         uuid=zones.directory.own_uuid(),
         site=world.settings.site_name,
@@ -105,13 +105,16 @@ def show_zone_tree(world: HandlerContext, caller: Caller) -> ZoneTree:
         hosts=status.hosts_total,
         hosts_up=status.hosts.get('up', 0),
         claims=status.claims,
-        parents=[_above(one, live.parents) for one in zones.directory.parents()],
-        children=[_below(one, room, live.children) for one, room in zip(found, rooms, strict=True)],
+        parents=[_above(parent, live.parents) for parent in zones.directory.parents()],
+        children=[
+            _below(condition, room, live.children)
+            for condition, room in zip(conditions, rooms, strict=True)
+        ],
     )
 
 
 def _room(world: HandlerContext, one: ZoneCondition) -> ZoneCapacity | None:
-    """What a zone that answers has; None: it does not say so."""
+    """Return the capacity of a zone that answers; None: it does not report one."""
     if one.state not in (ZoneState.ANSWERS, ZoneState.OTHER_SCORES):
         return None
     spec, guest = RequestSpec(resources=SHAPE), str(uuid.uuid4())

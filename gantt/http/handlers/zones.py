@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a zone above asks: who this one is, what it has for a request, and to claim it.
+"""Handlers for a parent zone: identity, capacity and offers of this zone, and their claims.
 
 A parent is a tenant: its claims are those of one project, with that project's quota and rate, and
 it passes every check that callers of the project do; its keys and its groups are names of its own.
@@ -109,7 +109,7 @@ def summarize_zone(world: HandlerContext, caller: Caller) -> ZoneSummary:
 def evaluate_zone(world: HandlerContext, caller: Caller, body: ZoneEvaluation) -> ZoneEvaluated:
     """Ask what this zone has for a request; nothing is claimed and nothing is written."""
     parent, caller = parent_of(world, caller)
-    # What it claims of it later is counted by the schedulers, as what others claim.
+    # Claims that follow are counted by the schedulers, like those of other callers.
     request_access.check_rate(world, caller, parent.project_id)
     request = _of_parent(world, caller, parent, body.request)
     _check_loop(world, request)
@@ -117,16 +117,16 @@ def evaluate_zone(world: HandlerContext, caller: Caller, body: ZoneEvaluation) -
         with world.gates.evaluations.passing(caller, parent.project_id):
             return told.evaluated(parent, _rebuilt(world, parent, request, body.key))
     with world.gates.evaluations.passing(caller, parent.project_id):
-        found = _evaluated(world, request, body.want)
+        evaluation = _evaluated(world, request, body.want)
     world.zones.note_requested(request.spec.resources)
-    LOG.debug('evaluated for zone %s: %s', parent.name, found.outcome.value)
-    tokens = _sealed(world, parent, request, found)
-    return told.evaluated(parent, found.for_parent(tokens, len(request.consumers)))
+    LOG.debug('evaluated for zone %s: %s', parent.name, evaluation.outcome.value)
+    tokens = _sealed(world, parent, request, evaluation)
+    return told.evaluated(parent, evaluation.for_parent(tokens, len(request.consumers)))
 
 
 def _evaluated(world: HandlerContext, request: SelectDestinations, want: int) -> Evaluated:
-    """What there is for a request: nothing where it was evaluated for another zone above, or the
-    parent has as much here as it may have.
+    """Evaluate a request, with no candidates where it was evaluated for another parent zone before
+    or the parent's quota here is used up.
     """
     seconds, zones = request.budget_ms / 1000, world.zones
     excess = world.insights.quotas.excess_of(request)
@@ -136,26 +136,26 @@ def _evaluated(world: HandlerContext, request: SelectDestinations, want: int) ->
     return zones.ways.once(
         request,
         lambda: zones.evaluator.evaluate(request, want, seconds),
-        lambda found: bool(found.choices),
-        lambda found: uncounted(found, zones.score_set()),
+        lambda evaluation: bool(evaluation.choices),
+        lambda evaluation: uncounted(evaluation, zones.score_set()),
     )
 
 
 def _rebuilt(
     world: HandlerContext, parent: ParentRecord, request: SelectDestinations, key: str
 ) -> ZoneEvaluated:
-    """Whether the host of a guest of the parent fits; it is named to nobody."""
+    """Evaluate the host of a guest of the parent for a rebuild, without naming the host."""
     if request.spec.purpose is not Purpose.REBUILD:
         raise exceptions.invalid('body.key', "expected none but with the purpose 'rebuild'")
     if len(request.consumers) != 1:
         raise exceptions.invalid('body.request.consumers', 'expected one, with a key')
     seconds = request.budget_ms / 1000
     present = world.zones.present
-    found = present.under(own_name(parent.name, key), parent.name, request)
-    if isinstance(found, SelectDestinations):
-        here = world.zones.evaluator.evaluate(found, 1, seconds)
-        return msgspec.structs.replace(here, choices=[]).for_parent([], 1)
-    zone, row = found
+    resolved = present.under(own_name(parent.name, key), parent.name, request)
+    if isinstance(resolved, SelectDestinations):
+        evaluation = world.zones.evaluator.evaluate(resolved, 1, seconds)
+        return msgspec.structs.replace(evaluation, choices=[]).for_parent([], 1)
+    zone, row = resolved
     below = present.evaluated(zone, row.key, request, seconds)
     return msgspec.structs.replace(below, offers=[])
 
@@ -173,24 +173,24 @@ def count_capacity_of_zone(
         return world.zones.ways.once(
             request,
             lambda: _capacity(world, request),
-            lambda found: bool(found.hosts),
+            lambda capacity: bool(capacity.hosts),
             lambda _: ZoneCapacity(count=0, eligible=0, hosts=0),
         )
 
 
 def _capacity(world: HandlerContext, request: SelectDestinations) -> ZoneCapacity:
-    """Of this zone and those below it."""
+    """Return the capacity of this zone and its child zones for a request."""
     directory = world.zones.directory
-    own, only = world.insights.capacity(request.spec), world.zones.bound.of_members(request)
+    room_here, only = world.insights.capacity(request.spec), world.zones.bound.of_members(request)
     own_uuid = directory.own_uuid()
     below = capacities_below(world.zones.calls, directory.children(), own_uuid, request, only)
-    known = [one.found for one in below if one.found is not None]
+    answered = [report.found for report in below if report.found is not None]
     is_here = only is None or own_uuid in only
     return ZoneCapacity(
-        count=is_here * own.count + sum(one.count for one in known),
-        eligible=is_here * own.eligible + sum(one.eligible for one in known),
-        hosts=own.hosts + sum(one.hosts for one in known),
-        complete=len(known) == len(below) and all(one.complete for one in known),
+        count=is_here * room_here.count + sum(report.count for report in answered),
+        eligible=is_here * room_here.eligible + sum(report.eligible for report in answered),
+        hosts=room_here.hosts + sum(report.hosts for report in answered),
+        complete=len(answered) == len(below) and all(report.complete for report in answered),
     )
 
 
@@ -220,9 +220,9 @@ def allocate_in_zone(
 
 
 def _note_rule(world: HandlerContext, request: SelectDestinations) -> None:
-    """Have the rule of the parent's group be as it says, before somebody is placed under it.
+    """Store the rule of the parent's group before members are placed under it.
 
-    :raises Refused: it is one of before, or others of its group are here under another one
+    :raises Refused: the rule is outdated, or members of the group are here under another rule
     """
     group = request.spec.group
     if group is not None and group.is_ruled:
@@ -232,10 +232,10 @@ def _note_rule(world: HandlerContext, request: SelectDestinations) -> None:
 def _places(
     world: HandlerContext, parent: ParentRecord, key: str, body: ZoneAllocation
 ) -> list[OfferedPlace]:
-    """Where an allocation may be placed, its order noted; empty: it was, and its answer is stored.
+    """Return the places that an allocation may use, its order noted; empty: it is placed already.
 
     :raises RequestCancelled, AllocationOutdated, OfferGone: nothing is claimed any more
-    :raises TokenRefused, Refused: it says what is not so
+    :raises TokenRefused, Refused: its tokens or its consumers do not fit the request
     """
     refused: exceptions.GanttError | None = None
     try:
@@ -244,10 +244,10 @@ def _places(
         places, refused = [], e
     if refused is None and _is_noted(world, parent, key, body):
         return places
-    known = _allocated(world, parent, key)
-    if known is not None and known.state == 'cancelled':
+    allocation = _allocated(world, parent, key)
+    if allocation is not None and allocation.state == 'cancelled':
         raise exceptions.RequestCancelled(request_id=key)
-    if known is not None and known.state != 'open':
+    if allocation is not None and allocation.state != 'open':
         return []  # whatever has become of its tokens since
     if refused is not None:
         raise refused
@@ -256,23 +256,23 @@ def _places(
 
 
 def _is_noted(world: HandlerContext, parent: ParentRecord, key: str, body: ZoneAllocation) -> bool:
-    """Whether it is new, and its order noted with nothing in the way."""
+    """Return whether the allocation is new, its order noted without a conflict."""
     return world.store.note_new_allocation(_as_noted(parent, key, body))
 
 
 def _note_order(
     world: HandlerContext, parent: ParentRecord, key: str, body: ZoneAllocation
 ) -> None:
-    """Let nothing be claimed any more that the parent has sent before for one of the consumers.
+    """Cancel earlier allocations of the parent for the same consumers.
 
-    :raises AllocationOutdated: one that it has sent later came before this
-    :raises Refused: one of them is somebody else's
+    :raises AllocationOutdated: a later allocation of the parent arrived before this one
+    :raises Refused: a consumer belongs to another caller
     """
-    for one in world.store.note_allocation(_as_noted(parent, key, body)):
-        # What was placed under it was answered, or its answer is asked for: then it may live.
-        known = world.store.load_request(one)
-        if known is None or known.state == 'open':
-            world.client.cancel_claims(one, f'zone {parent.name} has sent a later one')
+    for request_id in world.store.note_allocation(_as_noted(parent, key, body)):
+        # An allocation that was placed was answered, or its answer is requested: it may live.
+        stored = world.store.load_request(request_id)
+        if stored is None or stored.state == 'open':
+            world.client.cancel_claims(request_id, f'zone {parent.name} has sent a later one')
 
 
 def _as_noted(parent: ParentRecord, key: str, body: ZoneAllocation) -> AllocationAbove:
@@ -291,10 +291,10 @@ def _as_noted(parent: ParentRecord, key: str, body: ZoneAllocation) -> Allocatio
 def show_zone_allocation(world: HandlerContext, caller: Caller, key: str) -> ZoneAllocated:
     """Show what became of an allocation."""
     parent, _ = parent_of(world, caller)
-    found = _allocated(world, parent, key)
-    if found is None:
+    allocation = _allocated(world, parent, key)
+    if allocation is None:
         raise exceptions.NotFound(kind='allocation', name=key)
-    return found
+    return allocation
 
 
 def give_back_to_zone(world: HandlerContext, caller: Caller, key: str) -> ZoneAllocated:
@@ -325,21 +325,21 @@ def explain_zone_allocation(world: HandlerContext, caller: Caller, key: str) -> 
     parent, _ = parent_of(world, caller)
     if _allocated(world, parent, key) is None:
         raise exceptions.NotFound(kind='allocation', name=key)
-    found = world.insights.explain(own_name(parent.name, key))
-    return told.explanation(parent, explained_below(found, world.zones, world.store, key))
+    explanation = world.insights.explain(own_name(parent.name, key))
+    return told.explanation(parent, explained_below(explanation, world.zones, world.store, key))
 
 
 def show_zone_changes(world: HandlerContext, caller: Caller, query: ChangesQuery) -> ZoneChanges:
     """Show claims of the zone above that asks which have changed since a revision."""
     parent, _ = parent_of(world, caller)
-    most, behind = CHANGES_MAX, query.behind or ''
-    found = world.store.claims_of_parent(parent.name, query.since, most + 1, behind)
-    page = found[:most]
+    page_max, behind = CHANGES_MAX, query.behind or ''
+    rows = world.store.claims_of_parent(parent.name, query.since, page_max + 1, behind)
+    page = rows[:page_max]
     return ZoneChanges(
         incarnation=world.zones.directory.identity().incarnation,
-        revision=max((one.at for one in page), default=query.since),
-        claims=[one.claim for one in page],
-        more=len(found) > most,
+        revision=max((row.at for row in page), default=query.since),
+        claims=[row.claim for row in page],
+        more=len(rows) > page_max,
     )
 
 
@@ -377,7 +377,7 @@ def redeem_place(world: HandlerContext, caller: Caller, body: Redeem) -> Redeeme
 
 
 class ZoneName:
-    """falcon middleware: who this zone is, in the head of each answer to a zone above."""
+    """A falcon middleware that puts this zone's uuid in the header of answers to parent zones."""
 
     def __init__(self, world: HandlerContext) -> None:
         self._directory = world.zones.directory
@@ -385,21 +385,21 @@ class ZoneName:
     def process_response(
         self, req: falcon.Request, resp: falcon.Response, resource: Any, succeeded: bool
     ) -> None:
-        """Say it."""
+        """Set the header ``Gantt-Zone`` on answers below ``/zone/``."""
         if req.path.startswith('/zone/'):
             with contextlib.suppress(exceptions.DatabaseUnavailable):
                 resp.set_header('Gantt-Zone', self._directory.own_uuid())
 
 
-# -- who asks, and what for ------------------------------------------------------------
+# -- requests of a parent ---------------------------------------------------------------
 def _of_parent(
     world: HandlerContext, caller: Caller, parent: ParentRecord, request: SelectDestinations
 ) -> SelectDestinations:
-    """A request as it is carried out here: in the name of the parent's project, within its limits.
+    """Return a request as it is executed here: for the parent's project, within its limits.
 
-    :raises InvalidMessage: it says what no parent may say; names the field
-    :raises NotTrusted: it says what only one of the same owner may; likewise
-    :raises NotFound: it names a consumer of others
+    :raises InvalidMessage: a field is set that no parent may set; names the field
+    :raises NotTrusted: a field is set that only a parent of the same owner may set; likewise
+    :raises NotFound: it names a consumer of another project
     """
     for field in ('parent', 'places', 'only_project'):
         if getattr(request, field):
@@ -414,8 +414,8 @@ def _of_parent(
         project_id=parent.project_id,
         user_id=None,
         group=group,
-        # They are fields of it.
-        hints={k: of for k, of in spec.hints.items() if k not in nova_hints.FIELDS},
+        # These hints of Nova are fields of the spec.
+        hints={key: value for key, value in spec.hints.items() if key not in nova_hints.FIELDS},
     )
     lease = min(request.lease_seconds or parent.lease_seconds_max, parent.lease_seconds_max)
     within = msgspec.structs.replace(
@@ -430,17 +430,20 @@ def _of_parent(
 
 
 def _check_loop(world: HandlerContext, request: SelectDestinations) -> None:
-    """:raises ZoneLoop: it has come through this zone before"""
-    own = world.zones.directory.own_uuid()
-    if any(digest_of(one, own) in request.via for one in (request.request_id,)):
+    """Refuse a request that has passed through this zone before.
+
+    :raises ZoneLoop: it has
+    """
+    own_uuid = world.zones.directory.own_uuid()
+    if any(digest_of(request_id, own_uuid) in request.via for request_id in (request.request_id,)):
         raise exceptions.ZoneLoop()
 
 
-# -- what is sealed ----------------------------------------------------------------------
+# -- sealed tokens -----------------------------------------------------------------------
 def _now(world: HandlerContext) -> float:
-    """The database's clock; where nothing was read here lately it is read, and the hosts with it.
+    """Return the database's clock, refreshed with the hosts where the cache is old.
 
-    What is opened here may have been sealed by another process.
+    Tokens that are opened here may have been sealed by another process.
     """
     if world.insights.cache.read_seconds_ago > OLD_SECONDS:
         world.insights.freshen()
@@ -454,17 +457,17 @@ def _seals(world: HandlerContext) -> Seals:
 def _sealed(
     world: HandlerContext, parent: ParentRecord, request: SelectDestinations, found: Evaluated
 ) -> list[str]:
-    """The best choices, sealed."""
+    """Return sealed tokens of the best choices."""
     seals, now = _seals(world), world.insights.cache.database_now
     digest = _digest(request.spec)
     members = b''.join(members_of(request.consumers))
     tokens = []
     # Those that were queried go first, the others as far as there is room.
     steps = sorted(found.steps, key=lambda step: not step.outcome)[:STEPS_MAX]
-    for one in found.choices[:OFFERS_MAX]:
-        epochs = [_epoch(world, name) for name in one.place.hosts]
-        generations = _generations(world, one.place)
-        place = msgspec.structs.replace(one.place, steps=steps, fits=one.room)
+    for chosen in found.choices[:OFFERS_MAX]:
+        epochs = [_epoch(world, name) for name in chosen.place.hosts]
+        generations = _generations(world, chosen.place)
+        place = msgspec.structs.replace(chosen.place, steps=steps, fits=chosen.room)
         sealed = SealedOffer(place, request.request_id, digest, epochs, members, generations)
         tokens.append(seals.seal(sealed, parent.name, now))
     return tokens
@@ -473,9 +476,9 @@ def _sealed(
 def _opened(
     world: HandlerContext, parent: ParentRecord, body: ZoneAllocation
 ) -> list[OfferedPlace]:
-    """Where the tokens point to, as far as the hosts are still the same; see ``unchanged_first``.
+    """Return the places in the tokens whose hosts are still the same; see ``unchanged_first``.
 
-    :raises TokenRefused: one is not good for this request
+    :raises TokenRefused: a token is not valid for this request
     :raises OfferGone: none of the hosts is the same any more
     """
     seals, now = _seals(world), _now(world)
@@ -499,20 +502,20 @@ def _opened(
 
 
 def _same(world: HandlerContext, offers: Iterable[SealedOffer]) -> list[tuple[OfferedPlace, bool]]:
-    """Places on hosts that are still the same, and whether something has changed there."""
+    """Return the places on hosts that are still the same, each with whether its usage changed."""
     places: list[tuple[OfferedPlace, bool]] = []
     for sealed in offers:
         place = sealed.place
         is_changed = sealed.generations != _generations(world, place)
         if place.child is None:
-            same = [
+            same_hosts = [
                 name
                 for name, epoch in zip(place.hosts, sealed.epochs, strict=True)
                 if _epoch(world, name) == epoch
             ]
-            if not same:
+            if not same_hosts:
                 continue
-            place = msgspec.structs.replace(place, hosts=same)
+            place = msgspec.structs.replace(place, hosts=same_hosts)
         places.append((place, is_changed))
     return places
 
@@ -522,20 +525,20 @@ def _digest(spec: RequestSpec) -> str:
 
 
 def _generations(world: HandlerContext, place: OfferedPlace) -> list[int]:
-    """Of the hosts of a place; another one after each change of what is used there."""
-    found = (world.insights.cache.row_of(name) for name in place.hosts)
-    return [-1 if row is None else row.generation for row in found]
+    """Return the generations of the hosts of a place; each change of usage increments one."""
+    rows = (world.insights.cache.row_of(name) for name in place.hosts)
+    return [-1 if row is None else row.generation for row in rows]
 
 
 def _epoch(world: HandlerContext, name: str) -> int:
-    """Of a host as it has registered last; -1: it is not known."""
-    found = world.insights.cache.row_of(name)
-    return -1 if found is None else found.epoch
+    """Return the epoch of a host's last registration; -1: the host is not known."""
+    row = world.insights.cache.row_of(name)
+    return -1 if row is None else row.epoch
 
 
-# -- what became of it ---------------------------------------------------------------------
+# -- state of an allocation ----------------------------------------------------------------
 def _allocated(world: HandlerContext, parent: ParentRecord, key: str) -> ZoneAllocated | None:
-    """What became of an allocation; None: it is not known."""
+    """Return the state of an allocation; None: it is not known."""
     request_id = own_name(parent.name, key)
     try:
         stored, answer, _ = world.insights.request(request_id)
@@ -544,8 +547,8 @@ def _allocated(world: HandlerContext, parent: ParentRecord, key: str) -> ZoneAll
     below = world.store.claims_below(request_id)
     if stored.state != 'placed' or answer is None:
         return ZoneAllocated(key=key, state=stored.state)
-    # What is lost below may live, and nothing is said of it.
-    if not any(one.is_live for one in stored.claims) and not any(one.holds for one in below):
+    # A claim that is lost below may live, and nothing is reported of it.
+    if not any(claim.is_live for claim in stored.claims) and not any(held.holds for held in below):
         return ZoneAllocated(key=key, state='cancelled')
     return _answered(world, parent, key, answer)
 
@@ -553,15 +556,15 @@ def _allocated(world: HandlerContext, parent: ParentRecord, key: str) -> ZoneAll
 def _answered(
     world: HandlerContext, parent: ParentRecord, key: str, answer: Answer
 ) -> ZoneAllocated:
-    """A placement as the parent gets it."""
+    """Return a placement in the form that the parent receives."""
     if answer.outcome is not Outcome.PLACED:
         return ZoneAllocated(key=key, state='open')
     seals, now = _seals(world), world.insights.cache.database_now
     members = []
-    most = ALTERNATES_MAX // max(1, len(answer.selections))
+    alternates_max = ALTERNATES_MAX // max(1, len(answer.selections))
     for chosen, *others in answer.selections:
         claim_id = chosen.claim_id or ''
-        # Of a zone further down: what that has sealed is sealed again, with who it is.
+        # A place of a child zone is sealed again, together with the uuid of that zone.
         sealed = SealedPlace(claim_id, chosen.child, chosen.place)
         members.append(
             PlacedBelow(
@@ -571,10 +574,12 @@ def _answered(
                 lease_seconds=chosen.lease_seconds,
                 alternates=[
                     seals.seal(
-                        SealedAlternate(one.consumer, one.host, one.child, one.place),
+                        SealedAlternate(
+                            alternate.consumer, alternate.host, alternate.child, alternate.place
+                        ),
                         *(parent.name, now),
                     )
-                    for one in others[:most]
+                    for alternate in others[:alternates_max]
                 ],
             )
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement's interface on one screen: its routes, its middleware, its maker."""
+"""Placement's interface on one screen: its routes, its middleware, its factory."""
 
 from typing import Any
 
@@ -31,12 +31,15 @@ from gantt.scheduler.ports import Store
 
 
 def _get(path: str, handler: Handler, rule: str, **more: Any) -> PlacementRoute:
-    """Answers JSON, unless it says otherwise."""
+    """Return a GET route that answers JSON, unless ``more`` overrides it."""
     return _route('GET', path, handler, rule, **{'writes': True, **more})
 
 
 def _route(method: str, path: str, handler: Handler, rule: str, **more: Any) -> PlacementRoute:
-    """:param rule: without the ``placement:`` that all begin with"""
+    """Return a route.
+
+    :param rule: without the prefix ``placement:``
+    """
     rule = rule and f'placement:{rule}'
     return PlacementRoute(method=method, path=path, handler=handler, rule=rule, **more)
 
@@ -133,7 +136,7 @@ ROUTES = (
 
 
 def _routes_of(candidates: Candidates) -> tuple[PlacementRoute, ...]:
-    """Those whose handlers keep something in the process."""
+    """Return the routes whose handlers keep state in the process."""
     return (
         _get(
             '/allocation_candidates',
@@ -153,9 +156,9 @@ def make_placement_app(
     keep: trail.Keep = lambda entry: None,
     candidates: Candidates | None = None,
 ) -> middleware.Wsgi:
-    """The WSGI application, its root where it is mounted.
+    """Return the WSGI application, its root at the mount point.
 
-    :param strategy: tells who asks; ``auth.noauth``: whoever the token says
+    :param strategy: identifies the caller; ``auth.noauth``: the one that the token names
     :param keep: takes each entry of the audit trail
     :param candidates: all providers, as the process follows them; None: of its own
     """
@@ -167,7 +170,7 @@ def make_placement_app(
         origin.Origins(settings, is_open),
     ]
     app = falcon.App(middleware=layers)
-    # What has no body has no type.
+    # An answer without a body has no type.
     app.resp_options.default_media_type = None  # type: ignore[assignment]
     PlacementErrors(metrics).install(app)
     dispatch = PlacementDispatch(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks, where nobody is asked to prove it: the tokens of Placement's ``noauth2``.
+"""Authentication without proof: the tokens of Placement's ``noauth2``.
 
 ``X-Auth-Token: admin``, ``user`` or ``user:project``; ``X-Roles`` names roles, and
-``OpenStack-System-Scope: all`` the whole system.  With keystone the tokens are looked at as for
+``OpenStack-System-Scope: all`` the whole system.  With keystone, tokens are validated as for
 the rest of the interface.
 """
 
@@ -15,9 +15,9 @@ _TEXT_MAX = 255
 
 
 def noauth(req: falcon.Request) -> Caller:
-    """Whoever the token says.
+    """Return the caller that the token names.
 
-    :raises PlacementError: there is none
+    :raises PlacementError: there is no token
     """
     token = (req.get_header('X-Auth-Token') or '')[: 2 * _TEXT_MAX]
     if not token:
@@ -33,5 +33,5 @@ def noauth(req: falcon.Request) -> Caller:
         user_name=user[:_TEXT_MAX],
         project=None if system else (project or user)[:_TEXT_MAX],
         system=system == 'all',
-        roles=tuple(one.strip() for one in roles.split(',') if one.strip()),
+        roles=tuple(role.strip() for role in roles.split(',') if role.strip()),
     )

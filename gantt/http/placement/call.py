@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a handler is given, and what it gives back."""
+"""The argument of a handler, a call, and its result, an answer."""
 
 import datetime
 import json
@@ -19,7 +19,7 @@ from gantt.http.policy import PolicyEnforcer
 from gantt.http.request_access import HOSTS
 from gantt.scheduler.ports import Store
 
-#: The version from which on answers say when they changed and that nobody may keep them.
+#: The version from which on answers have ``last-modified`` and forbid unchecked caching.
 CACHE_SINCE = 15
 
 
@@ -27,9 +27,9 @@ class PlacementAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A success.
 
     :ivar body: an object for JSON, or JSON as it is; None: no body
-    :ivar modified: seconds since 1970 for ``last-modified``, told from 1.15 on; None: now.  Only
+    :ivar modified: seconds since 1970 for ``last-modified``, sent from 1.15 on; None: now.  Only
         where ``cached``
-    :ivar cached: both headers about caches are told
+    :ivar cached: both headers about caches are sent
     :ivar location: below the mount point, such as ``/traits/CUSTOM_A``
     """
 
@@ -40,16 +40,16 @@ class PlacementAnswer(msgspec.Struct, frozen=True, kw_only=True):
     location: str = ''
 
 
-#: As handlers call it.
+#: The name that handlers use.
 Answer = PlacementAnswer
 
 
 class Call:
-    """One request, its version known, its caller let in.
+    """State of one request whose version is known and whose caller is authenticated.
 
     :ivar version: the N of 1.N
-    :ivar path: name -> value of what stands in braces in the path of the route
-    :ivar caller: who asks
+    :ivar path: name -> value of the parts in braces in the path of the route
+    :ivar caller: the authenticated caller
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Call:
         self._policy = policy
 
     def since(self, minor: int) -> bool:
-        """Whether the version is 1.minor or a later one."""
+        """Return whether the version is 1.minor or a later one."""
         return self.version >= minor
 
     # -- query ---------------------------------------------------------------------------
@@ -90,44 +90,44 @@ class Call:
             raise PlacementError(400, f'Invalid query string parameters: {e}') from None
 
     def all(self, name: str) -> list[str]:
-        """Each value of a parameter."""
+        """Return each value of a parameter."""
         return [value for key, value in self.pairs if key == name]
 
     def query(self, schema: Mapping[str, Any]) -> dict[str, str]:
-        """Parameters, the last value of each.
+        """Return the parameters, the last value of each.
 
-        :raises PlacementError: they are not as the schema says
+        :raises PlacementError: they do not validate
         """
-        found = dict(self.pairs)
-        if wrong := schemas.problem(found, schema):
+        parameters = dict(self.pairs)
+        if wrong := schemas.problem(parameters, schema):
             raise PlacementError(400, f'Invalid query string parameters: {wrong}')
-        return found
+        return parameters
 
     # -- body ----------------------------------------------------------------------------
     def json(self, schema: Mapping[str, Any]) -> Any:
-        """The body.
+        """Return the decoded body.
 
-        :raises PlacementError: it is no JSON, or not as the schema says
+        :raises PlacementError: it is no JSON, or does not validate
         """
         return checked(self._read(), schema)
 
     def _read(self) -> bytes:
-        found: bytes = self._req.bounded_stream.read(base.BYTES_MAX + 1)
-        if len(found) > base.BYTES_MAX:
+        body: bytes = self._req.bounded_stream.read(base.BYTES_MAX + 1)
+        if len(body) > base.BYTES_MAX:
             raise PlacementError(413, f'expected at most {base.BYTES_MAX} bytes')
-        return found
+        return body
 
-    # -- who and where -------------------------------------------------------------------
+    # -- the caller ---------------------------------------------------------------------
     @property
     def reads_hosts(self) -> bool:
-        """Whether the caller may know where consumers are."""
+        """True where the caller may see the hosts of consumers."""
         return self._policy.allows(HOSTS, self.caller)
 
     def check(self, rule: str, project: str | None = None) -> None:
-        """Refuse who does not meet a rule.
+        """Refuse a caller that does not meet a policy rule.
 
-        :param project: whose thing it is about; None: the caller's own
-        :raises PlacementError: the caller does not
+        :param project: the project of the target; None: the caller's own
+        :raises PlacementError: the caller does not meet it
         """
         caller = self.caller
         target = {'project_id': caller.project if project is None else project}
@@ -136,40 +136,40 @@ class Call:
             raise PlacementError(403, f'Policy does not allow {rule} to be performed.')
 
     def url(self, path: str) -> str:
-        """A path for links: below where this application is mounted."""
+        """Return a path for links, below the mount point of this application."""
         return f'{self._req.env.get("SCRIPT_NAME", "")}{path}'
 
     def header(self, name: str) -> str | None:
-        """Of the request."""
-        found: str | None = self._req.get_header(name)
-        return found
+        """Return a header of the request."""
+        value: str | None = self._req.get_header(name)
+        return value
 
 
 def checked(body: bytes | str, schema: Mapping[str, Any]) -> Any:
-    """JSON that is as a schema says.
+    """Decode and validate a JSON body.
 
-    :raises PlacementError: it is not
+    :raises PlacementError: it is no JSON, or does not validate
     """
     try:
-        found = _read_json(body)
-        wrong = schemas.problem(found, schema)
+        data = _read_json(body)
+        wrong = schemas.problem(data, schema)
     except (ValueError, RecursionError) as e:
         raise PlacementError(400, f'Malformed JSON: {e}') from None
     if wrong:
         raise PlacementError(400, f'JSON does not validate: {wrong}')
-    return found
+    return data
 
 
 def _read_json(body: bytes | str) -> Any:
-    """JSON without what only looks like a number or a text: NaN, half of a character.
+    """Decode JSON strictly: no NaN or infinity, no lone surrogates.
 
-    :raises ValueError: it is none
+    :raises ValueError: the body is no such JSON
     """
     text = body.decode(json.detect_encoding(body)) if isinstance(body, bytes) else body
-    found = json.loads(text, parse_constant=_refuse_constant)
+    data = json.loads(text, parse_constant=_refuse_constant)
     if '\\ud' in text.lower():
-        json.dumps(found, ensure_ascii=False).encode()
-    return found
+        json.dumps(data, ensure_ascii=False).encode()
+    return data
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -177,12 +177,12 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def newest(times: Iterable[float | None]) -> float | None:
-    """Of when things changed; None: of none that is known."""
-    return max((one for one in times if one is not None), default=None)
+    """Return the newest of some times of change; None: none is known."""
+    return max((changed_at for changed_at in times if changed_at is not None), default=None)
 
 
 def http_date(seconds: float) -> str:
-    """As headers have it."""
+    """Return a time in the format of HTTP headers."""
     return format_datetime(datetime.datetime.fromtimestamp(seconds, datetime.UTC), usegmt=True)
 
 

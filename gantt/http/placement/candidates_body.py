@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidates as JSON, in the form of each version.
 
-Answers have hundreds of thousands of bytes.  What is said of a provider is made once for each of
-its states; an allocation request is a template for where its parts lie, filled with uuids.
+Answers have hundreds of thousands of bytes.  A provider summary is encoded once for each of the
+provider's states; an allocation request is a template for its parts' positions, filled with uuids.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from gantt.core.candidates.find import CandidatesFound
 from gantt.core.candidates.query import CandidatesQuery, Part
 from gantt.core.candidates.table import ProviderEntry, ProviderTable
 
-#: Versions that an answer says more from.
+#: Versions from which on an answer has more members.
 _BY_UUID, _TRAITS, _ALL_CLASSES, _TREES, _MAPPINGS = 12, 17, 27, 29, 34
 
 Template = tuple[str, list[int]]
@@ -25,10 +25,10 @@ def _json(value: Any) -> str:
 
 
 class CandidatesBody:
-    """Makes bodies from the tables of one process, by any number of threads."""
+    """An encoder of answers from the tables of one process, for any number of threads."""
 
     def __init__(self) -> None:
-        #: By slot the last one that was made: of which table and state.
+        #: Slot -> the last summary, with its table and state.
         self._summaries: dict[int, tuple[object, int, str]] = {}
 
     def make(
@@ -39,15 +39,15 @@ class CandidatesBody:
         version: int,
         more: dict[str, Any],
     ) -> bytes:
-        """The body of an answer.
+        """Return the body of an answer.
 
         :param version: the N of 1.N
-        :param more: further members, next to what Placement says
+        :param more: further members, next to those of Placement
         """
         requests = ','.join(self._requests(table, found, version))
         summaries = ','.join(self._all_summaries(table, query, found, version))
-        rest = ''.join(f',{_json(name)}:{_json(value)}' for name, value in more.items())
-        text = f'{{"allocation_requests":[{requests}],"provider_summaries":{{{summaries}}}{rest}}}'
+        extra = ''.join(f',{_json(name)}:{_json(value)}' for name, value in more.items())
+        text = f'{{"allocation_requests":[{requests}],"provider_summaries":{{{summaries}}}{extra}}}'
         return text.encode()
 
     # -- allocation requests -------------------------------------------------------------
@@ -55,19 +55,19 @@ class CandidatesBody:
         templates: dict[tuple[int, ...], Template] = {}
         uuids = table.uuids
         width = len(found.parts)
-        #: Of one provider alone, which most are: the text between its uuids.
-        alone = _template(found.parts, (0,) * width, version)[0].split('%s')
+        #: The text between the uuids of a request to one provider, which most are.
+        single_parts = _template(found.parts, (0,) * width, version)[0].split('%s')
         texts = []
         for row in found.rows:
             if row.count(row[0]) == width:
-                texts.append(uuids[row[0]].join(alone))
+                texts.append(uuids[row[0]].join(single_parts))
                 continue
-            where = tuple(map(row.index, row))
-            template = templates.get(where)
+            positions = tuple(map(row.index, row))
+            template = templates.get(positions)
             if template is None:
-                template = templates[where] = _template(found.parts, where, version)
-            text, at = template
-            texts.append(text % tuple([uuids[row[n]] for n in at]))
+                template = templates[positions] = _template(found.parts, positions, version)
+            text, uuid_parts = template
+            texts.append(text % tuple([uuids[row[index]] for index in uuid_parts]))
         return texts
 
     # -- summaries -----------------------------------------------------------------------
@@ -80,18 +80,18 @@ class CandidatesBody:
             return [_summary(table, table.entry(slot), version, classes) for slot in sorted(slots)]
         origin, stamps, texts = table.origin, table.stamps, []
         for slot in slots:
-            known = self._summaries.get(slot)
-            if known is None or known[0] is not origin or known[1] != stamps[slot]:
+            summary = self._summaries.get(slot)
+            if summary is None or summary[0] is not origin or summary[1] != stamps[slot]:
                 text = _summary(table, table.entry(slot), version, set())
-                known = self._summaries[slot] = origin, stamps[slot], text
-            texts.append(known[2])
+                summary = self._summaries[slot] = origin, stamps[slot], text
+            texts.append(summary[2])
         return texts
 
 
 def _summed_up(
     table: ProviderTable, query: CandidatesQuery, found: CandidatesFound
 ) -> Iterable[int]:
-    """Providers that the answer says more of: all of the trees that something is taken of."""
+    """Return the providers to summarize: all those in trees that candidates take from."""
     if not query.nested and table.nested:
         return set().union(*found.rows)
     roots = found.roots(table)
@@ -99,19 +99,19 @@ def _summed_up(
 
 
 def _summary(table: ProviderTable, entry: ProviderEntry, version: int, classes: set[str]) -> str:
-    """A provider, as a member of an object.
+    """Return the summary of a provider, as a member of a JSON object.
 
-    :param classes: that versions before 1.27 show
+    :param classes: the resource classes that versions before 1.27 show
     """
     body: dict[str, Any] = {
         'resources': {
-            name: {'capacity': one.cap, 'used': one.used}
-            for name, one in entry.inventories.items()
+            name: {'capacity': inventory.cap, 'used': inventory.used}
+            for name, inventory in entry.inventories.items()
             if version >= _ALL_CLASSES or name in classes
         }
     }
     if version >= _TRAITS:
-        # Placement has them in the order in which it knows them: the standard ones came first.
+        # Placement sorts them by the time they were added: the standard ones came first.
         body['traits'] = sorted(entry.traits, key=lambda name: (name.startswith('CUSTOM_'), name))
     if version >= _TREES:
         body['parent_provider_uuid'] = table.uuid_of(entry.parent_id)
@@ -121,26 +121,26 @@ def _summary(table: ProviderTable, entry: ProviderEntry, version: int, classes: 
 
 # -- templates ----------------------------------------------------------------------------
 def _template(parts: Sequence[Part], where: Sequence[int], version: int) -> Template:
-    """Text with a ``%s`` for each uuid, and which part's provider each is of.
+    """Return text with a ``%s`` for each uuid, and the part whose provider each is.
 
     :param where: for each part the first one that lies on the same provider
     """
     amounts: dict[int, dict[str, int]] = {}
     for part, first in zip(parts, where, strict=True):
         for name, amount in part.amounts:
-            there = amounts.setdefault(first, {})
-            there[name] = there.get(name, 0) + amount
-    at = list(amounts)
+            provider_amounts = amounts.setdefault(first, {})
+            provider_amounts[name] = provider_amounts.get(name, 0) + amount
+    uuid_parts = list(amounts)
     if version < _BY_UUID:
         texts = [
-            f'{{"resource_provider":{{"uuid":"%s"}},"resources":{_json(some)}}}'
-            for some in amounts.values()
+            f'{{"resource_provider":{{"uuid":"%s"}},"resources":{_json(of_provider)}}}'
+            for of_provider in amounts.values()
         ]
-        return f'{{"allocations":[{",".join(texts)}]}}', at
-    texts = [f'"%s":{{"resources":{_json(some)}}}' for some in amounts.values()]
+        return f'{{"allocations":[{",".join(texts)}]}}', uuid_parts
+    texts = [f'"%s":{{"resources":{_json(of_provider)}}}' for of_provider in amounts.values()]
     text = f'"allocations":{{{",".join(texts)}}}'
     if version < _MAPPINGS:
-        return f'{{{text}}}', at
+        return f'{{{text}}}', uuid_parts
     groups: dict[str, dict[int, None]] = {}
     for part, first in zip(parts, where, strict=True):
         groups.setdefault(part.suffix, {})[first] = None
@@ -148,5 +148,5 @@ def _template(parts: Sequence[Part], where: Sequence[int], version: int) -> Temp
     for suffix, firsts in groups.items():
         listed = ','.join(['"%s"'] * len(firsts))
         mappings.append(f'"{suffix}":[{listed}]')
-        at += firsts
-    return f'{{{text},"mappings":{{{",".join(mappings)}}}}}', at
+        uuid_parts += firsts
+    return f'{{{text},"mappings":{{{",".join(mappings)}}}}}', uuid_parts

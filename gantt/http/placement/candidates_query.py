@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries for candidates, as each version of Placement's interface reads them.
 
-The texts of refusals are those of Placement, for clients and its tests look at them.
+The texts of refusals are those of Placement, because clients and its tests compare them.
 """
 
 import copy
@@ -14,7 +14,7 @@ from gantt.http.placement import errors, schemas
 from gantt.http.placement.call import Call
 from gantt.http.placement.errors import PlacementError
 
-#: Versions that a query says more from.
+#: Versions from which on a query has more parameters.
 _LIMIT, _REQUIRED, _MEMBER_OF, _GROUPS = 16, 17, 21, 25
 _NUMBERED, _NAMED = '[1-9][0-9]*', '[a-zA-Z0-9_-]{1,64}'
 _FORBIDDEN_TRAITS, _REPEATED_MEMBER_OF, _NESTED = 22, 24, 29
@@ -24,7 +24,7 @@ _TEXT: dict[str, Any] = {'type': 'string'}
 
 
 def _schema(version: int) -> dict[str, Any]:
-    """Which parameters a version has."""
+    """Return the JSON schema of the parameters of a version."""
     plain: dict[str, Any] = {}
     grouped = ['resources', 'required', 'member_of']
     if version >= _LIMIT:
@@ -48,11 +48,11 @@ def _schema(version: int) -> dict[str, Any]:
         plain['root_required'] = _TEXT
     if version >= _SAME_SUBTREE:
         plain['same_subtree'] = _TEXT
-    found = schemas.exactly([], **plain)
-    found['patternProperties'] = {
+    schema = schemas.exactly([], **plain)
+    schema['patternProperties'] = {
         rf'^{name}({_suffix(version)})?\Z': copy.copy(_TEXT) for name in grouped
     }
-    return found
+    return schema
 
 
 def _suffix(version: int) -> str:
@@ -63,9 +63,9 @@ SCHEMAS = {version: _schema(version) for version in range(10, _ANY_TRAITS + 1)}
 
 
 def parse(call: Call) -> CandidatesQuery:
-    """The query of a request.
+    """Return the query of a request.
 
-    :raises PlacementError: it is malformed, or says what its version has not
+    :raises PlacementError: it is malformed, or has a parameter that its version has not
     """
     call.query(SCHEMAS[call.version])
     limit = call.all('limit')
@@ -101,15 +101,15 @@ def _refuse(detail: str, code: str = errors.UNDEFINED) -> NoReturn:
 
 # -- groups -------------------------------------------------------------------------------
 def _groups(call: Call) -> dict[str, GroupQuery]:
-    """Suffix -> group, in the order in which they come first."""
+    """Return the groups by suffix, in order of first appearance."""
     pattern = re.compile(rf'^(resources|required|member_of|in_tree)({_suffix(call.version)})?\Z')
-    wanted: dict[str, dict[str, Any]] = {}
+    fields_by_suffix: dict[str, dict[str, Any]] = {}
     for key, value in call.pairs:
         match = pattern.match(key)
         if not match:
             continue
         name, suffix = match.group(1), match.group(2) or ''
-        fields = wanted.setdefault(suffix, {'suffix': suffix})
+        fields = fields_by_suffix.setdefault(suffix, {'suffix': suffix})
         if name == 'resources':
             fields['resources'] = resources(value)
         elif name == 'required':
@@ -118,13 +118,13 @@ def _groups(call: Call) -> dict[str, GroupQuery]:
             fields['member_of'], fields['forbidden_aggregates'] = _aggregates_of(call, suffix)
         else:
             fields['in_tree'] = _in_tree(value)
-    return {suffix: GroupQuery(**fields) for suffix, fields in wanted.items()}
+    return {suffix: GroupQuery(**fields) for suffix, fields in fields_by_suffix.items()}
 
 
 def resources(text: str) -> dict[str, int]:
-    """``VCPU:2,MEMORY_MB:1024``.
+    """Parse amounts such as ``VCPU:2,MEMORY_MB:1024``.
 
-    :raises PlacementError: it is something else
+    :raises PlacementError: the text has another form
     """
     expected = (
         'Badly formed resources parameter. Expected resources query string parameter in form: '
@@ -132,18 +132,18 @@ def resources(text: str) -> dict[str, int]:
     )
     if not text.strip():
         _refuse(f'{expected}empty string.')
-    found = {}
+    amounts = {}
     for item in text.split(','):
         name, colon, amount = item.partition(':')
         if not colon or ':' in amount:
             _refuse(f'{expected}{item}.')
         try:
-            found[name] = int(amount)
+            amounts[name] = int(amount)
         except ValueError:
             _refuse(f'Requested resource {name} expected positive integer amount. Got: {amount}.')
-        if found[name] < 1:
-            _refuse(f'Requested resource {name} requires amount >= 1. Got: {found[name]}.')
-    return found
+        if amounts[name] < 1:
+            _refuse(f'Requested resource {name} requires amount >= 1. Got: {amounts[name]}.')
+    return amounts
 
 
 def _traits_of(call: Call, suffix: str) -> tuple[tuple[frozenset[str], ...], frozenset[str]]:
@@ -153,20 +153,20 @@ def _traits_of(call: Call, suffix: str) -> tuple[tuple[frozenset[str], ...], fro
     required: list[frozenset[str]] = []
     forbidden: set[str] = set()
     for value in values:
-        some, others = traits(
+        any_of_sets, unwanted = traits(
             value,
             forbidden=call.since(_FORBIDDEN_TRAITS),
             any_of=call.since(_ANY_TRAITS),
         )
-        required += some
-        forbidden |= others
+        required += any_of_sets
+        forbidden |= unwanted
     return tuple(required), frozenset(forbidden)
 
 
 def traits(
     text: str, *, forbidden: bool, any_of: bool
 ) -> tuple[list[frozenset[str]], frozenset[str]]:
-    """Required traits, of each set one, and forbidden ones.
+    """Parse required traits, sets of which one each is needed, and forbidden ones.
 
     :param forbidden: ``!NAME`` is known
     :param any_of: ``in:NAME,NAME`` is known
@@ -204,20 +204,20 @@ def _aggregates_of(call: Call, suffix: str) -> tuple[tuple[frozenset[str], ...],
     required = []
     forbidden: frozenset[str] = frozenset()
     for value in values:
-        some, others = aggregates(value)
-        if some:
-            required.append(some)
-        if others and not call.since(_FORBIDDEN_AGGREGATES):
+        any_of, unwanted = aggregates(value)
+        if any_of:
+            required.append(any_of)
+        if unwanted and not call.since(_FORBIDDEN_AGGREGATES):
             _refuse(
                 f'Forbidden member_of{suffix} parameters are not supported in the specified '
                 'microversion'
             )
-        forbidden |= others
+        forbidden |= unwanted
     return tuple(required), forbidden
 
 
 def aggregates(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Aggregates of which one is required, and such as are forbidden.
+    """Parse aggregates: those of which one is required, and those that are forbidden.
 
     :raises PlacementError: it is malformed
     """
@@ -234,8 +234,8 @@ def aggregates(text: str) -> tuple[frozenset[str], frozenset[str]]:
                 "Invalid query string parameters: Expected 'member_of' parameter to contain valid "
                 f'UUID(s). Got: {value}'
             )
-    found = frozenset(values)
-    return (frozenset(), found) if text.startswith('!') else (found, frozenset())
+    uuids = frozenset(values)
+    return (frozenset(), uuids) if text.startswith('!') else (uuids, frozenset())
 
 
 def _in_tree(text: str) -> str:
@@ -254,8 +254,8 @@ def _root_traits(call: Call) -> tuple[frozenset[str], frozenset[str]]:
         return frozenset(), frozenset()
     if len(values) > 1:
         _refuse("Query parameter 'root_required' may be specified only once.", errors.DUPLICATE_KEY)
-    some, forbidden = traits(values[0], forbidden=True, any_of=False)
-    required = frozenset().union(*some)
+    sets, forbidden = traits(values[0], forbidden=True, any_of=False)
+    required = frozenset().union(*sets)
     if conflicts := required & forbidden:
         _refuse(
             'Conflicting required and forbidden traits found in root_required: '
@@ -266,16 +266,16 @@ def _root_traits(call: Call) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _subtrees(call: Call) -> tuple[frozenset[str], ...]:
-    found = []
+    subtrees = []
     for value in call.all('same_subtree'):
-        suffixes = frozenset(one.strip() for one in value.split(','))
+        suffixes = frozenset(suffix.strip() for suffix in value.split(','))
         if '' in suffixes:
             _refuse(
                 'Empty string (unsuffixed group) can not be specified in `same_subtree` ',
                 errors.BAD_VALUE,
             )
-        found.append(suffixes)
-    return tuple(found)
+        subtrees.append(suffixes)
+    return tuple(subtrees)
 
 
 def _check_subtrees(groups: dict[str, GroupQuery], subtrees: Iterable[frozenset[str]]) -> None:
@@ -301,7 +301,7 @@ def _check_subtrees(groups: dict[str, GroupQuery], subtrees: Iterable[frozenset[
 
 
 def _check_resources(groups: dict[str, GroupQuery]) -> None:
-    """Before 1.36 each group says what it takes."""
+    """Check that each group has resources, as it must before 1.36."""
     without = [(suffix, group) for suffix, group in groups.items() if not group.resources]
     if orphans := [f'required{suffix}' for suffix, group in without if group.required]:
         _refuse(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a request to the handler of its route, and back.
+"""Dispatch of requests to the handlers of their routes.
 
-In the order of Placement, for its clients see which refusal comes first: who asks, the version,
-the path and the method, the version again (of the route), the body's type, what is accepted, the
-rule, and then whatever the handler finds.
+Checks run in the order of Placement, because its clients see which refusal comes first: the
+caller, the version, the path and the method, the version of the route, the body's type, the
+accepted type, the policy rule, and then the checks of the handler.
 """
 
 import time
@@ -25,16 +25,16 @@ from gantt.http.policy import PolicyEnforcer
 from gantt.scheduler.ports import Store
 
 JSON = 'application/json'
-#: Where it is beside our own interface, which has these paths where it is at the root as well.
+#: Mount point beside our own interface, and our own paths where Placement is at the root.
 MOUNT = '/placement'
 OWN_PATHS = ('/v1', '/metrics', '/dashboard', '/healthcheck')
 
 
 class PlacementRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the route table.
+    """A line of the route table.
 
     :ivar path: names of its parts in braces
-    :ivar rule: of ``gantt.policies``; empty: everybody may, or the handler asks
+    :ivar rule: of ``gantt.policies``; empty: every caller may, or the handler checks
     :ivar since, until: versions that have it; there may be others for the same method and path
     :ivar missing: status where the version has it not
     :ivar reads: it has a body, which has to be JSON
@@ -62,14 +62,14 @@ class RouteTable:
             self._by_path.setdefault(parts, {}).setdefault(route.method, []).append(route)
 
     def find(self, method: str, path: str, version: int) -> tuple[PlacementRoute, dict[str, str]]:
-        """The route, and the values of what stands in braces in its path.
+        """Return the route, and the values of the parts of its path in braces.
 
         :raises PlacementError: there is none for the path, the method, or the version
         """
         parts = _parts(path)
-        for known, methods in self._by_path.items():
-            found = _match(known, parts)
-            if found is None:
+        for route_parts, methods in self._by_path.items():
+            values = _match(route_parts, parts)
+            if values is None:
                 continue
             if method not in methods:
                 raise PlacementError(
@@ -79,7 +79,7 @@ class RouteTable:
                 )
             for route in methods[method]:
                 if route.since <= version <= route.until:
-                    return route, found
+                    return route, values
             raise PlacementError(methods[method][0].missing)
         raise PlacementError(404)
 
@@ -91,19 +91,19 @@ def _parts(path: str) -> tuple[str, ...]:
 def _match(known: tuple[str, ...], parts: tuple[str, ...]) -> dict[str, str] | None:
     if len(known) != len(parts):
         return None
-    found = {}
+    values = {}
     for name, part in zip(known, parts, strict=True):
         if name.startswith('{') and part:
-            found[name[1:-1]] = part
+            values[name[1:-1]] = part
         elif name != part:
             return None
-    return found
+    return values
 
 
 class PlacementDispatch:
     """A falcon sink for all paths.
 
-    :param strategy: tells who asks; the root document is everybody's
+    :param strategy: identifies the caller; the root document is public
     """
 
     def __init__(
@@ -178,12 +178,12 @@ def _check_accept(req: falcon.Request) -> None:
 
 
 class VersionHeaders:
-    """falcon middleware: each answer says which version it is of."""
+    """A falcon middleware that puts the version into each answer."""
 
     def process_response(
         self, req: falcon.Request, resp: falcon.Response, resource: object, succeeded: bool
     ) -> None:
-        """Nothing where no version was made out."""
+        """Set the version headers, unless no version was determined."""
         version = req.context.get('version')
         if version is not None:
             resp.set_header(versions.HEADER, f'{versions.SERVICE} {versions.shown(version)}')
@@ -191,16 +191,16 @@ class VersionHeaders:
 
 
 def served(own: Wsgi, placement: Wsgi, at_root: bool) -> Wsgi:
-    """One WSGI application: ``placement`` at and below ``/placement``, ``own`` elsewhere.
+    """Return a WSGI application: ``placement`` at and below ``/placement``, ``own`` elsewhere.
 
-    :param at_root: everything else is Placement's too, but for the paths of ``own``
+    :param at_root: all other paths are Placement's too, except those of ``own``
     """
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         given = environ.get('PATH_INFO', '')
         if _is_at(MOUNT, given):
             name = environ.get('SCRIPT_NAME', '')
-            # In place: who is found to ask is told to the server there, see ``fair_tasks``.
+            # In place: the caller is passed to the server in it, see ``fair_tasks``.
             environ |= {'SCRIPT_NAME': name + MOUNT, 'PATH_INFO': given[len(MOUNT) :]}
             return placement(environ, start_response)
         ours = not at_root or any(_is_at(path, given) for path in OWN_PATHS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals as Placement words them: JSON or a page, as the caller accepts.
+"""Refusals in Placement's wording: JSON or a page, as the caller accepts.
 
 ``{"errors": [{status, title, detail, code, request_id}]}``; ``code`` since 1.23.
 """
@@ -17,7 +17,7 @@ from gantt.http.context import MetricsSource
 
 LOG = logging.getLogger(__name__)
 
-#: Codes that clients look at.
+#: Codes that clients read.
 UNDEFINED = 'placement.undefined_code'
 INVENTORY_IN_USE = 'placement.inventory.inuse'
 CONCURRENT_UPDATE = 'placement.concurrent_update'
@@ -56,7 +56,7 @@ class PlacementError(Exception):
         self.headers = headers or {}
 
 
-#: Kind of what is not there -> as Placement says it.
+#: Kind of a missing object -> Placement's sentence.
 _NOT_FOUND = {
     'provider': 'No resource provider with uuid {} found',
     'resource class': 'No such resource class {}.',
@@ -65,7 +65,7 @@ _NOT_FOUND = {
 
 
 def of(error: exceptions.GanttError) -> PlacementError:
-    """An error that no handler has worded."""
+    """Return the refusal for an error that no handler has translated."""
     if isinstance(error, exceptions.NotFound) and error.kwargs.get('kind') in _NOT_FOUND:
         form = _NOT_FOUND[str(error.kwargs['kind'])]
         return PlacementError(404, form.format(error.kwargs['name']))
@@ -79,12 +79,12 @@ def of(error: exceptions.GanttError) -> PlacementError:
 
 
 def no_provider(uuid: str) -> PlacementError:
-    """To be raised where there is no provider of that uuid."""
+    """Return the refusal for an unknown provider uuid."""
     return PlacementError(404, _NOT_FOUND['provider'].format(uuid))
 
 
 def generation_changed() -> PlacementError:
-    """To be raised where traits or aggregates were changed from what is not so any more."""
+    """Return the refusal for a stale generation in a change of traits or aggregates."""
     problem = (
         "Resource provider's generation already changed. Please update the generation and try "
         'again.'
@@ -93,13 +93,13 @@ def generation_changed() -> PlacementError:
 
 
 class PlacementErrors:
-    """falcon's error handlers of this application."""
+    """The falcon error handlers of this application."""
 
     def __init__(self, metrics: MetricsSource) -> None:
         self._metrics = metrics
 
     def install(self, app: falcon.App) -> None:
-        """Most general first: falcon asks the most specific one."""
+        """Install the handlers, the most general first: falcon uses the most specific one."""
         app.add_error_handler(Exception, self._unexpected)
         app.add_error_handler(falcon.HTTPError, self._falcon)
         app.add_error_handler(exceptions.GanttError, self._ours)
@@ -131,31 +131,31 @@ class PlacementErrors:
 
 
 def respond_with(req: falcon.Request, resp: falcon.Response, error: PlacementError) -> None:
-    """Say the error in the form that the caller accepts."""
+    """Write the error to the response in the form that the caller accepts."""
     version: int | None = req.context.get('version')
 
     def in_json(body: str, status: str, title: str, environ: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        error_object: dict[str, Any] = {
             'status': error.status,
             'title': title,
             'detail': webob.exc.strip_tags(body),
         }
         if version is not None and version >= CODES_SINCE:
-            found['code'] = error.code
+            error_object['code'] = error.code
         if request_id := errors.request_id_of(req.env):
-            found['request_id'] = request_id
+            error_object['request_id'] = request_id
         if version is None and error.status == 406:
-            found |= {'max_version': '1.39', 'min_version': '1.0'}
-        return {'errors': [found]}
+            error_object |= {'max_version': '1.39', 'min_version': '1.0'}
+        return {'errors': [error_object]}
 
-    kind = webob.exc.status_map.get(error.status) or webob.exc.HTTPBadRequest
-    made = kind(error.detail or None, json_formatter=in_json)
+    exception_class = webob.exc.status_map.get(error.status) or webob.exc.HTTPBadRequest
+    exception = exception_class(error.detail or None, json_formatter=in_json)
     environ = {'CONTENT_TYPE': 'None', **req.env}
     if environ.get('HTTP_ACCEPT', '') in ('', '*/*'):
         environ['HTTP_ACCEPT'] = falcon.MEDIA_JSON
-    found = webob.Request(environ).get_response(made)
+    response = webob.Request(environ).get_response(exception)
     resp.status = error.status
-    resp.content_type = found.headers['Content-Type']
-    resp.data = found.body
+    resp.content_type = response.headers['Content-Type']
+    resp.data = response.body
     for name, value in error.headers.items():
         resp.set_header(name, value)

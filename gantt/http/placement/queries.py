@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of queries that have a form of their own: amounts, traits, aggregates.
+"""Parsers of query parameters with a syntax of their own: amounts, traits, aggregates.
 
-Each is given one value, as it stands in the query, and refuses it with 400.
+Each takes one value, as it is in the query, and refuses a malformed one with 400.
 """
 
 from gantt.http.placement.call import Call
@@ -12,7 +12,7 @@ _INVALID = 'Invalid query string parameters: '
 
 
 def resources(value: str) -> dict[str, int]:
-    """``VCPU:2,MEMORY_MB:1024`` -> class -> amount, at least 1.
+    """Parse ``VCPU:2,MEMORY_MB:1024`` into class -> amount, at least 1.
 
     :raises PlacementError:
     """
@@ -22,7 +22,7 @@ def resources(value: str) -> dict[str, int]:
     )
     if not value.strip():
         raise PlacementError(400, form.format('empty string'))
-    found = {}
+    amounts = {}
     for part in value.split(','):
         name, colon, text = part.partition(':')
         if not colon or ':' in text:
@@ -37,12 +37,12 @@ def resources(value: str) -> dict[str, int]:
             raise PlacementError(
                 400, f'Requested resource {name} requires amount >= 1. Got: {amount}.'
             )
-        found[name] = amount
-    return found
+        amounts[name] = amount
+    return amounts
 
 
 def traits(call: Call, suffix: str = '') -> tuple[list[frozenset[str]], frozenset[str]]:
-    """``required`` of a group: sets of which one trait each is needed, and forbidden ones.
+    """Parse ``required`` of a group: sets of which one trait each is needed, and forbidden ones.
 
     Forbidden ones are known from 1.22 on, ``in:`` and repeated parameters from 1.39; before it
     the last one counts.
@@ -58,8 +58,8 @@ def traits(call: Call, suffix: str = '') -> tuple[list[frozenset[str]], frozense
         if value.startswith('in:'):
             required.append(_any_of(value, call.since(39)))
         else:
-            wanted, unwanted = _all_of(value, call.since(22))
-            required += wanted
+            sets, unwanted = _all_of(value, call.since(22))
+            required += sets
             forbidden |= unwanted
     return required, frozenset(forbidden)
 
@@ -100,7 +100,7 @@ def _all_of(value: str, may_forbid: bool) -> tuple[list[frozenset[str]], set[str
 
 
 def member_of(call: Call, suffix: str = '') -> tuple[list[frozenset[str]], frozenset[str]]:
-    """``member_of`` of a group: sets of aggregates of which one each is needed, and forbidden ones.
+    """Parse ``member_of`` of a group: sets with one required aggregate each, and forbidden ones.
 
     Repeated parameters are known from 1.24 on, forbidden ones from 1.32.
 
@@ -127,7 +127,7 @@ def member_of(call: Call, suffix: str = '') -> tuple[list[frozenset[str]], froze
 
 
 def _aggregates(value: str) -> tuple[bool, frozenset[str]]:
-    """Whether they are forbidden, and their uuids."""
+    """Return whether the aggregates are forbidden, and their uuids."""
     is_forbidden = value.startswith('!')
     rest = value.removeprefix('!')
     if rest.startswith('in:'):
@@ -140,23 +140,23 @@ def _aggregates(value: str) -> tuple[bool, frozenset[str]]:
         )
     else:
         uuids = frozenset([rest])
-    for one in uuids:
-        if not is_uuid(one):
+    for uuid in uuids:
+        if not is_uuid(uuid):
             raise PlacementError(
                 400,
-                f"{_INVALID}Expected 'member_of' parameter to contain valid UUID(s). Got: {one}",
+                f"{_INVALID}Expected 'member_of' parameter to contain valid UUID(s). Got: {uuid}",
             )
     return is_forbidden, uuids
 
 
 def in_tree(value: str) -> str:
-    """A uuid.
+    """Parse the uuid of ``in_tree``.
 
     :raises PlacementError:
     """
-    found = value.strip()
-    if not is_uuid(found):
+    uuid = value.strip()
+    if not is_uuid(uuid):
         raise PlacementError(
             400, f"{_INVALID}Expected 'in_tree' parameter to be a format of uuid. Got: {value}"
         )
-    return found
+    return uuid

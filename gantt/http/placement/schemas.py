@@ -18,7 +18,7 @@ from gantt.http.placement.errors import PlacementError
 T = TypeVar('T')
 FORMATS = jsonschema.FormatChecker()
 
-#: What has to be an integer that fits into 32 bits.
+#: The largest integer of 32 bits.
 INT_MAX = 2_147_483_647
 #: The largest single precision number.
 FLOAT_MAX = 3.40282e38
@@ -30,37 +30,39 @@ UUID_KEY = r'^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z'
 UUID: dict[str, Any] = {'type': 'string', 'format': 'uuid'}
 GENERATION: dict[str, Any] = {'type': 'integer'}
 
-#: Schemas and what checks them, by the identity of the schema: to make one takes a millisecond.
+#: Schemas and their validators, by the identity of the schema: creating one takes a millisecond.
 _checkers: cachetools.LRUCache[int, tuple[Mapping[str, Any], Any]] = cachetools.LRUCache(256)
 _lock = threading.Lock()
 _BARE = re.compile('[0-9a-f]{32}')
 
 
 def is_uuid(text: object) -> bool:
-    """Whether it reads as a uuid, with or without its hyphens, in braces or as a urn."""
+    """Return whether a text is a uuid, with or without hyphens, in braces or as a urn."""
     plain = re.sub('urn:|uuid:|[{}-]', '', str(text)).lower()
     return bool(_BARE.fullmatch(plain))
 
 
 def uuid_of(text: str) -> str:
-    """A uuid in its usual form."""
+    """Return a uuid in canonical form."""
     return str(uuid.UUID(text))
 
 
 def by_uuid(body: Mapping[str, T]) -> dict[str, T]:
-    """An object whose keys are uuids, each in its usual form.
+    """Return an object with its keys, uuids, in canonical form.
 
-    :raises PlacementError: two of them are the same one
+    :raises PlacementError: two keys are the same uuid
     """
-    found = {uuid_of(key): value for key, value in body.items()}
-    if len(found) < len(body):
-        twice = next(one for one, n in Counter(map(uuid_of, body)).items() if n > 1)
+    by_plain_uuid = {uuid_of(key): value for key, value in body.items()}
+    if len(by_plain_uuid) < len(body):
+        twice = next(
+            repeated for repeated, count in Counter(map(uuid_of, body)).items() if count > 1
+        )
         raise PlacementError(400, f'JSON does not validate: {twice} is a key twice')
-    return found
+    return by_plain_uuid
 
 
 def new_uuid() -> str:
-    """One that nothing has yet."""
+    """Return a new random uuid."""
     return str(uuid.uuid4())
 
 
@@ -70,7 +72,7 @@ def _is_uuid(found: object) -> bool:
 
 
 def exactly(required: list[str], /, **properties: Any) -> dict[str, Any]:
-    """An object with these properties and no others."""
+    """Return the schema of an object with these properties and no others."""
     return {
         'type': 'object',
         'properties': properties,
@@ -80,16 +82,16 @@ def exactly(required: list[str], /, **properties: Any) -> dict[str, Any]:
 
 
 def problem(found: object, schema: Mapping[str, Any]) -> str:
-    """What of it is not as the schema says, or nothing.
+    """Return the worst violation of a schema, or an empty text.
 
-    :param schema: that is made once, not for each request
+    :param schema: a schema that is created once, not for each request
     """
     with _lock:
-        known = _checkers.get(id(schema))
-        if known is None or known[0] is not schema:
-            kind = validators.validator_for(schema)
-            kind.check_schema(schema)
-            known = _checkers[id(schema)] = schema, kind(schema, format_checker=FORMATS)
-    worst = problems.best_match(known[1].iter_errors(found))
-    # Placement's patterns end with ``$``, and its clients look for them in what it says.
+        cached = _checkers.get(id(schema))
+        if cached is None or cached[0] is not schema:
+            validator_class = validators.validator_for(schema)
+            validator_class.check_schema(schema)
+            cached = _checkers[id(schema)] = schema, validator_class(schema, format_checker=FORMATS)
+    worst = problems.best_match(cached[1].iter_errors(found))
+    # Placement's patterns end with ``$``, and its clients expect them in its messages.
     return '' if worst is None else str(worst).replace(r'\\Z', '$')

@@ -9,33 +9,33 @@ LOWEST, HIGHEST = 0, 39
 
 
 def shown(minor: int) -> str:
-    """``1.N``."""
+    """Return a version as ``1.N``."""
     return f'1.{minor}'
 
 
 def parse(header: str) -> int:
-    """The version that a request asks for: the lowest where it names none.
+    """Return the version that a request names: the lowest where it names none.
 
-    The last word about this service counts.
+    The last part of the header about this service counts.
 
     :raises PlacementError: malformed (400), or not served (406)
     """
-    wanted = ''
+    requested = ''
     for part in header.split(','):
         service, _, version = part.strip().partition(' ')
         if service.lower() == SERVICE and version.strip():
-            wanted = version.strip()
-    if not wanted:
+            requested = version.strip()
+    if not requested:
         return LOWEST
-    if wanted == 'latest':
+    if requested == 'latest':
         return HIGHEST
-    major, _, minor = wanted.partition('.')
+    major, _, minor = requested.partition('.')
     try:
-        found = int(major), int(minor)
+        numbers = int(major), int(minor)
     except ValueError:
         raise PlacementError(
-            400, f'Invalid microversion: invalid version string: {wanted}; expected 1.N'
+            400, f'Invalid microversion: invalid version string: {requested}; expected 1.N'
         ) from None
-    if found[0] != 1 or not LOWEST <= found[1] <= HIGHEST:
-        raise PlacementError(406, f'Invalid microversion: Unacceptable version header: {wanted}')
-    return found[1]
+    if numbers[0] != 1 or not LOWEST <= numbers[1] <= HIGHEST:
+        raise PlacementError(406, f'Invalid microversion: Unacceptable version header: {requested}')
+    return numbers[1]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One module for each concept of Placement; a handler is ``f(call) -> Answer``."""
+"""Handlers, a module for each concept of Placement; a handler is ``f(call) -> Answer``."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which aggregates a provider is in: uuids, which need not be known otherwise."""
+"""Handlers of the aggregates of a provider: uuids, which need not be known otherwise."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from gantt import exceptions
 from gantt.http.placement import errors, schemas
 from gantt.http.placement.call import Answer, Call
 
-#: The version from which on the generation is looked at, and counted.
+#: The version from which on the generation is checked and incremented.
 GENERATION_SINCE = 19
 _LIST = {'type': 'array', 'items': schemas.UUID, 'uniqueItems': True}
 _WITH_GENERATION = schemas.exactly(
@@ -20,16 +20,16 @@ _WITH_GENERATION = schemas.exactly(
 def list_aggregates(call: Call) -> Answer:
     """Those that it is in."""
     uuid = call.path['uuid']
-    found = call.store.load_provider_aggregates(uuid)
-    if found is None:
+    stored = call.store.load_provider_aggregates(uuid)
+    if stored is None:
         raise errors.no_provider(uuid)
-    return _answer(call, found.aggregates, found.generation)
+    return _answer(call, stored.aggregates, stored.generation)
 
 
 def set_aggregates(call: Call) -> Answer:
     """Let it be in exactly these."""
     uuid = call.path['uuid']
-    # Of two things that are wrong this one is told first.
+    # Where two things are wrong this one is reported first.
     if call.store.load_provider_aggregates(uuid) is None:
         raise errors.no_provider(uuid)
     generation = None
@@ -39,10 +39,10 @@ def set_aggregates(call: Call) -> Answer:
     else:
         uuids = call.json(_LIST)
     try:
-        found = call.store.save_provider_aggregates(uuid, uuids, generation)
+        saved = call.store.save_provider_aggregates(uuid, uuids, generation)
     except exceptions.StaleGeneration as e:
         raise errors.generation_changed() from e
-    return _answer(call, uuids, found.generation)
+    return _answer(call, uuids, saved.generation)
 
 
 def _answer(call: Call, uuids: list[str], generation: int) -> Answer:

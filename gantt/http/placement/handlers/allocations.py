@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocations: of a consumer, of several at once, on a provider."""
+"""Handlers of allocations: of a consumer, of several at once, on a provider."""
 
 import functools
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from gantt.http.placement import errors, schemas
 from gantt.http.placement.call import Call, PlacementAnswer
 from gantt.http.placement.errors import PlacementError
 
-#: Of consumers that nobody told an owner of.
+#: The owner of consumers that were stored without one.
 NOBODYS = '00000000-0000-0000-0000-000000000000'
-#: The versions from which on: owners are told; providers are keys; consumers have generations, and
-#: may be left nothing; groups are told; consumers have types.
+#: The versions from which on: owners are given; providers are keys; consumers have generations,
+#: and may be left without allocations; groups are mapped; consumers have types.
 OWNERS_SINCE, KEYS_SINCE, GENERATIONS_SINCE, MAPPINGS_SINCE, TYPES_SINCE = 8, 12, 28, 34, 38
 
 _GROUP_KEY = '[a-zA-Z0-9_-]{1,64}'
@@ -33,7 +33,7 @@ _MAPPINGS = {
     'patternProperties': {_GROUP_KEY: {'type': 'array', 'minItems': 1, 'items': schemas.UUID}},
 }
 _TYPE = {**_OWNER, 'pattern': schemas.CLASS_PATTERN}
-#: Kind of refusal -> as Placement says it.
+#: Kind of refusal -> Placement's sentence.
 _REFUSALS = {
     'missing': "Inventory for '{classes}' on resource provider '{provider}' invalid.",
     'units': (
@@ -48,51 +48,51 @@ _REFUSALS = {
 
 
 def _list_form(version: int) -> dict[str, Any]:
-    """Of before providers were keys."""
+    """Return the schema of allocations from before providers were keys."""
     item = schemas.exactly(
         ['resource_provider', 'resources'],
         resource_provider=schemas.exactly(['uuid'], uuid=schemas.UUID),
         resources=_SHARES,
     )
-    found = {'allocations': {'type': 'array', 'minItems': 1, 'items': item}}
+    properties = {'allocations': {'type': 'array', 'minItems': 1, 'items': item}}
     if version < OWNERS_SINCE:
-        return schemas.exactly(['allocations'], **found)
+        return schemas.exactly(['allocations'], **properties)
     return schemas.exactly(
-        ['allocations', 'project_id', 'user_id'], **found, project_id=_OWNER, user_id=_OWNER
+        ['allocations', 'project_id', 'user_id'], **properties, project_id=_OWNER, user_id=_OWNER
     )
 
 
 @functools.cache
 def form_of(version: int, *, may_be_empty: bool = True) -> dict[str, Any]:
-    """The schema of what one consumer is to have.
+    """Return the schema of the allocations of one consumer.
 
-    :param may_be_empty: a consumer may be left nothing whatever the version
+    :param may_be_empty: the allocations may be empty whatever the version
     """
     if version < KEYS_SINCE:
         return _list_form(version)
-    one = schemas.exactly(['resources'], generation=schemas.GENERATION, resources=_SHARES)
+    share = schemas.exactly(['resources'], generation=schemas.GENERATION, resources=_SHARES)
     shares = {
         'type': 'object',
         'minProperties': 0 if may_be_empty or version >= GENERATIONS_SINCE else 1,
-        'patternProperties': {schemas.UUID_KEY: one},
+        'patternProperties': {schemas.UUID_KEY: share},
         'additionalProperties': False,
     }
     required = ['allocations', 'project_id', 'user_id']
-    found = {'allocations': shares, 'project_id': _OWNER, 'user_id': _OWNER}
+    properties = {'allocations': shares, 'project_id': _OWNER, 'user_id': _OWNER}
     if version >= GENERATIONS_SINCE:
-        found['consumer_generation'] = {'type': ['integer', 'null']}
+        properties['consumer_generation'] = {'type': ['integer', 'null']}
         required.append('consumer_generation')
     if version >= MAPPINGS_SINCE:
-        found['mappings'] = _MAPPINGS
+        properties['mappings'] = _MAPPINGS
     if version >= TYPES_SINCE:
-        found['consumer_type'] = _TYPE
+        properties['consumer_type'] = _TYPE
         required.append('consumer_type')
-    return schemas.exactly(required, **found)
+    return schemas.exactly(required, **properties)
 
 
 @functools.cache
 def many_of(version: int, least: int = 1) -> dict[str, Any]:
-    """The schema of what several consumers are to have, by their uuids."""
+    """Return the schema of the allocations of several consumers, by their uuids."""
     return {
         'type': 'object',
         'minProperties': least,
@@ -102,16 +102,16 @@ def many_of(version: int, least: int = 1) -> dict[str, Any]:
 
 
 def wish_of(consumer: str, body: Mapping[str, Any], version: int) -> AllocationWish:
-    """What a body says of a consumer."""
-    wanted = body['allocations']
+    """Return the requested allocations of a consumer from a body."""
+    allocations = body['allocations']
     if version < KEYS_SINCE:
-        wanted = {one['resource_provider']['uuid']: one for one in wanted}
+        allocations = {item['resource_provider']['uuid']: item for item in allocations}
     has_generation = version >= GENERATIONS_SINCE
     return AllocationWish(
         consumer=consumer,
         allocations={
-            uuid: {name: int(amount) for name, amount in one['resources'].items()}
-            for uuid, one in schemas.by_uuid(wanted).items()
+            uuid: {name: int(amount) for name, amount in item['resources'].items()}
+            for uuid, item in schemas.by_uuid(allocations).items()
         },
         project_id=body.get('project_id') or NOBODYS,
         user_id=body.get('user_id') or NOBODYS,
@@ -121,15 +121,15 @@ def wish_of(consumer: str, body: Mapping[str, Any], version: int) -> AllocationW
 
 
 def wishes_of(body: Mapping[str, Any], version: int) -> list[AllocationWish]:
-    """What a body says of several consumers."""
+    """Return the requested allocations of several consumers from a body."""
     bodies = schemas.by_uuid(body)
-    return [wish_of(consumer, one, version) for consumer, one in bodies.items()]
+    return [wish_of(consumer, consumer_body, version) for consumer, consumer_body in bodies.items()]
 
 
 def refusal_of(call: Call, error: exceptions.GanttError, unknown_class: str) -> Exception:
-    """What a writer is told.
+    """Return the refusal for an error of a write.
 
-    :param unknown_class: how Placement begins where a class is not known
+    :param unknown_class: the beginning of Placement's sentence about an unknown class
     """
     kwargs = error.kwargs
     if isinstance(error, exceptions.ConsumerChanged):
@@ -162,26 +162,26 @@ def refusal_of(call: Call, error: exceptions.GanttError, unknown_class: str) -> 
 # -- handlers ---------------------------------------------------------------------------
 def show_allocations(call: Call) -> PlacementAnswer:
     """What a consumer has; one that does not exist has nothing."""
-    found = call.store.load_allocations(_consumer_of(call))
-    if found is None or not found.allocations:
+    stored = call.store.load_allocations(_consumer_of(call))
+    if stored is None or not stored.allocations:
         return PlacementAnswer(body={'allocations': {}})
     body: dict[str, Any] = {
         'allocations': {
-            uuid: {'resources': amounts, 'generation': found.generations[uuid]}
-            for uuid, amounts in found.allocations.items()
+            uuid: {'resources': amounts, 'generation': stored.generations[uuid]}
+            for uuid, amounts in stored.allocations.items()
         }
     }
     if call.since(KEYS_SINCE):
-        body |= {'project_id': found.project_id, 'user_id': found.user_id}
+        body |= {'project_id': stored.project_id, 'user_id': stored.user_id}
     if call.since(GENERATIONS_SINCE):
-        body['consumer_generation'] = found.generation
+        body['consumer_generation'] = stored.generation
     if call.since(TYPES_SINCE):
-        body['consumer_type'] = found.consumer_type
-    return PlacementAnswer(body=body, modified=found.updated_at)
+        body['consumer_type'] = stored.consumer_type
+    return PlacementAnswer(body=body, modified=stored.updated_at)
 
 
 def _consumer_of(call: Call) -> str:
-    """That of the path, in its usual form; what is no uuid as it is, of which there is nothing."""
+    """Return the consumer of the path, a uuid in canonical form; anything else as it is."""
     consumer = str(call.path['consumer_uuid'])
     return schemas.uuid_of(consumer) if schemas.is_uuid(consumer) else consumer
 
@@ -225,14 +225,14 @@ def delete_allocations(call: Call) -> PlacementAnswer:
 def show_provider_allocations(call: Call) -> PlacementAnswer:
     """Who has what of a provider."""
     uuid = call.path['uuid']
-    found = call.store.provider_allocations(uuid)
-    if found is None:
+    stored = call.store.provider_allocations(uuid)
+    if stored is None:
         problem = f'No resource provider with uuid {uuid} found'
         raise PlacementError(404, f"Resource provider '{uuid}' not found: {problem}")
     allocations: dict[str, dict[str, Any]] = {}
-    for consumer, amounts in found.allocations.items():
+    for consumer, amounts in stored.allocations.items():
         allocations[consumer] = {'resources': amounts}
         if call.since(GENERATIONS_SINCE):
-            allocations[consumer]['consumer_generation'] = found.generations.get(consumer)
-    body = {'allocations': allocations, 'resource_provider_generation': found.generation}
-    return PlacementAnswer(body=body, modified=found.updated_at)
+            allocations[consumer]['consumer_generation'] = stored.generations.get(consumer)
+    body = {'allocations': allocations, 'resource_provider_generation': stored.generation}
+    return PlacementAnswer(body=body, modified=stored.updated_at)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocation candidates: what could be allocated where, by search."""
+"""Handler of allocation candidates, found by search."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from gantt.http.placement.candidates_body import CandidatesBody
 from gantt.http.placement.errors import PlacementError
 from gantt.insights.candidates import Candidates
 
-#: The header of who wants more than Placement says: ``scores``, ``reasons``, or both.
+#: The header that requests more than Placement returns: ``scores``, ``reasons``, or both.
 EXTRAS_HEADER = 'Gantt-Candidates-Extras'
 SCORES, REASONS = 'scores', 'reasons'
 
 
 class CandidatesHandler:
-    """The handler, with the providers that its process follows."""
+    """A handler with the providers that its process follows."""
 
     def __init__(self, candidates: Candidates) -> None:
         self._candidates = candidates
@@ -41,8 +41,9 @@ class CandidatesHandler:
         return Answer(body=self._candidates.answer(query, answering))
 
     def _check_names(self, query: CandidatesQuery) -> None:
-        """
-        :raises PlacementError: a resource class or a trait is not there
+        """Check the names of resource classes and traits in a query.
+
+        :raises PlacementError: one of them is not known
         """
         roots = query.root_required | query.root_forbidden
         classes = [name for group in query.groups for name in group.resources]
@@ -61,12 +62,13 @@ class CandidatesHandler:
 
 
 def _extras(value: str | None) -> set[str]:
-    """
+    """Parse the header of extras.
+
     :raises PlacementError: it names something else
     """
-    found = {one.strip() for one in (value or '').split(',')} - {''}
-    if found - {SCORES, REASONS}:
+    extras = {name.strip() for name in (value or '').split(',')} - {''}
+    if extras - {SCORES, REASONS}:
         raise PlacementError(
             400, f'{EXTRAS_HEADER}: expected "{SCORES}", "{REASONS}" or both; got: {value}'
         )
-    return found
+    return extras

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inventories of a provider: all, or by class; and what of them is used."""
+"""Handlers of the inventories of a provider, all or by class, and of its usages."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ Inventories = dict[str, Inventory]
 
 _RANK = {name: rank for rank, name in enumerate(CORE_CLASSES)}
 
-#: The version from which on all of it may be reserved.
+#: The version from which on all of an inventory may be reserved.
 ALL_RESERVED_SINCE = 26
 
 
@@ -51,14 +51,14 @@ ALL_OF_THEM = schemas.exactly(
     inventories={
         'type': 'object',
         'patternProperties': {schemas.CLASS_PATTERN: _OF_A_CLASS},
-        # What no class can be called is refused as an unknown one, if its numbers are in order.
+        # An impossible class name is refused as an unknown one, if its numbers are valid.
         'additionalProperties': _OF_A_CLASS,
     },
 )
 
 
 def inventory_of(numbers: Mapping[str, Any]) -> Inventory:
-    """Of a body; what is left out has Placement's default."""
+    """Return the inventory in a body; missing numbers have Placement's defaults."""
     given = {name: numbers[name] for name in Inventory.__struct_fields__ if name in numbers}
     ratio = float(given.pop('allocation_ratio', 1.0))
     amounts = {name: int(value) for name, value in given.items()}
@@ -66,16 +66,16 @@ def inventory_of(numbers: Mapping[str, Any]) -> Inventory:
 
 
 def shown(inventory: Inventory) -> dict[str, Any]:
-    """Its six numbers."""
-    found = msgspec.structs.asdict(inventory)
-    found['max_unit'] = schemas.INT_MAX if inventory.max_unit is None else inventory.max_unit
-    return found
+    """Return the six numbers of an inventory."""
+    numbers = msgspec.structs.asdict(inventory)
+    numbers['max_unit'] = schemas.INT_MAX if inventory.max_unit is None else inventory.max_unit
+    return numbers
 
 
 def capacity_problem(call: Call, uuid: str, inventories: Mapping[str, Inventory]) -> str:
-    """What is wrong with what is reserved, or nothing."""
-    for name, one in inventories.items():
-        capacity = int((one.total - one.reserved) * one.allocation_ratio)
+    """Return the problem with a reserved amount, or an empty text."""
+    for name, inventory in inventories.items():
+        capacity = int((inventory.total - inventory.reserved) * inventory.allocation_ratio)
         problem = (
             f"Invalid inventory for '{name}' on resource provider '{uuid}'. The reserved value"
         )
@@ -89,16 +89,16 @@ def capacity_problem(call: Call, uuid: str, inventories: Mapping[str, Inventory]
 
 def _provider(call: Call) -> ResourceProvider:
     uuid = call.path['uuid']
-    found = call.store.load_provider(uuid)
-    if found is None:
+    provider = call.store.load_provider(uuid)
+    if provider is None:
         raise errors.no_provider(uuid)
-    return found
+    return provider
 
 
 def _list(provider: ResourceProvider) -> Answer:
     body = {
         'resource_provider_generation': provider.generation,
-        'inventories': {name: shown(one) for name, one in provider.inventories.items()},
+        'inventories': {name: shown(inventory) for name, inventory in provider.inventories.items()},
     }
     return Answer(body=body, modified=provider.changed_at)
 
@@ -127,17 +127,17 @@ def create_inventory(call: Call) -> Answer:
     """Of a class that the provider has not."""
     uuid = _provider(call).uuid
     body = call.json(_NEW)
-    name, made = body['resource_class'], inventory_of(body)
+    name, inventory = body['resource_class'], inventory_of(body)
     problem = f'Unable to create inventory for resource provider {uuid}: '
-    if wrong := capacity_problem(call, uuid, {name: made}):
-        raise PlacementError(400, problem + wrong)
+    if reason := capacity_problem(call, uuid, {name: inventory}):
+        raise PlacementError(400, problem + reason)
 
     def add(now: Inventories) -> Inventories:
         if name in now:
             raise PlacementError(
                 409, f'Update conflict: there is an inventory of {name}', errors.CONCURRENT_UPDATE
             )
-        return {**now, name: made}
+        return {**now, name: inventory}
 
     try:
         provider = call.store.change_inventories(uuid, add)
@@ -153,15 +153,15 @@ def set_inventories(call: Call) -> Answer:
     """Let it have exactly these."""
     uuid = _provider(call).uuid
     body = call.json(ALL_OF_THEM)
-    wanted = {name: inventory_of(one) for name, one in body['inventories'].items()}
+    inventories = {name: inventory_of(numbers) for name, numbers in body['inventories'].items()}
     generation = int(body['resource_provider_generation'])
 
     def all_of_them(now: Inventories) -> Inventories:
-        if wrong := capacity_problem(call, uuid, wanted):
+        if reason := capacity_problem(call, uuid, inventories):
             raise PlacementError(
-                400, f'Unable to update inventory for resource provider {uuid}: {wrong}'
+                400, f'Unable to update inventory for resource provider {uuid}: {reason}'
             )
-        return wanted
+        return inventories
 
     try:
         return _list(call.store.change_inventories(uuid, all_of_them, generation))
@@ -179,7 +179,7 @@ def set_inventories(call: Call) -> Answer:
 
 
 def in_use(uuid: str, error: exceptions.InUse) -> str:
-    """Why classes cannot be taken away; those that every cloud has come first."""
+    """Return the message that classes are in use; the core classes come first."""
     classes: Any = error.kwargs['classes']
     names = ', '.join(
         sorted(classes, key=lambda name: (name not in CORE_CLASSES, _RANK.get(name, 0), name))
@@ -191,15 +191,15 @@ def update_inventory(call: Call) -> Answer:
     """Of a class that the provider has."""
     uuid, name = _provider(call).uuid, call.path['resource_class']
     body = call.json(_ONE)
-    made = inventory_of(body)
-    known = {one.name for one in call.store.resource_classes()}
+    inventory = inventory_of(body)
+    class_names = {entry.name for entry in call.store.resource_classes()}
 
     def change(now: Inventories) -> Inventories:
-        if wrong := capacity_problem(call, uuid, {name: made}):
+        if reason := capacity_problem(call, uuid, {name: inventory}):
             raise PlacementError(
-                400, f'Unable to update inventory for resource provider {uuid}: {wrong}'
+                400, f'Unable to update inventory for resource provider {uuid}: {reason}'
             )
-        if name not in known:
+        if name not in class_names:
             raise PlacementError(404, f'No such resource class {name}.')
         if name not in now:
             raise PlacementError(
@@ -207,7 +207,7 @@ def update_inventory(call: Call) -> Answer:
                 f'No inventory record with resource class for resource provider {uuid}: '
                 f'No inventory of class {name} found.',
             )
-        return {**now, name: made}
+        return {**now, name: inventory}
 
     generation = int(body['resource_provider_generation'])
     return _one(call.store.change_inventories(uuid, change, generation), name)
@@ -220,7 +220,9 @@ def delete_inventory(call: Call) -> Answer:
     def drop(now: Inventories) -> Inventories:
         if name not in now:
             raise PlacementError(404, f'No inventory of class {name} found for delete')
-        return {one: inventory for one, inventory in now.items() if one != name}
+        return {
+            class_name: inventory for class_name, inventory in now.items() if class_name != name
+        }
 
     try:
         call.store.change_inventories(uuid, drop)

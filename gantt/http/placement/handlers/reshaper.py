@@ -31,16 +31,16 @@ def reshape(call: Call) -> PlacementAnswer:
     body = call.json(_form(call.version))
     declared = {
         uuid: ReshapedProvider(
-            generation=one['resource_provider_generation'],
+            generation=provider['resource_provider_generation'],
             inventories={
                 name: inventories.inventory_of(numbers)
-                for name, numbers in one['inventories'].items()
+                for name, numbers in provider['inventories'].items()
             },
         )
-        for uuid, one in schemas.by_uuid(body['inventories']).items()
+        for uuid, provider in schemas.by_uuid(body['inventories']).items()
     }
-    for uuid, one in declared.items():
-        problem = inventories.capacity_problem(call, uuid, one.inventories)
+    for uuid, provider in declared.items():
+        problem = inventories.capacity_problem(call, uuid, provider.inventories)
         if problem:
             raise PlacementError(400, problem)
     wishes = allocations.wishes_of(body['allocations'], call.version)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resource classes: standard ones, which nobody changes, and custom ones."""
+"""Handlers of resource classes: standard ones, which never change, and custom ones."""
 
 from typing import Any
 
@@ -23,25 +23,28 @@ def _shown(call: Call, name: str) -> dict[str, Any]:
 
 
 def _find(call: Call) -> VocabularyEntry:
-    """:raises PlacementError: it is not there"""
+    """Return the resource class in the path.
+
+    :raises PlacementError: there is none of that name
+    """
     name = call.path['name']
-    for one in call.store.resource_classes():
-        if one.name == name:
-            return one
+    for entry in call.store.resource_classes():
+        if entry.name == name:
+            return entry
     raise PlacementError(404, f'No such resource class {name}.')
 
 
 def list_classes(call: Call) -> Answer:
     """All of them."""
-    found = call.store.resource_classes()
-    body = {'resource_classes': [_shown(call, one.name) for one in found]}
-    return Answer(body=body, modified=newest(one.changed_at for one in found))
+    entries = call.store.resource_classes()
+    body = {'resource_classes': [_shown(call, entry.name) for entry in entries]}
+    return Answer(body=body, modified=newest(entry.changed_at for entry in entries))
 
 
 def show_class(call: Call) -> Answer:
     """One of them."""
-    found = _find(call)
-    return Answer(body=_shown(call, found.name), modified=found.changed_at)
+    entry = _find(call)
+    return Answer(body=_shown(call, entry.name), modified=entry.changed_at)
 
 
 def create_class(call: Call) -> Answer:

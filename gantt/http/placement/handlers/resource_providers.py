@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resource providers: what they are called, and where in their tree they stand."""
+"""Handlers of resource providers: their names, and their places in a tree."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from gantt.http.placement import errors, queries, schemas
 from gantt.http.placement.call import Answer, Call, newest
 from gantt.http.placement.errors import PlacementError
 
-#: Versions from which on there are parents and roots; a created one is answered; one may move.
+#: Versions from which on there are parents and roots; a creation returns it; one may move.
 TREES_SINCE, ANSWERED_SINCE, MOVES_SINCE = 14, 20, 37
 
 _TEXT = {'type': 'string'}
 _NAME = {'type': 'string', 'maxLength': 200}
 _PARENT = {'parent_provider_uuid': {'anyOf': [schemas.UUID, {'type': 'null'}]}}
-#: By the version from which on it holds.
+#: Schemas by the version from which on each is valid.
 _NEW = {
     TREES_SINCE: schemas.exactly(['name'], name=_NAME, uuid=schemas.UUID, **_PARENT),
     0: schemas.exactly(['name'], name=_NAME, uuid=schemas.UUID),
@@ -38,7 +38,7 @@ _LIST = {
     )
     for minor, _ in _KEYS
 }
-#: What a provider is linked to, and since when.
+#: Links of a provider, each with the version from which on it exists.
 _LINKS = (
     (0, 'inventories'),
     (0, 'usages'),
@@ -46,7 +46,7 @@ _LINKS = (
     (6, 'traits'),
     (11, 'allocations'),
 )
-#: Why a parent is refused -> as Placement says it.
+#: Reason why a parent is refused -> Placement's sentence.
 _WHY = {
     rules.UNKNOWN: 'Object action create failed because: parent provider UUID does not exist.',
     rules.LOOP: (
@@ -63,28 +63,28 @@ def _shown(call: Call, one: ProviderRecord | ResourceProvider) -> dict[str, Any]
     url = call.url(_path(one.uuid))
     links = [{'rel': 'self', 'href': url}]
     links += [{'rel': rel, 'href': f'{url}/{rel}'} for minor, rel in _LINKS if call.since(minor)]
-    found = {'uuid': one.uuid, 'name': one.name, 'generation': one.generation, 'links': links}
+    body = {'uuid': one.uuid, 'name': one.name, 'generation': one.generation, 'links': links}
     if call.since(TREES_SINCE):
-        found |= {'parent_provider_uuid': one.parent, 'root_provider_uuid': one.root}
-    return found
+        body |= {'parent_provider_uuid': one.parent, 'root_provider_uuid': one.root}
+    return body
 
 
 def list_providers(call: Call) -> Answer:
     """All, or those that meet what the query asks for."""
     query = call.query(_LIST[max(minor for minor in _LIST if call.since(minor))])
-    wanted: dict[str, Any] = {}
+    criteria: dict[str, Any] = {}
     if 'member_of' in query:
-        required, wanted['not_member_of'] = queries.member_of(call)
-        wanted['member_of'] = tuple(required)
+        required, criteria['not_member_of'] = queries.member_of(call)
+        criteria['member_of'] = tuple(required)
     if 'required' in query:
-        traits, wanted['forbidden'] = queries.traits(call)
-        wanted['required'] = tuple(traits)
+        traits, criteria['forbidden'] = queries.traits(call)
+        criteria['required'] = tuple(traits)
     if 'resources' in query:
-        wanted['resources'] = queries.resources(query['resources'])
-    # Placement takes what is empty for nothing asked.
-    wanted |= {name: query[name] for name in ('name', 'uuid', 'in_tree') if query.get(name)}
+        criteria['resources'] = queries.resources(query['resources'])
+    # Placement ignores empty parameters.
+    criteria |= {name: query[name] for name in ('name', 'uuid', 'in_tree') if query.get(name)}
     try:
-        found = call.store.find_providers(ProviderFilter(**wanted))
+        providers = call.store.find_providers(ProviderFilter(**criteria))
     except exceptions.NotFound as e:
         problem = errors.of(e).detail
         if e.kwargs['kind'] == 'trait':
@@ -93,18 +93,18 @@ def list_providers(call: Call) -> Answer:
             400, f'Invalid resource class in resources parameter: {problem}'
         ) from e
     return Answer(
-        body={'resource_providers': [_shown(call, one) for one in found]},
-        modified=newest(one.changed_at for one in found),
+        body={'resource_providers': [_shown(call, provider) for provider in providers]},
+        modified=newest(provider.changed_at for provider in providers),
     )
 
 
 def show_provider(call: Call) -> Answer:
     """One of them."""
     uuid = call.path['uuid']
-    found = call.store.find_providers(ProviderFilter(uuid=uuid))
-    if not found:
+    providers = call.store.find_providers(ProviderFilter(uuid=uuid))
+    if not providers:
         raise errors.no_provider(uuid)
-    return Answer(body=_shown(call, found[0]), modified=found[0].changed_at)
+    return Answer(body=_shown(call, providers[0]), modified=providers[0].changed_at)
 
 
 def create_provider(call: Call) -> Answer:
@@ -123,11 +123,13 @@ def create_provider(call: Call) -> Answer:
             'provider UUID to None if there is no parent.',
         )
     try:
-        made = call.store.create_provider(name, uuid=uuid, parent=parent)
+        provider = call.store.create_provider(name, uuid=uuid, parent=parent)
     except exceptions.InvalidMessage as e:
         raise _refusal(e, problem, name, uuid) from e
     if call.since(ANSWERED_SINCE):
-        return Answer(body=_shown(call, made), location=_path(uuid), modified=made.changed_at)
+        return Answer(
+            body=_shown(call, provider), location=_path(uuid), modified=provider.changed_at
+        )
     return Answer(status=201, location=_path(uuid), cached=False)
 
 
@@ -138,7 +140,7 @@ def update_provider(call: Call) -> Answer:
         raise errors.no_provider(uuid)
     body = call.json(_CHANGED[TREES_SINCE if call.since(TREES_SINCE) else 0])
     try:
-        found = call.store.update_provider(
+        provider = call.store.update_provider(
             uuid,
             name=body['name'],
             parent=body.get('parent_provider_uuid', ''),
@@ -155,7 +157,7 @@ def update_provider(call: Call) -> Answer:
         if e.kwargs.get('why') == rules.NAME_TAKEN:
             raise _taken(body['name']) from e
         raise _refusal(e, problem, body['name'], uuid) from e
-    return Answer(body=_shown(call, found), modified=found.changed_at)
+    return Answer(body=_shown(call, provider), modified=provider.changed_at)
 
 
 def _refusal(
@@ -164,9 +166,9 @@ def _refusal(
     why = error.kwargs.get('why')
     if why in _WHY:
         return PlacementError(400, problem + _WHY[str(why)])
-    taken = {rules.NAME_TAKEN: f'name: {name}', rules.UUID_TAKEN: f'uuid: {uuid}'}
-    if why in taken:
-        return _taken(taken[str(why)])
+    conflicts = {rules.NAME_TAKEN: f'name: {name}', rules.UUID_TAKEN: f'uuid: {uuid}'}
+    if why in conflicts:
+        return _taken(conflicts[str(why)])
     return PlacementError(400, problem + error.message)
 
 

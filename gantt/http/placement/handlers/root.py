@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which versions are served; everybody may read it."""
+"""Handler of version discovery, which is public."""
 
 from gantt.http.placement import versions
 from gantt.http.placement.call import Answer, Call

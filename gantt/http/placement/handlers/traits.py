@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traits, and those that a provider has."""
+"""Handlers of traits, and of the traits of a provider."""
 
 import re
 from typing import Any
@@ -25,7 +25,7 @@ _NAME_MAX = 255
 def list_traits(call: Call) -> Answer:
     """All, or those of some names, of a prefix, that a provider has."""
     query = call.query(_LIST)
-    wanted: dict[str, Any] = {}
+    criteria: dict[str, Any] = {}
     if 'name' in query:
         operator, colon, value = query['name'].partition(':')
         if not colon:
@@ -35,31 +35,31 @@ def list_traits(call: Call) -> Answer:
                 f'?name=[in|startswith]:[name1,name2|prefix]. Got: "{query["name"]}"',
             )
         if operator == 'in':
-            wanted['names'] = frozenset(value.split(','))
+            criteria['names'] = frozenset(value.split(','))
         elif operator == 'startswith':
-            wanted['prefix'] = value
+            criteria['prefix'] = value
     if 'associated' in query:
         answer = query['associated'].lower()
         if answer not in ('true', 'false'):
             raise PlacementError(
                 400, 'The query parameter "associated" only accepts "true" or "false"'
             )
-        wanted['associated'] = answer == 'true'
-    return _list(call.store.traits(**wanted))
+        criteria['associated'] = answer == 'true'
+    return _list(call.store.traits(**criteria))
 
 
 def _list(found: list[VocabularyEntry], **more: object) -> Answer:
-    body = {'traits': [one.name for one in found], **more}
-    return Answer(body=body, modified=newest(one.changed_at for one in found))
+    body = {'traits': [entry.name for entry in found], **more}
+    return Answer(body=body, modified=newest(entry.changed_at for entry in found))
 
 
 def show_trait(call: Call) -> Answer:
     """Whether it is there."""
     name = call.path['name']
-    found = call.store.traits(names=[name])
-    if not found:
+    entries = call.store.traits(names=[name])
+    if not entries:
         raise PlacementError(404, f'No such trait(s): {name}.')
-    return Answer(status=204, modified=found[0].changed_at)
+    return Answer(status=204, modified=entries[0].changed_at)
 
 
 def ensure_trait(call: Call) -> Answer:
@@ -72,8 +72,8 @@ def ensure_trait(call: Call) -> Answer:
             'start with the prefix "CUSTOM_" and use following characters: "A"-"Z", "0"-"9" and '
             '"_"',
         )
-    trait, made = call.store.create_trait(name)
-    status = 201 if made else 204
+    trait, is_new = call.store.create_trait(name)
+    status = 201 if is_new else 204
     return Answer(status=status, location=f'/traits/{name}', modified=trait.changed_at)
 
 
@@ -93,10 +93,10 @@ def delete_trait(call: Call) -> Answer:
 def list_provider_traits(call: Call) -> Answer:
     """Its traits."""
     uuid = call.path['uuid']
-    found = call.store.load_provider_traits(uuid)
-    if found is None:
+    stored = call.store.load_provider_traits(uuid)
+    if stored is None:
         raise errors.no_provider(uuid)
-    return _of_provider(found)
+    return _of_provider(stored)
 
 
 def _of_provider(found: ProviderTraits) -> Answer:
@@ -108,14 +108,14 @@ def set_provider_traits(call: Call) -> Answer:
     body = call.json(_TRAITS)
     generation = int(body['resource_provider_generation'])
     try:
-        found = call.store.save_provider_traits(call.path['uuid'], set(body['traits']), generation)
+        saved = call.store.save_provider_traits(call.path['uuid'], set(body['traits']), generation)
     except exceptions.StaleGeneration as e:
         raise errors.generation_changed() from e
     except exceptions.NotFound as e:
         if e.kwargs['kind'] != 'trait':
             raise
         raise PlacementError(400, f'No such trait {e.kwargs["name"]}') from e
-    return _of_provider(found)
+    return _of_provider(saved)
 
 
 def delete_provider_traits(call: Call) -> Answer:

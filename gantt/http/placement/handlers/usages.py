@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a project, or a user in it, has in all."""
+"""Handler of the total usage of a project, or of a user in it."""
 
 from collections import Counter
 from typing import Any
@@ -7,9 +7,9 @@ from typing import Any
 from gantt.http.placement import schemas
 from gantt.http.placement.call import Call, PlacementAnswer
 
-#: The version from which on types of consumers are told apart.
+#: The version from which on types of consumers are distinguished.
 TYPES_SINCE = 38
-#: In the place of a type: all together; only those of which none is known.
+#: Values instead of a type: all consumers together; only those without a known type.
 ALL, UNKNOWN = 'all', 'unknown'
 
 _TEXT = {'type': 'string', 'minLength': 1, 'maxLength': 255}
@@ -24,23 +24,23 @@ _TYPED_QUERY = schemas.exactly(
 
 def show_usages(call: Call) -> PlacementAnswer:
     """By class; from 1.38 on by type, with how many consumers they are."""
-    # Placement asks whether the caller may before it looks at the query.
+    # Placement checks the policy before it validates the query.
     given = dict(call.pairs)
     call.check('placement:usages', given.get('project_id', ''))
     query = call.query(_TYPED_QUERY if call.since(TYPES_SINCE) else _QUERY)
-    found = call.store.type_usages(query['project_id'], user=query.get('user_id'))
+    usages_by_type = call.store.type_usages(query['project_id'], user=query.get('user_id'))
     if not call.since(TYPES_SINCE):
         total: Counter[str] = Counter()
-        for one in found:
-            total.update(one.resources)
+        for usage in usages_by_type:
+            total.update(usage.resources)
         return PlacementAnswer(body={'usages': dict(total)})
-    wanted = query.get('consumer_type')
+    consumer_type = query.get('consumer_type')
     usages: dict[str, Any] = {}
-    for one in found:
-        if wanted in (None, ALL, one.consumer_type):
-            here: Counter[str] = usages.setdefault(
-                ALL if wanted == ALL else one.consumer_type, Counter()
+    for usage in usages_by_type:
+        if consumer_type in (None, ALL, usage.consumer_type):
+            totals: Counter[str] = usages.setdefault(
+                ALL if consumer_type == ALL else usage.consumer_type, Counter()
             )
-            here.update(one.resources)
-            here['consumer_count'] += one.consumers
+            totals.update(usage.resources)
+            totals['consumer_count'] += usage.consumers
     return PlacementAnswer(body={'usages': usages})
