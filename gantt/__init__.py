@@ -3,11 +3,11 @@
 
 Four flows, each read straight through one story file of ``scheduler``:
 
-* ``select_destinations.py``: a conductor asks, Gantt places the request on its host table,
+* ``select_destinations.py``: a conductor sends a request, Gantt places it on its host table,
   commits the claims and answers.
 * ``update_resource_stats.py``: a compute host reports, Gantt folds the report into the database
   and the host table.
-* ``zones/place_over_zones.py``: a request goes to own hosts or to a zone below, whichever is best.
+* ``zones/place_over_zones.py``: a request goes to own hosts or to a child zone, whichever is best.
 * ``groups/place_group.py``: a group is planned as a whole, and the places of its members claimed.
 
 ``core`` is pure (standard library, NumPy, msgspec); ``scheduler`` holds the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signatures of hosts, made and verified; ``core.resources.host_keys`` says what they cover."""
+"""Signatures of hosts, created and verified; ``core.resources.host_keys`` has what they cover."""
 
 import functools
 
@@ -24,14 +24,14 @@ def _is_of(key: bytes, signature: bytes, stated: bytes) -> bool:
 
 
 def is_signed(public: str, signature: str, stated: bytes) -> bool:
-    """Whether ``signature`` is of that key, over these bytes."""
+    """Return whether ``signature`` is of that key, over these bytes."""
     key = host_keys.read(public, KEY_BYTES)
-    found = host_keys.read(signature, SIGNATURE_BYTES)
-    return key is not None and found is not None and _is_of(key, found, stated)
+    raw = host_keys.read(signature, SIGNATURE_BYTES)
+    return key is not None and raw is not None and _is_of(key, raw, stated)
 
 
 def proven(parts: Parts, stated: bytes) -> Proof | None:
-    """What a proof proves, None where a signature in it is wrong.
+    """Return what a proof proves, None where a signature in it is wrong.
 
     :param stated: the bytes of the registration
     """
@@ -68,5 +68,5 @@ class PrivateKey:
         return self._key.private_bytes_raw()
 
     def sign(self, stated: bytes) -> bytes:
-        """The signature over these bytes."""
+        """Return the signature over these bytes."""
         return self._key.sign(stated)

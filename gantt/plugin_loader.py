@@ -71,28 +71,28 @@ DEFAULT_WEIGHERS = (
 
 
 def installed(group: str) -> list[str]:
-    """Names of all plugins of a group."""
+    """Return the names of all plugins of a group."""
     return sorted(_entries(group))
 
 
 @functools.cache
 def _entries(group: str) -> dict[str, importlib.metadata.EntryPoint]:
-    """Name -> entry point; that of the package which comes first on the path."""
-    found: dict[str, importlib.metadata.EntryPoint] = {}
+    """Return the entry points by name; that of the package which comes first on the path."""
+    entries: dict[str, importlib.metadata.EntryPoint] = {}
     for entry in importlib.metadata.entry_points(group=group):
-        found.setdefault(entry.name, entry)
-    return found
+        entries.setdefault(entry.name, entry)
+    return entries
 
 
 def look_again() -> None:
-    """Find packages that were installed since this process looked; what is loaded stays."""
+    """Find packages that were installed since the last scan; what is loaded stays."""
     importlib.invalidate_caches()
     _entries.cache_clear()
 
 
 @functools.cache
 def find(group: str, name: str) -> type[Plugin]:
-    """The class of a plugin.
+    """Return the class of a plugin.
 
     :raises PluginError: unknown (with the nearest known name), does not load,
         is of the wrong kind, or reads a column that does not exist
@@ -103,23 +103,25 @@ def find(group: str, name: str) -> type[Plugin]:
 
 
 def find_class(group: str, name: str, kind: type) -> Any:
-    """The class of a plugin of another kind.
+    """Return the class of a plugin of another kind.
 
     :raises PluginError: unknown (with the nearest known name), does not load, or is
         of the wrong kind
     """
-    found = _loaded(group, name)
-    if isinstance(found, type) and issubclass(found, kind):
-        return found
-    raise _of_wrong_kind(name, found, kind)
+    loaded = _loaded(group, name)
+    if isinstance(loaded, type) and issubclass(loaded, kind):
+        return loaded
+    raise _of_wrong_kind(name, loaded, kind)
 
 
 def _loaded(group: str, name: str) -> Any:
-    known = installed(group)
-    if name not in known:
-        meant = near(name, known, 1)
+    names = installed(group)
+    if name not in names:
+        nearest = near(name, names, 1)
         hint = (
-            f'did you mean {meant[0]!r}?' if meant else f'installed: {", ".join(known) or "none"}'
+            f'did you mean {nearest[0]!r}?'
+            if nearest
+            else f'installed: {", ".join(names) or "none"}'
         )
         raise exceptions.PluginError(
             plugin=name,
@@ -151,7 +153,7 @@ def _of_import(name: str, error: Exception, more: str, fix: str) -> exceptions.P
 
 
 def _fit(group: str, name: str, found: Any) -> type[Plugin]:
-    """A class of the right kind; one written for Nova is put into a shape that fits."""
+    """Return a class of the right kind; one written for Nova is adapted."""
     kind = KINDS[group]
     if isinstance(found, type) and issubclass(found, kind):
         found.check_columns()
@@ -170,7 +172,7 @@ def _of_wrong_kind(name: str, found: Any, kind: type) -> exceptions.PluginError:
 
 
 def _imported(name: str) -> Any:
-    """What stands at ``module:Class``, which is not installed under a name of its own."""
+    """Return the object at ``module:Class``, which is not installed under a name of its own."""
     module, _, attribute = name.partition(':')
     try:
         return getattr(importlib.import_module(module), attribute)
@@ -181,7 +183,7 @@ def _imported(name: str) -> Any:
 def load(
     names: Sequence[str], options: Mapping[str, Any] | None = None, group: str = FILTERS
 ) -> list[Any]:
-    """Plugins by name, in this order.
+    """Return plugins by name, in this order.
 
     :param options: option name -> value; each plugin takes those it declares
     :raises PluginError: see :func:`find`; or a name is listed twice, or an
@@ -200,7 +202,7 @@ def load(
 
 
 def _made(plugin: type[Plugin], options: Mapping[str, Any]) -> Any:
-    """A plugin with those of the options that it declares."""
+    """Return a plugin with those of the options that it declares."""
     return plugin({o.name: options[o.name] for o in plugin.options if o.name in options})
 
 
@@ -210,7 +212,7 @@ def load_pipeline(
     options: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Pipeline:
-    """A pipeline of plugins by name.
+    """Return a pipeline of plugins by name.
 
     :param settings: the other arguments of :class:`~gantt.core.placement.pipeline.Pipeline`
     """
@@ -224,10 +226,10 @@ def changed(
     options: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Pipeline:
-    """A pipeline as it would be with other plugins, options or settings.
+    """Return a pipeline as it would be with other plugins, options or settings.
 
-    The names are those of plugins that are installed or in force: whoever asks for this
-    may be far away, and no module is imported because they name it.
+    The names are those of plugins that are installed or in force: the caller may be far away,
+    and no module is imported because it names it.
 
     :raises InvalidMessage: names the argument: a plugin that is neither, an option that none
         of them has, or a value that it refuses
@@ -241,22 +243,24 @@ def changed(
             WEIGHERS, pipeline.weighers, list(now['weighers']) if weighers is None else weighers
         ),
     }
-    given = dict(options or {})
-    known = {o.name for found in classes.values() for plugin in found for o in plugin.options}
-    for name in sorted(given.keys() - known):
-        meant = near(name, sorted(known), 1)
-        hint = f'did you mean {meant[0]!r}?' if meant else 'none is like it'
+    given_options = dict(options or {})
+    option_names = {
+        o.name for chosen in classes.values() for plugin in chosen for o in plugin.options
+    }
+    for name in sorted(given_options.keys() - option_names):
+        nearest = near(name, sorted(option_names), 1)
+        hint = f'did you mean {nearest[0]!r}?' if nearest else 'none is like it'
         raise exceptions.invalid(
             f'options.{name}', f'no filter or weigher that runs has the option {name!r}; {hint}'
         )
     values: dict[str, Any] = {}
     for plugin in (*now['filters'].values(), *now['weighers'].values()):
         values.update(plugin)
-    values.update(given)
+    values.update(given_options)
     settings_left = {name: now[name] for name in _SETTINGS}
     try:
-        made = {group: [_made(p, values) for p in found] for group, found in classes.items()}
-        return Pipeline(made[FILTERS], made[WEIGHERS], **{**settings_left, **settings})
+        plugins = {group: [_made(p, values) for p in chosen] for group, chosen in classes.items()}
+        return Pipeline(plugins[FILTERS], plugins[WEIGHERS], **{**settings_left, **settings})
     except exceptions.PluginError as e:
         option = e.kwargs.get('option')
         field = f'options.{option}' if option else 'filters and weighers'
@@ -264,13 +268,13 @@ def changed(
 
 
 def _chosen(group: str, running: Sequence[Plugin], names: Sequence[str]) -> list[type[Plugin]]:
-    """Classes of plugins by name.
+    """Return classes of plugins by name.
 
     :raises InvalidMessage: one is neither installed nor in force, or is there twice
     """
     in_force = {plugin.name: type(plugin) for plugin in running}
     in_force |= {f'{cls.__module__}:{cls.__qualname__}': cls for cls in in_force.values()}
-    found: list[type[Plugin]] = []
+    chosen: list[type[Plugin]] = []
     for number, name in enumerate(names):
         plugin, field = in_force.get(name), f'{group.removeprefix("gantt.")}[{number}]'
         try:
@@ -283,10 +287,10 @@ def _chosen(group: str, running: Sequence[Plugin], names: Sequence[str]) -> list
                 plugin = find(group, name)
         except exceptions.PluginError as e:
             raise exceptions.invalid(field, e.message) from None
-        if plugin in found:
+        if plugin in chosen:
             raise exceptions.invalid(field, f'{name} is there twice; list it once')
-        found.append(plugin)
-    return found
+        chosen.append(plugin)
+    return chosen
 
 
 _SETTINGS = (

@@ -7,7 +7,7 @@ from importlib import metadata
 
 @functools.cache
 def version_string() -> str:
-    """As pbr wrote it at build time; ``unknown`` where Gantt runs uninstalled."""
+    """Return the version of pbr at build time; ``unknown`` where Gantt runs uninstalled."""
     try:
         return metadata.version('gantt')
     except metadata.PackageNotFoundError:

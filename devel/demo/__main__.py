@@ -42,11 +42,11 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Play everything; 0 where every promise was kept."""
-    given = _arguments(sys.argv[1:] if argv is None else argv)
+    """Play everything; return 0 where every promise was kept."""
+    options = _arguments(sys.argv[1:] if argv is None else argv)
     with tempfile.TemporaryDirectory(prefix='gantt-demo-') as folder:
         try:
-            return _play(given, pathlib.Path(folder))
+            return _play(options, pathlib.Path(folder))
         except exceptions.GanttError as e:
             print(f'demo: {e}', file=sys.stderr)
             return 1

@@ -49,7 +49,7 @@ class Cluster:
         for number in range(1, SHOPS + 1):
             self._shop(number)
         while self._empty:
-            # What nobody was drawn for has room for one of the least.
+            # A host without a guest has room for one of the least.
             self._put(self._empty[0], 'tiny')
         self._rng.shuffle(self._members)
         apart = LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, level='rack', of=databases)
@@ -62,11 +62,11 @@ class Cluster:
         )
         self.shapes = [_shape(host, used) for host, used in enumerate(self._used)]
         # Whatever was on a host has room on one of these.
-        most = [max(amounts) for amounts in zip(*self._used, strict=True)]
-        self.spare = _shape(HOSTS, most, racks='spare')
+        largest = [max(amounts) for amounts in zip(*self._used, strict=True)]
+        self.spare = _shape(HOSTS, largest, racks='spare')
 
     def _database(self, number: int) -> str:
-        """Replicas on racks of their own."""
+        """Add a database with replicas on racks of their own; return its name."""
         name, flavor = f'db{number}', self._rng.choice(list(FLAVORS))
         for rack in self._rng.sample(range(RACKS), REPLICAS):
             self._put(self._drawn(rack), flavor)
@@ -74,7 +74,7 @@ class Cluster:
         return name
 
     def _shop(self, number: int) -> None:
-        """A web server and its cache on one host."""
+        """Add a web server and its cache on one host."""
         host, names = self._drawn(), [f'web{number}', f'cache{number}']
         for name in names:
             flavor = self._rng.choice(list(FLAVORS))
@@ -86,7 +86,7 @@ class Cluster:
         self._members.append(MemberDescription(name=name, count=count, spec=spec_of(flavor)))
 
     def _drawn(self, rack: int | None = None) -> int:
-        """A host, mostly one of those that nobody is on."""
+        """Return a host, mostly one that has no guest."""
         empty = [host for host in self._empty if rack in (None, rack_of(host))]
         if empty and self._rng.random() < 0.8:
             return empty[0]
@@ -100,7 +100,7 @@ class Cluster:
 
 
 def spec_of(flavor: str) -> RequestSpec:
-    """What a member of a flavor needs."""
+    """Return the spec of a member of a flavor."""
     resources = dict(zip(('VCPU', 'MEMORY_MB', 'DISK_GB'), FLAVORS[flavor], strict=True))
     return RequestSpec(
         resources=resources,
@@ -111,7 +111,7 @@ def spec_of(flavor: str) -> RequestSpec:
 
 
 def rack_of(host: int) -> int:
-    """Hosts stand in the racks in turn."""
+    """Return the rack of a host: hosts are in the racks in turn."""
     return host % RACKS
 
 

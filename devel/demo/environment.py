@@ -175,7 +175,7 @@ class Stage:
         self._runner.start()
 
     def add_hosts(self, topic: str, plan: FarmPlan) -> Farm:
-        """More fake hosts, from now on."""
+        """Add more fake hosts, from now on."""
         farm = Farm(plan, self._port)
         listener = self._listener(topic, farm)
         self._farms.append(farm)
@@ -185,12 +185,12 @@ class Stage:
         return farm
 
     def fake_hosts(self) -> Iterator[FakeHost]:
-        """Those of all farms."""
+        """Yield the hosts of all farms."""
         for farm in self._farms:
             yield from farm.hosts.values()
 
     def hosts_reporting(self) -> int:
-        """Hosts that the scheduler knows and has heard of."""
+        """Return how many hosts the scheduler knows that have reported."""
         table = self.scheduler.cache.working
         return len(table) - table.count_stale(1e6)
 
@@ -225,7 +225,7 @@ class Stage:
 
 
 def wait_until(what: Any, seconds: float = WAIT_SECONDS, step: float = 0.1) -> bool:
-    """Until ``what()`` is true; whether it became so in time."""
+    """Wait until ``what()`` is true; return whether it became so in time."""
     end = time.monotonic() + seconds
     pause = threading.Event()
     while not what():

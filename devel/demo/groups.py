@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is played with a group: planned as a whole, created in any order, a host lost, healed."""
+"""The scenario of a group: planned as a whole, created in any order, a host lost, healed."""
 
 import collections
 import queue
@@ -31,7 +31,7 @@ PLAN_MS = 1500
 NAMES = 'hall'
 #: Members on the host that is lost, where there is such a host.
 LOST = 2
-#: What hosts may take to say that guests run.
+#: Time that hosts may take to report that guests run.
 CONFIRM_SECONDS = 10.0
 #: Times that healing is tried where hosts do not report in time, and seconds to wait for them.
 HEALING_TRIES, LATE_SECONDS = 3, 30.0
@@ -46,7 +46,7 @@ class GroupAct:
         self._farms: list[Farm] = []
 
     def play(self) -> bool:
-        """All of it; whether every member stands where it should."""
+        """Play the whole scenario; return whether every member is where it should be."""
         self._hosts_appear()
         plan = self._planned()
         self._say_racks(plan)
@@ -69,15 +69,15 @@ class GroupAct:
         say.line(f'{SPARES} spare hosts are switched on')
 
     def _add_hosts(self, plan: FarmPlan) -> None:
-        """Until who plans groups knows all of them, with what they have."""
+        """Wait until the planner of groups has all hosts, with their inventories."""
         farm = self._stage.add_hosts(plan.prefix, plan)
         self._farms.append(farm)
         cache = self._stage.groups.planner.cache
 
         def is_known() -> bool:
             cache.reload_soon()
-            known = {host.name for host in cache.table(0.0).hosts if host.reported_at > 0}
-            return known >= farm.hosts.keys()
+            reported = {host.name for host in cache.table(0.0).hosts if host.reported_at > 0}
+            return reported >= farm.hosts.keys()
 
         if not wait_until(is_known):
             raise RuntimeError('the hosts of the cluster have not reported')
@@ -93,7 +93,7 @@ class GroupAct:
         return self._place()
 
     def _place(self) -> GroupPlan:
-        """
+        """Place the requests.  :raises NoValidHost: not all are placed, and nothing is claimed
         :raises NoValidHost: not all are placed, and nothing is claimed
         """
         began = time.monotonic()
@@ -108,12 +108,12 @@ class GroupAct:
         seconds = time.monotonic() - began
         plan = answer.plan
         assert plan is not None, 'all of its members were to be placed'
-        whole = len(plan.members)
+        member_count = len(plan.members)
         say.table(
             ('', 'placed', 'of'),
             [
-                ('one after the other', whole - plan.sequential.missing, whole),
-                ('planned as a whole', whole - plan.goals.missing, whole),
+                ('one after the other', member_count - plan.sequential.missing, member_count),
+                ('planned as a whole', member_count - plan.goals.missing, member_count),
             ],
         )
         say.paragraph(f'{_how_good(plan)}; planned, checked and claimed in {seconds:.1f} s', '  ')
@@ -122,11 +122,11 @@ class GroupAct:
     def _say_racks(self, plan: GroupPlan) -> None:
         hosts = {host.name: host for host in self._stage.groups.planner.cache.table().hosts}
         racks: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-        for one in plan.members:
-            counts = racks[hosts[one.host].facts.location.split('.')[-2]]
-            counts['databases' if one.member.startswith('db') else 'shops'] += 1
-            counts[f'host {one.host}'] = 1
-            counts['vcpu'] += self._spec(one.name).resources['VCPU']
+        for member in plan.members:
+            counts = racks[hosts[member.host].facts.location.split('.')[-2]]
+            counts['databases' if member.member.startswith('db') else 'shops'] += 1
+            counts[f'host {member.host}'] = 1
+            counts['vcpu'] += self._spec(member.name).resources['VCPU']
         say.table(
             ('rack', 'hosts taken', 'databases', 'web and cache', 'vCPUs'),
             [
@@ -143,8 +143,8 @@ class GroupAct:
 
     # -- step two: the creates ---------------------------------------------------------------
     def _creates(self, plan: GroupPlan) -> None:
-        """All members are created, by several callers; the first of them wrongly before."""
-        names = [one.name for one in plan.members]
+        """Create all members, by several callers; the first of them wrongly before."""
+        names = [member.name for member in plan.members]
         self._rng.shuffle(names)
         self._differs(names[0])
         began = time.monotonic()
@@ -153,12 +153,14 @@ class GroupAct:
         say.line(f'{CALLERS} callers create all {len(names)} in random order, in {seconds:.1f} s')
 
     def _differs(self, name: str) -> None:
-        """A create that is not what was planned is refused, by the fields that differ."""
+        """Check that a create that is not as planned is refused, by the fields that differ."""
         spec = self._spec(name)
-        other = next(f for f in FLAVORS.values() if f[1] != spec.resources['MEMORY_MB'])
-        wrong = msgspec.structs.replace(spec, resources={**spec.resources, 'MEMORY_MB': other[1]})
+        flavor = next(f for f in FLAVORS.values() if f[1] != spec.resources['MEMORY_MB'])
+        changed_spec = msgspec.structs.replace(
+            spec, resources={**spec.resources, 'MEMORY_MB': flavor[1]}
+        )
         try:
-            self._stage.conductor.select_destinations(_create(wrong))
+            self._stage.conductor.select_destinations(_create(changed_spec))
         except exceptions.Refused as e:
             say.line(f'{name} is created with another flavor:')
             say.paragraph(e.message, '  ')
@@ -196,26 +198,28 @@ class GroupAct:
 
     def _spec(self, name: str) -> RequestSpec:
         description = self._cluster.description
-        of = next(one for one in description.members if name in one.unit_names)
+        described_members = next(
+            described for described in description.members if name in described.unit_names
+        )
         group = GroupRef(uuid=str(description.uuid), member=name)
-        return msgspec.structs.replace(of.spec, group=group)
+        return msgspec.structs.replace(described_members.spec, group=group)
 
     # -- a host is lost -------------------------------------------------------------------------
     def _kills_one(self, plan: GroupPlan) -> str:
-        """Name of the host that is dead from now on."""
-        of_host = collections.Counter(one.host for one in plan.members)
-        lost = min(sorted(of_host), key=lambda host: abs(of_host[host] - LOST))
+        """Kill a host; return its name."""
+        of_host = collections.Counter(member.host for member in plan.members)
+        victim = min(sorted(of_host), key=lambda host: abs(of_host[host] - LOST))
         for farm in self._farms:
-            farm.command(Fault(do='die', hosts=Selector(names=[lost])))
-        say.line(f'{lost} is killed')
-        return lost
+            farm.command(Fault(do='die', hosts=Selector(names=[victim])))
+        say.line(f'{victim} is killed')
+        return victim
 
     def _heals(self, lost: str) -> bool:
         wait = self._stage.scheduler.settings.stale_after_seconds
         before = self._shown()
-        gone = {one.name for one in before.members if one.host == lost}
+        lost_members = {member.name for member in before.members if member.host == lost}
         say.progress(f'until {lost} has been silent for {wait:.0f} s')
-        wait_until(lambda: _states(self._shown())['lost'] == len(gone), wait + 10, 0.3)
+        wait_until(lambda: _states(self._shown())['lost'] == len(lost_members), wait + 10, 0.3)
         say.progress_done()
         say.line(f'{lost} has been silent for {wait:.0f} s: {_in_words(self._shown())}')
         self._open_spares()
@@ -226,14 +230,14 @@ class GroupAct:
             return False
         seconds = time.monotonic() - began
         moved = [] if answer.plan is None else answer.plan.members
-        shown = ', '.join(f'{one.name} to {one.host}' for one in moved)
-        say.line(f'healed in {seconds:.1f} s: {shown}')
-        self._create([one.name for one in moved])
+        moves_text = ', '.join(f'{member.name} to {member.host}' for member in moved)
+        say.line(f'healed in {seconds:.1f} s: {moves_text}')
+        self._create([member.name for member in moved])
         for farm in self._farms:
             farm.command(Fault(do='revive', hosts=Selector(names=[lost]), guests='gone'))
-        after = {one.name: one.host for one in self._shown().members}
-        stayed = [one for one in before.members if one.name not in gone]
-        moved_too = [one.name for one in stayed if after.get(one.name) != one.host]
+        after = {member.name: member.host for member in self._shown().members}
+        stayed = [member for member in before.members if member.name not in lost_members]
+        moved_too = [member.name for member in stayed if after.get(member.name) != member.host]
         say.line(f'{len(stayed) - len(moved_too)} of {len(stayed)} others stayed where they were')
         return self._all_run('healed') and not moved_too
 
@@ -261,13 +265,17 @@ class GroupAct:
         return None
 
     def _late(self, lost: str) -> list[str]:
-        """Hosts beside the one that is dead whose last report is too old to place on them."""
+        """Return hosts beside the dead one whose last report is too old to place on them."""
         cache = self._stage.groups.planner.cache
         cache.reload_soon()
         table = cache.table(0.0)
         oldest = table.now - self._stage.scheduler.settings.stale_after_seconds
-        ours = {name for farm in self._farms for name in farm.hosts} - {lost}
-        return [one.name for one in table.hosts if one.name in ours and one.reported_at < oldest]
+        farm_hosts = {name for farm in self._farms for name in farm.hosts} - {lost}
+        return [
+            host.name
+            for host in table.hosts
+            if host.name in farm_hosts and host.reported_at < oldest
+        ]
 
     def _all_run(self, what: str) -> bool:
         wait_until(lambda: _states(self._shown()).keys() == {'running'}, CONFIRM_SECONDS)
@@ -287,7 +295,7 @@ def _create(spec: RequestSpec) -> SelectDestinations:
 
 
 def _states(view: GroupPlanView) -> collections.Counter[str]:
-    return collections.Counter(one.state.value for one in view.members)
+    return collections.Counter(member.state.value for member in view.members)
 
 
 def _in_words(view: GroupPlanView) -> str:
@@ -295,7 +303,7 @@ def _in_words(view: GroupPlanView) -> str:
 
 
 def _how_good(plan: GroupPlan) -> str:
-    """What is known of how good a plan is."""
+    """Return what is known of how good a plan is."""
     if plan.status == 'optimal':
         return f'optimal, by {plan.by}'
     proven = plan.proven >= len(plan.goals.before_score)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demonstration prints: plain lines of at most 80 columns."""
+"""Output of the demonstration: plain lines of at most 80 columns."""
 
 import sys
 import textwrap
@@ -9,19 +9,19 @@ WIDTH = 80
 
 
 def line(text: str = '') -> None:
-    """One line, at once."""
+    """Print one line, at once."""
     print(text, flush=True)
 
 
 def heading(text: str) -> None:
-    """A section begins."""
+    """Print the heading of a section."""
     line()
     line(text)
     line('-' * min(len(text), WIDTH))
 
 
 def paragraph(text: str, indent: str = '') -> None:
-    """Text, wrapped."""
+    """Print text, wrapped."""
     filled = textwrap.fill(
         text,
         WIDTH,
@@ -33,13 +33,13 @@ def paragraph(text: str, indent: str = '') -> None:
 
 
 def block(lines: Iterable[str], indent: str = '  ') -> None:
-    """Lines as they are, indented."""
+    """Print lines as they are, indented."""
     for text in lines:
         line((indent + text).rstrip())
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns as wide as they need; numbers to the right."""
+    """Print columns as wide as they need; numbers to the right."""
     body = [[str(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [list(header), *body]) for i in range(len(header))]
     numeric = [all(row[i].replace('.', '').isdigit() for row in body) for i in range(len(header))]
@@ -52,7 +52,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def progress(text: str) -> None:
-    """A line that the next one replaces on a terminal; elsewhere nothing."""
+    """Print a line that the next one replaces on a terminal; elsewhere nothing."""
     if sys.stdout.isatty():
         print(f'\r{text:<{WIDTH - 1}}', end='', flush=True)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is played: hosts appear, Nova asks, a conductor asks a thousand times."""
+"""The scenario: hosts appear, Nova sends calls, a conductor sends a thousand requests."""
 
 import collections
 import datetime
@@ -47,17 +47,17 @@ LOOKED_AT = 50
 
 
 def hosts_appear(stage: Stage, count: int) -> None:
-    """The farm and this machine register and report."""
+    """Register the farm and this machine, and wait for their reports."""
     started = time.monotonic()
-    wanted = count + 1
+    expected = count + 1
 
     def ready() -> bool:
-        found = stage.hosts_reporting()
-        say.progress(f'{found} of {wanted} hosts have reported')
-        return found >= wanted
+        reporting = stage.hosts_reporting()
+        say.progress(f'{reporting} of {expected} hosts have reported')
+        return reporting >= expected
 
     if not wait_until(ready):
-        raise RuntimeError(f'only {stage.hosts_reporting()} of {wanted} hosts have reported')
+        raise RuntimeError(f'only {stage.hosts_reporting()} of {expected} hosts have reported')
     say.progress_done()
     seconds = time.monotonic() - started
     say.line(f'{count} fake hosts and this machine have registered and reported in {seconds:.1f} s')
@@ -70,23 +70,23 @@ def hosts_appear(stage: Stage, count: int) -> None:
 
 
 def nova_asks(stage: Stage) -> None:
-    """Captured messages of an unmodified Nova, on Nova's own topic."""
+    """Send captured messages of an unmodified Nova, on Nova's own topic."""
     conductor = NovaConductor(nova_transport(stage.conf))
     rows = []
-    for name, what in CAPTURES:
+    for name, title in CAPTURES:
         try:
             answer = conductor.call(name)
             hosts = ', '.join(selections[0]['service_host'] for selections in answer)
-            rows.append((what, hosts))
+            rows.append((title, hosts))
         except NoValidHost as e:
-            rows.append((what, 'NoValidHost'))
+            rows.append((title, 'NoValidHost'))
             verdict = str(e)
     say.table(('what Nova asked', 'answer'), rows)
     say.paragraph(verdict, '  ')
 
 
 class Tally:
-    """What became of the requests."""
+    """Outcomes of the requests."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -102,13 +102,13 @@ class Tally:
 
 
 def _requests(count: int, seed: int) -> list[SelectDestinations]:
-    """A mix: sizes, zones, several members, groups, and some that nobody can serve."""
+    """Return a mix: sizes, zones, several members, groups, and some that no host can serve."""
     rng = random.Random(seed)
     groups = [
         GroupRef(uuid=str(uuid.UUID(int=rng.getrandbits(128))), policy=policy)
         for policy in (Policy.ANTI_AFFINITY, Policy.AFFINITY, Policy.SOFT_ANTI_AFFINITY) * 4
     ]
-    made = []
+    requests = []
     for i in range(count):
         flavor = rng.choices(list(FLAVORS), (6, 3, 1))[0]
         spec = RequestSpec(
@@ -119,7 +119,7 @@ def _requests(count: int, seed: int) -> list[SelectDestinations]:
             project_id='demo',
         )
         members = rng.choices((1, 2, 5), (8, 1, 1))[0]
-        made.append(
+        requests.append(
             SelectDestinations(
                 request_id=str(uuid.UUID(int=rng.getrandbits(128), version=4)),
                 spec=spec,
@@ -129,7 +129,7 @@ def _requests(count: int, seed: int) -> list[SelectDestinations]:
                 budget_ms=20_000,
             )
         )
-    return made
+    return requests
 
 
 def conductor_asks(stage: Stage, count: int, seed: int) -> Tally:
@@ -236,17 +236,17 @@ def _say_tally(stage: Stage, tally: Tally, seconds: float) -> None:
         f'{CALLERS} callers, who wait for every guest to run'
     )
     waits = sorted(tally.seconds)
-    half, most = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
-    say.line(f'half of the answers came within {half * 1000:.0f} ms, 99 % within {most:.1f} s')
+    half, slow = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
+    say.line(f'half of the answers came within {half * 1000:.0f} ms, 99 % within {slow:.1f} s')
     builds = ', '.join(f'{name} {n}' for name, n in tally.outcomes.most_common())
     say.paragraph(f'builds: {builds}', '  ')
 
 
 def pools_are_requested(stage: Stage) -> None:
-    """A volume service and an address service, neither of which knows of Nova."""
+    """Request pools of a volume service and an address service, neither of which knows of Nova."""
     for name, inventories in POOLS.items():
-        made = {cls: Inventory(total=total) for cls, total in inventories.items()}
-        stage.store.create_provider(name, inventories=made)
+        pool_inventories = {cls: Inventory(total=total) for cls, total in inventories.items()}
+        stage.store.create_provider(name, inventories=pool_inventories)
     everywhere = stage.scheduler.cache
     wait_until(lambda: len(everywhere.working.others) == len(POOLS), 10)
     volumes = VolumeService(stage.conductor)
@@ -273,19 +273,24 @@ def pools_are_requested(stage: Stage) -> None:
 
 
 def where_it_went(tally: Tally, stage: Stage) -> None:
-    """What was placed where, by zone and by kind of host."""
-    by: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    """Show what was placed where, by zone and by kind of host."""
+    placed_by_zone: dict[str, collections.Counter[str]] = collections.defaultdict(
+        collections.Counter
+    )
     kinds = {host.name: host.shape for host in stage.fake_hosts()}
     for selections in itertools.chain.from_iterable(a.selections for a in tally.answers):
         chosen = selections[0]
-        by[chosen.zone or '-'][kinds.get(chosen.host, 'this machine')] += 1
-    names = sorted({kind for counts in by.values() for kind in counts})
-    rows = [[zone, *(by[zone][k] for k in names), by[zone].total()] for zone in sorted(by)]
+        placed_by_zone[chosen.zone or '-'][kinds.get(chosen.host, 'this machine')] += 1
+    names = sorted({kind for counts in placed_by_zone.values() for kind in counts})
+    rows = [
+        [zone, *(placed_by_zone[zone][k] for k in names), placed_by_zone[zone].total()]
+        for zone in sorted(placed_by_zone)
+    ]
     say.table(['zone', *names, 'guests'], rows)
 
 
 def explanations(stage: Stage, tally: Tally) -> None:
-    """One placement and one refusal, to the end."""
+    """Explain one placement and one refusal, to the end."""
     insights = Insights(stage.store, stage.scheduler.placing.pipeline, stage.scheduler.settings)
     say.line('A placement:')
     say.block(_most_informative(insights, tally).lines)
@@ -297,23 +302,23 @@ def explanations(stage: Stage, tally: Tally) -> None:
 
 
 def _most_informative(insights: Insights, tally: Tally) -> Explanation:
-    """The explanation, of some, where most filters removed hosts and hosts differed."""
+    """Return the explanation, of some, where most filters removed hosts and hosts differed."""
     single = [a for a in tally.answers if len(a.selections) == 1]
     step = max(1, len(single) // LOOKED_AT)
-    found = [insights.explain(answer.decision_id) for answer in single[::step]]
-    return max(found, key=lambda one: rejected_by(one.members[0]))
+    explained = [insights.explain(answer.decision_id) for answer in single[::step]]
+    return max(explained, key=lambda explanation: rejected_by(explanation.members[0]))
 
 
 def rejected_by(member: MemberExplanation) -> tuple[int, int]:
-    """How many filters removed hosts, and how many different totals the finalists have."""
+    """Return how many filters removed hosts, and how many different totals the finalists have."""
     removing = sum(step.removed > 0 for step in member.funnel)
     return removing, len({round(row.total, 2) for row in member.scores})
 
 
 def audit(stage: Stage, leased: float) -> bool:
-    """Quiet, then every promise by query, and the hosts against the database.
+    """Audit when quiet: every promise by query, and the hosts against the database.
 
-    :param leased: monotonic time since which nobody got a lease that runs out
+    :param leased: monotonic time since which no lease that runs out was given
     """
     quiet = leased + stage.conf.claims.lease_seconds + SWEEP_SECONDS - time.monotonic()
     wait = max(quiet, stage.scheduler.settings.report_seconds + 1)
@@ -360,14 +365,14 @@ CAPTURES = (
 
 
 class NoValidHost(Exception):
-    """What Nova would rebuild from the answer."""
+    """The exception that Nova would rebuild from the answer."""
 
 
 def _captured_call(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Context and arguments of a captured call."""
-    found = captures.load(name)
+    """Return context and arguments of a captured call."""
+    captured = captures.load(name)
     now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
-    return found.context | {'timestamp': now.isoformat()}, found.args
+    return captured.context | {'timestamp': now.isoformat()}, captured.args
 
 
 class NovaConductor:
@@ -381,7 +386,7 @@ class NovaConductor:
         self._client = om.get_rpc_client(transport, target, timeout=60, call_monitor_timeout=30)
 
     def call(self, name: str) -> list[list[dict[str, Any]]]:
-        """Per instance the chosen host and its alternates.
+        """Return per instance the chosen host and its alternates.
 
         :raises NoValidHost: with the verdict
         """

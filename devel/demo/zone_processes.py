@@ -32,7 +32,7 @@ from gantt.db.stores.store import SqlStore
 START_SECONDS, STOP_SECONDS, COMMAND_SECONDS = 120.0, 20.0, 60.0
 #: Of what the commands print, which is indented.
 COLUMNS = say.WIDTH - 2
-#: Variables that would have a command log in somewhere, or ask somebody else.
+#: Variables that would have a command log in, or query another server.
 FOREIGN = ('OS_', 'GANTT_')
 
 CONFIG = """\
@@ -104,7 +104,7 @@ class ZoneProcess:
         command = [sys.executable, '-m', 'gantt.cmd.standalone', '--config-file', str(config)]
         self._log.write_bytes(b'')
         with self._log.open('ab') as log:
-            # A session of its own: Ctrl-C is for who watches, and ends it by what follows.
+            # A session of its own: Ctrl-C is for the viewer, and ends it by what follows.
             self._process = subprocess.Popen(  # nosec B603 # no shell, our own command
                 [*command, *self._words],
                 stdin=subprocess.DEVNULL,
@@ -114,17 +114,17 @@ class ZoneProcess:
             )
 
     def wait(self) -> None:
-        """Until it serves.
+        """Wait until it serves.
 
         :raises Unavailable: it does not, or has ended
         """
         end = time.monotonic() + START_SECONDS
-        while not (found := re.search(r'listens on http://[^ ]+:(\d+)', self.log())):
+        while not (match := re.search(r'listens on http://[^ ]+:(\d+)', self.log())):
             assert self._process is not None, 'it was started'
             if self._process.poll() is not None or time.monotonic() > end:
                 raise exceptions.Unavailable(f'zone {self.name} did not start:\n{self.log()}')
             time.sleep(0.05)
-        self._port = int(found[1])
+        self._port = int(match[1])
 
     def kill(self) -> int:
         """kill -9; its process id."""
@@ -134,7 +134,7 @@ class ZoneProcess:
         return self._process.pid
 
     def ask_to_stop(self) -> None:
-        """SIGTERM, where it runs."""
+        """Send SIGTERM, where it runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
@@ -150,10 +150,10 @@ class ZoneProcess:
             self._process.wait(STOP_SECONDS)
 
     def log(self) -> str:
-        """What it has written since it was started last."""
+        """Return its log since it was started last."""
         return self._log.read_text(errors='replace')
 
-    # -- who talks to it -----------------------------------------------------------------
+    # -- its interfaces ---------------------------------------------------------------------
     @property
     def url(self) -> str:
         return f'http://127.0.0.1:{self._port}'
@@ -165,13 +165,13 @@ class ZoneProcess:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run ``gantt`` against it."""
-        ours = {name: v for name, v in os.environ.items() if not name.startswith(FOREIGN)}
+        environment = {name: v for name, v in os.environ.items() if not name.startswith(FOREIGN)}
         return subprocess.run(  # nosec B603 # no shell, our own command
             [sys.executable, '-m', 'gantt.cli.main', *words],
             capture_output=True,
             text=True,
             timeout=COMMAND_SECONDS,
-            env={**ours, 'GANTT_ENDPOINT': self.url, 'COLUMNS': str(COLUMNS)},
+            env={**environment, 'GANTT_ENDPOINT': self.url, 'COLUMNS': str(COLUMNS)},
         )
 
     def command(self, *words: str) -> int:
@@ -193,7 +193,7 @@ class ZoneProcess:
 
     @contextlib.contextmanager
     def store(self) -> Iterator[SqlStore]:
-        """Its database."""
+        """Open its database."""
         engine = session.build_engine(self._database)
         try:
             yield SqlStore(engine)
@@ -216,7 +216,7 @@ class FourZones:
 
     @property
     def edges(self) -> list[tuple[ZoneProcess, ZoneProcess]]:
-        """Who is directly below whom."""
+        """Pairs of a zone and a child zone."""
         return [(self.top, self.east), (self.east, self.east_gpu), (self.top, self.cloud)]
 
     def start(self) -> None:
@@ -238,6 +238,6 @@ class FourZones:
 
 
 def hosts_up(zone: ZoneProcess) -> int:
-    """Hosts of a zone that have reported."""
-    found: dict[str, Any] = zone.api.get('/v1/hosts', limit=1000)
-    return sum(host['condition'] == 'up' for host in found['hosts'])
+    """Return how many hosts of a zone have reported."""
+    page: dict[str, Any] = zone.api.get('/v1/hosts', limit=1000)
+    return sum(host['condition'] == 'up' for host in page['hosts'])

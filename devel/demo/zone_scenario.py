@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is played over four zones: a deep placement, the last resort, a zone killed and back.
+"""The scenario over four zones: a deep placement, the last resort, a zone killed and back.
 
 ::
 
@@ -40,7 +40,7 @@ OF_TRAIT = {'VCPU': 2, 'MEMORY_MB': 2048}
 #: and after it.
 MEMBERS, FILLING_MAX = 8, 200
 BEFORE, AFTER = 6, 12
-#: For what comes by itself: hosts report, a zone is asked again, claims are known above.
+#: Time for what comes by itself: reports, the next query of a zone, claims known above.
 WAIT_SECONDS = 60.0
 #: Claims that are read at once.
 PAGE = 1000
@@ -48,11 +48,11 @@ PAGE = 1000
 
 # -- 1 -------------------------------------------------------------------------------
 def zones_are_registered(tree: FourZones) -> None:
-    """By URL, with the real commands; then all hosts have reported."""
+    """Register the zones by URL, with the real commands; then all hosts have reported."""
     for above, below in tree.edges:
-        own = above.api.get('/v1/zones')['uuid']
-        known = ['--identity', own, '--project', above.name, '--trusted']
-        below.must('parent', 'add', above.name, *known)
+        zone_uuid = above.api.get('/v1/zones')['uuid']
+        identity = ['--identity', zone_uuid, '--project', above.name, '--trusted']
+        below.must('parent', 'add', above.name, *identity)
         last_resort = ['--last-resort'] if below is tree.cloud else []
         above.must('zone', 'add', below.name, below.url, '--trusted', *last_resort)
     tree.top.must('zone', 'list')
@@ -79,13 +79,13 @@ class DeepRequest:
         self.words += ['--request-id', self.id, '--consumer', self.consumer]
 
     def chosen(self, top: ZoneProcess) -> dict[str, Any]:
-        """Where it was placed, as it is stored."""
-        found: dict[str, Any] = top.api.get(f'/v1/requests/{self.id}')['answer']
-        return dict(found['selections'][0][0])
+        """Return where it was placed, as it is stored."""
+        answer: dict[str, Any] = top.api.get(f'/v1/requests/{self.id}')['answer']
+        return dict(answer['selections'][0][0])
 
 
 def placed_two_levels_down(tree: FourZones) -> DeepRequest:
-    """One request, explained, and its sealed place redeemed level by level."""
+    """Place one request, explain it, and redeem its sealed place level by level."""
     request = DeepRequest()
     tree.top.must(*request.words)
     say.line()
@@ -94,17 +94,17 @@ def placed_two_levels_down(tree: FourZones) -> DeepRequest:
     say.paragraph('The place is sealed. The conductor of each zone redeems it for what is there:')
     place = request.chosen(tree.top)['place']
     below = tree.east.api.post('/v1/places', {'place': place})
-    found = tree.east_gpu.api.post('/v1/places', {'place': below['place']})
+    redeemed = tree.east_gpu.api.post('/v1/places', {'place': below['place']})
     rows = [
         (tree.top.name, f'{place[:18]}...', f'zone {tree.east.name}'),
         (tree.east.name, f'{place[:18]}...', f'zone {below["child"]}'),
-        (below['child'], f'{below["place"][:18]}...', f'host {found["host"]}'),
+        (below['child'], f'{below["place"][:18]}...', f'host {redeemed["host"]}'),
     ]
     say.table(('zone', 'place', 'is'), rows)
     say.line()
     say.line('Why that host, the zone that has it explains:')
-    own = tree.east_gpu.api.get(f'/v1/claims/{found["claim_id"]}')['request_id']
-    _explain(tree.east_gpu, own)
+    request_id = tree.east_gpu.api.get(f'/v1/claims/{redeemed["claim_id"]}')['request_id']
+    _explain(tree.east_gpu, request_id)
     return request
 
 
@@ -123,18 +123,18 @@ def _explain(zone: ZoneProcess, request_id: str) -> None:
 
 # -- 3 -------------------------------------------------------------------------------
 def east_is_filled(tree: FourZones) -> bool:
-    """Requests at the top until nothing of this size fits below east; the next is the cloud's."""
-    went: collections.Counter[str] = collections.Counter()
+    """Send requests at the top until nothing of this size fits in east; the next is the cloud's."""
+    placed: collections.Counter[str] = collections.Counter()
     requests = 0
-    while requests < FILLING_MAX and any(left := _left(tree)):
+    while requests < FILLING_MAX and any(room := _left(tree)):
         # Several at once where one zone has room for all: those left over go one by one.
-        went.update(_place(tree.top, LARGE, MEMBERS if max(left) >= MEMBERS else 1))
+        placed.update(_place(tree.top, LARGE, MEMBERS if max(room) >= MEMBERS else 1))
         requests += 1
-        say.progress(f'{went.total()} guests of 60 GiB placed, room for {sum(left)} in east')
+        say.progress(f'{placed.total()} guests of 60 GiB placed, room for {sum(room)} in east')
     say.progress_done()
     say.paragraph(
-        f'{requests} requests for {went.total()} guests of 60 GiB, sent to the top: '
-        f'{went[tree.east.name]} went to east and below, {went[tree.cloud.name]} to cloud'
+        f'{requests} requests for {placed.total()} guests of 60 GiB, sent to the top: '
+        f'{placed[tree.east.name]} went to east and below, {placed[tree.cloud.name]} to cloud'
     )
     say.line(f'room for more of them in east and east-gpu: {sum(_left(tree))}; the next one:')
     words = [word for name, n in LARGE.items() for word in ('--resource', f'{name}={n}')]
@@ -146,7 +146,7 @@ def east_is_filled(tree: FourZones) -> bool:
 
 
 def _left(tree: FourZones) -> list[int]:
-    """How many more large guests fit in east and below, by zone, as these say."""
+    """Return how many more large guests fit in east and below, by zone, as these report."""
     body = {'spec': {'resources': LARGE}}
     return [zone.api.post('/v1/capacity', body)['count'] for zone in (tree.east, tree.east_gpu)]
 
@@ -164,16 +164,16 @@ def _place(top: ZoneProcess, resources: dict[str, int], members: int = 1) -> lis
 
 # -- 4 -------------------------------------------------------------------------------
 def a_zone_is_killed(tree: FourZones, earlier: DeepRequest) -> bool:
-    """The others go on, what only it could place is not known, and all is well when it is back."""
-    went: collections.Counter[str] = collections.Counter()
+    """Check that other zones go on without one, and that all is well when it is back."""
+    outcomes: collections.Counter[str] = collections.Counter()
     enough = threading.Event()
 
     def ask() -> None:
         for number in range(BEFORE + AFTER):
             try:
-                went.update(_place(tree.top, SMALL))
+                outcomes.update(_place(tree.top, SMALL))
             except Failure as e:
-                went[e.message] += 1
+                outcomes[e.message] += 1
             if number + 1 == BEFORE:
                 enough.set()
 
@@ -182,9 +182,9 @@ def a_zone_is_killed(tree: FourZones, earlier: DeepRequest) -> bool:
     enough.wait(WAIT_SECONDS)
     say.line(f'kill -9 {tree.east_gpu.kill()}, which was {tree.east_gpu.name}, amid requests')
     caller.join(WAIT_SECONDS)
-    by_zone = ', '.join(f'{name} {n}' for name, n in sorted(went.items()))
-    say.paragraph(f'{went.total()} small requests at the top, before and after it: {by_zone}')
-    going_on = set(went) <= {tree.east.name, tree.cloud.name}
+    by_zone = ', '.join(f'{name} {n}' for name, n in sorted(outcomes.items()))
+    say.paragraph(f'{outcomes.total()} small requests at the top, before and after it: {by_zone}')
+    going_on = set(outcomes) <= {tree.east.name, tree.cloud.name}
     say.line('What only that zone could place is not known, which is not "no valid host":')
     waiting = DeepRequest()
     not_known = tree.top.command(*waiting.words) == Exit.TROUBLE
@@ -209,7 +209,7 @@ def a_zone_is_killed(tree: FourZones, earlier: DeepRequest) -> bool:
 
 
 def _repeated(tree: FourZones, request: DeepRequest, before: dict[str, Any]) -> bool:
-    """Whether a request that is sent again has the same answer."""
+    """Return whether a request that is sent again has the same answer."""
     done = tree.top.run(*request.words)
     return done.returncode == Exit.PLACED and request.chosen(tree.top) == before
 
@@ -220,23 +220,25 @@ def _same(is_same: bool, before: dict[str, Any]) -> str:
 
 # -- 5 -------------------------------------------------------------------------------
 def audit(tree: FourZones) -> bool:
-    """Quiet, then every promise in each database, and what zones hold of each other."""
+    """Audit when quiet: every promise in each database, and what zones hold of each other."""
     wait_until(lambda: not any(_open(tree)), WAIT_SECONDS, 0.5)
     total: collections.Counter[str] = collections.Counter()
-    shown = []
+    lines_shown = []
     for zone in tree.zones:
         with zone.store() as store:
             violations = store.audit()
         total.update({name: len(lines) for name, lines in violations.items()})
-        shown += [f'{zone.name}: {line}' for lines in violations.values() for line in lines[:5]]
+        lines_shown += [
+            f'{zone.name}: {line}' for lines in violations.values() for line in lines[:5]
+        ]
     for kind, line in _open(tree):
         total[kind] += 1
-        shown.append(line)
+        lines_shown.append(line)
     say.line(
         f'over-commit {total["over_commit"]}, lost {total["lost"]}, leaked {total["leaked"]}, '
         f'doubled {total["doubled"]}, providers {total["providers"]}'
     )
-    say.block(shown)
+    say.block(lines_shown)
     guests = {zone.name: len(_own(zone)) for zone in tree.zones if zone.hosts}
     by_zone = ', '.join(f'{n} in {name}' for name, n in guests.items())
     say.paragraph(f'{sum(guests.values())} guests run, each under its confirmed claim: {by_zone}')
@@ -244,7 +246,7 @@ def audit(tree: FourZones) -> bool:
 
 
 def _open(tree: FourZones) -> Iterator[tuple[str, str]]:
-    """What contradicts each other, or is not confirmed yet: a kind of the audit, and a line."""
+    """Yield contradictions, and what is not confirmed yet: a kind of the audit, and a line."""
     where: dict[str, set[str]] = collections.defaultdict(set)
     for zone in tree.zones:
         for claim in _own(zone):
@@ -256,39 +258,41 @@ def _open(tree: FourZones) -> Iterator[tuple[str, str]]:
             yield 'doubled', f'{consumer} has claims in {", ".join(sorted(names))}'
     for above, below in tree.edges:
         with above.store() as parent, below.store() as child:
-            here, there = _known_above(parent, child), _live_below(child, above.name)
-        for claim_id in here - there:
+            known_ids, live_ids = _known_above(parent, child), _live_below(child, above.name)
+        for claim_id in known_ids - live_ids:
             yield 'lost', f'{above.name}: claim {claim_id} has ended in {below.name}'
-        for claim_id in there - here:
+        for claim_id in live_ids - known_ids:
             yield 'leaked', f'{below.name}: claim {claim_id} is not known in {above.name}'
 
 
 def _known_above(parent: SqlStore, child: SqlStore) -> set[str]:
-    """Live claims in a zone below, as the zone above has them."""
-    found = parent.claims_below(child=child.zone_identity().uuid)
-    return {one.claim_id for one in found if one.state in LIVE}
+    """Return live claims in a child zone, as the parent zone has them."""
+    claims = parent.claims_below(child=child.zone_identity().uuid)
+    return {claim.claim_id for claim in claims if claim.state in LIVE}
 
 
 def _live_below(child: SqlStore, parent: str) -> set[str]:
-    """Live claims of a zone above, as the zone below has them: its own, and further down."""
-    own = {claim.id for claim in _live(child) if claim.parent_key == parent}
+    """Return live claims of a parent zone, as the child zone has them: its own and further down."""
+    own_ids = {claim.id for claim in _live(child) if claim.parent_key == parent}
     further = {
-        one.claim_id for one in child.claims_below() if one.parent == parent and one.state in LIVE
+        below.claim_id
+        for below in child.claims_below()
+        if below.parent == parent and below.state in LIVE
     }
-    return own | further
+    return own_ids | further
 
 
 def _own(zone: ZoneProcess) -> Sequence[Claim]:
-    """Live claims on the hosts of a zone."""
+    """Return live claims on the hosts of a zone."""
     with zone.store() as store:
         return _live(store)
 
 
 def _live(store: SqlStore) -> list[Claim]:
-    found: list[Claim] = []
+    claims: list[Claim] = []
     for state in LIVE:
         marker = None
         while page := store.claims(state=state.value, limit=PAGE, marker=marker):
-            found += page
+            claims += page
             marker = page[-1].id
-    return found
+    return claims

@@ -31,7 +31,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Play everything; 0 where every promise was kept."""
+    """Play everything; return 0 where every promise was kept."""
     _arguments(sys.argv[1:] if argv is None else argv)
     signal.signal(signal.SIGTERM, _interrupt)
     try:

@@ -48,7 +48,9 @@ class AllocationTables(MemoryProviderRecords):
             return None
         newest = max(claims, key=lambda claim: (claim.created_at, claim.id))
         shares = {
-            pid: of for pid, of in rules.shares_of(claims).items() if tables.row(pid) is not None
+            pid: amounts
+            for pid, amounts in rules.shares_of(claims).items()
+            if tables.row(pid) is not None
         }
         return ConsumerAllocations(
             consumer=consumer,
@@ -56,7 +58,7 @@ class AllocationTables(MemoryProviderRecords):
             project_id=newest.project_id,
             user_id=newest.user_id,
             consumer_type=newest.consumer_type,
-            allocations={tables.places[pid].uuid: of for pid, of in shares.items()},
+            allocations={tables.places[pid].uuid: amounts for pid, amounts in shares.items()},
             generations={tables.places[pid].uuid: self._generation(pid) for pid in shares},
             updated_at=max(claim.updated_at for claim in claims),
         )
@@ -66,35 +68,39 @@ class AllocationTables(MemoryProviderRecords):
         tables, pid = self._tables, self._tables.with_uuid(uuid)
         if pid is None:
             return None
-        there = [claim for claim in tables.all_live() if pid in claim.allocations]
-        consumers = sorted({claim.consumer for claim in there})
-        taken = {
-            consumer: rules.shares_of(claim for claim in there if claim.consumer == consumer)
+        claims = [claim for claim in tables.all_live() if pid in claim.allocations]
+        consumers = sorted({claim.consumer for claim in claims})
+        amounts = {
+            consumer: rules.shares_of(claim for claim in claims if claim.consumer == consumer)
             for consumer in consumers
         }
         return ProviderAllocations(
             generation=self._generation(pid),
-            allocations={one: of[pid] for one, of in taken.items() if of.get(pid)},
-            generations={one: self._visible(one) or 0 for one in consumers},
-            updated_at=max((claim.updated_at for claim in there), default=None),
+            allocations={
+                holder: amounts_of[pid]
+                for holder, amounts_of in amounts.items()
+                if amounts_of.get(pid)
+            },
+            generations={holder: self._visible(holder) or 0 for holder in consumers},
+            updated_at=max((claim.updated_at for claim in claims), default=None),
         )
 
     @atomic
     def type_usages(self, project: str, *, user: str | None = None) -> list[TypeUsage]:
-        mine = [
+        claims_of_project = [
             claim
             for claim in self._tables.all_live()
             if claim.project_id == project and user in (None, claim.user_id)
         ]
-        found = []
-        for name in sorted({claim.consumer_type for claim in mine}):
-            of = [claim for claim in mine if claim.consumer_type == name]
+        usages = []
+        for name in sorted({claim.consumer_type for claim in claims_of_project}):
+            claims_of_type = [claim for claim in claims_of_project if claim.consumer_type == name]
             total: Counter[str] = Counter()
-            for amounts in rules.shares_of(of).values():
+            for amounts in rules.shares_of(claims_of_type).values():
                 total.update(amounts)
-            consumers = len({claim.consumer for claim in of})
-            found.append(TypeUsage(consumer_type=name, consumers=consumers, resources=dict(total)))
-        return found
+            consumers = len({claim.consumer for claim in claims_of_type})
+            usages.append(TypeUsage(consumer_type=name, consumers=consumers, resources=dict(total)))
+        return usages
 
     def _visible(self, consumer: str) -> int | None:
         tables = self._tables
@@ -158,9 +164,7 @@ class AllocationTables(MemoryProviderRecords):
         changes: ClaimChanges,
         heirs: Heirs,
     ) -> None:
-        """
-        :raises InUse: something is used still of a class that would be gone
-        """
+        """Check that no class in use ends.  :raises InUse: an amount of it is still used"""
         before, now = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
         for wish in wishes:
             for total, claims in (
@@ -175,7 +179,7 @@ class AllocationTables(MemoryProviderRecords):
         for uuid, declared in providers.items():
             row = self._tables.row(pid := self._there(uuid))
             assert row is not None
-            names = {*row.used, *(name for one, name in now if one == pid)}
+            names = {*row.used, *(name for provider_id, name in now if provider_id == pid)}
             used = {
                 name: row.used.get(name, 0) - before[pid, name] + now[pid, name] for name in names
             }
@@ -189,8 +193,8 @@ class AllocationTables(MemoryProviderRecords):
             tables.hosts[pid] = _replace(row, generation=row.generation + 1)
 
     def _named(self, wishes: Sequence[AllocationWish]) -> set[int]:
-        """The providers whose generations a write steps."""
-        tables, found = self._tables, set()
+        """Return the providers whose generations a write steps."""
+        tables, provider_ids = self._tables, set()
         for wish in wishes:
             rules.check_generation(wish, self._visible(wish.consumer))
         for wish in wishes:
@@ -198,17 +202,17 @@ class AllocationTables(MemoryProviderRecords):
                 pid = tables.with_uuid(uuid)
                 if pid is None:
                     raise exceptions.NotFound(kind='provider', name=uuid)
-                found.add(pid)
+                provider_ids.add(pid)
             if not wish.allocations:
-                found |= rules.shares_of(tables.live_of(wish.consumer)).keys()
-        return {pid for pid in found if tables.row(pid) is not None}
+                provider_ids |= rules.shares_of(tables.live_of(wish.consumer)).keys()
+        return {pid for pid in provider_ids if tables.row(pid) is not None}
 
     def _judged(
         self,
         wishes: Sequence[AllocationWish],
         union: Mapping[int, Mapping[str, Inventory]] = NOTHING_RESHAPED,
     ) -> tuple[ClaimChanges, Heirs]:
-        """What becomes of the claims, and of those of others that take something over."""
+        """Return the changes of the claims, and of other claims that inherit something."""
         tables = self._tables
         roots = {
             pid: ProviderRoot(tables.root(pid), tables.root(pid) in tables.hosts)
@@ -223,11 +227,11 @@ class AllocationTables(MemoryProviderRecords):
             stamp=tables.next_id(),
         ).compile(wishes)
         guests = sorted(rules.guests_concerned(changes))
-        theirs = [claim for guest in guests for claim in tables.live_of_guest(guest)]
-        heirs = rules.resolve_heirs(changes, theirs, live, self._now)
+        claims_of_guests = [claim for guest in guests for claim in tables.live_of_guest(guest)]
+        heirs = rules.resolve_heirs(changes, claims_of_guests, live, self._now)
         before = [rules.shares_of(live[wish.consumer]) for wish in wishes]
         now = [rules.shares_of(changes.of(wish.consumer)) for wish in wishes]
-        states = {pid: self._state(pid) for pid in {pid for one in now for pid in one}}
+        states = {pid: self._state(pid) for pid in {pid for amounts in now for pid in amounts}}
         states |= {pid: reshaped(states[pid], union[pid]) for pid in union.keys() & states}
         taken_over = [inheritance.gained(*pair) for pair in heirs]
         refusal = why_not_written(states, before, now, taken_over)
@@ -248,7 +252,9 @@ class AllocationTables(MemoryProviderRecords):
             name, inventories = self._tables.places[pid].name, row.inventories
         else:
             name, inventories = row.name, row.facts.inventories
-        room = {one: row.free(one) for one in {*inventories, *row.used}}
+        room = {
+            resource_class: row.free(resource_class) for resource_class in {*inventories, *row.used}
+        }
         return ProviderState(
             name=name, generation=row.generation, inventories=inventories, room=room
         )
@@ -275,9 +281,9 @@ class AllocationTables(MemoryProviderRecords):
             self._count(claim, 1)
             tables.put_written(self._hosted(claim))
         for wish in wishes:
-            mine = changes.of(wish.consumer)
-            if mine:
-                state = rules.next_state(visible[wish.consumer], mine)
+            own_changes = changes.of(wish.consumer)
+            if own_changes:
+                state = rules.next_state(visible[wish.consumer], own_changes)
                 tables.written[wish.consumer] = state
             else:
                 tables.written.pop(wish.consumer, None)

@@ -25,7 +25,7 @@ GRACE_SECONDS = 80.0
 
 
 def audit(tables: Tables, now: float) -> dict[str, list[str]]:
-    """A line for each violation, by its kind, see ``scheduler.ports.claims``."""
+    """Return a line for each violation, by its kind, see ``scheduler.ports.claims``."""
     nodes, places = _nodes(tables), list(_places(tables))
     given_up = {uuid: group_answer.given_up(plan.plan) for uuid, plan in tables.plans.items()}
     leases = {uuid: plan.lease_until for uuid, plan in tables.plans.items()}
@@ -43,7 +43,7 @@ def audit(tables: Tables, now: float) -> dict[str, list[str]]:
 
 
 def _nodes(tables: Tables) -> list[TreeNode]:
-    """Roots are followed, as nothing says them: those of whole trees are right."""
+    """Return the nodes; roots are followed, as no row has them: those of whole trees are right."""
     roots = tree_check.roots_of({pid: place.parent for pid, place in tables.places.items()})
     return [
         TreeNode(
@@ -118,11 +118,11 @@ def _pools(tables: Tables, claimed: Mapping[int, Counter[str]]) -> Iterable[str]
 
 
 def _inside(tables: Tables) -> Iterable[str]:
-    for provider_id, row in sorted(tables.hosts.items(), key=lambda one: one[1].name):
+    for provider_id, row in sorted(tables.hosts.items(), key=lambda item: item[1].name):
         claim_layouts = (
             (claim.id, unsettled(claim.layout)) for claim in tables.live_on(provider_id)
         )
-        layouts = [(one, layout) for one, layout in claim_layouts if layout]
+        layouts = [(item, layout) for item, layout in claim_layouts if layout]
         yield from doubled(row.name, layouts)
         if not row.over_committed:
             yield from overdrawn(row.name, row.facts, [layout for _, layout in layouts])
@@ -145,9 +145,9 @@ def _lost(tables: Tables) -> Iterable[str]:
         if claim.is_live and claim.id not in counted:
             yield f'claim {claim.id} of {claim.consumer}: {claim.state}, and not counted as live'
     for row in tables.requests.values():
-        found = sum(claim.attempt == row.attempt for claim in tables.of_request(row.id))
-        if row.state == 'placed' and found < row.claims:
-            yield f'request {row.id}: placed with {row.claims} claims, of which {found} are there'
+        count = sum(claim.attempt == row.attempt for claim in tables.of_request(row.id))
+        if row.state == 'placed' and count < row.claims:
+            yield f'request {row.id}: placed with {row.claims} claims, of which {count} are there'
 
 
 def _wrong_heirs(tables: Tables, nodes: Iterable[TreeNode]) -> Iterable[str]:
@@ -155,14 +155,14 @@ def _wrong_heirs(tables: Tables, nodes: Iterable[TreeNode]) -> Iterable[str]:
     for claim in tables.all_live():
         of_guests[guest_of(claim)].append(claim)
     names = {node.id: node.shown for node in nodes}
-    for theirs in of_guests.values():
-        gone = {
+    for claims_of_guest in of_guests.values():
+        ended = {
             pid: f'provider {pid}, which is not there'
-            for claim in theirs
+            for claim in claims_of_guest
             for pid in claim.inherits
             if pid not in names
         }
-        yield from excess(theirs, {**names, **gone} if gone else names)
+        yield from excess(claims_of_guest, {**names, **ended} if ended else names)
 
 
 def _leaked(tables: Tables, now: float) -> Iterable[str]:
@@ -182,13 +182,13 @@ def _doubled(tables: Tables) -> Iterable[str]:
     counts: Counter[tuple[str, str, str]] = Counter()
     for claim in tables.all_live():
         counts.update(_roles(claim))
-    for (whose, name, what), count in counts.items():
+    for (owner, name, kind), count in counts.items():
         if count > 1:
-            yield f'{whose} {name}: {count} {what}'
+            yield f'{owner} {name}: {count} {kind}'
 
 
 def _roles(claim: Claim) -> Iterable[tuple[str, str, str]]:
-    """What there may be but one of."""
+    """Yield the roles of a claim that no other claim may share."""
     if claim.request_id is not None:
         yield 'request', claim.request_id, f'live claims for member {claim.member}'
     if claim.adopted or claim.lifecycle is Lifecycle.API:

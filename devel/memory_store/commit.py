@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The group commit on the rows of the in-memory store, step by step.
 
-Plain on purpose: what every other store must do, said in the simplest way.
+Plain on purpose: the behaviour of every other store, in the simplest way.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -44,37 +44,37 @@ _replace = msgspec.structs.replace
 
 
 def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitResult:
-    """One batch; see ``core.claims.commit``."""
+    """Commit one batch; see ``core.claims.commit``."""
     outcomes: dict[str, RequestOutcome] = {}
     tables.handed.clear()
-    overtaken, released, left = _judge_requests(tables, batch, outcomes, now)
+    overtaken, released, kept_places = _judge_requests(tables, batch, outcomes, now)
     groups = _judge_groups(tables, batch, outcomes)
     _judge_plans(tables, batch, outcomes)
     going = [draft for draft in batch if draft.id not in outcomes]
     owners = tables.owners_of(consumers_to_own(going))
-    beside = [claim for claim in _live_of(tables, going) if claim.id not in left]
-    rivals, ended = judge_rivals(beside, going, owners)
+    live_claims = [claim for claim in _live_of(tables, going) if claim.id not in kept_places]
+    rivals, ended = judge_rivals(live_claims, going, owners)
     outcomes.update(ended)
     going = [draft for draft in going if draft.id not in outcomes]
-    leaving = {rival.id for of in rivals.values() for rival in of}
+    leaving = {rival.id for rival_claims in rivals.values() for rival in rival_claims}
     going = [_inheriting(tables, draft, leaving) for draft in going]
     places = _judge_places(tables, going, outcomes)
     going = [draft for draft in going if draft.id not in outcomes]
     judged = _accept(tables, going, rivals)
-    accepted = {request_id: one.accepted for request_id, one in judged.items()}
+    accepted = {request_id: item.accepted for request_id, item in judged.items()}
     for draft in going:
         outcomes[draft.id] = _write(tables, draft, judged[draft.id], places[draft.id], now)
-        made = [draft.claims[index].claim.id for index in accepted[draft.id]]
-        made += [draft.takes_places[index].claim_id for index in outcomes[draft.id].taken]
+        reserved = [draft.claims[index].claim.id for index in accepted[draft.id]]
+        reserved += [draft.takes_places[index].claim_id for index in outcomes[draft.id].taken]
         # The new claim inherits from what stays, and not from these.
-        for rival in (rival for claim_id in made for rival in rivals.get(claim_id, ())):
-            released |= _release(tables, rival, f'replaced by {draft.id}', now, made)
+        for rival in (rival for claim_id in reserved for rival in rivals.get(claim_id, ())):
+            released |= _release(tables, rival, f'replaced by {draft.id}', now, reserved)
         if outcomes[draft.id].outcome is CommitStatus.PLACED:
-            for place in (tables.claims.get(one.claim_id) for one in draft.ends_places):
+            for place in (tables.claims.get(item.claim_id) for item in draft.ends_places):
                 if place is not None and place.is_free_place and _is_of(place, draft):
                     released |= _release(tables, place, f'given back by {draft.id}', now)
-    taken = {d.takes_places[i].claim_id for d in going for i in outcomes[d.id].taken}
-    for place_id in sorted(left - taken):
+    taken_places = {d.takes_places[i].claim_id for d in going for i in outcomes[d.id].taken}
+    for place_id in sorted(kept_places - taken_places):
         released |= _release(tables, tables.claims[place_id], 'taken over', now)
     groups |= _step_groups(tables, going, outcomes)
     for request_id in overtaken:
@@ -90,14 +90,14 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
     named |= {p for d in batch for place in d.takes_places for p in place.provider_ids}
     named |= {p for d in batch for place in d.ends_places for p in place.provider_ids}
     hosts = {p: tables.hosts[p] for p in sorted(named) if p in tables.hosts}
-    others = named & tables.pools.keys()
-    # As a database that has not looked at any host: it tells what it has written.
-    blind = not (released or others) and all(map(is_plain, batch)) and _is_whole(batch, accepted)
+    pool_ids = named & tables.pools.keys()
+    # Like a database that has not read any host: it returns what it has written.
+    blind = not (released or pool_ids) and all(map(is_plain, batch)) and _is_whole(batch, accepted)
     return CommitResult(
         outcomes=[outcomes[draft.id] for draft in batch],
         hosts=[] if blind else list(hosts.values()),
         stepped={p: row.version for p, row in hosts.items()} if blind else {},
-        pools=[tables.pools[p].usage(p in written) for p in sorted(others)],
+        pools=[tables.pools[p].usage(p in written) for p in sorted(pool_ids)],
         freed=sorted(released),
         handed=sorted(tables.handed),
         groups=groups,
@@ -115,7 +115,7 @@ def _judge_requests(
     """
     overtaken: set[str] = set()
     released: set[int] = set()
-    left: set[str] = set()
+    kept_places: set[str] = set()
     for draft in batch:
         row = tables.requests.get(draft.id)
         is_first = row is None and not draft.continues
@@ -126,10 +126,10 @@ def _judge_requests(
             overtaken.add(draft.id)
             for claim in tables.of_request(draft.id, live=True):
                 if lives_on(claim, now) is not None:
-                    left.add(claim.id)
+                    kept_places.add(claim.id)
                 else:
                     released |= _release(tables, claim, 'taken over', now)
-    return overtaken, released, left
+    return overtaken, released, kept_places
 
 
 def _step_groups(
@@ -147,20 +147,20 @@ def _step_groups(
 
 
 def _inheriting(tables: Tables, draft: RequestDraft, leaving: Container[str]) -> RequestDraft:
-    """What consumers that move have of pools by other claims counts once."""
+    """Return the draft with what moving consumers have of pools by other claims counted once."""
     claims = []
-    for made in draft.claims:
-        claim = made.claim
+    for claim_draft in draft.claims:
+        claim = claim_draft.claim
         if claim.purpose.is_move:
-            theirs = tables.live_of_guest(guest_of(claim))
-            others = [one for one in theirs if one.id not in leaving]
-            claim = inheritance.reduced(claim, inheritance.held(others))
-        claims.append(_replace(made, claim=claim))
+            live_claims = tables.live_of_guest(guest_of(claim))
+            staying = [other for other in live_claims if other.id not in leaving]
+            claim = inheritance.reduced(claim, inheritance.held(staying))
+        claims.append(_replace(claim_draft, claim=claim))
     return _replace(draft, claims=claims)
 
 
 def _is_whole(batch: Sequence[RequestDraft], accepted: Mapping[str, list[int]]) -> bool:
-    """Whether a batch became what it was planned to be."""
+    """Return whether a batch was committed as planned."""
     return all(len(accepted.get(draft.id, ())) == len(draft.claims) for draft in batch)
 
 
@@ -193,10 +193,10 @@ def _judge_groups(
                 project_id=draft.project_id,
                 generation=first_generation(tables.next_id()),
             ).ruled(swap)
-        for uuid in (one.uuid for one in swaps_of(draft)):
-            known = tables.groups.get(uuid)
-            if known is not None:
-                rules[uuid] = known.rule
+        for uuid in (member_swap.uuid for member_swap in swaps_of(draft)):
+            group = tables.groups.get(uuid)
+            if group is not None:
+                rules[uuid] = group.rule
     for request_id in behind_others(batch, outcomes, rules):
         outcomes[request_id] = RequestOutcome(id=request_id, outcome=CommitStatus.GROUP_CHANGED)
     return {uuid: rule.generation for uuid, rule in rules.items()}
@@ -205,7 +205,7 @@ def _judge_groups(
 def _judge_plans(
     tables: Tables, batch: Sequence[RequestDraft], outcomes: dict[str, RequestOutcome]
 ) -> None:
-    """Stop what plans a group beside what others have made of it."""
+    """Stop requests that plan a group beside what others have changed of it."""
     going = [draft for draft in batch if draft.id not in outcomes]
     living: dict[str, list[Claim]] = {}
     for claim in tables.all_live():
@@ -221,19 +221,19 @@ def _judge_plans(
 def _judge_places(
     tables: Tables, going: Sequence[RequestDraft], outcomes: dict[str, RequestOutcome]
 ) -> dict[str, PlacesJudged]:
-    """The places that each request takes over; stop those that do not get what they need."""
+    """Return the places that each request takes over; stop requests that lack one."""
     judged: dict[str, PlacesJudged] = {}
-    gone: set[str] = set()
+    taken_ids: set[str] = set()
     closed = {
         row.id: f'{row.name} {why}'
         for row in tables.hosts.values()
         if (why := why_closed(row, over_full=False))
     }
     for draft in going:
-        judged[draft.id] = one = judge_takes(draft, tables.claims, gone, closed)
-        if one.ends is not None:
-            outcomes[draft.id] = one.ends
-        gone.update(draft.takes_places[index].claim_id for index in one.taken)
+        judged[draft.id] = places = judge_takes(draft, tables.claims, taken_ids, closed)
+        if places.ends is not None:
+            outcomes[draft.id] = places.ends
+        taken_ids.update(draft.takes_places[index].claim_id for index in places.taken)
     return judged
 
 
@@ -243,10 +243,10 @@ def _accept(
     named = {p for d in going for c in d.claims for p in c.claim.allocations}
     rows = {p: row for p in named if (row := tables.row(p)) is not None}
     served: dict[int, set[int]] = {}
-    for made in (made for draft in going for made in draft.claims):
-        for pid in made.served_by:
-            if tables.serves(pid, made.claim.provider_id):
-                served.setdefault(pid, set()).add(made.claim.provider_id)
+    for claim_draft in (claim_draft for draft in going for claim_draft in draft.claims):
+        for pid in claim_draft.served_by:
+            if tables.serves(pid, claim_draft.claim.provider_id):
+                served.setdefault(pid, set()).add(claim_draft.claim.provider_id)
     hosts = {c.claim.provider_id for d in going for c in d.claims if c.claim.layout is not None}
     insides = {
         p: room_of(tables.hosts[p].facts, [unsettled(c.layout) for c in tables.live_on(p)])
@@ -265,7 +265,7 @@ def _accept(
             name=name,
             generation=row.generation,
             inventories=inventories,
-            room={one: row.free(one) for one in classes},
+            room={resource_class: row.free(resource_class) for resource_class in classes},
             closed=closed,
             serves=frozenset(served.get(p, ())),
             inside=insides.get(p),
@@ -276,20 +276,20 @@ def _accept(
 def _write(
     tables: Tables, draft: RequestDraft, judged: Acceptance, places: PlacesJudged, now: float
 ) -> RequestOutcome:
-    took, refusal = judged.accepted, judged.refusal
+    accepted, refusal = judged.accepted, judged.refusal
     why: dict[str, Any] = {}
     if places.reason:
         why = {'reason': places.reason, 'refused': RefusalKind.PLACE}
     if refusal is not None:
         why = {'reason': refusal.reason, 'refused': refusal.kind}
-    taken = [] if refusal is not None and draft.whole else places.taken
+    taken_places = [] if refusal is not None and draft.whole else places.taken
     until = now + draft.lease_seconds
     if draft.plan is not None:
         until = max(until, _plan_lease(tables, draft.plan.group_uuid))
-    for by in (draft.takes_places[index] for index in taken):
-        place = tables.claims[by.claim_id]
-        tables.put_claim(taken_over(place, by, draft.id, draft.attempt, until, now))
-    for index in took:
+    for take in (draft.takes_places[index] for index in taken_places):
+        place = tables.claims[take.claim_id]
+        tables.put_claim(taken_over(place, take, draft.id, draft.attempt, until, now))
+    for index in accepted:
         claim = draft.claims[index].claim
         expires = claim.lifecycle in EXPIRES
         tables.put_claim(
@@ -301,14 +301,14 @@ def _write(
                 updated_at=now,
             )
         )
-    is_all = len(took) == len(draft.claims) and len(taken) == len(draft.takes_places)
+    is_all = len(accepted) == len(draft.claims) and len(taken_places) == len(draft.takes_places)
     placed = draft.completes and is_all
-    if not took and not taken and not placed:
+    if not accepted and not taken_places and not placed:
         return RequestOutcome(
             id=draft.id, outcome=CommitStatus.DROPPED, attempt=draft.attempt, **why
         )
     before = tables.requests.get(draft.id)
-    made = before.claims if before is not None and before.attempt == draft.attempt else 0
+    claims_before = before.claims if before is not None and before.attempt == draft.attempt else 0
     tables.requests[draft.id] = RequestRow(
         id=draft.id,
         fingerprint=draft.fingerprint,
@@ -318,32 +318,32 @@ def _write(
         deadline=now + draft.budget_seconds,
         answer=draft.answer if placed else b'',
         # Of its places a plan has those only that no create takes.
-        claims=0 if draft.plan is not None else made + len(took),
+        claims=0 if draft.plan is not None else claims_before + len(accepted),
     )
     if draft.plan is not None and placed:
-        known = tables.plans.get(draft.plan.group_uuid)
+        earlier = tables.plans.get(draft.plan.group_uuid)
         tables.plans[draft.plan.group_uuid] = _replace(
             draft.plan,
             lease_until=until,
-            created_at=now if known is None else known.created_at,
+            created_at=now if earlier is None else earlier.created_at,
             updated_at=now,
         )
     return RequestOutcome(
         id=draft.id,
         outcome=CommitStatus.PLACED if placed else CommitStatus.PARTIAL,
-        accepted=took,
-        taken=taken,
+        accepted=accepted,
+        taken=taken_places,
         attempt=draft.attempt,
         **why,
     )
 
 
 def _is_of(place: Claim, draft: RequestDraft) -> bool:
-    """Whether a place is one of the plan of a draft."""
+    """Return whether a place is one of the plan of a draft."""
     return draft.plan is not None and place.group == draft.plan.group_uuid
 
 
 def _plan_lease(tables: Tables, uuid: str) -> float:
-    """Until when the plan of a group holds its places; 0: there is none."""
-    known = tables.plans.get(uuid)
-    return 0.0 if known is None else known.lease_until
+    """Return until when the plan of a group holds its places; 0: there is none."""
+    plan = tables.plans.get(uuid)
+    return 0.0 if plan is None else plan.lease_until

@@ -24,7 +24,7 @@ from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 
 
 class MemoryGroupPlans(Operators):
-    """See ``scheduler.ports.group_plans``; a plan is made by the commit of a request."""
+    """Group plans; see ``scheduler.ports.group_plans``; a plan is created by a request's commit."""
 
     @atomic
     def zones_of_groups(self, uuids: Collection[str]) -> dict[str, set[str]]:
@@ -43,21 +43,21 @@ class MemoryGroupPlans(Operators):
     def group_plans(
         self, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[GroupPlanRecord]:
-        found = [
+        plans = [
             plan
             for uuid, plan in sorted(self._tables.plans.items())
             if (marker is None or uuid > marker) and project in (None, plan.project_id)
         ]
-        return found[:limit]
+        return plans[:limit]
 
     @atomic
     def load_places(self, uuids: Collection[str], *, ended: bool = False) -> dict[str, list[Claim]]:
-        found: dict[str, list[Claim]] = {uuid: [] for uuid in sorted(set(uuids))}
+        claims_of_group: dict[str, list[Claim]] = {uuid: [] for uuid in sorted(set(uuids))}
         for claim in self._tables.claims.values():
-            is_member = claim.group in found and claim.member_name is not None
+            is_member = claim.group in claims_of_group and claim.member_name is not None
             if claim.group is not None and is_member and (ended or claim.is_live):
-                found[claim.group].append(claim)
-        return {uuid: by_member(claims) for uuid, claims in found.items()}
+                claims_of_group[claim.group].append(claim)
+        return {uuid: by_member(claims) for uuid, claims in claims_of_group.items()}
 
     @atomic
     def extend_plan(
@@ -117,7 +117,7 @@ class MemoryGroupPlans(Operators):
         )
 
     def _plan(self, uuid: str) -> GroupPlanRecord:
-        """
+        """Return the plan of a group.  :raises NotFound: it has none
         :raises NotFound: it has none
         """
         plan = self._tables.plans.get(uuid)

@@ -3,8 +3,8 @@
 
 What people read (decisions, quotas, logs, lists, history) has its twin in SQLite, see decision 40.
 
-One lock stands for the database's transactions: every method is atomic, and a
-method that raises has changed nothing.  It says in the simplest way what the
+One lock replaces the database's transactions: every method is atomic, and a
+method that raises has changed nothing.  It does in the simplest way what the
 SQL store must do, and the same contract suite holds both to it.
 """
 
@@ -52,10 +52,10 @@ _replace = msgspec.structs.replace
 
 
 class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
-    """See ``scheduler.ports`` for what each method does; here is what callers, hosts and time do.
+    """The store of callers, hosts and time; see ``scheduler.ports`` for what each method does.
 
     :param clock: its ``wall`` is the database's clock
-    :param report_seconds: how often hosts are told to report
+    :param report_seconds: how often hosts are to report
     """
 
     def __init__(self, clock: Clock | None = None, *, report_seconds: int = 60) -> None:
@@ -103,8 +103,8 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
 
     @atomic
     def bar_request(self, request_id: str, fingerprint: str, answer: bytes) -> StoredRequest | None:
-        known = self.load_request(request_id)
-        if known is None:
+        stored = self.load_request(request_id)
+        if stored is None:
             self._tables.requests[request_id] = RequestRow(
                 id=request_id,
                 fingerprint=fingerprint,
@@ -114,7 +114,7 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
                 deadline=0.0,
                 answer=answer,
             )
-        return known
+        return stored
 
     @atomic
     def cancel_request(self, request_id: str, reason: str) -> ClaimResult:
@@ -144,11 +144,11 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
 
     @atomic
     def confirm_request(self, request_id: str, consumers: Collection[str] = ()) -> ClaimResult:
-        meant = of_caller(request_id, self._tables.of_request(request_id), consumers)
-        result = self._happen(meant, Event.CONFIRM, '')
+        claims = of_caller(request_id, self._tables.of_request(request_id), consumers)
+        result = self._happen(claims, Event.CONFIRM, '')
         outcomes = [
-            _replace(one, outcome='ok' if one.state == State.CONFIRMED else 'gone')
-            for one in result.outcomes
+            _replace(outcome, outcome='ok' if outcome.state == State.CONFIRMED else 'gone')
+            for outcome in result.outcomes
         ]
         return _replace(result, outcomes=outcomes)
 
@@ -156,8 +156,8 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
     def return_request(
         self, request_id: str, consumers: Collection[str] = (), reason: str = ''
     ) -> ClaimResult:
-        meant = of_caller(request_id, self._tables.of_request(request_id), consumers)
-        return self._happen(meant, Event.RETURN, reason or 'returned')
+        claims = of_caller(request_id, self._tables.of_request(request_id), consumers)
+        return self._happen(claims, Event.RETURN, reason or 'returned')
 
     def _happen(self, claims: Sequence[Claim], event: Event, reason: str) -> ClaimResult:
         outcomes = self._tables.happen(claims, event, reason, self._now)
@@ -168,17 +168,17 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
     def register_host(self, message: RegisterHost) -> Registration:
         tables = self._tables
         before = tables.named(message.name)
-        made = self._made_before(before, message)
+        existing_id = self._made_before(before, message)
         row = registration.register(
             before,
             message,
-            provider_id=made or (tables.next_id() if before is None else before.id),
+            provider_id=existing_id or (tables.next_id() if before is None else before.id),
             last_epoch=tables.epochs.get(message.name, 0),
             now=self._now,
             report_seconds=self._report_seconds,
         )
-        if made is not None:
-            pool, place = tables.pools.pop(made), tables.places[made]
+        if existing_id is not None:
+            pool, place = tables.pools.pop(existing_id), tables.places[existing_id]
             row = _replace(
                 row,
                 generation=row.generation + pool.generation,
@@ -188,7 +188,7 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
                 used=pool.used,
                 over_committed=pool.over_committed,
             )
-            tables.append_change('provider', made)
+            tables.append_change('provider', existing_id)
         if before is not None and registration.begins_lists_anew(before, row):
             for claim in tables.live_on(row.id):
                 tables.put_claim(msgspec.structs.replace(claim, absences=0))
@@ -208,19 +208,19 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
         return registered, change
 
     def _made_before(self, before: HostRow | None, message: RegisterHost) -> int | None:
-        """The id of the provider that is to become this host; None: there is none."""
+        """Return the id of the provider that is to become this host; None: there is none."""
         tables = self._tables
-        made = None if message.uuid is None else tables.with_uuid(message.uuid)
-        if made is None or (before is not None and made == before.id):
+        provider_id = None if message.uuid is None else tables.with_uuid(message.uuid)
+        if provider_id is None or (before is not None and provider_id == before.id):
             return None
-        place, host = tables.places[made], tables.hosts.get(made)
+        place, host = tables.places[provider_id], tables.hosts.get(provider_id)
         if host is not None or before is not None:
-            whose = f'provider {place.name!r}, which is no host'
+            owner = f'provider {place.name!r}, which is no host'
             if host is not None:
-                whose = f'host {host.name!r}'
+                owner = f'host {host.name!r}'
             raise exceptions.invalid(
                 'register_host.uuid',
-                f'{place.uuid} is the uuid of {whose}; expected one of its own',
+                f'{place.uuid} is the uuid of {owner}; expected one of its own',
             )
         if place.parent is not None:
             raise exceptions.invalid(
@@ -228,17 +228,17 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
                 f'{place.uuid} is the uuid of provider {place.name!r}, which is below another one; '
                 'expected a root',
             )
-        return made
+        return provider_id
 
     def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationOutcome]:
         """Register several hosts; what was refused gives the reason."""
-        found: list[RegistrationOutcome] = []
+        outcomes: list[RegistrationOutcome] = []
         for message in messages:
             try:
-                found.append(self.register_host(message))
+                outcomes.append(self.register_host(message))
             except exceptions.GanttError as e:
-                found.append(e)
-        return found
+                outcomes.append(e)
+        return outcomes
 
     @atomic
     def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
@@ -256,20 +256,20 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
         if accepted and report.aggregates is not UNSET and row.reports_inventories:
             report = _replace(report, aggregates=self._join(row, report.aggregates))
         live = tables.live_on(row.id)
-        here = {claim.id for claim in live}
-        known = {
+        live_ids = {claim.id for claim in live}
+        reported = {
             claim_id: tables.claims[claim_id]
             for entry in (*(report.running or ()), *(report.pending or ()))
-            if (claim_id := entry.claim_id) in tables.claims and claim_id not in here
+            if (claim_id := entry.claim_id) in tables.claims and claim_id not in live_ids
         }
-        lone = reconcile.strangers(live, known, report)
+        lone = reconcile.strangers(live, reported, report)
         if lone:
-            known |= {
+            reported |= {
                 claim.id: claim
                 for claim in tables.claims.values()
                 if not claim.is_live and guest_of(claim) in lone
             }
-        effect = reconcile.apply_report(row, live, known, report, now)
+        effect = reconcile.apply_report(row, live, reported, report, now)
         if accepted:
             tables.hosts[row.id] = effect.row
             written.add(row.id)
@@ -291,16 +291,16 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
             if name not in uuids:
                 uuids[name] = derived_id('aggregate', name)
                 tables.put_aggregate(Aggregate(id=tables.next_id(), uuid=uuids[name], name=name))
-        wanted = {uuids[name] for name in host_aggregates}
-        if sorted(wanted) == row.aggregates:
+        aggregate_uuids = {uuids[name] for name in host_aggregates}
+        if sorted(aggregate_uuids) == row.aggregates:
             return row.aggregates
         place = tables.places[row.id]
         tables.places[row.id] = _replace(place, aggregates=frozenset())
         for aggregate in list(tables.aggregates.values()):
-            if (host in aggregate.hosts) != (aggregate.uuid in wanted):
+            if (host in aggregate.hosts) != (aggregate.uuid in aggregate_uuids):
                 hosts = set(aggregate.hosts) ^ {host}
                 tables.put_aggregate(_replace(aggregate, hosts=sorted(hosts)))
-        return sorted(wanted)
+        return sorted(aggregate_uuids)
 
     @atomic
     def confirm_claims(self, update: ClaimUpdate) -> ClaimResult:
@@ -332,8 +332,8 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
         reconcile.check_number(update, row.sequence, row.boot_nonce)
         is_late = update.sequence <= row.sequence
         outcomes = [
-            self._advance_claims(row.id, one, event, is_late, update.reason)
-            for one in update.claim_ids
+            self._advance_claims(row.id, updated_id, event, is_late, update.reason)
+            for updated_id in update.claim_ids
         ]
         if not is_late and any(outcome.state for outcome in outcomes):
             tables.hosts[row.id] = _replace(tables.hosts[row.id], sequence=update.sequence)
@@ -343,7 +343,7 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
     def _advance_claims(
         self, provider_id: int, claim_id: str, event: Event, is_late: bool, reason: str
     ) -> ClaimOutcome:
-        """One word about one claim.
+        """Apply one event to one claim.
 
         Late ones are as good as others where their effect rests on the state of
         the claim alone; a release is not: the guest may have been started since.
@@ -363,19 +363,19 @@ class MemoryStore(NovaTables, AllocationTables, MemoryGroupPlans):
 
     @atomic
     def sweep(self, limit: int) -> ClaimResult:
-        due = self._tables.overdue(self._now)[:limit]
-        protected = nova_host.protected_by_moves(due, self._of_nova(due), self._now)
+        overdue = self._tables.overdue(self._now)[:limit]
+        protected = nova_host.protected_by_moves(overdue, self._of_nova(overdue), self._now)
         for claim in protected.values():
             self._tables.put_claim(claim)
-        ends = [claim for claim in due if claim.id not in protected]
+        ends = [claim for claim in overdue if claim.id not in protected]
         return self._happen(ends, Event.EXPIRE, 'lease ran out')
 
     def _of_nova(self, due: Sequence[Claim]) -> list[Claim]:
-        """The live claims of those consumers of these claims whose hosts Nova runs."""
+        """Return the live claims of the consumers of these claims on hosts that Nova runs."""
         hosts = self._tables.hosts
         consumers = {
             guest_of(claim)
             for claim in due
             if claim.provider_id in hosts and hosts[claim.provider_id].speaks_for == 'nova'
         }
-        return [claim for one in sorted(consumers) for claim in self._tables.live_of_guest(one)]
+        return [claim for guest in sorted(consumers) for claim in self._tables.live_of_guest(guest)]

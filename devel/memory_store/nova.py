@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The in-memory store: what an unmodified Nova says of its guests."""
+"""The in-memory store of the guest events of an unmodified Nova."""
 
 from collections.abc import Iterable, Sequence
 
@@ -28,7 +28,7 @@ class NovaTables(Operators):
 
     @atomic
     def apply_guest_events(self, casts: Sequence[NovaCast]) -> NovaUpdateResult:
-        """Fold what hosts say of their guests, each broadcast once."""
+        """Fold what hosts report of their guests, each broadcast once."""
         result = NovaUpdateResult()
         for cast in casts:
             assert not isinstance(cast.word, AggregatesUpdated | AggregateDeleted)
@@ -41,10 +41,10 @@ class NovaTables(Operators):
             about = set(guest_events.consumers_of(cast))
             about |= {guest_of(claim) for claim in self._tables.live_on(host.id)}
             claims = self._claims_of(about)
-            seen, effect = guest_events.fold(
+            seen_events, effect = guest_events.fold(
                 host, self._events_seen(host.name), claims, cast, self._now
             )
-            self._tables.events_seen[derived_id('nova host', host.name)] = seen
+            self._tables.events_seen[derived_id('nova host', host.name)] = seen_events
             if host.speaks_for != 'nova':
                 self._tables.hosts[host.id] = _replace(host, speaks_for='nova')
                 self._tables.touch(host.id)
@@ -58,8 +58,8 @@ class NovaTables(Operators):
         return self._tables.events_seen.get(derived_id('nova host', host)) or EventsSeen()
 
     def _claims_of(self, consumers: Iterable[str]) -> list[Claim]:
-        wanted = set(consumers)
-        return [claim for claim in self._tables.claims.values() if guest_of(claim) in wanted]
+        guests = set(consumers)
+        return [claim for claim in self._tables.claims.values() if guest_of(claim) in guests]
 
     def _put_claims(self, claims: Iterable[Claim]) -> None:
         tables = self._tables
@@ -106,10 +106,10 @@ class NovaTables(Operators):
         late.sort(key=lambda move: (move.target.created_at, move.target.id))
         late = late[:limit]
         if reserved:
-            found = nova_host.awaited(self._tables.all_live(), self._now, seconds)
-            found = [claim for claim in found if self._is_novas(claim.provider_id)]
-            found.sort(key=lambda claim: (claim.created_at, claim.id))
-            late += [nova_host.NovaMove(source=claim, target=claim) for claim in found[:limit]]
+            awaited = nova_host.awaited(self._tables.all_live(), self._now, seconds)
+            awaited = [claim for claim in awaited if self._is_novas(claim.provider_id)]
+            awaited.sort(key=lambda claim: (claim.created_at, claim.id))
+            late += [nova_host.NovaMove(source=claim, target=claim) for claim in awaited[:limit]]
         return [
             OpenMove(
                 source=move.source,

@@ -36,7 +36,7 @@ F = TypeVar('F', bound=Callable[..., Any])
 
 
 def atomic(method: F) -> F:
-    """One transaction: nobody else is inside meanwhile."""
+    """Run a method as one transaction: no other caller is inside meanwhile."""
 
     @functools.wraps(method)
     def run(self: 'Operators', *args: Any, **kwargs: Any) -> Any:
@@ -47,7 +47,7 @@ def atomic(method: F) -> F:
 
 
 class Operators:
-    """What operators and readers do; callers and hosts are in ``MemoryStore``.
+    """The methods of operators and readers; those of callers and hosts are in ``MemoryStore``.
 
     :ivar incarnation: another number makes every reader load everything anew
     """
@@ -66,13 +66,13 @@ class Operators:
     connections_lost = 0
 
     def close(self) -> None:
-        """Nothing is held outside this object."""
+        """Close nothing: nothing is held outside this object."""
 
     def ping(self) -> float:
         return self._now
 
     def silent_for(self) -> float:
-        """Nobody waits for what is in this process."""
+        """Return 0: no caller waits for what is in this process."""
         return 0.0
 
     # -- writing ----------------------------------------------------------------
@@ -93,16 +93,16 @@ class Operators:
         uuid: str | None = None,
     ) -> Aggregate:
         tables = self._tables
-        other = next((a for a in tables.aggregates.values() if a.uuid == uuid), None)
-        if other is not None and other.name != name:
+        same_uuid = next((a for a in tables.aggregates.values() if a.uuid == uuid), None)
+        if same_uuid is not None and same_uuid.name != name:
             raise exceptions.Refused(
-                f'aggregate {other.name!r} has the uuid {uuid} already', uuid=uuid
+                f'aggregate {same_uuid.name!r} has the uuid {uuid} already', uuid=uuid
             )
         before = tables.aggregate(name)
         if before is None:
             number = tables.next_id()
-            made = uuid or derived_id('aggregate', name, number)
-            before = Aggregate(id=number, uuid=made, name=name)
+            new_uuid = uuid or derived_id('aggregate', name, number)
+            before = Aggregate(id=number, uuid=new_uuid, name=name)
         merged: dict[str, str | None] = {**before.metadata, **metadata}
         now = _replace(
             before,
@@ -128,20 +128,20 @@ class Operators:
     @atomic
     def save_group(self, group: Group) -> Group:
         tables = self._tables
-        known = tables.groups.get(group.uuid)
-        if known is None:
+        stored = tables.groups.get(group.uuid)
+        if stored is None:
             first = group_rule.first_generation(tables.next_id(), by_itself=True)
             tables.groups[group.uuid] = _replace(group.ruled(group.rule), generation=first)
             tables.append_change('group', group.uuid)
         else:
-            group_rule.check(group.uuid, group.rule, known.rule)
+            group_rule.check(group.uuid, group.rule, stored.rule)
         saved = tables.group(group.uuid)
         assert saved is not None
         return saved
 
     @atomic
     def remove_group(self, uuid: str) -> None:
-        """:raises NotFound, InUse: it has live claims"""
+        """Remove a group.  :raises NotFound, InUse: it has live claims"""
         tables = self._tables
         if uuid not in tables.groups:
             raise exceptions.NotFound(kind='server group', name=uuid)
@@ -239,7 +239,7 @@ class Operators:
 
     @atomic
     def poll(self, position: int, known: dict[int, int], gaps: Sequence[Gap] = ()) -> Feed:
-        """What changed since ``position``.
+        """Return what changed since ``position``.
 
         :param known: provider id -> version, of hosts whose news we have
             written ourselves; entries not newer are left out
@@ -270,7 +270,7 @@ class Operators:
 
     @atomic
     def compare(self, known: dict[int, int]) -> Feed:
-        """Everything that differs from what is known, whenever it changed."""
+        """Return everything that differs from what is known, whenever it changed."""
         tables = self._tables
         ids = sorted(set(tables.hosts) | set(known))
         return Feed(
@@ -310,9 +310,9 @@ class Operators:
         self, uuids: Collection[str], also_providers: Collection[int] = ()
     ) -> tuple[dict[str, GroupRule], list[HostChange]]:
         tables = self._tables
-        found = {u: tables.groups[u].rule for u in sorted(uuids) if u in tables.groups}
+        rules = {u: tables.groups[u].rule for u in sorted(uuids) if u in tables.groups}
         ids = tables.hosts_of_groups(uuids) | set(also_providers)
-        return found, [tables.change_of(p) for p in sorted(ids)]
+        return rules, [tables.change_of(p) for p in sorted(ids)]
 
     @atomic
     def claims(
@@ -323,26 +323,26 @@ class Operators:
         project: str | None = None,
         **equal: str | None,
     ) -> list[Claim]:
-        wanted = {name: value for name, value in equal.items() if value is not None}
+        fields = {name: value for name, value in equal.items() if value is not None}
         if project is not None:
-            wanted['project_id'] = project
-        found = [
+            fields['project_id'] = project
+        matching = [
             claim
             for claim in self._tables.claims.values()
-            if all(getattr(claim, name) == value for name, value in wanted.items())
+            if all(getattr(claim, name) == value for name, value in fields.items())
             and (marker is None or claim.id > marker)
         ]
-        return sorted(found, key=lambda claim: claim.id)[:limit]
+        return sorted(matching, key=lambda claim: claim.id)[:limit]
 
     @atomic
     def live_claims_of(self, consumers: Collection[str]) -> list[Claim]:
-        wanted = set(consumers)
-        found = [
+        guests = set(consumers)
+        claims = [
             claim
             for claim in self._tables.claims.values()
-            if claim.is_live and (claim.consumer in wanted or claim.guest in wanted)
+            if claim.is_live and (claim.consumer in guests or claim.guest in guests)
         ]
-        return sorted(found, key=lambda claim: claim.id)
+        return sorted(claims, key=lambda claim: claim.id)
 
     @atomic
     def owners_of(self, consumers: Collection[str]) -> dict[str, str | None]:
@@ -354,26 +354,26 @@ class Operators:
 
     @atomic
     def audit(self) -> dict[str, list[str]]:
-        """Violations of P1 to P4; see ``devel.memory_store.audit``."""
+        """Return violations of P1 to P4; see ``devel.memory_store.audit``."""
         return memory_audit.audit(self._tables, self._now)
 
     # -- what is read in SQL alone ----------------------------------------------
     def save_decisions(self, records: Sequence[DecisionRecord]) -> None:
-        """Nobody reads them here."""
+        """Save nothing: no caller reads decisions here."""
 
     def save_table_log(
         self, worker: str, first: int, last: int, checkpoint: bool, chunks: list[bytes]
     ) -> None:
-        """Nobody replays from here."""
+        """Save nothing: no caller replays from here."""
 
     def purge_table_log(self, keep_seconds: float) -> int:
-        """Nothing was stored."""
+        """Delete nothing: nothing was stored."""
         return 0
 
     def purge(self, **bounds: object) -> int:
-        """Rows stay as long as the store: it lives for a test."""
+        """Delete nothing: rows stay as long as the store, which lives for a test."""
         return 0
 
     def quotas(self) -> list[Limit]:
-        """No project has one here."""
+        """Return no limits: no project has one here."""
         return []

@@ -57,7 +57,7 @@ class MemoryVocabulary(ProviderTables):
     @atomic
     def delete_class(self, name: str) -> None:
         self._check_there('resource class', name, self._known_classes())
-        if any(name in one.inventories or name in one.used for one in self._all()):
+        if any(name in row.inventories or name in row.used for row in self._all()):
             raise exceptions.InUse(f'resource class {name} is in use by a provider', name=name)
         self._tables.classes.discard(name)
         self._tables.class_changes.pop(name, None)
@@ -71,21 +71,21 @@ class MemoryVocabulary(ProviderTables):
         associated: bool | None = None,
     ) -> list[VocabularyEntry]:
         had = self._associated()
-        found = _entries(STANDARD_TRAITS, had | self._tables.traits.keys(), self._tables.traits)
+        entries = _entries(STANDARD_TRAITS, had | self._tables.traits.keys(), self._tables.traits)
         return [
-            one
-            for one in found
-            if one.name.startswith(prefix)
-            and (names is None or one.name in names)
-            and (associated is None or (one.name in had) == associated)
+            entry
+            for entry in entries
+            if entry.name.startswith(prefix)
+            and (names is None or entry.name in names)
+            and (associated is None or (entry.name in had) == associated)
         ]
 
     @atomic
     def create_trait(self, name: str) -> tuple[VocabularyEntry, bool]:
-        known = self._known_traits()
-        if name not in known:
+        names = self._known_traits()
+        if name not in names:
             self._tables.traits[name] = self._now
-        return VocabularyEntry(name, self._tables.traits.get(name)), name not in known
+        return VocabularyEntry(name, self._tables.traits.get(name)), name not in names
 
     @atomic
     def delete_trait(self, name: str) -> None:
@@ -99,7 +99,7 @@ class MemoryVocabulary(ProviderTables):
             raise exceptions.NotFound(kind=kind, name=name)
 
     def _known_classes(self) -> set[str]:
-        return self._tables.classes.union(*(one.inventories for one in self._all()))
+        return self._tables.classes.union(*(row.inventories for row in self._all()))
 
     def _known_traits(self) -> set[str]:
         return self._associated().union(STANDARD_TRAITS, self._tables.traits)
@@ -143,11 +143,11 @@ class MemoryProviderRecords(MemoryVocabulary):
         return (
             wanted.name in (None, place.name)
             and wanted.uuid in (None, place.uuid)
-            and all(one & traits for one in wanted.required)
+            and all(item & traits for item in wanted.required)
             and not wanted.forbidden & traits
-            and all(one & place.aggregates for one in wanted.member_of)
+            and all(item & place.aggregates for item in wanted.member_of)
             and not wanted.not_member_of & place.aggregates
-            and all(_has_room(self._provider(pid), *one) for one in wanted.resources.items())
+            and all(_has_room(self._provider(pid), *item) for item in wanted.resources.items())
         )
 
     @atomic
@@ -191,10 +191,10 @@ class MemoryProviderRecords(MemoryVocabulary):
     ) -> ResourceProvider:
         pid = self._changed_by_requests(uuid)
         rules.check_generation(uuid, self._provider(pid).generation, generation)
-        wanted = change(dict(self._provider(pid).inventories))
-        self._check_classes(wanted)
-        rules.check_inventories(wanted)
-        self._write_inventories(uuid, wanted)
+        changed = change(dict(self._provider(pid).inventories))
+        self._check_classes(changed)
+        rules.check_inventories(changed)
+        self._write_inventories(uuid, changed)
         self._change(pid)
         return self._provider(pid)
 
@@ -204,7 +204,7 @@ class MemoryProviderRecords(MemoryVocabulary):
         if pid is None:
             return None
         changes = self._tables.traits
-        traits = [VocabularyEntry(one, changes.get(one)) for one in sorted(self._traits(pid))]
+        traits = [VocabularyEntry(name, changes.get(name)) for name in sorted(self._traits(pid))]
         return ProviderTraits(self._record(pid).generation, traits)
 
     @atomic
@@ -217,9 +217,9 @@ class MemoryProviderRecords(MemoryVocabulary):
         if self._traits(pid) != set(names):
             self._step(pid, traits=sorted(set(names)))
             self._change(pid, traits=frozenset(names))
-        found = self.load_provider_traits(uuid)
-        assert found is not None
-        return found
+        saved = self.load_provider_traits(uuid)
+        assert saved is not None
+        return saved
 
     @atomic
     def load_provider_aggregates(self, uuid: str) -> ProviderAggregates | None:
@@ -239,9 +239,9 @@ class MemoryProviderRecords(MemoryVocabulary):
             self._step(pid)
         if generation is not None or self._tables.places[pid].aggregates != set(uuids):
             self._change(pid, aggregates=frozenset(uuids))
-        found = self.load_provider_aggregates(uuid)
-        assert found is not None
-        return found
+        saved = self.load_provider_aggregates(uuid)
+        assert saved is not None
+        return saved
 
     def _step(self, pid: int, **facts: object) -> None:
         generation = self._provider(pid).generation + 1
@@ -260,17 +260,17 @@ class MemoryProviderRecords(MemoryVocabulary):
         tables.write()
 
     def _record(self, pid: int) -> ProviderRecord:
-        found = self._provider(pid)
+        provider = self._provider(pid)
         return ProviderRecord(
-            **{name: getattr(found, name) for name in ProviderRecord.__struct_fields__}
+            **{name: getattr(provider, name) for name in ProviderRecord.__struct_fields__}
         )
 
     def _check_traits(self, names: Iterable[str]) -> None:
         rules.check_known('trait', names, self._known_traits())
 
     def _check_classes(self, names: Iterable[str]) -> None:
-        known = self._known_classes() | resource_classes.STANDARD
-        rules.check_known('resource class', names, known)
+        class_names = self._known_classes() | resource_classes.STANDARD
+        rules.check_known('resource class', names, class_names)
 
 
 def _has_room(provider: ResourceProvider, name: str, amount: int) -> bool:

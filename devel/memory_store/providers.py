@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Providers of the in-memory store: each says its parent, and all else is looked up."""
+"""Providers of the in-memory store: each row has its parent, and all else is derived."""
 
 import uuid as uuids
 from collections.abc import Mapping
@@ -33,15 +33,17 @@ class ProviderTables(Operators):
         rules.check(name, uuid, inventories)
         tables = self._tables
         above = None if parent is None else _parent(tables, parent)
-        made = uuid or str(uuids.uuid4())
+        new_uuid = uuid or str(uuids.uuid4())
         for place in tables.places.values():
-            if place.uuid == made:
-                raise rules.uuid_taken(made, place.name)
+            if place.uuid == new_uuid:
+                raise rules.uuid_taken(new_uuid, place.name)
         for place in tables.places.values():
             if place.name == name:
                 raise rules.name_taken(name, place.uuid)
         pid = tables.next_id()
-        tables.places[pid] = ProviderPlace(uuid=made, name=name, parent=above, changed_at=self._now)
+        tables.places[pid] = ProviderPlace(
+            uuid=new_uuid, name=name, parent=above, changed_at=self._now
+        )
         tables.pools[pid] = PoolRow(id=pid, inventories=dict(inventories))
         tables.classes.update(inventories)
         tables.append_change('provider', pid)
@@ -62,15 +64,19 @@ class ProviderTables(Operators):
         limit: int = 100,
         marker: str | None = None,
     ) -> list[ResourceProvider]:
-        found = [self._provider(pid) for pid in self._tables.places]
+        matching = [self._provider(pid) for pid in self._tables.places]
         if name is not None:
-            found = [one for one in found if one.name == name]
+            matching = [provider for provider in matching if provider.name == name]
         if tree is not None:
-            inside = self.load_provider(tree)
-            found = [one for one in found if inside is not None and one.root == inside.root]
+            tree_member = self.load_provider(tree)
+            matching = [
+                provider
+                for provider in matching
+                if tree_member is not None and provider.root == tree_member.root
+            ]
         if marker is not None:
-            found = [one for one in found if one.uuid > marker]
-        return sorted(found, key=lambda one: one.uuid)[:limit]
+            matching = [provider for provider in matching if provider.uuid > marker]
+        return sorted(matching, key=lambda provider: provider.uuid)[:limit]
 
     @atomic
     def move_provider(self, uuid: str, parent: str | None) -> ResourceProvider:
@@ -86,8 +92,8 @@ class ProviderTables(Operators):
         if before.parent != above:
             self._touch_tree(pid)
             tables.places[pid] = _replace(before, parent=above, changed_at=self._now)
-            for one in sorted(tables.subtree(pid)):
-                tables.touch(one)
+            for provider_id in sorted(tables.subtree(pid)):
+                tables.touch(provider_id)
             self._touch_tree(pid)
         return pid
 
@@ -115,7 +121,7 @@ class ProviderTables(Operators):
         tables.append_change('provider', pid)
 
     def _declare(self, pid: int, generation: int, **values: Any) -> None:
-        """What a provider has from now on; of a host it is a fact."""
+        """Set what a provider has from now on; of a host it is a fact."""
         tables, row = self._tables, self._tables.row(pid)
         assert row is not None
         if isinstance(row, PoolRow):
@@ -127,7 +133,7 @@ class ProviderTables(Operators):
             tables.hosts[pid] = _replace(row, generation=generation, facts=facts)
             tables.touch(pid)
 
-    # -- looked up -------------------------------------------------------------------
+    # -- derived ---------------------------------------------------------------------
     def _changed_by_requests(self, uuid: str) -> int:
         pid = self._there(uuid)
         host = self._tables.hosts.get(pid)
@@ -148,11 +154,11 @@ class ProviderTables(Operators):
         return pid
 
     def _touch_tree(self, pid: int) -> None:
-        """News of its root and its parent, too."""
+        """Touch its root and its parent, too."""
         tables = self._tables
-        for one in (tables.root(pid), tables.places[pid].parent):
-            if one is not None and one != pid:
-                tables.touch(one)
+        for provider_id in (tables.root(pid), tables.places[pid].parent):
+            if provider_id is not None and provider_id != pid:
+                tables.touch(provider_id)
         tables.write()
 
     def _provider(self, pid: int) -> ResourceProvider:
@@ -178,7 +184,9 @@ class ProviderTables(Operators):
             parent=None if above is None else above.uuid,
             host=None if host is None else host.name,
             generation=row.generation,
-            inventories={name: one for name, one in row.inventories.items() if one.total},
+            inventories={
+                name: inventory for name, inventory in row.inventories.items() if inventory.total
+            },
             used={name: amount for name, amount in row.used.items() if amount},
             changed_at=place.changed_at,
         )

@@ -38,7 +38,7 @@ _replace = msgspec.structs.replace
 class RequestRow(msgspec.Struct, kw_only=True):
     """A request: open until it is placed; a cancelled one stays as a tombstone.
 
-    :ivar claims: how many its attempt has made
+    :ivar claims: how many its attempt has created
     """
 
     id: str
@@ -62,12 +62,12 @@ class PoolRow(msgspec.Struct, kw_only=True):
     over_committed: bool = False
 
     def free(self, resource_class: str) -> int:
-        """Capacity less use; negative where more is used than there is."""
+        """Return capacity less use; negative where more is used than there is."""
         inventory = self.inventories.get(resource_class)
         return (inventory.cap if inventory else 0) - self.used.get(resource_class, 0)
 
     def usage(self, is_written: bool) -> PoolUsage:
-        """As a commit tells it."""
+        """Return the usage as a commit reports it."""
         return PoolUsage(
             id=self.id,
             version=self.version,
@@ -78,12 +78,12 @@ class PoolRow(msgspec.Struct, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether more of a class is used than there is."""
+        """True where more of a class is used than there is."""
         return any(self.free(name) < 0 for name in self.used)
 
 
 class ProviderPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where any provider stands, and what it is called there.
+    """The place of a provider in its tree, and its name there.
 
     :ivar parent: its id; None: it is a root
     :ivar traits: of one that is no host; of a host they are among its facts
@@ -99,7 +99,7 @@ class ProviderPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tables:
-    """All rows.  Nothing here takes a lock or reads a clock."""
+    """All rows of the store.  Nothing here takes a lock or reads a clock."""
 
     def __init__(self) -> None:
         self.hosts: dict[int, HostRow] = {}
@@ -130,30 +130,32 @@ class Tables:
 
     # -- claims ----------------------------------------------------------------
     def live_on(self, provider_id: int) -> list[Claim]:
-        """Live claims whose host this is, by id."""
-        found = self._live.get(provider_id, {})
-        return [found[claim_id] for claim_id in sorted(found)]
+        """Return the live claims on a host, by id."""
+        claims = self._live.get(provider_id, {})
+        return [claims[claim_id] for claim_id in sorted(claims)]
 
     def of_request(self, request_id: str, live: bool = False) -> list[Claim]:
-        """Claims of a request, by id."""
-        found = [self.claims[claim_id] for claim_id in sorted(self._of_request.get(request_id, ()))]
-        return [claim for claim in found if claim.is_live] if live else found
+        """Return the claims of a request, by id."""
+        claims = [
+            self.claims[claim_id] for claim_id in sorted(self._of_request.get(request_id, ()))
+        ]
+        return [claim for claim in claims if claim.is_live] if live else claims
 
     def live_of(self, consumer: str) -> list[Claim]:
-        """Live claims of a consumer, wherever they are, by id."""
-        found = self._of_consumer.get(consumer, {})
-        return [found[claim_id] for claim_id in sorted(found)]
+        """Return the live claims of a consumer, wherever they are, by id."""
+        claims = self._of_consumer.get(consumer, {})
+        return [claims[claim_id] for claim_id in sorted(claims)]
 
     def live_of_guest(self, guest: str) -> list[Claim]:
-        """Live claims of a guest, whose consumer it is or was, by id."""
-        found = [claim for claim in self.all_live() if guest_of(claim) == guest]
-        return sorted(found, key=lambda claim: claim.id)
+        """Return the live claims of a guest, also under a former consumer, by id."""
+        claims = [claim for claim in self.all_live() if guest_of(claim) == guest]
+        return sorted(claims, key=lambda claim: claim.id)
 
     def owners_of(self, consumers: Collection[str]) -> dict[str, str | None]:
-        """The project of each of these consumers: as live claims say, else as was said last."""
-        mine = [claim for claim in self.claims.values() if claim.consumer in consumers]
-        mine.sort(key=lambda one: (one.is_live, one.updated_at, one.created_at, one.id))
-        return {claim.consumer: claim.project_id for claim in mine}
+        """Return the project of each of these consumers: of live claims, else of the last one."""
+        claims = [claim for claim in self.claims.values() if claim.consumer in consumers]
+        claims.sort(key=lambda item: (item.is_live, item.updated_at, item.created_at, item.id))
+        return {claim.consumer: claim.project_id for claim in claims}
 
     def put_claim(
         self,
@@ -171,20 +173,20 @@ class Tables:
         """
         before = self.claims.get(claim.id)
         if before is not None and before.is_live and not claim.is_live and not ends_place:
-            again = lives_on(before, claim.updated_at)
-            if again is not None:  # what it took is taken still
+            revived = lives_on(before, claim.updated_at)
+            if revived is not None:  # what it took is taken still
                 self.put_written(claim)
-                self.put_written(again)
+                self.put_written(revived)
                 self.handed.add(claim.provider_id)
                 return
         was_live = before is not None and before.is_live
         if was_live != claim.is_live:
-            old = [before] if before is not None else []
+            claims_before = [before] if before is not None else []
             for provider_id in claim.allocations:
                 row = self.row(provider_id)
                 if row is None or (provider_id == claim.provider_id and not count):
                     continue
-                used = reconcile.usage(row.used, provider_id, old, [claim])
+                used = reconcile.usage(row.used, provider_id, claims_before, [claim])
                 self.put_use(row, used)
                 self._changed.add(provider_id)
             if was_live and before is not None:
@@ -208,27 +210,29 @@ class Tables:
         self.claims[claim.id] = claim
         if claim.request_id is not None:
             self._of_request.setdefault(claim.request_id, {})[claim.id] = None
-        here = self._live.setdefault(claim.provider_id, {})
-        theirs = self._of_consumer.setdefault(claim.consumer, {})
+        on_provider = self._live.setdefault(claim.provider_id, {})
+        of_consumer = self._of_consumer.setdefault(claim.consumer, {})
         if claim.is_live:
-            here[claim.id] = theirs[claim.id] = claim
+            on_provider[claim.id] = of_consumer[claim.id] = claim
         else:
-            here.pop(claim.id, None)
-            theirs.pop(claim.id, None)
-        if not theirs:
+            on_provider.pop(claim.id, None)
+            of_consumer.pop(claim.id, None)
+        if not of_consumer:
             del self._of_consumer[claim.consumer]
 
     def _forget_consumer(self, claim: Claim) -> None:
-        theirs = self._of_consumer.get(claim.consumer, {})
-        theirs.pop(claim.id, None)
-        if not theirs:
+        claims = self._of_consumer.get(claim.consumer, {})
+        claims.pop(claim.id, None)
+        if not claims:
             self._of_consumer.pop(claim.consumer, None)
 
     def pass_on(self, ended: Claim, no_heirs: Container[str] = ()) -> None:
-        """What a claim took of pools goes over to those that inherit it, without some."""
-        theirs = self.live_of_guest(guest_of(ended))
-        others = [one for one in theirs if one.id != ended.id and one.id not in no_heirs]
-        for before, now in inheritance.heirs(ended, others):
+        """Pass what a claim took of pools on to those that inherit it, without some."""
+        claims_of_guest = self.live_of_guest(guest_of(ended))
+        heirs = [
+            claim for claim in claims_of_guest if claim.id != ended.id and claim.id not in no_heirs
+        ]
+        for before, now in inheritance.heirs(ended, heirs):
             self.claims[now.id] = self._live[now.provider_id][now.id] = now
             self._of_consumer[now.consumer][now.id] = now
             for provider_id, amounts in inheritance.gained(before, now).items():
@@ -266,8 +270,8 @@ class Tables:
         return outcomes
 
     def overdue(self, now: float, grace: float = 0.0) -> list[Claim]:
-        """Reserved claims whose lease ran out more than ``grace`` seconds ago, oldest first."""
-        found = [
+        """Return reserved claims whose lease ended over ``grace`` seconds ago, oldest first."""
+        ended = [
             claim
             for claims in self._live.values()
             for claim in claims.values()
@@ -275,16 +279,16 @@ class Tables:
             and claim.lifecycle in EXPIRES
             and claim.lease_until + grace < now
         ]
-        return sorted(found, key=lambda claim: (claim.lease_until, claim.id))
+        return sorted(ended, key=lambda claim: (claim.lease_until, claim.id))
 
     def all_live(self) -> Iterable[Claim]:
-        """Every live claim."""
+        """Return every live claim."""
         for claims in self._live.values():
             yield from claims.values()
 
     # -- providers ---------------------------------------------------------------
     def row(self, provider_id: int) -> HostRow | PoolRow | None:
-        """A host, or another provider."""
+        """Return a host, or another provider."""
         return self.hosts.get(provider_id) or self.pools.get(provider_id)
 
     def _put(self, row: HostRow | PoolRow) -> None:
@@ -294,26 +298,26 @@ class Tables:
             self.hosts[row.id] = row
 
     def with_uuid(self, uuid: str) -> int | None:
-        """The id of a provider."""
+        """Return the id of a provider."""
         return next((pid for pid, place in self.places.items() if place.uuid == uuid), None)
 
     def root(self, provider_id: int) -> int:
-        """The id of the root of its tree; of a broken one where its parents end."""
+        """Return the id of the root of its tree; of a broken one where its parents end."""
         path = [provider_id]
         while (parent := self.places[path[-1]].parent) in self.places and parent not in path:
             path.append(parent)
         return path[-1]
 
     def children(self, provider_id: int) -> list[int]:
-        """Ids of those right below it."""
+        """Return the ids of its children."""
         return [pid for pid, place in self.places.items() if place.parent == provider_id]
 
     def subtree(self, provider_id: int) -> set[int]:
-        """Its own id, and those of all below it."""
+        """Return its own id, and those of all below it."""
         return subtree(provider_id, {pid: place.parent for pid, place in self.places.items()})
 
     def claims_on(self, provider_id: int) -> int:
-        """How many live claims are on it or take from it."""
+        """Return how many live claims are on it or take from it."""
         return sum(
             provider_id == claim.provider_id or provider_id in claim.allocations
             for claim in self.all_live()
@@ -321,20 +325,23 @@ class Tables:
 
     def place_host(self, row: HostRow) -> None:
         """Let a host have a place as a root, and a name of its own: by its node if that is free."""
-        known = self.places.get(row.id)
-        if known is None:
-            taken = {place.name for place in self.places.values()}
-            name = next((one for one in (row.node, row.name) if one not in taken), row.uuid)
-            known = ProviderPlace(uuid=row.uuid, name=name)
-        self.places[row.id] = _replace(known, uuid=row.uuid)
+        old_place = self.places.get(row.id)
+        if old_place is None:
+            names = {place.name for place in self.places.values()}
+            name = next(
+                (candidate for candidate in (row.node, row.name) if candidate not in names),
+                row.uuid,
+            )
+            old_place = ProviderPlace(uuid=row.uuid, name=name)
+        self.places[row.id] = _replace(old_place, uuid=row.uuid)
 
     def shared_pools(self, ids: Iterable[int] | None = None) -> list[SharedPool]:
-        """Pools that hosts share, and what is nested below hosts, by id.
+        """Return the pools that hosts share, and what is nested below hosts, by id.
 
         All there are, or those among these providers.
         """
-        wanted = sorted(self.pools.keys() & (self.pools if ids is None else set(ids)))
-        roots = {pid: root for pid in wanted if (root := self.root(pid)) in self.hosts}
+        pool_ids = sorted(self.pools.keys() & (self.pools if ids is None else set(ids)))
+        roots = {pid: root for pid in pool_ids if (root := self.root(pid)) in self.hosts}
         return [
             SharedPool(
                 id=pid,
@@ -348,29 +355,29 @@ class Tables:
                 parent=(self.places[pid].parent or 0) if pid in roots else 0,
                 traits=sorted(self.places[pid].traits),
             )
-            for pid in wanted
+            for pid in pool_ids
             if pid in roots or self._shared_in(pid)
         ]
 
     def serves(self, pool: int, host: int) -> bool:
-        """Whether a pool shares with a host."""
+        """Return whether a pool shares with a host."""
         row = self.hosts.get(host)
         if row is None:
             return False
         names = {row.name, row.facts.hypervisor.service}
         listed = {a.uuid for a in self.aggregates.values() if names.intersection(a.hosts)}
-        there = listed | set(row.aggregates)
-        return pool in self.pools and not there.isdisjoint(self._shared_in(pool))
+        aggregates = listed | set(row.aggregates)
+        return pool in self.pools and not aggregates.isdisjoint(self._shared_in(pool))
 
     def _shared_in(self, provider_id: int) -> frozenset[str]:
-        """The aggregates that a provider shares what it has in."""
+        """Return the aggregates that a provider shares its inventory in."""
         place = self.places[provider_id]
         return place.aggregates if SHARES in place.traits else frozenset()
 
     def pools_alone(self, ids: Iterable[int] | None = None) -> list[HostChange]:
-        """Pools that may be asked for alone, by id: all there are, or those of these providers."""
-        wanted = sorted(self.pools.keys() & (self.pools if ids is None else set(ids)))
-        return [self._alone(pid) for pid in wanted if self.root(pid) in self.pools]
+        """Return pools that may be requested alone, by id: all, or those of these providers."""
+        pool_ids = sorted(self.pools.keys() & (self.pools if ids is None else set(ids)))
+        return [self._alone(pid) for pid in pool_ids if self.root(pid) in self.pools]
 
     def _alone(self, provider_id: int) -> HostChange:
         pool, place = self.pools[provider_id], self.places[provider_id]
@@ -390,16 +397,16 @@ class Tables:
 
     # -- hosts -------------------------------------------------------------------
     def named(self, name: str) -> HostRow | None:
-        """A host by its name."""
+        """Return a host by its name."""
         provider_id = self.ids.get(name)
         return None if provider_id is None else self.hosts[provider_id]
 
     def step(self, provider_id: int) -> None:
-        """Its generation grows by one with this verb."""
+        """Step its generation by one with this verb."""
         self._changed.add(provider_id)
 
     def touch(self, provider_id: int) -> None:
-        """The row is written by this verb, whatever else changes."""
+        """Mark the row as written by this verb, whatever else changes."""
         if self.row(provider_id) is not None:
             self._touched.add(provider_id)
 
@@ -409,7 +416,7 @@ class Tables:
         return self._touched | self._changed
 
     def write(self, written: Collection[int] = ()) -> list[HostChange]:
-        """Count up what was touched, tell the feed; the hosts as they are now.
+        """Step the versions of touched rows, append to the feed; return the hosts as they are now.
 
         :param written: rows that were stored whole, their version counted up already
         """
@@ -429,7 +436,7 @@ class Tables:
         return [self.change_of(provider_id) for provider_id in ids if provider_id in self.hosts]
 
     def change_of(self, provider_id: int) -> HostChange:
-        """A host with all that is placed on it; without a row where it is gone."""
+        """Return a host with all that is placed on it; without a row where it is deleted."""
         placed = [
             Placed(
                 claim.id,
@@ -447,12 +454,12 @@ class Tables:
 
     # -- the rest --------------------------------------------------------------------
     def next_id(self) -> int:
-        """A number that was never given before."""
+        """Return a number that was never given before."""
         self.serial += 1
         return self.serial
 
     def append_change(self, kind: str, ref: object) -> None:
-        """An entry of the feed; of one thing only the last counts."""
+        """Append an entry to the feed; of one thing only the last counts."""
         self.position += 1
         self.news.pop((kind, ref), None)
         self.news[(kind, ref)] = self.position
@@ -465,24 +472,24 @@ class Tables:
             self.append_change('group', uuid)
 
     def hosts_of_groups(self, uuids: Iterable[str]) -> set[int]:
-        """Hosts that members of groups are on."""
-        wanted = set(uuids)
-        if not wanted:
+        """Return the hosts that members of groups are on."""
+        groups = set(uuids)
+        if not groups:
             return set()
-        return {claim.provider_id for claim in self.all_live() if claim.group in wanted}
+        return {claim.provider_id for claim in self.all_live() if claim.group in groups}
 
     def group(self, uuid: str) -> Group | None:
-        """A group with those told when it was made and the consumers of its live claims."""
+        """Return a group with its declared members and the consumers of its live claims."""
         group = self.groups.get(uuid)
         if group is None:
             return None
-        mine = [claim for claim in self.all_live() if claim.group == uuid]
-        mine.sort(key=lambda claim: (claim.created_at, claim.id))
-        members = dict.fromkeys([*group.members, *(guest_of(claim) for claim in mine)])
+        claims = [claim for claim in self.all_live() if claim.group == uuid]
+        claims.sort(key=lambda claim: (claim.created_at, claim.id))
+        members = dict.fromkeys([*group.members, *(guest_of(claim) for claim in claims)])
         return _replace(group, members=list(members))
 
     def aggregate(self, name: str) -> Aggregate | None:
-        """An aggregate by its name."""
+        """Return an aggregate by its name."""
         return next((a for a in self.aggregates.values() if a.name == name), None)
 
     def put_aggregate(self, aggregate: Aggregate) -> None:
@@ -492,7 +499,7 @@ class Tables:
         self.append_change('aggregate', aggregate.id)
 
     def aggregates_of(self, row: HostRow) -> list[str]:
-        """Uuids of those that a host is in, by its name and by their uuids alone."""
+        """Return the uuids of those that a host is in, by its name and by their uuids alone."""
         named = {a.uuid for a in self.aggregates.values() if row.name in a.hosts}
         return sorted(named | self.places[row.id].aggregates)
 

@@ -8,12 +8,12 @@ finds something can be kept.
 Read in this order:
 
     loop.py        virtual time; many tasks, of which one runs at a time
-    plan.py        what a seed means: how big a world, and which trouble
+    plan.py        the plan of a seed: how big a world, and which trouble
     network.py     calls and casts that get lost, late, doubled and overtaken
-    database.py    the store as a process reaches it, and what is watched there
+    database.py    the store as a process reaches it, and the checks of its writes
     schedulers.py  a scheduler's threads and its door
     computes.py    a host: its agent, its journal, its machine
-    conductors.py  who asks, repeats, builds, moves, cancels and deletes
+    conductors.py  callers that request, repeat, build, move, cancel and delete
     groups/        groups that are planned as a whole, in some of the worlds
     judge.py       what must hold when the trouble is over
     world.py       one run, from the seed to the verdict

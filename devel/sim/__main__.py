@@ -84,7 +84,7 @@ def _add_zones(zones: argparse.ArgumentParser) -> None:
         help="strategies in force together, such as StaticRuleOut,WeightedRandom; '': none, all "
         'zones are queried at once; may be given several times (some sets to compare)',
     )
-    for name, what in (
+    for name, text in (
         ('hosts', 'in all zones together'),
         ('middle', 'zones directly below the top'),
         ('sites', 'zones with hosts below each of these'),
@@ -94,7 +94,7 @@ def _add_zones(zones: argparse.ArgumentParser) -> None:
         ('seed', 'everything follows from it'),
     ):
         default = getattr(usual, name)
-        zones.add_argument(f'--{name}', type=whole(), default=default, help=f'{what} ({default})')
+        zones.add_argument(f'--{name}', type=whole(), default=default, help=f'{text} ({default})')
     zones.add_argument(
         '--summaries',
         choices=SUMMARIES,
@@ -114,10 +114,10 @@ def _add_zones(zones: argparse.ArgumentParser) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run one command; 0 where every promise was kept."""
     try:
-        given = _arguments(sys.argv[1:] if argv is None else argv)
+        options = _arguments(sys.argv[1:] if argv is None else argv)
     except SystemExit as e:
         return int(e.code or 0)
-    return _zones(given) if given.command == 'zones' else _faults(given)
+    return _zones(options) if options.command == 'zones' else _faults(options)
 
 
 def _faults(given: argparse.Namespace) -> int:
@@ -155,7 +155,7 @@ def _play(given: argparse.Namespace, play: Callable[..., SimVerdict]) -> int:
 
 
 def replay(seed: int, trees: bool = False) -> str:
-    """The command that shows one seed again."""
+    """Return the command that runs one seed again."""
     return f'python -m devel.sim faults {"--trees " * trees}--first {seed} --seeds 1 --trace'
 
 
@@ -199,7 +199,7 @@ def _sum_up(given: argparse.Namespace, total: dict[str, object]) -> None:
 
 
 def _zones(given: argparse.Namespace) -> int:
-    """Each set of strategies on the same tree; 0 where nobody was refused what there was."""
+    """Run each set of strategies on the same tree; return 0 where no feasible request failed."""
     sets: Sequence[Sequence[str]] = COMPARED
     if given.strategies is not None:
         sets = [[name for name in text.split(',') if name] for text in given.strategies]

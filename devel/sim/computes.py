@@ -73,7 +73,7 @@ class SimPort:
 class File(Journal):
     """A journal on a disk that survives its process.
 
-    :ivar process: who writes it now
+    :ivar process: the writer now
     """
 
     def __init__(self, wall: Callable[[], float]) -> None:
@@ -179,7 +179,7 @@ class SimMachine:
 
 
 class Turner:
-    """What gives one member its turns; the part of ``Runner`` that a member sees."""
+    """A source of turns for one member; the part of ``Runner`` that a member sees."""
 
     def __init__(self, process: Process, member: HostAgent) -> None:
         self._process = process
@@ -188,12 +188,12 @@ class Turner:
         self._early = SimSignal(process.loop)
 
     def run(self) -> None:
-        """For a task: turn after turn."""
+        """Take turn after turn, as a task."""
         loop = self._process.loop
         while True:
             self._due = loop.now + self._member.turn()
-            while (left := self._due - loop.now) > 0:
-                self._early.wait(left)
+            while (seconds_left := self._due - loop.now) > 0:
+                self._early.wait(seconds_left)
                 self._early.clear()
 
     def hurry(self, member: PeriodicTasks, within: float) -> None:
@@ -221,8 +221,8 @@ class ComputeProcess(Process):
         session = Session(RegisterHost(name=self.name, boot_nonce='-'), port, file)
 
         def look() -> tuple[GuestInventory, HostReadings]:
-            seen = running_guests.take(machine, file)
-            return seen, machine.facts(seen.guests)
+            observed = running_guests.take(machine, file)
+            return observed, machine.facts(observed.guests)
 
         terms = AgentSettings(confirm_seconds=plan.LEASE_SECONDS, wait_for_other_seconds=30.0)
         self.member = HostAgent(
@@ -250,7 +250,7 @@ class ComputeProcess(Process):
         return self.member.session.is_fenced
 
     def take(self, message: Build | Delete) -> None:
-        """A build or a delete arrives."""
+        """Take a build or a delete."""
         kind = type(message).__name__.lower()
         self.loop.spawn(self, kind, self._handle, kind, message)
 
@@ -272,7 +272,7 @@ class Host:
     """A host across the deaths of its agent.
 
     :ivar process: None while it is dead
-    :ivar is_lost: nobody can start it again
+    :ivar is_lost: it cannot be started again
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks: each story is one thing that somebody wants, and what goes wrong with it.
+"""The callers: each story is one intent of a caller, and what goes wrong with it.
 
 A request is repeated until it has an answer that ends it; what is placed is
 built, or cancelled, extended, forgotten; what runs is moved or deleted.
@@ -30,10 +30,10 @@ from gantt.core.records.decision import Answer, Outcome, Selection
 
 TRIES = 5
 BUDGETS_MS = (2_000, 5_000, 5_000, 8_000)
-#: They say nothing about a request, placed or not: ask again after one of these.
+#: They do not end a request, placed or not: repeat it after one of these.
 PASSING = {Outcome.BUSY, Outcome.FAILED, Outcome.EXPIRED, Outcome.UNKNOWN, Outcome.CONFLICT}
 
-#: Delivers a message to whoever reports for a host; whether somebody did.
+#: Delivers a message to the agent of a host; returns whether there was one.
 Deliver = Callable[[str, Build | Delete], bool]
 
 
@@ -50,7 +50,7 @@ class Conductors:
     """All stories of a run, in one process that never dies.
 
     :ivar heard: request id -> every answer to it, in order of arrival
-    :ivar cancelled: request ids that somebody tried to take back
+    :ivar cancelled: request ids that a caller tried to cancel
     :ivar reuses: whether ids are used with another body.  Not where a backup may be put back:
         claim ids follow from request ids, and a body that is forgotten cannot be told apart
     :ivar reused: request ids that were used with another body as well
@@ -71,8 +71,8 @@ class Conductors:
         self._deliver = deliver
         self._process = Process(loop, 'conductor')
         groups = [
-            GroupRef(uuid=self._uuid(), policy=policy, max_per_host=most)
-            for policy, most in (
+            GroupRef(uuid=self._uuid(), policy=policy, max_per_host=per_host)
+            for policy, per_host in (
                 (Policy.ANTI_AFFINITY, 1),
                 (Policy.ANTI_AFFINITY, 2),
                 (Policy.AFFINITY, 1),
@@ -120,15 +120,15 @@ class Conductors:
         self._use(placed)
 
     def _reuse(self, request: SelectDestinations) -> None:
-        """Another body under the id of a request that was placed."""
+        """Send another body under the id of a request that was placed."""
         self.reused.add(request.request_id)
-        other = msgspec.structs.replace(request, consumers=[self._uuid()])
-        answer = self._send_once(other, keep=False)
+        changed = msgspec.structs.replace(request, consumers=[self._uuid()])
+        answer = self._send_once(changed, keep=False)
         if answer is not None and answer.outcome is Outcome.PLACED:
             self.broken.append(f'P4: another body under {request.request_id} was placed')
 
     def _after_no(self, request: SelectDestinations) -> Answer | None:
-        """No places: leave it, take it back, or ask for the same consumers under another id."""
+        """Handle a refusal: leave it, cancel it, or request the same consumers under another id."""
         luck = self._rng.random()
         if luck < 0.3:
             self._cancel(request.request_id)
@@ -178,19 +178,19 @@ class Conductors:
         )
         if placed is None:
             return
-        there = placed.selections[0][0]
-        self._build(there)
+        target = placed.selections[0][0]
+        self._build(target)
         self._loop.sleep(self._rng.uniform(3, 8))
         # Usually the source goes; now and then it was reverted.
-        self._delete(there if self._rng.random() < 0.25 else source)
+        self._delete(target if self._rng.random() < 0.25 else source)
 
     def _group_of_guest(self, consumer: str) -> GroupRef | None:
-        """What a move of a guest says of its group."""
+        """Return the group that a move of a guest refers to."""
         return None
 
-    # -- words ---------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------
     def _send(self, request: SelectDestinations) -> Answer | None:
-        """Ask until something is said that ends it; the answer where it is placed."""
+        """Repeat the request until an answer ends it; return the answer where it is placed."""
         for _ in range(TRIES):
             answer = self._send_once(request)
             if answer is not None and answer.outcome not in PASSING:
@@ -251,11 +251,11 @@ class Conductors:
         )
 
     def _post(self, message: Build | Delete) -> None:
-        what = f'{type(message).__name__.lower()} {(message.claim_id or "-")[:8]}'
+        description = f'{type(message).__name__.lower()} {(message.claim_id or "-")[:8]}'
         host = message.host
-        self._network.post('conductor', host, what, lambda: self._deliver(host, message))
+        self._network.post('conductor', host, description, lambda: self._deliver(host, message))
 
-    # -- what is asked for ------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------
     def _request(self) -> SelectDestinations:
         rng = self._rng
         group = rng.choice(self._groups) if rng.random() < 0.4 else None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The database: the store in memory, the lines to it, and what is watched there.
+"""The database: the store in memory, the lines to it, and the checks of its writes.
 
 Its clock is the true one.  A line may fail before a statement has its effect,
-or after it: then the caller is told that the database is away, and the effect
-stands.
+or after it: then the caller gets the error that the database is away, and the effect
+is kept.
 """
 
 import copy
@@ -64,13 +64,13 @@ MakeStore = Callable[[Clock], MemoryStore]
 class SimDatabase:
     """The one store of a run.
 
-    :ivar away_until: it answers nobody before
+    :ivar away_until: it answers no process before
     :ivar lost_answers: so many of the next writes have their effect and no answer
     :ivar blind: names of processes whose feed leaves everything out.  Only the next whole
         comparison finds what they missed
     :ivar confirmed: ids of claims that were confirmed at some time
     :ivar broken: violations that were seen when they happened
-    :ivar on_write: is told of each write that had its effect: name, arguments, result
+    :ivar on_write: called for each write that had its effect: name, arguments, result
     """
 
     def __init__(self, loop: Loop, rng: random.Random, make: MakeStore) -> None:
@@ -93,7 +93,7 @@ class SimDatabase:
         self._stored = copy.deepcopy(self.store._tables)
 
     def restore(self) -> None:
-        """Put the backup back, as the operator's handbook says: with a new incarnation."""
+        """Restore the backup, as in the operator's handbook: with a new incarnation."""
         if self._stored is not None:
             self.store._tables = copy.deepcopy(self._stored)
             self.store.incarnation += 1
@@ -101,11 +101,11 @@ class SimDatabase:
 
     # -- what a line does ----------------------------------------------------------
     def line(self, process: Process) -> Store:
-        """The store as a process has it."""
+        """Return the store as a process has it."""
         return cast(Store, Line(self, process))
 
     def call(self, process: Process, name: str, args: tuple[Any, ...]) -> Any:
-        """One statement of a process: the way there, the effect, the way back."""
+        """Run one statement of a process: the way there, the effect, the way back."""
         waits = name not in AT_ONCE
         if waits:
             self.loop.sleep(self.rng.uniform(0.001, 0.02))
@@ -128,14 +128,14 @@ class SimDatabase:
         return result
 
     def effect(self, process: Process, name: str, args: tuple[Any, ...]) -> Any:
-        """The statement itself, and a look at what it did."""
+        """Run the statement itself, and check what it did."""
         watch = getattr(self, f'_watch_{name}', None)
         reserved = {c.id: c for c in self.live() if c.state is State.RESERVED} if watch else {}
         result = getattr(self.store, name)(*args)
         if name in WRITES:
-            shown = _shown(name, args, result)
-            if shown:
-                self.loop.say(process.name, f'{name} {shown}')
+            summary = _shown(name, args, result)
+            if summary:
+                self.loop.say(process.name, f'{name} {summary}')
         if watch is not None:
             watch(args, result, reserved)
         if name in WRITES and self.on_write is not None:
@@ -144,18 +144,18 @@ class SimDatabase:
 
     # -- what is watched -------------------------------------------------------------
     def live(self) -> list[Claim]:
-        """Every live claim."""
-        both = (State.RESERVED, State.CONFIRMED)
-        return [c for state in both for c in self.store.claims(state=state, limit=NO_LIMIT)]
+        """Return every live claim."""
+        states = (State.RESERVED, State.CONFIRMED)
+        return [c for state in states for c in self.store.claims(state=state, limit=NO_LIMIT)]
 
     def _watch_commit(
         self, args: tuple[Sequence[RequestDraft]], result: CommitResult, reserved: Reserved
     ) -> None:
-        """No transaction that adds a claim leaves too much anywhere, or breaks a group's rule."""
+        """Check that no commit leaves too much on a host, or breaks a group's rule."""
         rows = self.store._tables.hosts
         for draft, outcome in zip(args[0], result.outcomes, strict=True):
-            taken = {p for i in outcome.accepted for p in draft.claims[i].claim.allocations}
-            for row in (rows[p] for p in sorted(taken) if p in rows):
+            provider_ids = {p for i in outcome.accepted for p in draft.claims[i].claim.allocations}
+            for row in (rows[p] for p in sorted(provider_ids) if p in rows):
                 if is_over_committed(row):
                     self._break(f'P1: a commit of {draft.id} left {row.name} over-committed')
             if outcome.accepted and not self.restored:
@@ -166,7 +166,7 @@ class SimDatabase:
     def _watch_confirm_claims(
         self, args: tuple[ClaimUpdate], result: ClaimResult, reserved: Reserved
     ) -> None:
-        """An old epoch is always told "gone"."""
+        """Check that an old epoch always gets "gone"."""
         update, ok = args[0], [f.claim_id for f in result.outcomes if f.outcome == 'ok']
         self.confirmed.update(ok)
         row = self.store._tables.named(update.name)
@@ -176,7 +176,7 @@ class SimDatabase:
     def _watch_apply_reports(
         self, args: tuple[Sequence[HostReport]], result: ReportResult, reserved: Reserved
     ) -> None:
-        """Nobody's absence ends a reserved claim.
+        """Check that no absence of a guest ends a reserved claim.
 
         After a restore a place may be free again, or another create's, that a guest runs in: it
         ends.
@@ -192,7 +192,7 @@ class SimDatabase:
             self._watch_order(report, outcome)
 
     def _watch_order(self, report: HostReport, outcome: ReportOutcome) -> None:
-        """What was said later is never undone by what was said before."""
+        """Check that a later message is never undone by an earlier one."""
         key = (self.restored, report.name, report.epoch)
         if outcome.outcome == 'applied':
             if report.sequence <= self._applied.get(key, 0):
@@ -200,7 +200,7 @@ class SimDatabase:
             self._applied[key] = max(report.sequence, self._applied.get(key, 0))
 
     def _watch_sweep(self, args: object, result: ClaimResult, reserved: Reserved) -> None:
-        """Time ends what is reserved past its lease, and nothing else."""
+        """Check that time ends what is reserved past its lease, and nothing else."""
         now = self.store.ping()
         for outcome in result.outcomes:
             claim = reserved.get(outcome.claim_id)
@@ -210,8 +210,8 @@ class SimDatabase:
     def _watch_group(self, draft: RequestDraft) -> None:
         if draft.group is None:
             return
-        mine = [c for c in self.live() if c.group == draft.group.uuid and not c.adopted]
-        counts = Counter(c.host for c in mine)
+        claims = [c for c in self.live() if c.group == draft.group.uuid and not c.adopted]
+        counts = Counter(c.host for c in claims)
         if draft.group.policy == 'affinity' and len(counts) > 1:
             self._break(f'group: {draft.group.uuid} (affinity) is on {sorted(counts)}')
         if draft.group.policy == 'anti-affinity':
@@ -242,11 +242,11 @@ class Line:
         return functools.partial(self._call, name)
 
     def quotas(self) -> list[Limit]:
-        """Nobody waits for limits, which stay as they are where the database is away."""
+        """Return the limits without waiting, which stay as they are where the database is away."""
         return self._database.store.quotas()
 
     def silent_for(self) -> float:
-        """A line fails at once, or it answers."""
+        """Return 0: a line fails at once, or it answers."""
         return 0.0
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -258,7 +258,7 @@ class Line:
 
 
 def _shown(name: str, args: tuple[Any, ...], result: Any) -> str:
-    """What a write did, as the trace says it; '' where it did nothing."""
+    """Return what a write did, for the trace; '' where it did nothing."""
     if isinstance(result, CommitResult):
         return ', '.join(
             f'{draft.id[:8]}.{draft.attempt} {outcome.outcome.value}'
@@ -271,10 +271,10 @@ def _shown(name: str, args: tuple[Any, ...], result: Any) -> str:
         )
     if name == 'register_hosts':
         return ', '.join(
-            f'{shown.name} refused'
-            if isinstance(one, Exception)
-            else f'{shown.name} epoch {one[0].epoch}'
-            for shown, one in zip(args[0], result, strict=True)
+            f'{message.name} refused'
+            if isinstance(registered, Exception)
+            else f'{message.name} epoch {registered[0].epoch}'
+            for message, registered in zip(args[0], result, strict=True)
         )
     if name == 'apply_reports':
         return ', '.join(
@@ -290,8 +290,8 @@ def _shown(name: str, args: tuple[Any, ...], result: Any) -> str:
         return f'{args[0][:8]}: {_outcomes(result)}'
     if name == 'sweep':
         return _outcomes(result)
-    who = f'{args[0].name} ' if isinstance(args[0], ClaimUpdate) else f'{args[0][:8]} '
-    return who + _outcomes(result)
+    sender = f'{args[0].name} ' if isinstance(args[0], ClaimUpdate) else f'{args[0][:8]} '
+    return sender + _outcomes(result)
 
 
 def _outcomes(result: ClaimResult) -> str:
@@ -299,9 +299,9 @@ def _outcomes(result: ClaimResult) -> str:
 
 
 def audited(found: Mapping[str, Iterable[str]]) -> list[str]:
-    """What an audit has found that is not the doing of the world.
+    """Return the findings of an audit that the world did not cause.
 
-    A host that comes back after its guest was created elsewhere is: two guests of one member run.
+    A host that comes back after its guest was created elsewhere is one: two guests of a member run.
     """
     return [
         f'audit, {kind}: {line}'

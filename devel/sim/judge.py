@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold when the trouble is over: the promises, looked at from outside.
+"""Promises that must hold when the trouble is over, checked from outside.
 
 After a restore of the database to an earlier state the rule is weaker: what
 was acknowledged may be forgotten, and guests are found again by adoption.
@@ -26,28 +26,28 @@ def violations(
     hosts: Sequence[Host],
     conductors: Conductors,
 ) -> list[str]:
-    """A line for each promise that was not kept."""
+    """Return a line for each promise that was not kept."""
     live = database.live()
-    found = [*database.broken]
-    found += audited(database.store.audit())
-    found += _guests_have_claims(hosts, live)
-    found += _claims_have_guests(hosts, live, database.store.ping())
-    found += _hosts_hold_what_runs(hosts, database)
+    lines = [*database.broken]
+    lines += audited(database.store.audit())
+    lines += _guests_have_claims(hosts, live)
+    lines += _claims_have_guests(hosts, live, database.store.ping())
+    lines += _hosts_hold_what_runs(hosts, database)
     if not database.restored:
-        found += conductors.broken
-        found += one_outcome(conductors)
+        lines += conductors.broken
+        lines += one_outcome(conductors)
     if not (plan.has('restore') or plan.has('twin')):
-        found += [
+        lines += [
             f'P2: claim {claim.id} is adopted: the one before was lost'
             for claim in database.store.claims(limit=NO_LIMIT)
             if claim.adopted
         ]
         if not plan.has('shrink'):
-            found += _nothing_over(database)
+            lines += _nothing_over(database)
     for scheduler in schedulers:
-        found += views_are_equal(scheduler.name, scheduler.scheduler.cache.working, database)
-        found += nobody_waits(scheduler)
-    return found
+        lines += views_are_equal(scheduler.name, scheduler.scheduler.cache.working, database)
+        lines += nobody_waits(scheduler)
+    return lines
 
 
 def _guests_have_claims(hosts: Iterable[Host], live: Iterable[Claim]) -> Iterable[str]:
@@ -78,34 +78,34 @@ def _hosts_hold_what_runs(hosts: Iterable[Host], database: SimDatabase) -> Itera
         if change.row is not None
     }
     for host in hosts:
-        taken = sum(g.resources['VCPU'] for g in host.machine.running.values())
+        vcpus_used = sum(g.resources['VCPU'] for g in host.machine.running.values())
         row = rows.get(host.name)
-        if taken > host.machine.vcpus and (row is None or not row.over_committed):
+        if vcpus_used > host.machine.vcpus and (row is None or not row.over_committed):
             yield (
-                f'P1: guests on {host.name} take {taken} VCPU of {host.machine.vcpus}, '
+                f'P1: guests on {host.name} take {vcpus_used} VCPU of {host.machine.vcpus}, '
                 'and it is not flagged'
             )
 
 
 def _nothing_over(database: SimDatabase) -> Iterable[str]:
-    """Where the world did nothing that could, no host is over-committed, flagged or not."""
+    """Check that no host is over-committed where the world did nothing that could cause it."""
     for change in database.store.load_everything().hosts:
         if change.row is not None and change.row.over_committed:
             yield f'P1: {change.row.name} is over-committed, and the world did not do it'
 
 
 def one_outcome(conductors: Conductors) -> Iterable[str]:
-    """A request that was placed is answered so again, and with the same places."""
+    """Check that a placed request is answered so again, and with the same places."""
     for request_id, answers in conductors.answers_received.items():
-        placed = [one for one in answers if one.answer.outcome is Outcome.PLACED]
+        placed = [heard for heard in answers if heard.answer.outcome is Outcome.PLACED]
         if not placed:
             continue
-        if len({_places(one.answer) for one in placed}) > 1:
+        if len({_places(heard.answer) for heard in placed}) > 1:
             yield f'P4: request {request_id} was placed in two ways'
-        first = min(one.answered_at for one in placed)
-        for one in answers:
-            if one.sent_at >= first and not _is_allowed_answer(request_id, one, conductors):
-                yield f'P4: request {request_id} was placed, then {one.answer.outcome.value}'
+        first = min(heard.answered_at for heard in placed)
+        for heard in answers:
+            if heard.sent_at >= first and not _is_allowed_answer(request_id, heard, conductors):
+                yield f'P4: request {request_id} was placed, then {heard.answer.outcome.value}'
 
 
 def _places(answer: Answer) -> tuple[tuple[str, str | None], ...]:
@@ -122,49 +122,49 @@ def _is_allowed_answer(request_id: str, one: AnswerReceived, conductors: Conduct
 
 
 def views_are_equal(who: str, table: HostTable, database: SimDatabase) -> Iterable[str]:
-    """The table of a process is that of the database."""
-    ours = _view(table_log.everything_of(table))
-    theirs = _view(database.store.load_everything())
-    for name in sorted(ours.keys() | theirs.keys()):
-        if ours.get(name) != theirs.get(name):
+    """Check that the table of a process is that of the database."""
+    in_table = _view(table_log.everything_of(table))
+    stored = _view(database.store.load_everything())
+    for name in sorted(in_table.keys() | stored.keys()):
+        if in_table.get(name) != stored.get(name):
             yield (
-                f'view: {who} believes of {name} {ours.get(name)}, '
-                f'the database has {theirs.get(name)}'
+                f'view: {who} believes of {name} {in_table.get(name)}, '
+                f'the database has {stored.get(name)}'
             )
 
 
 def _view(everything: table_log.Everything) -> dict[str, tuple[object, ...]]:
-    """What decides placements, by host and group."""
-    found: dict[str, tuple[object, ...]] = {
+    """Return what decides placements, by host and group."""
+    view: dict[str, tuple[object, ...]] = {
         change.row.name: (
             sorted((name, amount) for name, amount in change.row.used.items() if amount),
             sorted(placed.claim_id for placed in change.placed),
-            {name: one.cap for name, one in change.row.facts.inventories.items()},
+            {name: inventory.cap for name, inventory in change.row.facts.inventories.items()},
             change.row.is_open,
         )
         for change in everything.hosts
         if change.row is not None
     }
-    # Of one that nobody was placed under its guard in, it is no news that it is there.
-    found.update(
+    # A guarded group without a placed member may be missing: its presence is no news.
+    view.update(
         (f'group {uuid}', (n,))
         for uuid, n in everything.groups.items()
         if not GroupRule('', generation=n).is_untouched
     )
-    return found
+    return view
 
 
 def nobody_waits(scheduler: SchedulerProcess, late: float = LATE_SECONDS) -> Iterable[str]:
-    """Every call was answered, within its budget.
+    """Check that every call was answered, within its budget.
 
     :param late: how many seconds after it an answer may come
     """
     now = scheduler.loop.now
     for request_seen in scheduler.requests_seen:
-        what = f'{scheduler.name}: request {request_seen.request.request_id}'
+        subject = f'{scheduler.name}: request {request_seen.request.request_id}'
         if request_seen.answered_at is None:
             if request_seen.until + late < now:
-                yield f'wait: {what} was never answered'
+                yield f'wait: {subject} was never answered'
         elif request_seen.answered_at > request_seen.until + late:
             after = request_seen.answered_at - request_seen.until
-            yield f'wait: {what} was answered {after:.1f} s after its budget'
+            yield f'wait: {subject} was answered {after:.1f} s after its budget'

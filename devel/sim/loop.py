@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-#: Real seconds that a task may run before the loop says that it is stuck.
+#: Real seconds that a task may run before the loop reports that it is stuck.
 STUCK_SECONDS = 60.0
 
 
@@ -27,7 +27,7 @@ class Killed(BaseException):
 
 
 class Process:
-    """What lives and dies together.
+    """A process: the tasks that live and die together.
 
     :ivar skew: its wall clock minus the true one, seconds
     :ivar frozen_until: none of its tasks runs before
@@ -46,14 +46,14 @@ class Process:
         self._armed = when
 
     def step(self, when: str, what: str) -> None:
-        """A step that matters: raises Killed where it was told to die here."""
+        """Pass a step that matters.  :raises Killed: it is to die here"""
         if self._armed == when:
             self.loop.say(self.name, f'dies {when} {what}')
             self.die()
             raise Killed
 
     def die(self) -> None:
-        """As by kill -9."""
+        """Die as by kill -9."""
         self.alive = False
         self.loop.bury(self)
 
@@ -66,20 +66,20 @@ class Stacks:
         self._all: list[Stack] = []
 
     def take(self) -> 'Stack':
-        """One that nobody uses."""
+        """Return an unused stack."""
         if self._idle:
             return self._idle.pop()
-        made = Stack(self, len(self._all) + 1)
-        self._all.append(made)
-        return made
+        stack = Stack(self, len(self._all) + 1)
+        self._all.append(stack)
+        return stack
 
     def give_back(self, stack: 'Stack') -> None:
-        """Its job is done."""
+        """Return a stack whose job is done."""
         self._idle.append(stack)
 
     @contextlib.contextmanager
     def on_one_core(self) -> Iterator[None]:
-        """Those that there are, those that are made meanwhile, and who calls, where Linux can.
+        """Keep all stacks, and the caller, on one core, where Linux can.
 
         Only one of them runs at any moment.  To hand over to a thread on another core, which has
         to be woken first, takes a third of the time of a run.
@@ -104,7 +104,7 @@ def _core_of_this_thread() -> int:
 
 
 class Stack:
-    """A thread that runs when it is told to, and nobody else meanwhile."""
+    """A thread that runs only when it is resumed, and alone."""
 
     def __init__(self, stacks: Stacks, number: int) -> None:
         self._stacks = stacks
@@ -165,7 +165,7 @@ class Loop:
     """The clock, the heap of what happens next, and the trace of what did.
 
     :ivar now: seconds since the run began
-    :ivar defects: exceptions that nobody caught
+    :ivar defects: exceptions that no task caught
     """
 
     def __init__(self, stacks: Stacks | None = None) -> None:
@@ -180,7 +180,7 @@ class Loop:
 
     # -- what anybody may do -----------------------------------------------------
     def say(self, who: str, what: str) -> None:
-        """A line of the trace."""
+        """Write a line of the trace."""
         self.trace.append(f'{self.now:9.3f} {who:<10} {what}')
 
     def at(self, seconds: float, action: Callable[..., object], *args: Any) -> None:
@@ -188,7 +188,7 @@ class Loop:
         heapq.heappush(self._heap, (self.now + seconds, next(self._serial), action, args))
 
     def spawn(self, process: Process, name: str, job: Callable[..., object], *args: Any) -> Task:
-        """A new task of a process; it begins at once, after what is due before it."""
+        """Start a new task of a process; it begins at once, after what is due before it."""
         task = Task(process, name, self._stacks.take())
         self._tasks[task] = None
         self.at(0, self._begin, task, job, args)
@@ -220,14 +220,14 @@ class Loop:
         self.park()
 
     def ticket(self) -> Ticket:
-        """For the wait that the current task is about to begin."""
+        """Return a ticket for the wait that the current task is about to begin."""
         task = self._current
         assert task is not None, 'only a task can wait'
         task.ticket = Ticket(task)
         return task.ticket
 
     def park(self) -> None:
-        """Wait until somebody wakes the ticket.
+        """Wait until the ticket is woken.
 
         :raises Killed: the process died meanwhile
         """
@@ -290,7 +290,7 @@ class Loop:
 
 
 class SimSignal:
-    """As ``threading.Event``, in virtual time."""
+    """A signal like ``threading.Event``, in virtual time."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -301,7 +301,7 @@ class SimSignal:
         return self._is_set
 
     def set(self) -> None:
-        """Wake everybody who waits."""
+        """Wake all waiting tasks."""
         self._is_set = True
         waiting, self._waiting = self._waiting, []
         for ticket in waiting:
@@ -311,7 +311,7 @@ class SimSignal:
         self._is_set = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether it is set, at the latest after ``timeout`` seconds."""
+        """Return whether it is set, at the latest after ``timeout`` seconds."""
         if self._is_set:
             return True
         ticket = self._loop.ticket()

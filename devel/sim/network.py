@@ -13,21 +13,21 @@ from devel.sim.loop import Loop, SimSignal
 from devel.sim.plan import Rates
 from gantt import exceptions
 
-#: How long a message waits where nobody takes it, and how often that is tried.
+#: How long a message waits where no receiver takes it, and how often that is tried.
 WAIT_SECONDS, TRY_SECONDS = 10.0, 0.5
 
 Answer = Callable[[object, Exception | None], None]
 
 
 class SimServer(Protocol):
-    """Who takes calls."""
+    """A server that takes calls."""
 
     def take(self, method: str, message: Any, answer: Answer) -> None:
         """Begin to handle a call; must not wait."""
 
 
 class SimReply:
-    """Where the answer to one call arrives; the first one counts."""
+    """The receiver of the answer to one call; the first one counts."""
 
     def __init__(self, loop: Loop) -> None:
         self.signal = SimSignal(loop)
@@ -35,7 +35,7 @@ class SimReply:
         self.error: Exception | None = None
 
     def finish(self, value: object, error: Exception | None) -> None:
-        """The answer is there."""
+        """Take the answer."""
         if not self.signal.is_set():
             self.value, self.error = value, error
             self.signal.set()
@@ -46,7 +46,7 @@ class Network:
 
     :ivar rates: what happens to messages now
     :ivar cut: names whose lines are cut
-    :param servers: who is there to take calls now
+    :param servers: returns those that take calls now
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Network:
         """Call a scheduler and wait; for a task.
 
         :raises Unavailable: no answer in time
-        :raises GanttError: what the scheduler said
+        :raises GanttError: the error that the scheduler answered
         """
         reply = SimReply(self._loop)
         self._send(who, method, message, self._back(who, method, reply), seconds)
@@ -73,11 +73,11 @@ class Network:
         return reply.value
 
     def cast(self, who: str, method: str, message: object) -> None:
-        """Send to a scheduler; nobody hears what became of it."""
+        """Send to a scheduler; the sender gets no result."""
         self._send(who, method, message, lambda value, error: None, WAIT_SECONDS)
 
     def post(self, who: str, whom: str, what: str, deliver: Callable[[], bool]) -> None:
-        """Send to somebody in particular; again while ``deliver`` says that nobody is there."""
+        """Send to one receiver; again while ``deliver`` returns that it is not there."""
         for delay in self._delays(who, whom, what):
             self._loop.at(delay, self._hand_over, whom, deliver, self._loop.now + WAIT_SECONDS)
 
@@ -106,7 +106,7 @@ class Network:
         return answer
 
     def _delays(self, who: str, whom: str, what: str) -> list[float]:
-        """After how many seconds a message arrives, each time that it does."""
+        """Return after how many seconds a message arrives, each time that it does."""
         rng, rates = self._rng, self.rates
         if who in self.cut or whom in self.cut or rng.random() < rates.lost:
             self._loop.say(who or whom, f'lost: {what}')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a seed means: the size of its world, and the trouble in it.
+"""The plan of a seed: the size of its world, and the trouble in it.
 
 Times are virtual seconds.  Everything is small, so that a run is short and
 hosts are contended for: trouble that needs a full host finds one.
@@ -60,7 +60,7 @@ class SimPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar queue_limit: of requests inside a scheduler, and of groups inside a planner; small ones
         are busy often
-    :ivar groups: that are planned as a whole; 0: there is nobody who plans any
+    :ivar groups: that are planned as a whole; 0: there is no planner
     :ivar planners: processes that plan them
     """
 
@@ -76,7 +76,7 @@ class SimPlan(msgspec.Struct, frozen=True, kw_only=True):
     planners: int = 0
 
     def has(self, what: str) -> bool:
-        """Whether this kind of trouble happens in it."""
+        """Return whether this kind of trouble happens in it."""
         return any(blow.what == what for blow in self.blows)
 
 
@@ -110,15 +110,17 @@ LOSE_SECONDS, HEAL_SECONDS = 14.0, 46.0
 
 
 def deal(seed: int) -> SimPlan:
-    """The plan of a seed."""
+    """Return the plan of a seed."""
     rng = random.Random(f'plan {seed}')
-    blows = [blow for kind, of in KINDS.items() for blow in _blows(rng, kind, *of)]
+    blows = [blow for kind, terms in KINDS.items() for blow in _blows(rng, kind, *terms)]
     # Drawn by themselves, so that all else is as it would be without groups.
-    own = random.Random(f'groups {seed}')
-    groups = own.randint(1, 4) if own.random() < GROUPS_SHARE else 0
+    group_rng = random.Random(f'groups {seed}')
+    groups = group_rng.randint(1, 4) if group_rng.random() < GROUPS_SHARE else 0
     if groups:
-        blows += [blow for kind, of in GROUP_KINDS.items() for blow in _blows(own, kind, *of)]
-        blows = [_early(own, blow) if blow.what == 'lose_host' else blow for blow in blows]
+        blows += [
+            blow for kind, terms in GROUP_KINDS.items() for blow in _blows(group_rng, kind, *terms)
+        ]
+        blows = [_early(group_rng, blow) if blow.what == 'lose_host' else blow for blow in blows]
     return SimPlan(
         seed=seed,
         schedulers=rng.choice((1, 2, 2, 3, 3)),
@@ -129,7 +131,7 @@ def deal(seed: int) -> SimPlan:
         queue_limit=rng.choice((2, 100, 100)),
         report_limit=rng.choice((2, 100, 100)),
         groups=groups,
-        planners=own.choice((1, 2, 2)) if groups else 0,
+        planners=group_rng.choice((1, 2, 2)) if groups else 0,
     )
 
 
@@ -156,5 +158,5 @@ def _blows(rng: random.Random, kind: str, often: float, most: int) -> list[Blow]
 
 
 def _early(rng: random.Random, blow: Blow) -> Blow:
-    """A loss that is known before all is healed."""
+    """Return a loss that is known before all is healed."""
     return msgspec.structs.replace(blow, at=round(rng.uniform(8, LOSE_SECONDS), 3))

@@ -39,14 +39,14 @@ class Lines(Protocol):
     """A database, as far as processes reach it."""
 
     def line(self, process: Process) -> Store:
-        """The store as a process has it."""
+        """Return the store as a process has it."""
 
 
 class SchedulerProcess(Process):
     """One start of one scheduler.
 
-    :ivar requests_seen: what it took in
-    :ivar idle_seconds: after which a thread looks for work that nobody woke it for
+    :ivar requests_seen: the requests that it accepted
+    :ivar idle_seconds: after which a thread polls for work that no signal announced
     """
 
     idle_seconds = 0.5
@@ -90,7 +90,7 @@ class SchedulerProcess(Process):
     def _work(
         self, step: Callable[[], int], signal: SimSignal, is_more: Callable[[], bool]
     ) -> None:
-        """A thread that works off what comes.
+        """Work off what comes, in a thread.
 
         :param is_more: whether something waits that it could do nothing about just now
         """
@@ -105,7 +105,7 @@ class SchedulerProcess(Process):
 
     # -- its door --------------------------------------------------------------------
     def take(self, method: str, message: Any, answer: network.Answer) -> None:
-        """A call: each has a task, as it has a thread of the pool."""
+        """Take a call: each has a task, as it has a thread of the pool."""
         self.loop.spawn(self, method, self._handle, method, message, answer)
 
     def _handle(self, method: str, message: Any, answer: network.Answer) -> None:
@@ -135,7 +135,7 @@ class SchedulerProcess(Process):
         self._requests.set()
 
     def send(self, answers: Sequence[tuple[object, Answer]]) -> None:
-        """The Replies port."""
+        """Send as the Replies port."""
         for handle, answer_sent in answers:
             requests_seen, answer = cast(tuple[RequestSeen, network.Answer], handle)
             if requests_seen.answered_at is not None:
@@ -160,7 +160,7 @@ class SchedulerProcess(Process):
 def _answer_of(
     report: HostReport, future: 'Future[ReportOutcome]'
 ) -> tuple[str | None, Exception | None]:
-    """As ``Scheduler.report`` says it to who waits."""
+    """Return the answer that ``Scheduler.report`` gives to its caller."""
     error = future.exception()
     if error is not None:
         return None, cast(Exception, error)
@@ -184,7 +184,7 @@ def settings(
     report_limit: int = 100,
     feed_seconds: float = plan.FEED_SECONDS,
 ) -> SchedulerSettings:
-    """Small bounds and short periods."""
+    """Return settings with small bounds and short periods."""
     return SchedulerSettings(
         worker=worker,
         queue_limit=queue_limit,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of a run, and that it is the same one each time."""
+"""The verdict of a run, the same one each time."""
 
 import contextlib
 import hashlib
@@ -13,10 +13,10 @@ import msgspec
 
 
 class SimVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one seed.
+    """The verdict of one seed.
 
     :ivar digest: of the trace: two runs of a seed have the same
-    :ivar planned: plans of groups that were made or changed
+    :ivar planned: plans of groups that were created or changed
     """
 
     seed: int
@@ -30,7 +30,7 @@ class SimVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digest_of(lines: Sequence[str]) -> str:
-    """Of a trace and what was found."""
+    """Return the digest of a trace and the violations."""
     return hashlib.blake2b('\n'.join(lines).encode(), digest_size=16).hexdigest()
 
 
@@ -48,7 +48,7 @@ class Complaints(logging.Handler):
 
 @contextlib.contextmanager
 def repeatable(seed: int) -> Iterator[Complaints]:
-    """Chance of the production code follows from the seed: its periods, its tokens and ids."""
+    """Derive the chance of the production code from the seed: its periods, its tokens and ids."""
     before, uuid4, token_bytes = random.getstate(), uuid.uuid4, secrets.token_bytes
     random.seed(f'jitter {seed}')
     tokens = random.Random(f'tokens {seed}')

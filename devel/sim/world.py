@@ -32,7 +32,7 @@ def _pipeline() -> Pipeline:
 
 
 def a_store(clock: Clock) -> MemoryStore:
-    """The store that is used where none is broken on purpose."""
+    """Return the store that is used where none is broken on purpose."""
     return MemoryStore(clock, report_seconds=plan.REPORT_SECONDS)
 
 
@@ -43,7 +43,7 @@ def run(
     stacks: Stacks | None = None,
     trace: bool = False,
 ) -> SimVerdict:
-    """One seed, from its beginning to the verdict.
+    """Run one seed, from its beginning to the verdict.
 
     :param make_store: another store, to see that a broken rule is found
     :param trace: whether the verdict has the trace itself
@@ -86,24 +86,24 @@ class SimWorld:
             self.groups.put_in_racks(self.hosts)
 
     def verdict(self, complaints: Complaints, with_trace: bool) -> SimVerdict:
-        """Play it all."""
+        """Run it all; return the verdict."""
         try:
             self._play()
-            found = judge.violations(
+            lines = judge.violations(
                 self.plan, self.database, self.schedulers, self.hosts, self.conductors
             )
             if self.groups is not None:
-                found += self.groups.violations()
+                lines += self.groups.violations()
         finally:
             self.loop.close()
-        found += [*complaints.lines, *(f'defect: {one}' for one in self.loop.defects)]
+        lines += [*complaints.lines, *(f'defect: {defect}' for defect in self.loop.defects)]
         if self._under_way:
-            found.append(f'wait: {self._under_way} conductors never came to an end')
+            lines.append(f'wait: {self._under_way} conductors never came to an end')
         trace = self.loop.trace
         return SimVerdict(
             seed=self.plan.seed,
-            violations=found,
-            digest=digest_of([*trace, *found]),
+            violations=lines,
+            digest=digest_of([*trace, *lines]),
             events=len(trace),
             placed=sum(
                 'placed' in {h.answer.outcome.value for h in answers}
@@ -158,17 +158,17 @@ class SimWorld:
             host.boot()
 
     def _wants_a_restart(self, host: Host) -> bool:
-        """Whose name another one took is idle until an operator starts it again."""
+        """Return whether the name of a host was taken: it is idle until an operator restarts it."""
         return self.twin is not None and self.twin.name == host.name
 
-    # -- who is there --------------------------------------------------------------------
+    # -- servers --------------------------------------------------------------------------
     @property
     def _callers(self) -> list[Conductors]:
         return [self.conductors, *([] if self.groups is None else [self.groups.callers])]
 
     @property
     def _under_way(self) -> int:
-        return sum(one.under_way for one in self._callers)
+        return sum(caller.under_way for caller in self._callers)
 
     def _rng(self, what: str) -> random.Random:
         return random.Random(f'{what} {self.plan.seed}')
@@ -199,10 +199,10 @@ class SimWorld:
         )
 
     def _allowed(self, build: Build) -> str:
-        """A guest starts only after its claim was confirmed."""
+        """Check that a guest starts only after its claim was confirmed."""
         if build.claim_id not in self.database.confirmed:
             return 'its claim was never confirmed'
-        if any(self.plan.has(what) for what in ('twin', 'restore')):
+        if any(self.plan.has(trouble) for trouble in ('twin', 'restore')):
             return ''  # another agent's report, or an older state, may have ended it since
         claim = self.database.store.load_claim(build.claim_id)
         state = claim.state.value if claim is not None else 'unknown'
@@ -210,10 +210,10 @@ class SimWorld:
 
     def _deliver(self, name: str, message: Build | Delete) -> bool:
         twins = [self.twin] if self.twin is not None else []
-        there = [h for h in (*self.hosts, *twins) if h.name == name and h.is_there]
-        if not there:
+        receivers = [h for h in (*self.hosts, *twins) if h.name == name and h.is_there]
+        if not receivers:
             return False
-        process = self._hand.choice(there).process
+        process = self._hand.choice(receivers).process
         assert process is not None
         process.take(message)
         return True
@@ -278,7 +278,7 @@ class SimWorld:
             host.process.skew = skew
 
     def _restore(self, blow: Blow) -> None:
-        """A backup now, put back later."""
+        """Take a backup now and restore it later."""
         self.loop.say('database', 'a backup is made')
         self.database.keep()
         self.loop.at(blow.seconds, self._put_back)
@@ -288,7 +288,7 @@ class SimWorld:
         self.database.restore()
 
     def _twin(self, blow: Blow) -> None:
-        """Another machine takes the name of a host."""
+        """Start another machine under the name of a host."""
         number = blow.whom % len(self.hosts)
         self.loop.say(self.hosts[number].name, 'has a twin')
         self.twin = self._host(number, ' twin')
@@ -296,7 +296,7 @@ class SimWorld:
         self.twin.boot()
 
     def _lose_host(self, blow: Blow) -> None:
-        """A host is gone for long enough to be taken for down, with its guests or without them."""
+        """Stop a host for long enough to be taken for down, with its guests or without them."""
         assert self.groups is not None
         host = self.groups.has_most(self.hosts)
         if blow.when == 'now':

@@ -10,8 +10,8 @@ and hooks into fork: here it counts as not installed.
 import gc
 import sys
 
-#: New objects before the garbage collector looks at the young ones; of ten such looks one is at
-#: the older ones, of ten of these one at all.  Python's own is 700, 10 and 10: a sixth of a start
+#: New objects before the garbage collector scans the young ones; of ten such scans one is of
+#: the older ones, of ten of those one of all.  Python's own is 700, 10 and 10: a sixth of a start
 #: would go into looking at what was just imported.
 COLLECT_EACH = (20_000, 10, 10)
 

@@ -47,21 +47,21 @@ SWITCH_SECONDS = 0.0005
 
 
 def compose(conf: Any) -> Wsgi:
-    """The WSGI application as the configuration says, for a server that is not ours.
+    """Return the configured WSGI application, for a server that is not ours.
 
     :raises GanttError: see ``parts``
     """
-    made = parts(conf)
-    made.presence.start()
-    atexit.register(made.presence.stop)
-    return made.app
+    api_parts = parts(conf)
+    api_parts.presence.start()
+    atexit.register(api_parts.presence.stop)
+    return api_parts.app
 
 
 class ApiParts(NamedTuple):
-    """What a process that serves the API is made of.
+    """The parts of a process that serves the API.
 
     :ivar presence: the process among others, not started
-    :ivar events: those who wait for any are to be answered before it ends
+    :ivar events: its waiting requests are to be answered before the process ends
     """
 
     app: Wsgi
@@ -75,7 +75,7 @@ def parts(
     metrics: MetricRegistry | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> ApiParts:
-    """The parts of this process, the host table read.
+    """Build the parts of this process, the host table read.
 
     :param connected: the store of a process that has one; ``metrics``: likewise
     :param is_stopping: whether to wait no longer for a database that is away
@@ -103,14 +103,14 @@ def parts(
     probe = Probe(schedulers)
     _warm(insights)
     guru.print_report({'Gantt API': lambda: _state(conf, insights)})
-    told = settings_of(conf)
+    http_settings = settings_of(conf)
     keep = wiring.trail_file(conf).write
-    made = make_app(
+    application = make_app(
         insights,
         connected,
         schedulers,
         metrics,
-        told,
+        http_settings,
         {'broker': probe.broker, 'schedulers': probe.schedulers},
         strategy,
         rules,
@@ -121,14 +121,14 @@ def parts(
         plans=plans,
     )
     placement = make_placement_app(
-        connected, metrics, told, rules, strategy, keep, insights.candidates
+        connected, metrics, http_settings, rules, strategy, keep, insights.candidates
     )
-    made = served(made, placement, conf.api.placement_at_root)
+    application = served(application, placement, conf.api.placement_at_root)
     presence = Presence(
         conf, connected, 'api', lambda: wiring.worker_name(conf), pipeline.described
     )
     prepare_types()
-    return ApiParts(made, presence, insights.events)
+    return ApiParts(application, presence, insights.events)
 
 
 class HttpInterface:
@@ -182,7 +182,7 @@ def _warm(insights: Insights) -> None:
 
 
 def _state(conf: Any, insights: Insights) -> dict[str, Any]:
-    """What a report says of this process; no server is asked."""
+    """Return the facts of a report on this process; no server is queried."""
     cache, age = insights.cache, insights.candidates.age_seconds
     return {
         'database': wiring.database_shown(conf),
@@ -194,7 +194,7 @@ def _state(conf: Any, insights: Insights) -> dict[str, Any]:
 
 
 def settings_of(conf: Any) -> HttpSettings:
-    """The HTTP application's settings from its options."""
+    """Return the HTTP application's settings from its options."""
     api = conf.api
     return HttpSettings(
         body_bytes_max=api.body_bytes_max,
@@ -214,7 +214,7 @@ def settings_of(conf: Any) -> HttpSettings:
 
 
 def policy_enforcer() -> Any:
-    """The rules in force, for oslo.policy's own commands, which find it by its entry point."""
+    """Return the rules in force, for oslo.policy's commands, which find it by its entry point."""
     return policy.PolicyEnforcer(wiring.parse([], 'gantt-api')).enforcer
 
 
@@ -228,22 +228,22 @@ class Probe:
         self._met: exceptions.GanttError | None = None
 
     def broker(self) -> str:
-        """:raises BrokerUnavailable:"""
+        """Check the broker.  :raises BrokerUnavailable:"""
         met = self._probe()
         if isinstance(met, exceptions.BrokerUnavailable):
             raise met
         return 'the broker takes messages'
 
     def schedulers(self) -> str:
-        """:raises Unavailable: none of them answers"""
+        """Check the schedulers.  :raises Unavailable: none of them answers"""
         met = self._probe()
         if isinstance(met, exceptions.Unavailable):
             raise met
         return 'a scheduler answers'
 
     def _probe(self) -> exceptions.GanttError | None:
-        # Whoever comes while it is being asked reads the last answer: the question may take
-        # seconds, and anybody may ask for health.
+        # A caller that comes during the query reads the last answer: the query may take
+        # seconds, and any caller may request the health.
         if not self._lock.acquire(blocking=self._probed_at == float('-inf')):
             return self._met
         try:
@@ -265,7 +265,7 @@ class Probe:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run until told to stop; exit code."""
+    """Run until stopped; return the exit code."""
     return wiring.run(sys.argv[1:] if argv is None else argv, 'gantt-api', _serve)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command lines have in common: the exit code of wrong usage, numbers within bounds."""
+"""Common parts of the command lines: the exit code of wrong usage, numbers within bounds."""
 
 import argparse
 import sys
@@ -16,13 +16,13 @@ class ArgumentParser(argparse.ArgumentParser):
     """Wrong usage has an exit code of its own: 2 means something else here."""
 
     def error(self, message: str) -> NoReturn:
-        """Say it and exit."""
+        """Print the error and exit."""
         self.print_usage(sys.stderr)
         self.exit(USAGE, f'{self.prog}: {message}\n')
 
 
 def whole(most: int = MOST, least: int = 1) -> Callable[[str], int]:
-    """An argument type: a whole number within bounds."""
+    """Return an argument type: a whole number within bounds."""
 
     def parse(text: str) -> int:
         number = int(text) if text.isdecimal() and len(text) < 20 else least - 1

@@ -28,18 +28,18 @@ def show(conf: Any) -> int:
             problem='is not set: entries are in the log only, under the name gantt.audit_trail',
             fix='Set it to a file that gantt-api and operators may write',
         )
-    found = wiring.trail_file(conf).newest(conf.command.limit)
-    console.show(conf, found, map(_sentence, found))
+    entries = wiring.trail_file(conf).newest(conf.command.limit)
+    console.show(conf, entries, map(_sentence, entries))
     return 0
 
 
 def _sentence(entry: audit_trail.AuditEntry) -> str:
-    who = entry.initiator
-    name = who.user_name or who.user_id or 'somebody'
-    of = f' of project {who.project_id}' if who.project_id else ''
+    initiator = entry.initiator
+    name = initiator.user_name or initiator.user_id or 'somebody'
+    project = f' of project {initiator.project_id}' if initiator.project_id else ''
     ended = entry.outcome + (f' ({entry.reason})' if entry.reason else '')
-    what = f': {entry.what}' if entry.what else ''
-    return f'{entry.time} {name}{of} {entry.action} {entry.target} {ended}{what}'
+    detail = f': {entry.what}' if entry.what else ''
+    return f'{entry.time} {name}{project} {entry.action} {entry.target} {ended}{detail}'
 
 
 @contextlib.contextmanager
@@ -70,7 +70,7 @@ def on_trail(run: Callable[[Any], int]) -> Callable[[Any], int]:
 
 
 def is_on_trail(run: Callable[[Any], int]) -> bool:
-    """Whether a command is marked."""
+    """Return whether a command is marked."""
     return run in _ON_TRAIL
 
 
@@ -86,7 +86,7 @@ def _keep(conf: Any, argv: list[str], reason: str) -> None:
         outcome=audit_trail.FAILURE if reason else audit_trail.SUCCESS,
         reason=reason,
         initiator=audit_trail.Initiator(
-            # sudo says who it was before.
+            # SUDO_USER is the account from before sudo.
             user_id=os.environ.get('SUDO_USER') or account,
             user_name=account,
             address=socket.gethostname(),

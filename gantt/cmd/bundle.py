@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-manage bundle``: what one wants to know of a site of which something is reported.
+"""``gantt-manage bundle``: the facts on a site that a report of a defect needs.
 
 Versions, configuration, doctor, audit, metrics and the ends of the logs, in one file of a
-bounded size.  No secret is in it: options that are one are told as set or not set, and what
-they have is taken out of every text, wherever it stands.
+bounded size.  No secret is in it: options that are one are shown as set or not set, and their
+values are taken out of every text.
 """
 
 import contextlib
@@ -40,65 +40,65 @@ from gantt.version import version_string
 PART_MAX, LOGS_MAX, LOG_MAX = 4 << 20, 16 << 20, 1 << 20
 ANSWER_SECONDS = 5.0
 HEADERS = {'OpenStack-API-Version': 'scheduler latest', 'Accept': '*/*'}
-#: A shorter one stands in texts where it is none.
+#: A shorter one occurs in texts where it is no secret.
 SECRET_LEAST = 4
-#: Passwords that everybody knows: to take them out everywhere tells nobody less.
+#: Well-known passwords: to take them out everywhere hides nothing.
 _COMMON = frozenset({'guest', 'none', 'true', 'false'})
 #: Options and keys of files that are secret by their names.
 _NAMED = re.compile(r'(?i)password|passwd|passphrase|secret|token|credential|private_?key')
-#: Whatever stands before the last "@" of a url, also where the url is wrong.
+#: Everything before the last "@" of a url, also where the url is wrong.
 _USERINFO = re.compile(r'://[^/\s:]*:(\S*)@')
 #: The same of one of several brokers in one url.
 _FURTHER = re.compile(r'^[^/\s:@]*:(\S*)@')
 
 
 class Secrets:
-    """What may stand in no text.
+    """Secrets that no text of the bundle may contain.
 
     :param values: options that are secret, urls with a password among them
     """
 
     def __init__(self, values: Iterator[str]) -> None:
-        found: set[str] = set()
+        forms: set[str] = set()
         for value in values:
-            found.update(_forms(value))
+            forms.update(_forms(value))
         self._found = sorted(
-            (one for one in found if len(one) >= SECRET_LEAST and one.lower() not in _COMMON),
+            (form for form in forms if len(form) >= SECRET_LEAST and form.lower() not in _COMMON),
             key=len,
             reverse=True,
         )
 
     def out_of(self, text: str) -> str:
-        """``text`` without them, and without what looks like one."""
-        for one in self._found:
-            text = text.replace(one, '***')
+        """Return ``text`` without the secrets, and without what resembles one."""
+        for form in self._found:
+            text = text.replace(form, '***')
         return log.masked(text)
 
 
 def _forms(value: str) -> Iterator[str]:
-    """A secret as it may be written; of a url its password alone as well."""
-    for one in (value, *_passwords(value)):
-        yield one
-        yield urllib.parse.unquote(one)
-        yield urllib.parse.quote(one, safe='')
-        yield json.dumps(one)[1:-1]
+    """Yield a secret as it may be written; of a url its password alone as well."""
+    for form in (value, *_passwords(value)):
+        yield form
+        yield urllib.parse.unquote(form)
+        yield urllib.parse.quote(form, safe='')
+        yield json.dumps(form)[1:-1]
 
 
 def _passwords(text: str) -> Iterator[str]:
-    """Those in the urls of a text."""
+    """Yield the passwords in the urls of a text."""
     if '://' not in text:
         return
     yield from _USERINFO.findall(text)
     first, *further = text.split(',')
     yield from _USERINFO.findall(first)
-    for one in further:
-        yield from _FURTHER.findall(one)
+    for query in further:
+        yield from _FURTHER.findall(query)
 
 
 def is_secret(name: str, value: Any, option: Any = None) -> bool:
-    """Whether what an option has is for nobody else: it is told to be, or called so.
+    """Return whether the value of an option is secret, by its declaration or its name.
 
-    What is called so and has a number, such as how long a token is good, is none.
+    A number under such a name, such as how long a token is valid, is not secret.
     """
     if getattr(option, 'secret', False):
         return True
@@ -134,7 +134,7 @@ def run(conf: Any) -> int:
 
 
 def _parts(conf: Any) -> Iterator[tuple[str, str]]:
-    """Name and text of each part."""
+    """Yield name and text of each part."""
     parts: list[tuple[str, Callable[[Any], str]]] = [
         ('versions.txt', _versions),
         ('configuration.txt', _configuration),
@@ -148,11 +148,11 @@ def _parts(conf: Any) -> Iterator[tuple[str, str]]:
         yield name, _or_why_not(make, conf)
     for name, url in _listeners(conf):
         yield name, _or_why_not(_fetched, url)
-    left = LOGS_MAX
+    bytes_left = LOGS_MAX
     for log_file in _logs(conf):
         text = _or_why_not(_end_of, log_file)
-        left -= len(text)
-        if left < 0:
+        bytes_left -= len(text)
+        if bytes_left < 0:
             return
         yield f'logs/{log_file.name}', text
 
@@ -173,30 +173,33 @@ def _versions(_: Any) -> str:
         f'on {platform.platform()}',
         '',
     ]
-    found = {f'{one.metadata["Name"]}=={one.version}' for one in importlib.metadata.distributions()}
-    return '\n'.join([*lines, *sorted(found, key=str.casefold)]) + '\n'
+    distributions = {
+        f'{distribution.metadata["Name"]}=={distribution.version}'
+        for distribution in importlib.metadata.distributions()
+    }
+    return '\n'.join([*lines, *sorted(distributions, key=str.casefold)]) + '\n'
 
 
 def _settings(conf: Any) -> Iterator[tuple[str, str, str, Any, Any]]:
-    """Place, group, name, value and option: of every option as it is now, then of the files.
+    """Yield place, group, name, value and option: of every option as it is now, then of the files.
 
-    Of the files is everything, whoever reads it.
+    Everything in the files is included, whichever process reads it.
     """
     listed = unknown.listed()
     for group, option in listed:
         with contextlib.suppress(cfg.NoSuchOptError):  # of a library that reads it when it is used
             yield 'As it is now.', group, option.dest, _value(conf, group, option), option
-    known = {(group, option.dest): option for group, option in listed}
+    registered = {(group, option.dest): option for group, option in listed}
     for number, sections in enumerate(unknown.parsed(conf), 1):
         place = f'As file {number} of {", ".join(conf.config_file or [])} has it.'
         for group, options in sections.items():
             for name, values in options.items():
-                option = known.get((group, name.replace('-', '_')))
+                option = registered.get((group, name.replace('-', '_')))
                 yield from ((place, group, name, value, option) for value in values)
 
 
 def _configuration(conf: Any) -> str:
-    """Every option as it is now, and what stands in the files; nothing of those that are secret."""
+    """Return every option as it is now, and the text of the files, without secrets."""
     lines: list[str] = []
     for place, in_place in itertools.groupby(_settings(conf), key=lambda one: one[0]):
         lines += ['', f'# {place}']
@@ -215,7 +218,7 @@ def _shown_value(name: str, value: Any, option: Any) -> Any:
 
 
 def _value(conf: Any, group: str, option: Any) -> Any:
-    """:raises NoSuchOptError: nobody has registered it"""
+    """Return the value of an option.  :raises NoSuchOptError: it is not registered"""
     try:
         holder = conf if group == 'DEFAULT' else conf[group]
         return holder[option.dest]
@@ -226,14 +229,14 @@ def _value(conf: Any, group: str, option: Any) -> Any:
 
 
 def _secret_values(conf: Any) -> Iterator[str]:
-    """The secrets of options, of configuration files and of the environment."""
-    found = [one[2:] for one in _settings(conf)]
-    found += [(name, value, None) for name, value in os.environ.items()]
-    for name, value, option in found:
-        for one in map(str, value if isinstance(value, list) else [value]):
-            if value and is_secret(name, one, option):
-                yield one
-            yield from _passwords(one)
+    """Yield the secrets of options, of configuration files and of the environment."""
+    settings = [entry[2:] for entry in _settings(conf)]
+    settings += [(name, value, None) for name, value in os.environ.items()]
+    for name, value, option in settings:
+        for text in map(str, value if isinstance(value, list) else [value]):
+            if value and is_secret(name, text, option):
+                yield text
+            yield from _passwords(text)
 
 
 def _plugins(conf: Any) -> str:
@@ -243,17 +246,17 @@ def _plugins(conf: Any) -> str:
 def _schema(conf: Any) -> str:
     engine = session.engine_from_conf(conf)
     try:
-        found = migration.version(engine)
+        current = migration.version(engine)
         return (
             f'{session.family(engine)} at {wiring.database_shown(conf)}\n'
-            f'schema {found}, needed {migration.expected()}\n'
+            f'schema {current}, needed {migration.expected()}\n'
         )
     finally:
         engine.dispose()
 
 
 def _printed(command: Callable[[Any], Any]) -> Callable[[Any], str]:
-    """What a command prints."""
+    """Return a function that returns the output of a command."""
 
     def text(conf: Any) -> str:
         with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -268,7 +271,7 @@ def _audit(conf: Any) -> str:
 
 
 def _listeners(conf: Any) -> Iterator[tuple[str, str]]:
-    """What the processes of this machine say of themselves."""
+    """Yield the metrics and health reports of the processes of this machine."""
     for group, program in listeners.PROGRAMS.items():
         ports = listeners.metrics(conf, group)
         for number in range(ports.number if ports.first else 0):
@@ -283,13 +286,13 @@ def _listeners(conf: Any) -> Iterator[tuple[str, str]]:
 
 
 def _local(host: str) -> str:
-    here = {'0.0.0.0': '127.0.0.1', '::': '::1', '': '127.0.0.1'}  # nosec B104 # asked, not bound
-    host = here.get(host, host)
+    loopback = {'0.0.0.0': '127.0.0.1', '::': '::1', '': '127.0.0.1'}  # nosec B104 # asked, not bound
+    host = loopback.get(host, host)
     return f'[{host}]' if ':' in host else host
 
 
 def _fetched(url: str) -> str:
-    """What a server answers, as far as there is room for it."""
+    """Return the answer of a server, up to the bound on its size."""
     import httpx2 as httpx  # nothing else here needs it
 
     data, end = b'', time.monotonic() + ANSWER_SECONDS
@@ -317,7 +320,7 @@ def _logs(conf: Any) -> Iterator[pathlib.Path]:
 
 
 def _end_of(path: pathlib.Path) -> str:
-    """The last whole lines of a log: of one that is cut, a secret could be left in part."""
+    """Return the last whole lines of a log: of one that is cut, a secret could be left in part."""
     with path.open('rb') as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - LOG_MAX))

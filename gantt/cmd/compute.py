@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt-compute``: the agent of this host, a farm of fake ones, or a file's speaker.
 
-With ``--facts-only`` it tells of a host of Nova what its APIs do not carry.
+With ``--facts-only`` it reports of a host of Nova what its APIs do not carry.
 
 SIGTERM takes no new build, finishes what was begun, and exits 0.  SIGHUP logs
-how things stand.  In a farm, SIGUSR1 lets a tenth of the hosts die and SIGUSR2
+the state.  In a farm, SIGUSR1 lets a tenth of the hosts die and SIGUSR2
 revives the dead.
 """
 
@@ -34,12 +34,12 @@ from gantt.version import version_string
 
 LOG = logging.getLogger(__name__)
 
-#: Of one look at what is claimed: claims at most, those of one answer, seconds of one call.
+#: Bounds of one query for claims: claims at most, those of one answer, seconds of one call.
 CLAIMS_MAX, PAGE, CALL_SECONDS = 10_000, 1000, 10.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run until told to stop; exit code."""
+    """Run until stopped; return the exit code."""
     conf = cfg.CONF
     options.register_opts(conf, ('base', 'rpc', 'compute'))
     compute.register_cli_opts(conf)
@@ -57,8 +57,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _rotate(conf: Any) -> int:
-    found = key_file.rotate(service.key_path(conf))
-    print(f'the key is {found} now; restart the agent')
+    fingerprint = key_file.rotate(service.key_path(conf))
+    print(f'the key is {fingerprint} now; restart the agent')
     return 0
 
 
@@ -66,8 +66,8 @@ def _serve(conf: Any) -> int:
     reserved = functools.partial(reserved_claims, _endpoint()) if conf.build_claims else None
     running = service.from_conf(conf, reserved)
     acts = running.signals()
-    others = {number: signal.Signals(number).name for number in acts}
-    signals = ProcessSignals().by_signals(others)
+    signal_names = {number: signal.Signals(number).name for number in acts}
+    signals = ProcessSignals().by_signals(signal_names)
     prepare_types()
     running.start()
     LOG.info('gantt-compute %s is ready', version_string())
@@ -78,7 +78,7 @@ def _serve(conf: Any) -> int:
 
 
 def _endpoint() -> Endpoint:
-    """:raises Misconfigured: the environment names no API, or credentials that cannot be used"""
+    """Return the API.  :raises Misconfigured: the environment has no API or usable credentials"""
     try:
         return login.endpoint_of(os.environ.get('GANTT_ENDPOINT'), None, CALL_SECONDS)
     except Failure as e:
@@ -88,9 +88,9 @@ def _endpoint() -> Endpoint:
 
 
 def reserved_claims(endpoint: Endpoint) -> Iterator[Build]:
-    """What is claimed for new guests and not confirmed yet, as a conductor would have it built.
+    """Yield builds for unconfirmed claims of new guests, as a conductor would request them.
 
-    Claims of other zones and of moves are none of ours, nor are places of plans that no create has.
+    Claims of other zones and of moves are left out, and so are places of plans that no create uses.
 
     :raises Unavailable: the API does not answer, or refuses
     """

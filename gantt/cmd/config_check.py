@@ -39,7 +39,7 @@ def run(conf: Any) -> int:
 
 
 def check_options(conf: Any) -> str:
-    """Whether every option can be read, and none contradicts another.
+    """Check that every option can be read, and none contradicts another; return a line about it.
 
     :raises Misconfigured: names the option
     """
@@ -55,15 +55,15 @@ def check_options(conf: Any) -> str:
 
 
 def _check_names(conf: Any) -> str:
-    """:raises Misconfigured: what stands in the files is read by nobody"""
-    wrong = unknown.unread(conf)
-    if wrong:
-        raise exceptions.Misconfigured('; '.join(map(str, wrong)))
+    """Check the names in the files.  :raises Misconfigured: no process reads an option in them"""
+    unread_options = unknown.unread(conf)
+    if unread_options:
+        raise exceptions.Misconfigured('; '.join(map(str, unread_options)))
     return 'none in the files is misspelled'
 
 
 def _reads(conf: Any, group: str | None, option: Any) -> bool:
-    """Whether an option is registered; its value is read, which is when oslo.config checks it."""
+    """Return whether an option is registered; reading its value has oslo.config check it."""
     try:
         holder = conf if group in (None, 'DEFAULT') else conf[group]
         holder[option.dest]
@@ -79,7 +79,7 @@ def _reads(conf: Any, group: str | None, option: Any) -> bool:
 
 
 def _check_ports(conf: Any) -> str:
-    """:raises Misconfigured: two programs would listen on one port; names both options"""
+    """Check the ports.  :raises Misconfigured: two programs share one; names both options"""
     for finding in checks.clashes(conf):
         raise exceptions.Misconfigured(
             option=finding.option, problem=finding.why, fix=finding.instead
@@ -105,14 +105,14 @@ def _check_database(conf: Any) -> str:
 
 
 def _check_broker(conf: Any) -> str:
-    """:raises BrokerUnavailable: none takes us; names the option"""
-    shown = []
+    """Check the broker.  :raises BrokerUnavailable: none takes us; names the option"""
+    addresses = []
     for option, carrier in transport.carriers(conf):
         try:
             if not driver.is_in_process(carrier):
                 transport.service_defaults(conf)
                 transport.wait_for_broker(carrier, 0, option)
-            shown.append(transport.address(carrier))
+            addresses.append(transport.address(carrier))
         finally:
             carrier.cleanup()
-    return ', '.join(shown)
+    return ', '.join(addresses)

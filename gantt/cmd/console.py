@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands print for people: nothing in it that their terminal would obey."""
+"""Output of commands for people, without characters that their terminal would obey."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from gantt.core.messages import quoting
 
 
 def print_lines(*lines: str, file: TextIO | None = None) -> None:
-    """Print lines; each stays one line, whatever stands in it.
+    """Print lines; each stays one line, whatever it contains.
 
     :param file: None: standard output
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-manage dead-letters``: what nobody could handle, as the broker keeps it."""
+"""``gantt-manage dead-letters``: messages that could not be handled, as the broker keeps them."""
 
 import contextlib
 import datetime
@@ -15,16 +15,16 @@ from gantt.insights.explain.wording import count
 from gantt.rpc.amqp import driver, refusals, transport
 
 CONNECT_SECONDS = 10.0
-#: For each word of the broker.
+#: Time-out of each answer of the broker.
 ANSWER_SECONDS = 10.0
 _BODY_CHARACTERS = 200
 _WIDTH = 100
 
 
 class Shown(msgspec.Struct, kw_only=True):
-    """One message.
+    """One message that could not be handled.
 
-    :ivar bytes: of the whole body; ``body`` may be its beginning only
+    :ivar bytes: size of the whole body; ``body`` may be its beginning only
     """
 
     at: str
@@ -42,12 +42,12 @@ def show(conf: Any) -> int:
     """Show messages that could not be handled, oldest first; they stay where they are."""
     try:
         with opened(conf) as (channel, name):
-            found = list(read(channel, name, conf.command.limit))
+            messages = list(read(channel, name, conf.command.limit))
         none_yet = ''
     except exceptions.NotFound as e:
-        found, none_yet = [], f': {e.message}'
-    lines = [line for one in found for line in _lines(one)]
-    console.show(conf, found, [*lines, f'{count(len(found), "message")}{none_yet}'])
+        messages, none_yet = [], f': {e.message}'
+    lines = [line for message in messages for line in _lines(message)]
+    console.show(conf, messages, [*lines, f'{count(len(messages), "message")}{none_yet}'])
     return 0
 
 
@@ -64,22 +64,22 @@ def drop(conf: Any) -> int:
     """Delete all messages that could not be handled."""
     try:
         with opened(conf) as (channel, name):
-            gone = channel.queue_purge(name)
+            deleted = channel.queue_purge(name)
     except exceptions.NotFound as e:
         print(f'0 messages deleted: {e.message}')
         return 0
-    console.print_lines(f'{count(gone, "message")} deleted')
+    console.print_lines(f'{count(deleted, "message")} deleted')
     return 0
 
 
 @contextlib.contextmanager
 def opened(conf: Any) -> Iterator[tuple[Any, str]]:
-    """A channel to the broker, and the name of the queue; what was read goes back with it.
+    """Open a channel to the broker; yield it with the name of the queue; messages read stay queued.
 
     :raises Misconfigured: no queue is named
-    :raises NotFound: it is not there: the first message that is refused makes it
-    :raises BrokerUnavailable: it does not answer, or not any more
-    :raises Misconfigured: it runs and refuses us
+    :raises NotFound: the queue does not exist: the first message that is refused creates it
+    :raises BrokerUnavailable: the broker does not answer, or not any more
+    :raises Misconfigured: the broker runs and refuses us
     """
     name = conf.rpc.dead_letter_queue
     if not name:
@@ -91,10 +91,10 @@ def opened(conf: Any) -> Iterator[tuple[Any, str]]:
     carrier = transport.own_transport(conf)
     where = transport.address(carrier)
     try:
-        with driver.separate_connection(carrier) as own:
-            own.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
-            with driver.answered_within(own, ANSWER_SECONDS):
-                yield own.default_channel, name
+        with driver.separate_connection(carrier) as connection:
+            connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
+            with driver.answered_within(connection, ANSWER_SECONDS):
+                yield connection.default_channel, name
     except amqp.NotFound:
         raise exceptions.NotFound(
             f'the broker has no queue {name!r}: nothing was refused since it was named',
@@ -123,14 +123,14 @@ def _away(where: str, problem: object) -> exceptions.BrokerUnavailable:
 
 
 def _wrong(error: amqp.AMQPError) -> str:
-    """What to correct where the broker runs and says no."""
+    """Return what to correct where the broker runs and refuses."""
     if 'to queue' in str(error):
         return 'the rights of the user in it'
     return refusals.wrong_in_url(error) or 'it, or the broker'
 
 
 def read(channel: Any, name: str, limit: int) -> Iterator[Shown]:
-    """Messages that stay where they are, oldest first."""
+    """Yield messages that stay in the queue, oldest first."""
     for _ in range(limit):
         # Not acknowledged: the broker puts it back where it was when the channel closes.
         message = channel.basic_get(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-manage dev``: for those who write plugins."""
+"""``gantt-manage dev``: commands for authors of plugins."""
 
 import keyword
 import pathlib
@@ -24,11 +24,11 @@ def check_plugin(conf: Any) -> int:
     if '' not in sys.path:
         sys.path.insert(0, '')  # what lies in the current folder, before it is installed
     plugin = _plugin(name)
-    found = conformance.examine(plugin, conf.command.cases, conf.command.seed)
-    for finding in found:
+    problems = conformance.examine(plugin, conf.command.cases, conf.command.seed)
+    for finding in problems:
         print(finding)
-    if found:
-        print(f'{plugin.name} does not conform: {count(len(found), "kind")} of findings')
+    if problems:
+        print(f'{plugin.name} does not conform: {count(len(problems), "kind")} of findings')
         return 1
     print(f'{conformance.describe(plugin)}: {conf.command.cases} cases, nothing found')
     return 0
@@ -51,12 +51,12 @@ def _plugin(name: str) -> type[Plugin]:
 
 def new_filter(conf: Any) -> int:
     """Write a filter: its file, its entry point, and its test, which passes at once."""
-    given, folder = conf.command.name_of_filter, pathlib.Path(conf.command.folder)
-    name = given if given.endswith('Filter') else f'{given}Filter'
+    given_name, folder = conf.command.name_of_filter, pathlib.Path(conf.command.folder)
+    name = given_name if given_name.endswith('Filter') else f'{given_name}Filter'
     if not _NAME.match(name) or keyword.iskeyword(name):
         raise exceptions.Misconfigured(
             option='NAME',
-            problem=f'{given!r} is no name of a class',
+            problem=f'{given_name!r} is no name of a class',
             fix='Write it as in GpuModel: letters and digits, the first one a capital',
         )
     stem = _WORDS.sub('_', name.removesuffix('Filter')).lower()
@@ -75,14 +75,14 @@ def new_filter(conf: Any) -> int:
         home / f'{stem}.py': _FILTER.format(name=name, stem=stem),
         test: _TEST.format(name=name, package=package, stem=stem),
     }
-    there = [str(path) for path in new if path.exists()]
-    if there:
+    existing = [str(path) for path in new if path.exists()]
+    if existing:
         raise exceptions.Misconfigured(
-            option='NAME', problem=f'{" and ".join(there)} exists', fix='Choose another name'
+            option='NAME', problem=f'{" and ".join(existing)} exists', fix='Choose another name'
         )
     entry = f'    {name} = {package}.{stem}:{name}'
-    mine = _SETUP.format(package=package, top=package.partition('.')[0])
-    text = _with_entry(setup.read_text() if setup.exists() else mine, entry)
+    new_setup = _SETUP.format(package=package, top=package.partition('.')[0])
+    text = _with_entry(setup.read_text() if setup.exists() else new_setup, entry)
     init = home / '__init__.py'
     if not init.exists():
         new[init] = _INIT.format(package=package)
@@ -105,14 +105,14 @@ def new_filter(conf: Any) -> int:
 
 
 def _package_of(setup: pathlib.Path) -> str:
-    """The package that a setup.cfg is of; without one, ours to choose."""
-    found = re.search(r'^name\s*=\s*(\S+)', setup.read_text(), re.M) if setup.exists() else None
-    name = found[1].lower().replace('-', '_') if found else 'my_gantt_plugins'
+    """Return the package of a setup.cfg; without one, a default."""
+    match = re.search(r'^name\s*=\s*(\S+)', setup.read_text(), re.M) if setup.exists() else None
+    name = match[1].lower().replace('-', '_') if match else 'my_gantt_plugins'
     return 'gantt.core.filters' if name == 'gantt' else name
 
 
 def _with_entry(text: str, entry: str) -> str:
-    """The entry among the others of ``gantt.filters``, as their last one."""
+    """Return the text with the entry among the others of ``gantt.filters``, as their last one."""
     if entry in text:
         return text
     if _LISTED not in text:

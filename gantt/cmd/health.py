@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether one scheduler process can place now, and why not.
+"""Health of one scheduler process: whether it can place now, and why not.
 
-Asked over HTTP by supervisors and load balancers (``/health`` of the metrics
+Queried over HTTP by supervisors and load balancers (``/health`` of the metrics
 listener), so it ends within ``DATABASE_SECONDS`` whatever is away.
 """
 
@@ -38,11 +38,11 @@ class Health:
         self.refused = ''
 
     def stopping(self) -> None:
-        """Say from now on that nothing new is taken."""
+        """Report from now on that nothing new is taken."""
         self._stopping = True
 
     def __call__(self) -> tuple[bool, dict[str, Any]]:
-        """Whether all is well, and what there is to say, as JSON has it."""
+        """Return whether the process is healthy, and the body of the answer for JSON."""
         facts = self._scheduler.health() | self._rpc.health()
         facts['configuration_refused'] = self.refused
         facts['configuration'] = self._scheduler.placing.pipeline.digest
@@ -63,26 +63,28 @@ class Health:
         }
 
     def _table(self, facts: dict[str, Any]) -> str:
-        most = self._scheduler.settings.unknown_after_seconds
+        age_max = self._scheduler.settings.unknown_after_seconds
         if not facts['loaded']:
             return 'the hosts were not read from the database yet'
-        if facts['table_age_seconds'] >= most:
-            return f'{facts["table_age_seconds"]:.0f} s old, and {most:g} s is too old to refuse by'
+        if facts['table_age_seconds'] >= age_max:
+            return (
+                f'{facts["table_age_seconds"]:.0f} s old, and {age_max:g} s is too old to refuse by'
+            )
         return ''
 
     def _broker(self) -> str:
         attached = self._rpc.attached()
         if not attached:
             return 'not listening yet'
-        away = [topic for topic, is_attached in attached.items() if not is_attached]
-        if away:
-            return f'no consumer is attached for {", ".join(away)}'
+        detached = [topic for topic, is_attached in attached.items() if not is_attached]
+        if detached:
+            return f'no consumer is attached for {", ".join(detached)}'
         return self._rpc.problem
 
     def _queue(self, facts: dict[str, Any]) -> str:
-        most = self._scheduler.settings.queue_limit
-        if facts['requests_waiting'] >= most:
-            return f'{facts["requests_waiting"]} requests wait, {most} may'
+        limit = self._scheduler.settings.queue_limit
+        if facts['requests_waiting'] >= limit:
+            return f'{facts["requests_waiting"]} requests wait, {limit} may'
         overdue = facts['requests_overdue_seconds']
         if overdue >= OVERDUE_SECONDS:
             return f'a request got no answer until {overdue:.0f} s after its time: placing is stuck'
@@ -116,7 +118,7 @@ class Knock:
         self._met_at = float('-inf')
 
     def problem(self) -> str:
-        """What is wrong, or nothing."""
+        """Return the problem of the database, or an empty text."""
         with self._lock:
             if time.monotonic() - self._met_at < self._stored_seconds:
                 return self._met

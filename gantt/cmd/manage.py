@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt-manage``: the schema, the audit, the purge, hosts and checks of the configuration.
 
-Trouble is one line on standard error that says what to do.  Exit codes: 0 fine,
+Trouble is one line on standard error with its remedy.  Exit codes: 0 fine,
 1 trouble (or a violation found by the audit, an error found by the doctor), 64 wrong
 usage.
 """
@@ -72,19 +72,19 @@ def db_sync(conf: Any) -> int:
 def db_version(conf: Any) -> int:
     """Which schema the database has and which one this version of Gantt needs."""
     engine = session.engine_from_conf(conf)
-    found = migration.version(engine)
+    current = migration.version(engine)
     needed = migration.expected()
-    lines = [f'database {found}, needed {needed}']
-    if found != 'none' and migration.pending(found) is None:
-        later = migration.added(engine, found)
+    lines = [f'database {current}, needed {needed}']
+    if current != 'none' and migration.pending(current) is None:
+        later = migration.added(engine, current)
         lines.append(
             f'{", ".join(later)} of a newer release only add: this one works with them'
             if later
-            else migration.strange(found)
+            else migration.strange(current)
         )
-    elif found != needed:
+    elif current != needed:
         lines.append('run "gantt-manage db sync"')
-    console.show(conf, {'database': found, 'needed': needed, 'in_step': found == needed}, lines)
+    console.show(conf, {'database': current, 'needed': needed, 'in_step': current == needed}, lines)
     return 0
 
 
@@ -101,13 +101,15 @@ def db_restored(conf: Any) -> int:
 def audit(conf: Any) -> int:
     """Ask the database, and the zones below, whether the promises hold; 1 where one does not."""
     connected = store.connect(conf)
-    found = connected.audit()
-    over = zone_audit.over_zones(conf, connected)
-    for kind, of_zones in over.lines.items():
-        found[kind] = [*found.get(kind, []), *of_zones]
+    violations = connected.audit()
+    zone_findings = zone_audit.over_zones(conf, connected)
+    for kind, of_zones in zone_findings.lines.items():
+        violations[kind] = [*violations.get(kind, []), *of_zones]
     rows = (change.row for change in connected.load_everything().hosts)
     flagged = [row for row in rows if row is not None and row.over_committed]
-    lines = {key: found.get(key, []) for key in [*WORDS, *(k for k in found if k not in WORDS)]}
+    lines = {
+        key: violations.get(key, []) for key in [*WORDS, *(k for k in violations if k not in WORDS)]
+    }
     counts = {key: len(value) for key, value in lines.items()}
     to_do = audit_remedies.remedies(lines)
     body = {
@@ -115,40 +117,44 @@ def audit(conf: Any) -> int:
         'violations': lines,
         'remedies': [{'kind': r.kind, 'about': r.about, 'remedy': r.what} for r in to_do],
         'flagged': [row.name for row in flagged],
-        'zones': over.zones,
+        'zones': zone_findings.zones,
     }
     console.show(
         conf,
         body,
         [
             ', '.join(f'{WORDS.get(key, key)} {count}' for key, count in counts.items()),
-            *(f'{WORDS.get(key, key)}: {line}' for key, found in lines.items() for line in found),
-            *(f'to do, {WORDS[one.kind]}: {one.about}: {one.what}' for one in to_do),
+            *(
+                f'{WORDS.get(key, key)}: {line}'
+                for key, violations in lines.items()
+                for line in violations
+            ),
+            *(f'to do, {WORDS[item.kind]}: {item.about}: {item.what}' for item in to_do),
             *(
                 f'flagged, no violation: {_over_full(row)}; nothing new lands there'
                 for row in flagged
             ),
-            *map(zone_audit.line_of, over.zones),
+            *map(zone_audit.line_of, zone_findings.zones),
         ],
     )
-    return 1 if any(lines.values()) or any(one.problem for one in over.zones) else 0
+    return 1 if any(lines.values()) or any(item.problem for item in zone_findings.zones) else 0
 
 
 def _over_full(row: HostRow) -> str:
-    over = [
+    excesses = [
         f'{name} {row.used.get(name, 0)} claimed and {row.foreign.get(name, 0)} foreign of {cap}'
         for name in sorted(row.used.keys() | row.foreign.keys())
         if row.free(name) < 0 and (cap := row.cap(name)) is not None
     ]
-    return f'{row.name}: {"; ".join(over) or "found with more use than capacity"}'
+    return f'{row.name}: {"; ".join(excesses) or "found with more use than capacity"}'
 
 
 def purge(conf: Any) -> int:
     """Delete what is past its bound, until nothing is."""
     connected = store.connect(conf)
-    gone = 0
+    deleted = 0
     for _ in range(PURGE_ROUNDS):
-        went = connected.purge(
+        batch_deleted = connected.purge(
             decisions=conf.decisions.kept,
             decision_bytes=conf.decisions.kept_mb << 20,
             decision_seconds=DECISION_SECONDS,
@@ -156,15 +162,15 @@ def purge(conf: Any) -> int:
             request_seconds=conf.claims.request_seconds,
             limit=PURGE_ROWS,
         )
-        gone += went
-        if not went and connected.is_purged:
+        deleted += batch_deleted
+        if not batch_deleted and connected.is_purged:
             break
-    print(f'{gone} rows deleted')
+    print(f'{deleted} rows deleted')
     return 0
 
 
 def add_commands(parsers: Any) -> None:
-    """All commands, to what argparse calls subparsers."""
+    """Add all commands to the subparsers of argparse."""
 
     def add(
         to: Any, name: str, run: Callable[[Any], int], json_too: bool = False, writes: bool = False
@@ -193,8 +199,8 @@ def add_commands(parsers: Any) -> None:
     manage_placement.add_commands(add, group)
     add(parsers, 'audit', audit, json_too=True)
     add(parsers, 'purge', purge, writes=True)
-    shown = add(parsers, 'audit-trail', audit_trail.show, json_too=True)
-    shown.add_argument(
+    trail = add(parsers, 'audit-trail', audit_trail.show, json_too=True)
+    trail.add_argument(
         '--limit',
         type=whole(audit_trail.SHOWN_MAX),
         default=50,
@@ -237,11 +243,11 @@ def add_commands(parsers: Any) -> None:
     checked.add_argument(
         '--seed', type=whole(least=0), default=0, metavar='N', help='of the first one (0)'
     )
-    made = add(plugin, 'new-filter', dev.new_filter)
+    new_filter = add(plugin, 'new-filter', dev.new_filter)
     # Not 'name': under that one oslo.config keeps the name of the command.
-    made.add_argument('name_of_filter', metavar='NAME', help='e.g. GpuModel')
-    made.add_argument('--folder', default='.', help='where the package is (.)')
-    made.add_argument('--package', help='the package (that of setup.cfg in the folder)')
+    new_filter.add_argument('name_of_filter', metavar='NAME', help='e.g. GpuModel')
+    new_filter.add_argument('--folder', default='.', help='where the package is (.)')
+    new_filter.add_argument('--package', help='the package (that of setup.cfg in the folder)')
 
 
 def _host_commands(add: Any, group: Any, parsers: Any) -> None:
@@ -249,9 +255,9 @@ def _host_commands(add: Any, group: Any, parsers: Any) -> None:
     renamed = add(hosts, 'rename', manage_hosts.rename, writes=True)
     renamed.add_argument('old', metavar='OLD')
     renamed.add_argument('new', metavar='NEW')
-    gone = add(hosts, 'decommission', manage_hosts.decommission, writes=True)
-    gone.add_argument('name_of_host', metavar='NAME')
-    gone.add_argument(
+    decommissioned = add(hosts, 'decommission', manage_hosts.decommission, writes=True)
+    decommissioned.add_argument('name_of_host', metavar='NAME')
+    decommissioned.add_argument(
         '--wait',
         type=_seconds,
         default=0.0,
@@ -274,13 +280,13 @@ def _host_commands(add: Any, group: Any, parsers: Any) -> None:
     keys = hosts.add_parser('key', help=keys_text, description=keys_text).add_subparsers(
         dest='key_action', required=True, metavar='ACTION'
     )
-    for one in (
+    for key_parser in (
         add(keys, 'show', manage_hosts.key_show, json_too=True),
         add(keys, 'forget', manage_hosts.key_forget, writes=True),
         add(keys, 'revoke', manage_hosts.key_revoke, writes=True),
     ):
-        one.add_argument('name_of_host', metavar='NAME')
-    for parser in (renamed, gone):
+        key_parser.add_argument('name_of_host', metavar='NAME')
+    for parser in (renamed, decommissioned):
         parser.add_argument(
             '--now', action='store_true', help='although it reported lately: its agent is stopped'
         )
@@ -311,8 +317,9 @@ def _seconds(text: str) -> float:
 
 
 def _help() -> str:
-    """The commands, and the few options before them that one needs: those of logging and their
-    kin are many, and the same in every program.
+    """Return the help: the commands, and the few options before them that one needs.
+
+    Options of logging and their kin are many, and the same in every program.
     """
     parser = argparse.ArgumentParser(
         prog='gantt-manage',
@@ -369,7 +376,7 @@ def run(argv: list[str]) -> int:
 
 
 def main() -> int:
-    """The console script."""
+    """Run as the console script."""
     return run(sys.argv[1:])
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt-manage broker users``: a user of the broker for each role and each compute host.
 
-Dry unless told to apply.  Then each user's url is written to a file of its own, with a
-password that is made for it, and all users and permissions are handed to rabbitmqctl at
+Dry without ``--apply``.  Then each user's url is written to a file of its own, with a
+password that is created for it, and all users and permissions are handed to rabbitmqctl at
 once, on its standard input: passwords are on no command line, and only their hashes go
 there.
 """
@@ -36,16 +36,16 @@ _URL = 'transport_url = '
 
 
 def add_commands(add: Any, group: Any) -> None:
-    """``broker users``."""
-    made = add(group('broker', 'The message broker.'), 'users', users, json_too=True, writes=True)
-    made.add_argument(
+    """Add the command ``broker users``."""
+    parser = add(group('broker', 'The message broker.'), 'users', users, json_too=True, writes=True)
+    parser.add_argument(
         '--role',
         action='append',
         choices=list(permissions.ROLES),
         default=None,
         help=f'once for each ({", ".join(permissions.USUAL)}; none where hosts are named)',
     )
-    made.add_argument(
+    parser.add_argument(
         '--host',
         action='append',
         default=[],
@@ -53,21 +53,23 @@ def add_commands(add: Any, group: Any) -> None:
         dest='compute_hosts',
         help='a compute host, once for each',
     )
-    made.add_argument(
+    parser.add_argument(
         '--all-hosts', action='store_true', help='each compute host that the database knows'
     )
-    made.add_argument('--prefix', default='gantt', help='how the names of the users begin (gantt)')
-    made.add_argument('--apply', action='store_true', help='make them; else they are only shown')
-    made.add_argument(
+    parser.add_argument(
+        '--prefix', default='gantt', help='how the names of the users begin (gantt)'
+    )
+    parser.add_argument('--apply', action='store_true', help='make them; else they are only shown')
+    parser.add_argument(
         '--files',
         metavar='DIRECTORY',
         help='with --apply: where the url of each user is written to, a file each; a password '
         'that is there already is kept',
     )
-    made.add_argument(
+    parser.add_argument(
         '--new-passwords', action='store_true', help='with --apply: also in place of these'
     )
-    made.add_argument(
+    parser.add_argument(
         '--rabbitmqctl',
         default='rabbitmqctl',
         metavar='COMMAND',
@@ -101,7 +103,7 @@ def users(conf: Any) -> int:
 
 
 class BrokerSite:
-    """What the configuration and the command line name.
+    """The broker, users and virtual hosts of the configuration and the command line.
 
     :ivar nova_elsewhere: Nova's topic is on another broker, which rabbitmqctl here does not reach
     :ivar vhosts: of this broker
@@ -111,7 +113,7 @@ class BrokerSite:
         self.url = driver.transport_url(conf)
         carrier = transport.own_transport(conf, guarded=False)
         try:
-            own = driver.options(carrier)[0]
+            own_url = driver.options(carrier)[0]
         finally:
             carrier.cleanup()
         hosts = _hosts(conf, command)
@@ -119,20 +121,20 @@ class BrokerSite:
         self.nova_url, nova = '', None
         if conf.rpc.nova_enabled or 'shadow' in roles:
             self.nova_url = conf.rpc.nova_transport_url or ''
-            nova = own.virtual_host or '/'
+            nova = own_url.virtual_host or '/'
         if self.nova_url:
             nova = urllib.parse.unquote(urllib.parse.urlsplit(self.nova_url).path[1:]) or '/'
         self.nova_elsewhere = bool(self.nova_url) and _places(self.nova_url) != _places(self.url)
-        names = permissions.names_from(conf.rpc, command.prefix, own.virtual_host or '/', nova)
+        names = permissions.names_from(conf.rpc, command.prefix, own_url.virtual_host or '/', nova)
         self.users = permissions.users(names, roles, hosts)
         self.vhosts = [names.vhost]
 
     def grants(self, user: User) -> list[Grant]:
-        """Those at the broker of ``transport_url``."""
+        """Return the grants of a user at the broker of ``transport_url``."""
         return [user.own] if self.nova_elsewhere else user.grants
 
     def text(self, user: User, password: str) -> str:
-        """The configuration file of a user."""
+        """Return the configuration file of a user."""
         lines = [
             f'# {user.about}: made by gantt-manage broker users',
             '[DEFAULT]',
@@ -155,8 +157,8 @@ def _hosts(conf: Any, command: Any) -> list[str]:
     if not command.all_hosts:
         return list(command.compute_hosts)
     rows = (change.row for change in store.connect(conf).load_everything().hosts)
-    known = sorted(row.name for row in rows if row is not None and row.kind is HostKind.HOST)
-    return [*command.compute_hosts, *known]
+    registered = sorted(row.name for row in rows if row is not None and row.kind is HostKind.HOST)
+    return [*command.compute_hosts, *registered]
 
 
 def _commands(site: BrokerSite, user: User, ctl: str) -> Iterator[str]:
@@ -186,11 +188,11 @@ def _quoted(text: str) -> str:
 
 
 def definitions(site: BrokerSite, hashes: dict[str, str]) -> dict[str, Any]:
-    """What ``rabbitmqctl import_definitions`` reads; what is there and not named stays.
+    """Return the input of ``rabbitmqctl import_definitions``; existing users not named stay.
 
     :param hashes: of passwords, by user
     """
-    given = [(user, grant) for user in site.users for grant in site.grants(user)]
+    user_grants = [(user, grant) for user in site.users for grant in site.grants(user)]
     return {
         'vhosts': [{'name': name} for name in site.vhosts],
         'users': [
@@ -205,11 +207,11 @@ def definitions(site: BrokerSite, hashes: dict[str, str]) -> dict[str, Any]:
         'permissions': [
             {'user': user.name}
             | {key: getattr(grant, key) for key in ('vhost', 'configure', 'write', 'read')}
-            for user, grant in given
+            for user, grant in user_grants
         ],
         'topic_permissions': [
             {'user': user.name, 'vhost': grant.vhost} | msgspec.structs.asdict(topic)
-            for user, grant in given
+            for user, grant in user_grants
             for topic in grant.topics
         ],
     }
@@ -238,7 +240,7 @@ def _apply(site: BrokerSite, command: Any) -> int:
 
 
 def _stored_password(path: pathlib.Path, user: User) -> str | None:
-    """The password of a file that was written before.
+    """Return the password of a file that was written before; None: there is none.
 
     :raises Misconfigured: there is a file, and it is none of this user
     """
@@ -249,16 +251,16 @@ def _stored_password(path: pathlib.Path, user: User) -> str | None:
     except (OSError, UnicodeError) as e:
         raise _unusable(path, str(e)) from None
     for line in lines:
-        found = urllib.parse.urlsplit(line.removeprefix(_URL)) if line.startswith(_URL) else None
+        url = urllib.parse.urlsplit(line.removeprefix(_URL)) if line.startswith(_URL) else None
         # Of several nodes each has the same.
-        name, _, password = (found.netloc if found else '').partition('@')[0].partition(':')
+        name, _, password = (url.netloc if url else '').partition('@')[0].partition(':')
         if name == user.name and password:
             return urllib.parse.unquote(password)
     raise _unusable(path, f'it has no url of user {user.name}')
 
 
 def _write(path: pathlib.Path, text: str) -> None:
-    """Whole or not at all; others than the owner and the group of the directory cannot read it."""
+    """Write the file whole or not at all, unreadable but for owner and group of the directory."""
     new = path.with_name(path.name + '.new')
     try:
         path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -279,7 +281,7 @@ def _unusable(path: pathlib.Path, problem: str) -> exceptions.Misconfigured:
 
 
 def hashed(password: str, salt: bytes) -> str:
-    """A password as the broker keeps it: salted SHA-256."""
+    """Return a password as the broker keeps it: salted SHA-256."""
     digest = hashlib.sha256(salt + password.encode()).digest()
     return base64.b64encode(salt + digest).decode()
 
@@ -313,14 +315,14 @@ def _first_line(*texts: str) -> str:
 
 
 def _places(url: str) -> set[str]:
-    """Addresses of the nodes of a broker."""
+    """Return the addresses of the nodes of a broker."""
     hosts = urllib.parse.urlsplit(url).netloc.split(',')
     places = (host.rpartition('@')[2] or 'localhost' for host in hosts)
     return {place if ':' in place else f'{place}:5672' for place in places}
 
 
 def _as_user(url: str, user: str, password: str) -> str:
-    """A url of the broker with other credentials for each of its nodes."""
+    """Return a url of the broker with other credentials for each of its nodes."""
     parts = urllib.parse.urlsplit(url)
     places = (host.rpartition('@')[2] or 'localhost' for host in parts.netloc.split(','))
     netloc = ','.join(f'{user}:{password}@{place}' for place in places)

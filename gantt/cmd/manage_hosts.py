@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-manage host`` and ``gantt-manage adopt``: hosts renamed or taken away, guests told of."""
+"""``gantt-manage host`` and ``gantt-manage adopt``: hosts renamed or removed, guests adopted."""
 
 import collections
 import itertools
@@ -36,14 +36,14 @@ LIVE_MAX = 1000
 #: What the APIs of OpenStack take for the name of a service host.
 HOST_NAME = re.compile(rf'[a-zA-Z0-9._-]{{1,{base.NAME_MAX}}}')
 
-#: Who may say what a host has, and as it is kept.
+#: The sources of what a host has, and as it is kept.
 INVENTORIES_BY = {'reports': None, 'api': API}
 _SAYS = {
     'reports': 'its reports say what it has',
     'api': 'requests to the Placement interface say what it has, and its reports do not',
 }
 
-#: What of the fates is trouble: each of these guests is shown.
+#: The outcomes that are trouble: each of these guests is shown.
 TROUBLE = (AdoptionStatus.OVER_FULL, AdoptionStatus.ELSEWHERE, AdoptionStatus.UNKNOWN_HOST)
 WORDS = {
     AdoptionStatus.ADOPTED: 'adopted',
@@ -105,17 +105,20 @@ def adopt(conf: Any) -> int:
         outcomes += connected.adopt_guests(batch, dry_run=conf.command.dry_run)
     counts = collections.Counter(outcome.outcome for outcome in outcomes)
     trouble = [outcome for outcome in outcomes if outcome.outcome in TROUBLE]
-    numbers = {str(seen): counts[seen] for seen in AdoptionStatus}
+    numbers = {str(status): counts[status] for status in AdoptionStatus}
     lines = ['nothing is written:'] if conf.command.dry_run else []
-    lines.append(', '.join(f'{counts[seen]} {WORDS[seen]}' for seen in AdoptionStatus))
-    lines += [f'{WORDS[one.outcome]}: {one.consumer} on {one.host}: {one.note}' for one in trouble]
+    lines.append(', '.join(f'{counts[status]} {WORDS[status]}' for status in AdoptionStatus))
+    lines += [
+        f'{WORDS[adoption.outcome]}: {adoption.consumer} on {adoption.host}: {adoption.note}'
+        for adoption in trouble
+    ]
     body = {'dry_run': conf.command.dry_run, 'counts': numbers, 'trouble': trouble}
     console.show(conf, body, lines)
     return 1 if trouble else 0
 
 
 def batches(guests: list[GuestToAdopt], least: int) -> Iterator[list[GuestToAdopt]]:
-    """Whole hosts together, so that the last guest of one is judged after the first.
+    """Yield whole hosts together, so that the last guest of one is judged after the first.
 
     :param least: guests of a batch, unless it is the last; a host more may come with it
     :raises InvalidMessage: a host has more guests than one transaction takes
@@ -123,14 +126,14 @@ def batches(guests: list[GuestToAdopt], least: int) -> Iterator[list[GuestToAdop
     ordered = sorted(guests, key=lambda guest: guest.host)
     batch: list[GuestToAdopt] = []
     for host, group in itertools.groupby(ordered, key=lambda guest: guest.host):
-        theirs = list(group)
-        if len(theirs) > GUESTS_MAX:
+        guests_of_host = list(group)
+        if len(guests_of_host) > GUESTS_MAX:
             raise exceptions.invalid(
                 'host',
-                f'{host!r} has {len(theirs)} guests; expected {GUESTS_MAX} '
+                f'{host!r} has {len(guests_of_host)} guests; expected {GUESTS_MAX} '
                 'at most: tell of them in several files',
             )
-        batch += theirs
+        batch += guests_of_host
         if len(batch) >= least:
             yield batch
             batch = []
@@ -151,9 +154,9 @@ def _read(path: str, declared: frozenset[str]) -> list[GuestToAdopt]:
 
 
 def _guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[GuestToAdopt]:
-    """:raises InvalidMessage: names the line, the field and what was expected"""
-    found = []
-    seen: dict[str, int] = {}
+    """Return the guests.  :raises InvalidMessage: names the line, the field and the expectation"""
+    guests = []
+    line_of: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         where = f'line {number}'
         if number > LINES_MAX or len(line) > LINE_BYTES_MAX:
@@ -166,30 +169,30 @@ def _guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[GuestToAdo
         strange = unknown_class(guest, declared)
         if strange is not None:
             raise exceptions.UnknownResourceClass(field=f'{where}.resources', name=strange)
-        if guest.consumer in seen:
+        if guest.consumer in line_of:
             raise exceptions.invalid(
                 f'{where}.consumer',
-                f'expected each guest once, got that of line {seen[guest.consumer]} again',
+                f'expected each guest once, got that of line {line_of[guest.consumer]} again',
             )
-        seen[guest.consumer] = number
-        found.append(guest)
-    return found
+        line_of[guest.consumer] = number
+        guests.append(guest)
+    return guests
 
 
-# -- who says what a host has -----------------------------------------------------------
+# -- the source of what a host has -------------------------------------------------------
 def inventories(conf: Any) -> int:
     """Who says what a host has: its inventories, traits and aggregates; shown, or changed."""
-    name, by = conf.command.name_of_host, conf.command.by
+    name, source = conf.command.name_of_host, conf.command.by
     connected = store.connect(conf)
-    if by is None:
+    if source is None:
         row = _host(connected, name)
     else:
-        after = connected.set_inventories_by(name, INVENTORIES_BY[by], 'gantt-manage').row
+        after = connected.set_inventories_by(name, INVENTORIES_BY[source], 'gantt-manage').row
         assert after is not None
         row = after
     now = 'reports' if row.reports_inventories else 'api'
     lines = [f'{name}: {_SAYS[now]}']
-    if by == 'reports':
+    if source == 'reports':
         lines.append('what it has stays as it is until its next full report')
     console.show(conf, {'host': name, 'inventories_by': now}, lines)
     return 0
@@ -200,24 +203,26 @@ def key_show(conf: Any) -> int:
     """The key that the messages of a host are signed with."""
     name = conf.command.name_of_host
     key = _host(store.connect(conf), name).key
-    shown: dict[str, Any] = {
+    key_facts: dict[str, Any] = {
         'host': name,
         'fingerprint': host_keys.fingerprint(key.public) if key and key.public else None,
         'since': key.since if key and key.public else None,
         'fingerprint_beside': host_keys.fingerprint(key.beside) if key and key.beside else None,
         'is_revoked': bool(key and key.is_revoked),
-        'revoked': [host_keys.fingerprint(one) for one in key.revoked] if key else [],
+        'revoked': [host_keys.fingerprint(revoked) for revoked in key.revoked] if key else [],
     }
-    if shown['fingerprint'] is None:
+    if key_facts['fingerprint'] is None:
         lines = [f'{name} has no key: the next one that it registers with is stored']
     else:
-        when = time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(shown['since']))
-        state = ', revoked: messages of the host are refused' if shown['is_revoked'] else ''
-        lines = [f'{name} has the key {shown["fingerprint"]}, known since {when}{state}']
-    if shown['fingerprint_beside'] is not None:
-        lines.append(f'the agent next to nova-compute has the key {shown["fingerprint_beside"]}')
-    lines += [f'never taken again: {one}' for one in shown['revoked']]
-    console.show(conf, shown, lines)
+        when = time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(key_facts['since']))
+        state = ', revoked: messages of the host are refused' if key_facts['is_revoked'] else ''
+        lines = [f'{name} has the key {key_facts["fingerprint"]}, known since {when}{state}']
+    if key_facts['fingerprint_beside'] is not None:
+        lines.append(
+            f'the agent next to nova-compute has the key {key_facts["fingerprint_beside"]}'
+        )
+    lines += [f'never taken again: {revoked}' for revoked in key_facts['revoked']]
+    console.show(conf, key_facts, lines)
     return 0
 
 
@@ -238,7 +243,9 @@ def key_revoke(conf: Any) -> int:
     name = conf.command.name_of_host
     after = store.connect(conf).revoke_host_key(name).row
     assert after is not None and after.key is not None
-    keys = [host_keys.fingerprint(one) for one in (after.key.public, after.key.beside) if one]
+    keys = [
+        host_keys.fingerprint(public) for public in (after.key.public, after.key.beside) if public
+    ]
     print(
         f'the key {" and ".join(keys)} is revoked for good, and nobody '
         f'reports for {name} now. Once it has another key: gantt-manage host key forget {name}'
@@ -247,7 +254,7 @@ def key_revoke(conf: Any) -> int:
 
 
 def _host(connected: store.SqlStore, name: str) -> HostRow:
-    """:raises NotFound:"""
+    """Return the host.  :raises NotFound:"""
     for change in connected.load_everything().hosts:
         if change.row is not None and change.row.name == name:
             return change.row
@@ -255,13 +262,13 @@ def _host(connected: store.SqlStore, name: str) -> HostRow:
 
 
 def _must_be_silent(conf: Any, connected: store.SqlStore, row: HostRow) -> None:
-    """:raises Refused: the host has reported lately"""
+    """Check that the host is silent.  :raises Refused: the host has reported lately"""
     silent = connected.ping() - row.reported_at
-    most = wiring.down_time(pipeline_from_conf(conf))
-    if silent < most:
+    down_after = wiring.down_time(pipeline_from_conf(conf))
+    if silent < down_after:
         raise exceptions.Refused(
             f'{row.name} reported {max(0, silent):.0f} s ago; stop its agent, and run this again '
-            f'after {most:g} s of silence, or at once with --now',
+            f'after {down_after:g} s of silence, or at once with --now',
             name=row.name,
         )
 
@@ -288,7 +295,7 @@ def _keeps(conf: Any, connected: store.SqlStore, name: str) -> str | None:
 
 
 def _live(connected: store.SqlStore, name: str) -> list[Claim]:
-    found: list[Claim] = []
+    live_claims: list[Claim] = []
     for state in ('reserved', 'confirmed'):
-        found += connected.claims(host=name, state=state, limit=LIVE_MAX - len(found))
-    return found
+        live_claims += connected.claims(host=name, state=state, limit=LIVE_MAX - len(live_claims))
+    return live_claims

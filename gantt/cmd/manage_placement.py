@@ -22,7 +22,7 @@ _TIMEOUT_MAX = 3600.0
 
 
 def add_commands(add: Any, group: Any) -> None:
-    """Its commands."""
+    """Add the commands of ``gantt-manage placement``."""
     placement = group('placement', 'All that Placement has, into Gantt and out of it.')
     for name, run, writes in (
         ('import', copy_in, True),
@@ -35,12 +35,12 @@ def add_commands(add: Any, group: Any) -> None:
             metavar='URL',
             help='where /resource_providers is below of, e.g. http://controller:8778/placement',
         )
-        who = parser.add_mutually_exclusive_group()
-        who.add_argument(
+        credentials = parser.add_mutually_exclusive_group()
+        credentials.add_argument(
             '--token',
             help='is sent as it is; without keystone: admin (default, where no cloud is named)',
         )
-        who.add_argument(
+        credentials.add_argument(
             '--os-cloud',
             metavar='NAME',
             help='the cloud of clouds.yaml to log in to (environment: OS_CLOUD, or OS_AUTH_URL '
@@ -75,7 +75,7 @@ def _seconds(text: str) -> float:
 
 @contextlib.contextmanager
 def _sides(conf: Any) -> Iterator[tuple[store.SqlStore, PlacementServer]]:
-    """Gantt and the server."""
+    """Open Gantt and the server."""
     connected = store.connect(conf)
     try:
         server = server_of(conf.command)
@@ -88,7 +88,7 @@ def _sides(conf: Any) -> Iterator[tuple[store.SqlStore, PlacementServer]]:
 
 
 def server_of(command: Any) -> PlacementServer:
-    """The server that a command line names, asked by who it names.
+    """Return the server that a command line names, with the credentials that it names.
 
     :raises Misconfigured: the credentials cannot be used
     """
@@ -97,13 +97,13 @@ def server_of(command: Any) -> PlacementServer:
         token = command.token or NO_AUTH_TOKEN
         return PlacementServer(command.url, lambda: token, timeout=command.timeout)
     try:
-        found = login.Login(command.os_cloud)
+        session = login.Login(command.os_cloud)
         return PlacementServer(
             command.url,
-            _worded(found.token),
-            _worded(found.token),
+            _worded(session.token),
+            _worded(session.token),
             command.timeout,
-            found.verify,
+            session.verify,
         )
     except Failure as e:
         raise _unusable(e) from None
@@ -165,12 +165,14 @@ def _copied(conf: Any, source: PlacementSide, target: PlacementSide) -> int:
 def compare(conf: Any) -> int:
     """Name each difference between Gantt and a server; 0 only without any."""
     with _sides(conf) as (connected, server):
-        own = OwnSide(connected)
-        found, here, _ = differences.compare(own, server, _progress)
-        lines = [one.line(own.name, server.name) for one in found]
-        what = f'{len(here.outlines)} providers, {len(here.consumers)} consumers in {own.name}'
-        count = f'{len(found)} differences' if len(found) > 1 else '1 difference'
-        lines.append(f'{count if found else "no difference"}: {what}')
-        body = {'differences': found, 'url': server.name}
+        gantt = OwnSide(connected)
+        differing, state, _ = differences.compare(gantt, server, _progress)
+        lines = [difference.line(gantt.name, server.name) for difference in differing]
+        compared = (
+            f'{len(state.outlines)} providers, {len(state.consumers)} consumers in {gantt.name}'
+        )
+        count = f'{len(differing)} differences' if len(differing) > 1 else '1 difference'
+        lines.append(f'{count if differing else "no difference"}: {compared}')
+        body = {'differences': differing, 'url': server.name}
         console.show(conf, body, lines)
-    return 1 if found else 0
+    return 1 if differing else 0

@@ -15,7 +15,7 @@ PROG = 'gantt-nova-source'
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run until told to stop; exit code."""
+    """Run until stopped; return the exit code."""
     return report_source.run(cfg.CONF, 'nova', PROG, argv)
 
 

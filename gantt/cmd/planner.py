@@ -3,7 +3,7 @@
 
 A host table of its own, one group at a time, at low priority: no scheduler plans a group or waits
 for one.  Several of these share the queue.  One that is killed loses nothing that was answered;
-who asked repeats under the same request id.
+callers repeat under the same request id.
 
 SIGTERM takes nothing new, answers what it has, and exits 0.  SIGHUP reads the options again,
 SIGUSR2 writes a report of what the process is doing.
@@ -36,7 +36,7 @@ LOG = logging.getLogger('gantt.cmd.planner')
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run until told to stop; exit code."""
+    """Run until stopped; return the exit code."""
     return wiring.run(sys.argv[1:] if argv is None else argv, 'gantt-planner', _serve)
 
 
@@ -49,8 +49,8 @@ def _serve(conf: Any) -> int:
     metrics = MetricRegistry()
     connected = wiring.once_it_answers(conf, lambda: store.connect(conf), signals.is_stopping)
     wiring.once_it_answers(conf, connected.check_rights, signals.is_stopping)
-    made = planning.Planning(conf, connected, metrics)
-    planner = made.planner
+    parts = planning.Planning(conf, connected, metrics)
+    planner = parts.planner
     rpc = RpcService(
         conf,
         None,
@@ -71,7 +71,7 @@ def _serve(conf: Any) -> int:
     )
     prepare_types()
     wiring.once_it_answers(conf, planner.cache.fetch, signals.is_stopping)
-    made.start()
+    parts.start()
     planning.give_way(conf)
     if rpc.start(signals.is_stopping):
         presence.start()
@@ -80,7 +80,7 @@ def _serve(conf: Any) -> int:
     health.is_stopping = True
     LOG.info('Stopping: %s', planner.health())
     answered = rpc.stop()
-    finished = made.stop()
+    finished = parts.stop()
     if listener is not None:
         listener.stop()
     return 0 if answered and finished and not signals.problem else 1
@@ -120,7 +120,7 @@ def _reload(conf: Any, planner: GroupPlanner) -> str:
 
 
 def _state(conf: Any, planner: GroupPlanner, rpc: RpcService) -> dict[str, Any]:
-    """What a report says of this process; no server is asked."""
+    """Return the facts of a report on this process; no server is queried."""
     pipeline = planner.pipeline
     return {
         'worker': planner.settings.worker,
@@ -135,9 +135,9 @@ def _state(conf: Any, planner: GroupPlanner, rpc: RpcService) -> dict[str, Any]:
 
 
 class PlannerHealth:
-    """Whether this process can plan now, and why not; it ends soon, whatever is away.
+    """Health of the planner process; the check ends soon, whatever is away.
 
-    :ivar refused: why the options that were read again last were not taken over, else nothing
+    :ivar refused: why the options that were read again last were not taken over, else empty
     """
 
     def __init__(self, planner: GroupPlanner, rpc: RpcService) -> None:
@@ -146,18 +146,18 @@ class PlannerHealth:
         self.is_stopping, self.refused = False, ''
 
     def __call__(self) -> tuple[bool, dict[str, Any]]:
-        """Whether all is well, and what there is to say, as JSON has it."""
+        """Return whether the process is healthy, and the body of the answer for JSON."""
         facts = self._planner.health() | self._rpc.health()
         facts['configuration_refused'] = self.refused
         facts['configuration'] = self._planner.pipeline.digest
-        waiting, most = facts['groups_waiting'], self._planner.bounds.queue_limit
+        waiting, limit = facts['groups_waiting'], self._planner.bounds.queue_limit
         failing = ', '.join(facts['failing'])
         problems = {
             'process': 'stopping: it takes nothing new' if self.is_stopping else '',
             'host_table': '' if facts['loaded'] else 'the hosts were not read yet',
             'database': self._database.problem(),
             'broker': self._broker(),
-            'queue': '' if waiting < most else f'{waiting} groups wait, {most} may',
+            'queue': '' if waiting < limit else f'{waiting} groups wait, {limit} may',
             'threads': f'several rounds in a row failed of {failing}' if failing else '',
         }
         return not any(problems.values()), {
@@ -171,9 +171,9 @@ class PlannerHealth:
         attached = self._rpc.attached()
         if not attached:
             return 'not listening yet'
-        away = [topic for topic, is_attached in attached.items() if not is_attached]
-        if away:
-            return f'no consumer is attached for {", ".join(away)}'
+        detached = [topic for topic, is_attached in attached.items() if not is_attached]
+        if detached:
+            return f'no consumer is attached for {", ".join(detached)}'
         return self._rpc.problem
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From options to who plans groups: what gantt-planner and processes with everything share."""
+"""The planner of groups from options, for gantt-planner and processes with everything."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 
 
 def bounds(conf: Any) -> PlannerSettings:
-    """The options of [planner] by their names."""
+    """Return the options of [planner] by their names."""
     names = PlannerSettings.__struct_fields__
     return PlannerSettings(
         **{name: conf.planner[name] for name in conf.planner if name in names},
@@ -30,18 +30,18 @@ def bounds(conf: Any) -> PlannerSettings:
 
 
 def solver_of(conf: Any) -> SolverProcess | None:
-    """The solver, in a process of its own; None: there is to be none, or it is not installed."""
-    own = conf.planner
-    if not own.solver:
+    """Return the solver, in a process of its own; None: it is disabled or not installed."""
+    options = conf.planner
+    if not options.solver:
         return None
     if not solver.is_installed():
         LOG.warning('%s; install gantt[solver], or set [planner] solver = false', NO_SOLVER)
         return None
-    return SolverProcess(own.solver_memory_mb, own.nice)
+    return SolverProcess(options.solver_memory_mb, options.nice)
 
 
 class Planning:
-    """Who plans groups in a process, with the solver that belongs to it.
+    """The planner of groups in a process, with the solver that belongs to it.
 
     :ivar planner: the facade
     :raises PluginError: a filter or weigher does not load
@@ -77,8 +77,8 @@ def give_way(conf: Any) -> None:
     Of a process that does nothing but plan.
     """
     os.nice(conf.planner.nice)
-    most = conf.planner.memory_mb << 20
+    memory_bytes = conf.planner.memory_mb << 20
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+        memory_bytes = min(memory_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, hard))

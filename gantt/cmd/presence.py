@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process notes itself in the database, so that "gantt service list" knows of it.
+"""Presence of a process: its row in the database, for "gantt service list".
 
 One thread that writes one row every ``NOTE_SECONDS``, and when the configuration was read
 again.  Nothing waits for it; while the database is away nothing is noted.
@@ -43,7 +43,7 @@ class Presence:
     :ivar kind: scheduler | planner | api
     :ivar make_name: a fork of the process needs another one
     :ivar described: of the pipeline in force
-    :ivar alarm: what an operator has to look into, as it is now
+    :ivar alarm: what an operator has to attend to, as it is now
     """
 
     conf: Any
@@ -74,7 +74,7 @@ class Presence:
         return self
 
     def configured(self, problem: str = '') -> None:
-        """The options were read again.
+        """Note that the options were read again.
 
         :param problem: why they were not taken over, else empty
         """
@@ -92,7 +92,7 @@ class Presence:
         self._thread.join(FORGET_SECONDS)
 
     def forked(self) -> None:
-        """In a child of a process that was started: the thread stayed with the parent."""
+        """Begin anew in a child of a started process: the thread stayed with the parent."""
         self._begin()
         self._thread.start()
 
@@ -136,8 +136,8 @@ _running: 'weakref.WeakSet[Presence]' = weakref.WeakSet()
 
 
 def _forked() -> None:
-    for one in list(_running):
-        one.forked()
+    for presence in list(_running):
+        presence.forked()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -166,20 +166,20 @@ def configuration_digest(conf: Any, described: Mapping[str, Any]) -> str:
 
     :param described: of the pipeline in force: filters and weighers with their options
     """
-    found: list[Any] = []
+    agreed: list[Any] = []
     for group, opts in _AGREED.items():
-        found += [
+        agreed += [
             (group, opt.name, repr(conf[group][opt.dest]))
             for opt in sorted(opts, key=lambda opt: opt.name)
             if not opt.secret and (group, opt.name) not in _OWN
         ]
     for key in sorted(described):
-        found.append((filters.FILTERS.name, key, _plain(described[key])))
-    return hashlib.blake2b(repr(found).encode(), digest_size=_BYTES).hexdigest()
+        agreed.append((filters.FILTERS.name, key, _plain(described[key])))
+    return hashlib.blake2b(repr(agreed).encode(), digest_size=_BYTES).hexdigest()
 
 
 def _plain(value: Any) -> Any:
-    """In the order of the configuration, without options that may be secret."""
+    """Return the value in the order of the configuration, without options that may be secret."""
     if not isinstance(value, Mapping):
         return repr(value)
     return [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What signals tell a process of ours while it serves, in the order in which they came."""
+"""Signals to a serving process, as requests in the order in which they came."""
 
 import os
 import queue
@@ -17,7 +17,7 @@ WAIT_SECONDS = 1.0
 
 
 class ProcessSignals:
-    """Signals, or a supervisor's words, as requests to be taken one after another."""
+    """Signals, or a supervisor's messages, as requests to be taken one after another."""
 
     def __init__(self) -> None:
         # Of all queues and events only this one may be used by a signal's handler: the others have
@@ -28,16 +28,16 @@ class ProcessSignals:
         self.problem = ''
 
     def is_stopping(self) -> bool:
-        """Whether it was told to finish and end."""
+        """Return whether the process was requested to finish and end."""
         return self._is_stopping
 
     def stop(self, *_: Any) -> None:
-        """Ask the process to finish and end."""
+        """Request the process to finish and end."""
         self._is_stopping = True
         self._signals.put('stop')
 
     def give_up(self, problem: str, seconds: float) -> None:
-        """To finish what goes well and end with an error, after so many seconds in any case."""
+        """Finish what goes well and end with an error, after so many seconds in any case."""
         self.problem = problem
         anyway = threading.Timer(seconds, os._exit, (1,))
         anyway.daemon = True
@@ -45,36 +45,36 @@ class ProcessSignals:
         self.stop()
 
     def reload(self, *_: Any) -> None:
-        """Ask the process to read its options again, or to log how things stand."""
+        """Request the process to read its options again, or to log its state."""
         self._signals.put('reload')
 
     def by_signals(self, others: Mapping[int, str] | None = None) -> 'ProcessSignals':
-        """SIGTERM and SIGINT stop, SIGHUP reloads.
+        """Handle signals: SIGTERM and SIGINT stop, SIGHUP reloads.
 
         :param others: what further signals request, by their numbers
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.stop)
         signal.signal(signal.SIGHUP, self.reload)
-        for other, request in (others or {}).items():
-            signal.signal(other, lambda *_, request=request: self._signals.put(request))
+        for extra, request in (others or {}).items():
+            signal.signal(extra, lambda *_, request=request: self._signals.put(request))
         return self
 
     def until_stop(self, idle: Callable[[], None] = lambda: None) -> Iterator[str]:
-        """Every other request, until the one to stop.
+        """Yield every other request, until the one to stop.
 
         :param idle: called after each minute without one
         """
-        due = time.monotonic() + IDLE_SECONDS
+        idle_at = time.monotonic() + IDLE_SECONDS
         while True:
             try:
                 request = self._signals.get(timeout=min(WAIT_SECONDS, IDLE_SECONDS))
             except queue.Empty:
-                if time.monotonic() >= due:
+                if time.monotonic() >= idle_at:
                     idle()
-                    due = time.monotonic() + IDLE_SECONDS
+                    idle_at = time.monotonic() + IDLE_SECONDS
                 continue
             if request == 'stop':
                 return
             yield request
-            due = time.monotonic() + IDLE_SECONDS
+            idle_at = time.monotonic() + IDLE_SECONDS

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-report-source NAME``: reports for hosts that somebody else runs.
+"""``gantt-report-source NAME``: reports for hosts that another system runs.
 
 NAME is that of a plugin in the group gantt.report_sources; ``nova`` is one, which
-``gantt-nova-source`` runs.  SIGTERM begins nothing new and exits 0.  SIGHUP logs how
-things stand.
+``gantt-nova-source`` runs.  SIGTERM begins nothing new and exits 0.  SIGHUP logs
+the state.
 """
 
 import logging
@@ -37,16 +37,16 @@ _NAME = cfg.StrOpt(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the source that is named until told to stop; exit code."""
+    """Run the named source until stopped; return the exit code."""
     conf = cfg.CONF
     conf.register_cli_opt(_NAME)
     return run(conf, '', PROG, argv)
 
 
 def run(conf: Any, name: str, prog: str, argv: list[str] | None = None) -> int:
-    """Run a source until told to stop; exit code.
+    """Run a source until stopped; return the exit code.
 
-    :param name: '' where the command line says it
+    :param name: '' where the command line has it
     """
     options.register_opts(conf, ('base', 'rpc', 'report_source'))
     log.register_opts(conf)
@@ -68,7 +68,7 @@ def run(conf: Any, name: str, prog: str, argv: list[str] | None = None) -> int:
 
 def _serve(conf: Any, source: type[ReportSource], prog: str) -> int:
     metrics = MetricRegistry()
-    # Before it speaks for any host: who cannot listen ends, and would take hosts over each time.
+    # Before it reports for any host: a process that cannot listen ends, and would take hosts over.
     listener = listen(metrics, conf, source.metrics_group)
     running = source.from_conf(conf, metrics.count, metrics.gauge)
     stopping = running.stopping

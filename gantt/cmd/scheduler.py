@@ -34,13 +34,13 @@ GRACE_SECONDS = 15
 
 
 class Companion(Protocol):
-    """What else works in the process of a scheduler."""
+    """A further worker in the process of a scheduler."""
 
     def start(self) -> None:
         """Begin: the scheduler listens."""
 
     def stop(self) -> bool:
-        """Finish what was begun, the scheduler still there; whether that was in time."""
+        """Finish what was begun, the scheduler still there; return whether that was in time."""
 
 
 #: ``make(store, scheduler, metrics)``: the companions of a scheduler that is not started yet.
@@ -48,17 +48,17 @@ Companions = Callable[[Any, Scheduler, MetricRegistry], Sequence[Companion]]
 
 
 def _alone(store: Any, scheduler: Scheduler, metrics: MetricRegistry) -> Sequence[Companion]:
-    """A scheduler has its process for itself."""
+    """Return no companions: a scheduler has its process for itself."""
     return ()
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run until told to stop; exit code."""
+    """Run until stopped; return the exit code."""
     return wiring.run(sys.argv[1:] if argv is None else argv, 'gantt-scheduler', _serve)
 
 
 def _serve(conf: Any) -> int:
-    # What is wrong with every worker is said once, before there is any.
+    # What is wrong with every worker is logged once, before there is any.
     pipeline_from_conf(conf)
     wiring.say_unread(conf)
     guru.listen(conf, 'gantt-scheduler')
@@ -75,10 +75,10 @@ def work(
     *,
     plans: bool = False,
 ) -> int:
-    """One scheduler, until it is told to stop; exit code.
+    """Run one scheduler until it is stopped; return the exit code.
 
     :param number: of the worker, from 0; the same after it was started again
-    :param companions: what else works in this process
+    :param companions: further workers in this process
     :param plans: whether groups are planned here, by a thread of their own
     """
     wiring.keep_memory_small()
@@ -102,7 +102,7 @@ def work(
     )
     health = Health(scheduler, rpc)
     metrics.watch('gantt_configuration_refused', lambda: float(bool(health.refused)))
-    # Before any call is taken: who cannot listen ends, and would take calls away at each start.
+    # Before any call is taken: a process that cannot listen ends, and would take calls each time.
     listener = listen(metrics, conf, 'DEFAULT', number, health)
     also = companions(connected, scheduler, metrics)
     presence = Presence(
@@ -121,11 +121,11 @@ def work(
     in_time = True
     if rpc.start(signals.is_stopping):
         presence.start()
-        for one in also:
-            one.start()
+        for companion in also:
+            companion.start()
         _until_stop(conf, signals, scheduler, rpc, health, presence)
-        for one in reversed(also):
-            in_time = one.stop() and in_time
+        for companion in reversed(also):
+            in_time = companion.stop() and in_time
         presence.stop()
     health.stopping()
     LOG.info('Stopping: %s', scheduler.health())
@@ -155,7 +155,7 @@ def _until_stop(
 
 
 def _state(conf: Any, scheduler: Any, rpc: RpcService) -> dict[str, Any]:
-    """What a report says of this process: no lock that placing holds, no server asked."""
+    """Return the facts of a report on this process; takes no lock of placing, queries no server."""
     pipeline = scheduler.placing.pipeline
     return {
         'worker': scheduler.settings.worker,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt-shadow``: decide beside nova-scheduler, claim nothing, compare.
 
-It listens on a queue of its own, asks gantt-scheduler for dry runs, and keeps what
-it finds: ``gantt-manage shadow report`` shows it.  SIGTERM ends it with 0.
+It listens on a queue of its own, requests dry runs of gantt-scheduler, and keeps the
+comparisons: ``gantt-manage shadow report`` shows them.  SIGTERM ends it with 0.
 """
 
 import logging
@@ -28,24 +28,24 @@ LOG = logging.getLogger('gantt.cmd.shadow')
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run until told to stop; exit code."""
+    """Run until stopped; return the exit code."""
     return wiring.run(sys.argv[1:] if argv is None else argv, 'gantt-shadow', _serve)
 
 
 def _serve(conf: Any) -> int:
     signals = ProcessSignals().by_signals()
     metrics = MetricRegistry()
-    # Before anything is heard: who cannot listen ends.
+    # Before any call is received: a process that cannot listen ends.
     listener = listen(metrics, conf, 'shadow')
     pipeline = pipeline_from_conf(conf)
     connected = wiring.once_it_answers(conf, lambda: store.connect(conf), signals.is_stopping)
     insights = Insights(connected, pipeline, wiring.settings(conf, pipeline))
     wiring.once_it_answers(conf, insights.freshen, signals.is_stopping)
-    own, nova = client.get_transport(conf), transport.nova_transport(conf)
+    own_transport, nova = client.get_transport(conf), transport.nova_transport(conf)
     transport.service_defaults(conf)
     shadow = Shadow(
         connected,
-        client.SchedulerClient(own).select_destinations,
+        client.SchedulerClient(own_transport).select_destinations,
         insights.explain,
         insights.scores,
         metrics.count,
@@ -61,7 +61,7 @@ def _serve(conf: Any) -> int:
     tap = BroadcastTap(
         nova, conf.rpc.nova_exchange, conf.rpc.nova_topic, shadow.receive, metrics.count, terms
     )
-    for carrier, option in ((own, 'transport_url'), (nova, '[rpc] nova_transport_url')):
+    for carrier, option in ((own_transport, 'transport_url'), (nova, '[rpc] nova_transport_url')):
         seconds = conf.rpc.start_wait_seconds
         if not transport.wait_for_broker(carrier, seconds, option, signals.is_stopping):
             return 0
@@ -73,7 +73,7 @@ def _serve(conf: Any) -> int:
     for _ in signals.until_stop():
         LOG.info('%d requests are not compared yet', shadow.pending)
     done = tap.stop(conf.rpc.drain_seconds) & shadow.stop(conf.rpc.drain_seconds)
-    for carrier in (own, nova):
+    for carrier in (own_transport, nova):
         carrier.cleanup()
     if listener is not None:
         listener.stop()
@@ -81,13 +81,13 @@ def _serve(conf: Any) -> int:
 
 
 def settings_of(conf: Any) -> ShadowSettings:
-    """The options of [shadow]."""
-    own = conf.shadow
+    """Return the options of [shadow]."""
+    options = conf.shadow
     return ShadowSettings(
-        outcome_seconds=own.outcome_seconds,
-        pending_most=own.pending_most,
-        comparisons_most=own.kept,
-        threads=own.threads,
+        outcome_seconds=options.outcome_seconds,
+        pending_most=options.pending_most,
+        comparisons_most=options.kept,
+        threads=options.threads,
     )
 
 

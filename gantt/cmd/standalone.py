@@ -33,14 +33,14 @@ from gantt.telemetry.metrics import MetricRegistry
 
 LOG = logging.getLogger('gantt.cmd.standalone')
 
-#: Of one look at what is claimed: claims at most, and those that are read at once.
+#: Bounds of one query for claims: claims at most, and those that are read at once.
 CLAIMS_MAX, PAGE = 10_000, 1000
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run until told to stop; exit code."""
-    given = sys.argv[1:] if argv is None else argv
-    return wiring.run(given, 'gantt-standalone', _serve, compute.FARM_OPTS)
+    """Run until stopped; return the exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    return wiring.run(arguments, 'gantt-standalone', _serve, compute.FARM_OPTS)
 
 
 def _serve(conf: Any) -> int:
@@ -89,12 +89,12 @@ class PlayedHosts:
         self._farm.start()
 
     def stop(self) -> bool:
-        """Finish what was begun; whether that was in time."""
+        """Finish what was begun; return whether that was in time."""
         return self._farm.stop(self._seconds)
 
 
 def reserved_claims(store: SqlStore, placing: Scheduler) -> Iterator[Build]:
-    """What is claimed for new guests and not confirmed yet, as a conductor would have it built.
+    """Yield builds for unconfirmed claims of new guests, as a conductor would request them.
 
     :raises Unavailable: the database does not answer
     """

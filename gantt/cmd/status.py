@@ -4,7 +4,7 @@
 To be run with the new code and the site's configuration, before the processes are
 started again.  The database may still have the schema of the last release, so that
 only what the first schema had is read.  Exit codes are those of every OpenStack
-service: 0 ready, 1 look at it first, 2 not ready, 255 the check itself failed; and 64
+service: 0 ready, 1 check the warnings first, 2 not ready, 255 the check itself failed; and 64
 for wrong usage.
 """
 
@@ -43,31 +43,31 @@ HOSTS = sa.select(_p.c.name, _p.c.reported_at).where(_p.c.kind == 'host').order_
 
 
 class Checks(upgradecheck.UpgradeCommands):
-    """The checks; each looks at one thing, and none at what another one says."""
+    """The upgrade checks; each reads one thing, and none depends on another."""
 
     def __init__(self, conf: Any) -> None:
         super().__init__()
         self._conf = conf
 
     def schema(self) -> Result:
-        """Whether the database has what this release reads and writes."""
+        """Check that the database has what this release reads and writes."""
         engine = session.engine_from_conf(self._conf)
         try:
-            found = migration.current(engine)
-            if found is None:
+            current = migration.current(engine)
+            if current is None:
                 return _failure('the database has no schema; run "gantt-manage db sync"')
-            pending = migration.pending(found)
-            later = migration.added(engine, found) if pending is None else []
+            pending = migration.pending(current)
+            later = migration.added(engine, current) if pending is None else []
         finally:
             engine.dispose()
         if later:
-            return _success(f'at {found}: {", ".join(later)} of a newer release only add')
+            return _success(f'at {current}: {", ".join(later)} of a newer release only add')
         if pending is None:
             return _failure(
-                f'{migration.strange(found)}; processes that run already work on a newer schema '
+                f'{migration.strange(current)}; processes that run already work on a newer schema '
                 'until they are started again'
             )
-        contracts = [one for one in pending if migration.contracts(one)]
+        contracts = [revision for revision in pending if migration.contracts(revision)]
         if contracts:
             return _failure(
                 f'{", ".join(contracts)} takes away what the last release needs; stop all its '
@@ -78,18 +78,18 @@ class Checks(upgradecheck.UpgradeCommands):
                 f'{", ".join(pending)} to come, and all of them only add; run "gantt-manage db '
                 'sync" while the processes of the last release still run'
             )
-        return _success(f'at {found}')
+        return _success(f'at {current}')
 
     def options(self) -> Result:
-        """Whether all of the configuration is understood, and none of it contradicts."""
+        """Check that all of the configuration is understood, and none of it contradicts."""
         try:
             check_options(self._conf)
             pipeline_from_conf(self._conf)
         except exceptions.GanttError as e:
             return _failure(e.message)
-        wrong = [str(option) for option in unknown.unread(self._conf)]
-        if wrong:
-            return _warning(_some(wrong))
+        unread_options = [str(option) for option in unknown.unread(self._conf)]
+        if unread_options:
+            return _warning(_some(unread_options))
         strange = [f'[{group}]' for group in unknown.strange(self._conf)]
         besides = (
             f'; not looked into, as others must have them: {_some(strange)}' if strange else ''
@@ -97,7 +97,7 @@ class Checks(upgradecheck.UpgradeCommands):
         return _success(f'none is misspelled, none contradicts{besides}')
 
     def policies(self) -> Result:
-        """Whether the site's policy file is understood."""
+        """Check that the site's policy file is understood."""
         rules = policy.PolicyEnforcer(self._conf)
         path = rules.enforcer.policy_path
         if path is not None and path.endswith('.json'):
@@ -110,7 +110,7 @@ class Checks(upgradecheck.UpgradeCommands):
         return _success(f'{path} is understood')
 
     def schedulers(self) -> Result:
-        """Whether those that run understand what this release says."""
+        """Check that the schedulers that run understand the messages of this release."""
         conf = self._conf
         carrier = client.get_transport(conf)
         if transport.address(carrier).startswith(transport.IN_PROCESS_URL):
@@ -129,18 +129,18 @@ class Checks(upgradecheck.UpgradeCommands):
             return _warning(f'not checked, because no scheduler answers: {e.message}')
         except Exception as e:
             cause = refusals.text_of(e)
-            wrong = refusals.wrong_in_url(cause)
-            if not wrong:
+            part = refusals.wrong_in_url(cause)
+            if not part:
                 raise
             return _failure(
-                f'the message broker runs and refuses us: {cause}; correct in transport_url {wrong}'
+                f'the message broker runs and refuses us: {cause}; correct in transport_url {part}'
             )
         finally:
             carrier.cleanup()
         return _success(f'they understand version {wire.VERSION}')
 
     def agents(self) -> Result:
-        """Whether something on the bus speaks a version that nobody reads."""
+        """Check that no sender on the bus uses a version that is not read."""
         conf = self._conf
         if not conf.rpc.dead_letter_queue:
             return _success('not looked at: no queue is named in [rpc] dead_letter_queue')
@@ -153,9 +153,9 @@ class Checks(upgradecheck.UpgradeCommands):
             return _warning(f'not looked at: {e.message}')
         code = exceptions.UnsupportedVersion.code
         strange = {
-            f'{one.method} on {one.topic}: {one.problem}'
-            for one in dead_letter_list
-            if one.code == code
+            f'{letter.method} on {letter.topic}: {letter.problem}'
+            for letter in dead_letter_list
+            if letter.code == code
         }
         if strange:
             return _failure(
@@ -165,7 +165,7 @@ class Checks(upgradecheck.UpgradeCommands):
         return _success(f'none of {len(dead_letter_list)} dead letters is of another version')
 
     def hosts(self) -> Result:
-        """Whether all hosts report: a silent one is not upgraded, it is gone."""
+        """Check that all hosts report: a silent one is not upgraded."""
         conf = self._conf
         engine = session.engine_from_conf(conf)
         try:
@@ -176,36 +176,36 @@ class Checks(upgradecheck.UpgradeCommands):
                 return _success('not looked at: the schema comes first')
             with engine.connect() as connection:
                 now = connection.execute(sa.select(session.Now())).scalar_one()
-                found = connection.execute(HOSTS).all()
+                host_rows = connection.execute(HOSTS).all()
         finally:
             engine.dispose()
-        most = wiring.down_time(pipeline_from_conf(conf))
-        silent = [row.name for row in found if now - row.reported_at > most]
+        down_after = wiring.down_time(pipeline_from_conf(conf))
+        silent = [row.name for row in host_rows if now - row.reported_at > down_after]
         if silent:
             return _warning(
-                f'{len(silent)} of {len(found)} hosts have not reported for {most:g} s: '
+                f'{len(silent)} of {len(host_rows)} hosts have not reported for {down_after:g} s: '
                 f'{_some(silent)}. Start their agents, or "gantt-manage host decommission" them'
             )
-        return _success(f'{len(found)} report')
+        return _success(f'{len(host_rows)} report')
 
     def promises(self) -> Result:
-        """What the audit says, where the schema is the one that it reads."""
+        """Return the findings of the audit, where the schema is the one that it reads."""
         try:
             connected = store.connect(self._conf)
         except exceptions.DatabaseNotSynced:
             return _success('not looked at: the schema comes first')
         try:
-            found = connected.audit()
+            violations = connected.audit()
         finally:
             connected.close()
-        lines = [f'{kind}: {line}' for kind, lines in found.items() for line in lines]
+        lines = [f'{kind}: {line}' for kind, lines in violations.items() for line in lines]
         if lines:
             return _warning(f'"gantt-manage audit" finds {len(lines)}: {_some(lines)}')
         return _success('the audit finds nothing')
 
 
 def _guarded(check: Callable[[Checks], Result]) -> Callable[[Checks], Result]:
-    """What goes wrong is a failure of one check, not of all."""
+    """Wrap a check so that its error is a failure of this check, not of all."""
 
     def run(self: Checks) -> Result:
         try:
@@ -270,7 +270,7 @@ def run(argv: list[str]) -> int:
 
 
 def main() -> int:
-    """The console script."""
+    """Run as the console script."""
     return run(sys.argv[1:])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From options to parts: what the entry points share.
+"""The parts of a process built from options, as the entry points share them.
 
 This is the composition root: the only place that knows all rings and adapters.
 """
@@ -51,13 +51,15 @@ ARENAS, FREE_BYTES_MAX, LARGE_BYTES = 2, 4 << 20, 1 << 20
 
 
 def trail_file(conf: Any) -> TrailFile:
-    """The audit trail as [audit_trail] says."""
-    found = conf.audit_trail
-    return TrailFile(found.file, found.file_bytes_max, found.files_kept)
+    """Return the audit trail as configured in [audit_trail]."""
+    options_of_trail = conf.audit_trail
+    return TrailFile(
+        options_of_trail.file, options_of_trail.file_bytes_max, options_of_trail.files_kept
+    )
 
 
 def parse(argv: list[str], program: str, extra: list[Any] | None = None) -> Any:
-    """The global configuration object, filled from the command line and files.
+    """Return the global configuration object, filled from the command line and files.
 
     :param extra: options of the command line
     :raises Misconfigured, cfg.Error: a file or an option is wrong; names it
@@ -100,13 +102,13 @@ def run(
 def once_it_answers(
     conf: Any, work: Callable[[], T], is_stopping: Callable[[], bool] = lambda: False
 ) -> T:
-    """Something that a process reads at its start, as soon as the database answers.
+    """Return the result of ``work``, which a process reads at its start, once the database answers.
 
-    It is waited for as long as a broker is, ``[rpc] start_wait_seconds``.
+    The wait is bounded as for a broker, ``[rpc] start_wait_seconds``.
 
-    :param is_stopping: whether to give up, asked several times a second
-    :raises DatabaseUnavailable: it did not, or refuses us
-    :raises SystemExit: the process is told to end
+    :param is_stopping: whether to give up, called several times a second
+    :raises DatabaseUnavailable: it did not answer, or refuses us
+    :raises SystemExit: the process is stopped
     """
     seconds = conf.rpc.start_wait_seconds
     end = time.monotonic() + seconds
@@ -114,22 +116,22 @@ def once_it_answers(
         try:
             return work()
         except exceptions.DatabaseUnavailable as e:
-            left = end - time.monotonic()
+            seconds_left = end - time.monotonic()
             if 'correct' in e.kwargs or isinstance(e, exceptions.DatabaseFull):
                 raise  # trying again changes nothing
-            if left <= 0:
+            if seconds_left <= 0:
                 text = f'{e.message} (tried for {seconds:.0f} s)'
                 raise exceptions.DatabaseUnavailable(text, **e.kwargs) from None
-            LOG.warning('%s; trying for %.0f s more', e.message, left)
-            again = time.monotonic() + min(PAUSE_SECONDS, left)
-        while time.monotonic() < again:
+            LOG.warning('%s; trying for %.0f s more', e.message, seconds_left)
+            retry_at = time.monotonic() + min(PAUSE_SECONDS, seconds_left)
+        while time.monotonic() < retry_at:
             if is_stopping():
                 raise SystemExit(0)
             time.sleep(0.1)
 
 
 def keep_memory_small() -> None:
-    """Two memory arenas for all threads, and what is free goes back to the system.
+    """Use two memory arenas for all threads, and give what is free back to the system.
 
     glibc makes one for each thread and gives little back.
     """
@@ -151,10 +153,10 @@ def release_free_memory() -> None:
 
 
 def collect_seldom() -> None:
-    """Let the garbage collector never look at what is there already; it looks seldom anyway.
+    """Exempt present objects from the garbage collector, and let it run seldom.
 
     A table of many hosts is full of objects that live for long and have no cycles among
-    them.  As Python comes, it looks at all of them again and again, each time in the
+    them.  By default Python's collector scans all of them again and again, each time in the
     middle of a decision.
     """
     gc.collect()
@@ -163,7 +165,7 @@ def collect_seldom() -> None:
 
 
 def worker_name(conf: Any) -> str:
-    """A name that no other process and no earlier start of this one has."""
+    """Return a name that no other process and no earlier start of this one has."""
     name = conf.worker or f'{conf.host or socket.gethostname()}:{os.getpid()}'
     return f'{name}:{uuid.uuid4().hex[:8]}'
 
@@ -176,8 +178,8 @@ def reload(conf: Any, scheduler: Scheduler) -> str:
     :returns: why it was not taken over, else nothing
     """
     try:
-        pipeline, found = read_again(conf)
-        changed = scheduler.reconfigure(found, pipeline)
+        pipeline, new_settings = read_again(conf)
+        changed = scheduler.reconfigure(new_settings, pipeline)
     except (cfg.Error, exceptions.GanttError) as e:
         LOG.error('the configuration was not taken over: %s', files.message(e))
         return files.message(e)
@@ -200,11 +202,11 @@ def read_again(conf: Any) -> tuple[Pipeline, SchedulerSettings]:
         finite.check(conf)
         plugin_loader.look_again()
         pipeline = pipeline_from_conf(conf)
-        found = settings(conf, pipeline)
+        new_settings = settings(conf, pipeline)
         with log.changing(conf):
             for hook in hooks:
                 hook(conf, fresh)
-        return pipeline, found
+        return pipeline, new_settings
     except (cfg.Error, exceptions.GanttError, ValueError, OSError) as e:
         # oslo.config has no way back of its own; clearing any option drops what it remembers.
         conf._mutable_ns = before
@@ -219,7 +221,7 @@ def read_again(conf: Any) -> tuple[Pipeline, SchedulerSettings]:
 
 
 def say_unread(conf: Any) -> None:
-    """Log what stands in the configuration files and is not read."""
+    """Log options in the configuration files that are not read."""
     for option in unknown.unread(conf):
         LOG.warning('%s', option)
 
@@ -231,7 +233,7 @@ def say_pipeline(pipeline: Pipeline) -> None:
 
 
 def settings(conf: Any, pipeline: Pipeline) -> SchedulerSettings:
-    """The service's settings from its options: those of [scheduler] and [claims] by their names."""
+    """Return the service's settings from its options: those of [scheduler] and [claims] by name."""
     by_name = {
         name: group[name]
         for group in (conf.scheduler, conf.claims)
@@ -256,7 +258,7 @@ def settings(conf: Any, pipeline: Pipeline) -> SchedulerSettings:
 
 
 def down_time(pipeline: Pipeline) -> float:
-    """After how many seconds of silence the filters take a host for down."""
+    """Return after how many seconds of silence the filters take a host for down."""
     times = [f.settings().get('service_down_time') for f in pipeline.filters]
     return min(
         (float(t) for t in times if t is not None), default=SchedulerSettings().stale_after_seconds
@@ -264,12 +266,12 @@ def down_time(pipeline: Pipeline) -> float:
 
 
 def database_shown(conf: Any) -> str:
-    """The database's URL without its password."""
+    """Return the database's URL without its password."""
     return make_url(conf.database.connection).render_as_string(hide_password=True)
 
 
 def zone_calls(conf: Any, own_uuid: Callable[[], str]) -> HttpZones:
-    """Calls to the zones directly below.
+    """Return the calls to the child zones.
 
     :param own_uuid: of this zone
     """
@@ -279,7 +281,7 @@ def zone_calls(conf: Any, own_uuid: Callable[[], str]) -> HttpZones:
 def zones_around(
     conf: Any, store: Any, cache: HostFollower, pipeline: Callable[[], Pipeline], metrics: Any
 ) -> ZoneParts:
-    """What this process speaks with other zones by; nothing is read yet.
+    """Build the parts that talk to parent and child zones; nothing is read yet.
 
     :param cache: a follower of the database
     """
@@ -290,26 +292,33 @@ def zones_around(
         return parts.directory.own_uuid()
 
     calls = MeasuredZones(zone_calls(conf, own_uuid), metrics.observe)
-    found = settings(conf, pipeline())
+    zone_settings = settings(conf, pipeline())
     strategies = strategies_from_conf(conf)
-    parts = ZoneParts(store, calls, cache, pipeline, found, cache.clock, metrics.count, strategies)
+    parts = ZoneParts(
+        store, calls, cache, pipeline, zone_settings, cache.clock, metrics.count, strategies
+    )
     return parts
 
 
 def scheduler(conf: Any, store: Any, metrics: MetricRegistry) -> Scheduler:
-    """A scheduler over ``store``, not started yet.
+    """Build a scheduler over ``store``, not started yet.
 
     :raises PluginError: a filter or weigher does not load
     """
     pipeline = pipeline_from_conf(conf)
-    made = settings(conf, pipeline)
-    recorder = StoreRecorder(store, metrics, made.decision_queue_limit)
+    scheduler_settings = settings(conf, pipeline)
+    recorder = StoreRecorder(store, metrics, scheduler_settings.decision_queue_limit)
 
     def say(answers: Sequence[Answered]) -> None:
-        answer_log.log_answers(DECISIONS, made.log_answers == 'each', answers)
+        answer_log.log_answers(DECISIONS, scheduler_settings.log_answers == 'each', answers)
 
-    found = Scheduler(store, pipeline, recorder, made, on_answers=say)
+    built = Scheduler(store, pipeline, recorder, scheduler_settings, on_answers=say)
     # A table of its own, which the thread that places does not write: read where it is needed.
-    cache = HostFollower(store, found.clock, made.reload_seconds, default_zone=made.default_zone)
-    found.speak_with(zones_around(conf, store, cache, lambda: found.placing.pipeline, metrics))
-    return found
+    cache = HostFollower(
+        store,
+        built.clock,
+        scheduler_settings.reload_seconds,
+        default_zone=scheduler_settings.default_zone,
+    )
+    built.speak_with(zones_around(conf, store, cache, lambda: built.placing.pipeline, metrics))
+    return built

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several processes that do the same, and a supervisor that keeps them alive.
+"""A supervisor that keeps several processes of the same kind alive.
 
 The supervisor opens nothing: every worker makes its own connections and
 threads after the fork, since none of them would survive it.
@@ -30,7 +30,7 @@ Work = Callable[[Any, ProcessSignals, int], int]
 
 
 class Worker(cotyledon.Service):
-    """One process; the supervisor's signals become words for its work."""
+    """One worker process; the supervisor's signals become requests to its work."""
 
     name = 'gantt-scheduler'
 
@@ -45,7 +45,7 @@ class Worker(cotyledon.Service):
         guru.listen(conf, f'{self.name}-{number}')
 
     def run(self) -> None:
-        """Work until told to stop; ends the process where the work ends by itself."""
+        """Work until stopped; ends the process where the work ends by itself."""
         try:
             self._code = self._work(self._conf, self._signals, self._number)
         except exceptions.GanttError as e:
@@ -85,9 +85,9 @@ def supervise(conf: Any, work: Work) -> int:
 
 
 def _read_again(conf: Any) -> None:
-    """In the supervisor: workers that are started later begin with what others have read.
+    """Read the options again in the supervisor, so that workers started later begin with them.
 
-    What is wrong with the files is told by the workers, and changes nothing here either.
+    What is wrong with the files is logged by the workers, and changes nothing here either.
     """
     with contextlib.suppress(cfg.Error, exceptions.GanttError):
         wiring.read_again(conf)

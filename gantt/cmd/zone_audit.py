@@ -12,7 +12,7 @@ from gantt.scheduler.zones.audit import AuditedZone, ZoneAudit, ZoneFindings
 
 
 def over_zones(conf: Any, connected: Any) -> ZoneFindings:
-    """What is wrong between this zone and those directly below it."""
+    """Return the findings between this zone and its child zones."""
     calls = wiring.zone_calls(conf, lambda: connected.zone_identity().uuid)
     try:
         return ZoneAudit(connected, calls).run()
@@ -21,7 +21,7 @@ def over_zones(conf: Any, connected: Any) -> ZoneFindings:
 
 
 def line_of(zone: AuditedZone) -> str:
-    """As the audit shows a zone that it compared, or tried to."""
+    """Return the line of the audit on a zone that it compared, or tried to."""
     if zone.problem:
         return f'zone {zone.zone}: not compared as a whole: {zone.problem}'
     line = f'zone {zone.zone}: compared, live claims there: {zone.claims}, hosts: {zone.hosts}'
@@ -32,28 +32,28 @@ def line_of(zone: AuditedZone) -> str:
 
 def named(conf: Any) -> int:
     """Name hosts of this zone by the digests that an audit above has shown; 1: none is."""
-    salt, wanted = _bytes(conf.command.salt, 'SALT', marks.SALT_BYTES), set()
+    salt, digests = _bytes(conf.command.salt, 'SALT', marks.SALT_BYTES), set()
     for text in conf.command.digests:
-        wanted.add(_bytes(text, 'DIGEST', marks.DIGEST_BYTES))
+        digests.add(_bytes(text, 'DIGEST', marks.DIGEST_BYTES))
     connected = store.connect(conf)
-    own = connected.zone_identity().uuid
-    found = {
+    zone_uuid = connected.zone_identity().uuid
+    name_of = {
         mark.hex(): host.name
         for host in connected.registered_hosts()
-        if (mark := marks.marks_of(host, own, salt).registration) in wanted
+        if (mark := marks.marks_of(host, zone_uuid, salt).registration) in digests
     }
-    lines = [f'{digest} is {name}' for digest, name in sorted(found.items())]
+    lines = [f'{digest} is {name}' for digest, name in sorted(name_of.items())]
     nothing = 'none of them is a host of this zone: look in the zones below it'
-    console.show(conf, {'hosts': found}, lines or [nothing])
-    return 0 if found else 1
+    console.show(conf, {'hosts': name_of}, lines or [nothing])
+    return 0 if name_of else 1
 
 
 def _bytes(text: str, name: str, count: int) -> bytes:
     try:
-        found = bytes.fromhex(text)
+        value = bytes.fromhex(text)
     except ValueError:
-        found = b''
-    if len(found) != count:
-        shown = quoting.short(text)
-        raise exceptions.invalid(name, f'expected {count * 2} hexadecimal digits, got {shown}')
-    return found
+        value = b''
+    if len(value) != count:
+        quoted = quoting.short(text)
+        raise exceptions.invalid(name, f'expected {count * 2} hexadecimal digits, got {quoted}')
+    return value

@@ -35,7 +35,7 @@ MODULES = (
 
 
 def modules(names: Iterable[str] = MODULES) -> list[Any]:
-    """Modules of this package, imported."""
+    """Return the modules of this package, imported."""
     return [importlib.import_module(f'gantt.conf.{name}') for name in names]
 
 

@@ -62,5 +62,5 @@ def register_opts(conf: Any) -> None:
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """For oslo.config's generator."""
+    """Return the options for oslo.config's generator."""
     return [('DEFAULT', OPTS)]

@@ -12,7 +12,7 @@ from gantt import exceptions
 
 LOG = logging.getLogger(__name__)
 
-#: Addresses from which nobody else can listen in.
+#: Addresses that no other machine can listen in on.
 _LOOPBACK = ('', 'localhost', '::1')
 _VERIFIED = ('verify-ca', 'verify-full')
 
@@ -32,13 +32,13 @@ class Exposure(NamedTuple):
 
 
 def is_here(host: str | None) -> bool:
-    """Whether a host is this machine, or a socket on it."""
+    """Return whether a host is this machine, or a socket on it."""
     host = host or ''
     return host in _LOOPBACK or host.startswith(('127.', '/'))
 
 
 def of_broker(hosts: list[str | None], rabbit: Any, shown: str) -> Exposure | None:
-    """What is wrong with the way to a broker.
+    """Return the exposure of the way to a broker, if any.
 
     :param hosts: of its nodes
     :param rabbit: options of [oslo_messaging_rabbit] in force
@@ -66,7 +66,7 @@ def of_broker(hosts: list[str | None], rabbit: Any, shown: str) -> Exposure | No
 
 
 def of_database(url: Any, parameters: str = '') -> Exposure | None:
-    """What is wrong with the way to a database.
+    """Return the exposure of the way to a database, if any.
 
     :param url: SQLAlchemy's
     :param parameters: [database] connection_parameters
@@ -94,7 +94,7 @@ def of_database(url: Any, parameters: str = '') -> Exposure | None:
 
 
 def of_listener(option: str, host: str, what: str) -> Exposure | None:
-    """What is wrong with an address that is listened on without TLS.
+    """Return the exposure of an address that is listened on without TLS, if any.
 
     :param what: crosses the network there
     """
@@ -109,18 +109,18 @@ def of_listener(option: str, host: str, what: str) -> Exposure | None:
 
 
 def of_api(conf: Any) -> Exposure | None:
-    """What is wrong with the address of gantt-api."""
+    """Return the exposure of the address of gantt-api, if any."""
     return of_listener('[api] host', str(conf.api.host), 'tokens, requests and answers')
 
 
 def of_metrics(conf: Any) -> Exposure | None:
-    """What is wrong with the address of metrics."""
-    what = 'figures and health, which anybody may ask for,'
-    return of_listener('[DEFAULT] metrics_host', str(conf.metrics_host), what)
+    """Return the exposure of the address of metrics, if any."""
+    crossing = 'figures and health, which anybody may ask for,'
+    return of_listener('[DEFAULT] metrics_host', str(conf.metrics_host), crossing)
 
 
 def guard(conf: Any, found: Exposure | None) -> None:
-    """Warn of it, at the start of a process.
+    """Warn of exposures at the start of a process.
 
     :raises Misconfigured: [DEFAULT] strict_transport is set
     """

@@ -79,5 +79,5 @@ def register_opts(conf: Any) -> None:
 
 
 def list_opts() -> list[tuple[str, list[Any]]]:
-    """Ours; oslo.db lists its own under its own namespace."""
+    """Return our options; oslo.db lists its own under its own namespace."""
     return [(GROUP, OPTS)]

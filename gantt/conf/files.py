@@ -34,7 +34,7 @@ _MISSING = (
 
 
 def with_environment(argv: Sequence[str]) -> list[str]:
-    """The command line, with the files that the environment names where it has none itself."""
+    """Return the command line, with the files of the environment where it names none itself."""
     named = [path for path in os.environ.get(VARIABLE, '').split(os.pathsep) if path]
     parsed, _ = _parsed(argv)
     if parsed.config_file or parsed.config_dir:
@@ -68,7 +68,7 @@ def read(conf: Any, argv: Sequence[str], program: str) -> None:
         ) from None
 
 
-#: Servers that do not answer -> what to do about it; their more special errors say it themselves.
+#: Servers that do not answer -> the remedy; their more special errors contain it themselves.
 _REMEDIES: dict[type[BaseException], str] = {
     exceptions.DatabaseUnavailable: 'Start the database, or correct [database] connection',
     exceptions.BrokerUnavailable: 'Start the broker, or correct [DEFAULT] transport_url',
@@ -76,17 +76,17 @@ _REMEDIES: dict[type[BaseException], str] = {
 
 
 def message(error: BaseException) -> str:
-    """What an error says and what to do, with the place of an option as people write it."""
+    """Return the message of an error and its remedy, with the option as people write it."""
     text = _PLACE.sub(lambda found: f'in {found[1]}' if found[1] else 'here', str(error))
     remedy = _REMEDIES.get(type(error))
-    # One that runs and refuses us says by itself what to correct.
+    # A server that runs and refuses us reports by itself what to correct.
     if remedy is None or 'correct' in getattr(error, 'kwargs', ()):
         return text
     return f'{text} {remedy}' if text.endswith(('.', '?', '!')) else f'{text}. {remedy}'
 
 
 def unreadable(paths: Iterable[str]) -> tuple[str, str] | None:
-    """The first file that cannot be read, and why."""
+    """Return the first file that cannot be read, and why."""
     for path in paths:
         try:
             pathlib.Path(path).read_text(encoding='utf-8')
@@ -98,7 +98,7 @@ def unreadable(paths: Iterable[str]) -> tuple[str, str] | None:
 
 
 def _named(argv: Sequence[str], program: str) -> Iterator[str]:
-    """The files as oslo.config finds them."""
+    """Yield the files as oslo.config finds them."""
     parsed, _ = _parsed(argv)
     named = parsed.config_file or cfg.find_config_files(PROJECT, program)
     folders = parsed.config_dir or cfg.find_config_dirs(PROJECT, program)
@@ -108,7 +108,7 @@ def _named(argv: Sequence[str], program: str) -> Iterator[str]:
 
 
 def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The files that a command line names, and what else stands there."""
+    """Return the files that a command line names, and its further arguments."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument('--config-file', action='append', default=[])
     parser.add_argument('--config-dir', action='append', default=[])
@@ -116,6 +116,9 @@ def _parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def before_command(argv: Sequence[str]) -> list[str]:
-    """What stands on a command line before the first word that is no option, but for files."""
-    _, rest = _parsed(argv)
-    return list(itertools.takewhile(lambda word: word.startswith('-'), rest))
+    """Return the options of a command line before its first argument that is no option.
+
+    Options for files are left out.
+    """
+    _, arguments = _parsed(argv)
+    return list(itertools.takewhile(lambda word: word.startswith('-'), arguments))

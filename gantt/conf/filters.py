@@ -154,7 +154,7 @@ _KINDS = {
 
 
 def opts_of(plugin: type[Plugin], is_mutable: bool = True) -> list[Any]:
-    """The options that a plugin declares, for oslo.config.
+    """Return the options that a plugin declares, for oslo.config.
 
     :param is_mutable: a running process takes another value
     :raises PluginError: an option has a type that no configuration file has
@@ -182,7 +182,7 @@ def _opt(plugin: type[Plugin], option: Option, is_mutable: bool) -> Any:
 
 
 def chosen(conf: Any) -> dict[str, list[str]]:
-    """Group of plugins -> names of those that are enabled, in this order."""
+    """Return, by group of plugins, the names of those that are enabled, in this order."""
     section = conf[FILTERS.name]
     return {
         plugin_loader.FILTERS: [*section.enabled_filters, *section.extra_filters],
@@ -210,8 +210,8 @@ def register_opts(conf: Any) -> None:
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """For oslo.config's generator: options of everything that is installed and loads."""
-    found = {
+    """Return for oslo.config's generator the options of everything that is installed and loads."""
+    plugin_options = {
         group: _once(
             itertools.chain.from_iterable(
                 opts_of(plugin) for plugin in _loadable(group, plugin_loader.installed(group))
@@ -220,18 +220,18 @@ def list_opts() -> list[tuple[str | None, list[Any]]]:
         for group in GROUPS
     }
     return [
-        (FILTERS.name, [*OPTS, *PREFILTER_OPTS, *found[plugin_loader.FILTERS]]),
-        (WEIGHERS.name, [*WEIGHER_OPTS, *found[plugin_loader.WEIGHERS]]),
+        (FILTERS.name, [*OPTS, *PREFILTER_OPTS, *plugin_options[plugin_loader.FILTERS]]),
+        (WEIGHERS.name, [*WEIGHER_OPTS, *plugin_options[plugin_loader.WEIGHERS]]),
     ]
 
 
 def _once(opts: Iterable[Any]) -> list[Any]:
-    """Without repeats: plugins of one family share options."""
+    """Drop repeats: plugins of one family share options."""
     return list({opt.name: opt for opt in opts}.values())
 
 
 def _loadable(group: str, names: Iterable[str]) -> Iterable[type[Plugin]]:
-    # What does not load is told when somebody enables it.
+    # A plugin that does not load is reported when it is enabled.
     for name in names:
         try:
             yield plugin_loader.find(group, name)

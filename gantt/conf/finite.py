@@ -15,14 +15,14 @@ from gantt import exceptions
 
 
 def check(conf: Any) -> None:
-    """:raises Misconfigured: an option is no finite number; names it"""
+    """Check all options.  :raises Misconfigured: an option is no finite number; names it"""
     for name in conf:
-        found = _value(conf, name)
-        if not isinstance(found, Mapping):
-            _check(name, found)
+        value = _value(conf, name)
+        if not isinstance(value, Mapping):
+            _check(name, value)
             continue
-        for member in found:
-            _check(f'[{name}] {member}', _value(found, member))
+        for member in value:
+            _check(f'[{name}] {member}', _value(value, member))
 
 
 def _value(of: Any, name: str) -> Any:
@@ -34,8 +34,8 @@ def _value(of: Any, name: str) -> Any:
 
 def _check(option: str, value: Any) -> None:
     if isinstance(value, dict):
-        for key, one in value.items():
-            _check(f'{option} {key}', one)
+        for key, member in value.items():
+            _check(f'{option} {key}', member)
     if isinstance(value, float) and not math.isfinite(value):
         raise exceptions.Misconfigured(
             option=option, problem=f'expected a finite number, got {value}', fix='Correct it'

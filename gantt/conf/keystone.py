@@ -24,17 +24,17 @@ def register_opts(conf: Any) -> None:
 
 
 def section(conf: Any, group: str) -> str:
-    """The group that has the credentials of one: ``auth_section``, or itself."""
+    """Return the group that has the credentials of one: ``auth_section``, or itself."""
     return conf[group].auth_section or group
 
 
 def is_given(conf: Any, group: str) -> bool:
-    """Whether a group says how to log in; where it names a section, that has ``auth_type``."""
+    """Return whether a group has credentials; where it names a section, that has ``auth_type``."""
     return bool(conf[group].auth_section or conf[group].auth_type)
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """For oslo.config's generator: with the options of the commonest ``auth_type``."""
+    """Return for oslo.config's generator the options, with those of the commonest ``auth_type``."""
     from keystoneauth1 import loading
 
     return [

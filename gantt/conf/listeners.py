@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from oslo_config import cfg
 
-#: Groups that have an option ``metrics_port``, and who listens there.
+#: Groups that have an option ``metrics_port``, and the program that listens there.
 PROGRAMS = {
     'DEFAULT': 'gantt-scheduler',
     'planner': 'gantt-planner',
@@ -44,7 +44,7 @@ class Clash(NamedTuple):
 
 
 def metrics_port_opt(program: str) -> cfg.PortOpt:
-    """The option of a program that is one process on a machine."""
+    """Return the option of a program that is one process on a machine."""
     return cfg.PortOpt(
         'metrics_port',
         default=0,
@@ -55,7 +55,7 @@ def metrics_port_opt(program: str) -> cfg.PortOpt:
 
 
 def metrics(conf: Any, group: str) -> Ports:
-    """Where a program shows metrics; ``first`` is 0 where it does not.
+    """Return where a program shows metrics; ``first`` is 0 where it does not.
 
     :param group: of :data:`PROGRAMS`
     """
@@ -71,16 +71,17 @@ def metrics(conf: Any, group: str) -> Ports:
 
 
 def clashes(conf: Any) -> list[Clash]:
-    """Ports that two programs would listen on.
+    """Return the ports that two programs would listen on.
 
     :param conf: with all options of Gantt
     """
-    found = [metrics(conf, group) for group in PROGRAMS]
-    found.append(Ports('[api] port', 'gantt-api', str(conf.api.host), conf.api.port))
-    found = [one for one in found if one.first]
+    listening = [metrics(conf, group) for group in PROGRAMS]
+    listening.append(Ports('[api] port', 'gantt-api', str(conf.api.host), conf.api.port))
+    listening = [ports for ports in listening if ports.first]
     return [
-        Clash(one, other, max(one.first, other.first))
-        for one, other in itertools.combinations(found, 2)
-        if one.first < other.first + other.number and other.first < one.first + one.number
-        if one.host == other.host or {one.host, other.host} & set(_ANY)
+        Clash(ports, further, max(ports.first, further.first))
+        for ports, further in itertools.combinations(listening, 2)
+        if ports.first < further.first + further.number
+        and further.first < ports.first + ports.number
+        if ports.host == further.host or {ports.host, further.host} & set(_ANY)
     ]

@@ -7,9 +7,9 @@ from gantt import conf
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """(group, options) pairs of every module."""
-    found: list[tuple[str | None, list[Any]]] = []
+    """Return (group, options) pairs of every module."""
+    options: list[tuple[str | None, list[Any]]] = []
     for module in conf.modules():
         has_more = hasattr(module, 'list_opts')
-        found += module.list_opts() if has_more else [(module.GROUP.name, module.OPTS)]
-    return found
+        options += module.list_opts() if has_more else [(module.GROUP.name, module.OPTS)]
+    return options

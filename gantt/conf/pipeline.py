@@ -9,7 +9,7 @@ from gantt.core.placement.pipeline import Pipeline
 
 
 def pipeline_from_conf(conf: Any) -> Pipeline:
-    """The pipeline that a configuration asks for.
+    """Return the configured pipeline.
 
     :raises PluginError: see :func:`gantt.plugin_loader.find`
     """
@@ -38,7 +38,7 @@ def pipeline_from_conf(conf: Any) -> Pipeline:
 
 
 def _of_option(error: exceptions.PluginError, group: str) -> exceptions.PluginError:
-    """What is wrong with a value, under the full name of the option that it was given by."""
+    """Return the error of a value, under the full name of the option that it was given by."""
     name = error.kwargs.get('option')
     if not name:
         return error

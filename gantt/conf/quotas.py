@@ -56,11 +56,11 @@ OPTS = [
 
 
 def limits(conf: Any) -> dict[str, int]:
-    """Name of a limit -> what the options say of it.
+    """Return the limits of the options by name.
 
     :raises Misconfigured: an amount is wrong
     """
-    found = {name: getattr(conf.quotas, name) for name in quota.COUNTS}
+    limit_of = {name: getattr(conf.quotas, name) for name in quota.COUNTS}
     for name, text in conf.quotas.amounts.items():
         amount = int(text) if text.removeprefix('-').isdecimal() and len(text) < 20 else None
         is_class = resource_classes.is_class_name(name)
@@ -71,5 +71,5 @@ def limits(conf: Any) -> dict[str, int]:
                 fix='Give resource classes such as VCPU or CUSTOM_LICENSE, each with a whole '
                 f'number from 0 to {quota.LIMIT_MAX}, or {quota.UNLIMITED} for no limit',
             )
-        found[f'{quota.CLASS}{name}'] = amount
-    return found
+        limit_of[f'{quota.CLASS}{name}'] = amount
+    return limit_of

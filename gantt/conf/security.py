@@ -38,7 +38,7 @@ OPTS = [
 
 
 def rules(conf: Any) -> Rules:
-    """The modes of hosts.
+    """Return the modes of hosts.
 
     :raises Misconfigured: a pair is wrong
     """

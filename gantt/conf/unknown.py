@@ -65,20 +65,20 @@ class Unread(msgspec.Struct, frozen=True):
 
 
 def unread(conf: Any) -> list[Unread]:
-    """What stands in the files of a configuration and is not read."""
+    """Return the options in the files of a configuration that are not read."""
     return list(dict.fromkeys(itertools.chain(_in_files(conf), _of_plugins(conf))))
 
 
 def strange(conf: Any) -> list[str]:
-    """Groups of the files that none of us has: what stands in them is not looked at."""
+    """Return groups of the files that none of us has: their options are not checked."""
     files = parsed(conf)
-    known = _known(conf, files)
-    return sorted({section for sections in files for section in sections} - set(known))
+    registered = _known(conf, files)
+    return sorted({section for sections in files for section in sections} - set(registered))
 
 
 def listed() -> list[tuple[str, Any]]:
-    """Group and option of all that Gantt and its libraries list, as far as those are installed."""
-    found: dict[tuple[str, str], Any] = {}
+    """Return group and option of all that Gantt and its installed libraries list."""
+    by_name: dict[tuple[str, str], Any] = {}
     lists = [opts.list_opts()]
     for library in sorted({name for names in _LIBRARIES.values() for name in names}):
         with contextlib.suppress(ImportError, KeyError):
@@ -86,74 +86,78 @@ def listed() -> list[tuple[str, Any]]:
     for group, options in itertools.chain(*lists):
         name = 'DEFAULT' if group is None else str(getattr(group, 'name', group))
         for option in options:
-            found.setdefault((name, option.dest), option)
-    return [(group, option) for (group, _), option in sorted(found.items())]
+            by_name.setdefault((name, option.dest), option)
+    return [(group, option) for (group, _), option in sorted(by_name.items())]
 
 
 def _in_files(conf: Any) -> Iterator[Unread]:
     files = parsed(conf)
-    known = _known(conf, files)
+    registered = _known(conf, files)
     for sections in files:
         for section, options in sections.items():
-            if section in known:
+            if section in registered:
                 for name, values in options.items():
-                    if name.replace('-', '_') not in known[section]:
-                        why = f'there is no such option; {_meant(known, section, name)}'
+                    if name.replace('-', '_') not in registered[section]:
+                        why = f'there is no such option; {_meant(registered, section, name)}'
                         yield Unread(f'[{section}] {name}', ' '.join(values), why)
             elif section not in _LIBRARIES and section not in conf:
-                meant = near(section, [*known, *_LIBRARIES], 1)
-                if meant:
-                    why = f'there is no such group; did you mean [{meant[0]}]?'
+                nearest = near(section, [*registered, *_LIBRARIES], 1)
+                if nearest:
+                    why = f'there is no such group; did you mean [{nearest[0]}]?'
                     yield Unread(f'[{section}]', ', '.join(options), why)
 
 
 def parsed(conf: Any) -> list[Sections]:
-    """The files of a configuration, in their order."""
-    found = []
+    """Return the files of a configuration, in their order."""
+    parsed_files = []
     for path in _files(conf):
         sections: Sections = {}
         try:
             cfg.ConfigParser(path, sections).parse()
         except (cfg.Error, OSError, ValueError):
             continue  # who reads it for good has said so
-        found.append(sections)
-    return found
+        parsed_files.append(sections)
+    return parsed_files
 
 
 def _files(conf: Any) -> list[str]:
-    found = [*(conf.config_file or [])]
+    paths = [*(conf.config_file or [])]
     for folder in conf.config_dir or []:
-        found += sorted(str(path) for path in pathlib.Path(folder).glob('*.conf'))
-    return found
+        paths += sorted(str(path) for path in pathlib.Path(folder).glob('*.conf'))
+    return paths
 
 
 def _known(conf: Any, files: Iterable[Sections]) -> dict[str, set[str]]:
-    """Names of the options of each group, those of enabled plugins included.
+    """Return the names of the options of each group, those of enabled plugins included.
 
     Of the libraries only those whose groups the files have: some take long to be loaded.
     """
-    found: dict[str, set[str]] = {}
-    _add(found, opts.list_opts())
-    sections = sorted({section for one in files for section in one})
-    for library in sorted({name for one in sections for name in _LIBRARIES.get(one, ())}):
+    options: dict[str, set[str]] = {}
+    _add(options, opts.list_opts())
+    sections = sorted({section for sections_of in files for section in sections_of})
+    for library in sorted(
+        {name for sections_of in sections for name in _LIBRARIES.get(sections_of, ())}
+    ):
         try:
-            _add(found, metadata.entry_points(group=_ENTRY_POINTS)[library].load()())
+            _add(options, metadata.entry_points(group=_ENTRY_POINTS)[library].load()())
         except (ImportError, KeyError):
-            # It is not installed: nothing can be said of its options.
+            # It is not installed: nothing is known of its options.
             for group in (group for group, names in _LIBRARIES.items() if library in names):
-                found.pop(group, None)
-    for group in (one for one in _AUTH if one in found):
-        found_in = [one.get(group, {}) for one in files]
-        kinds = {text for one in found_in for name in _KIND for text in one.get(name, ())}
-        _add_auth(found, group, kinds or {'password'})
+                options.pop(group, None)
+    for group in (sections_of for sections_of in _AUTH if sections_of in options):
+        found_in = [sections_of.get(group, {}) for sections_of in files]
+        kinds = {
+            text for sections_of in found_in for name in _KIND for text in sections_of.get(name, ())
+        }
+        _add_auth(options, group, kinds or {'password'})
     for group, enabled in filters.chosen(conf).items():
         for name in enabled:
             try:
                 plugin = plugin_loader.find(group, name)
             except exceptions.PluginError:
                 continue
-            found[filters.GROUPS[group].name].update(option.name for option in plugin.options)
-    return found
+            options[filters.GROUPS[group].name].update(option.name for option in plugin.options)
+    return options
 
 
 def _add(found: dict[str, set[str]], listed: Iterable[tuple[Any, Iterable[Any]]]) -> None:
@@ -162,45 +166,50 @@ def _add(found: dict[str, set[str]], listed: Iterable[tuple[Any, Iterable[Any]]]
         names = found.setdefault(name, set())
         for opt in options:
             names.add(opt.dest)
-            for old in opt.deprecated_opts:
-                found.setdefault(old.group or name, set()).add(old.name or opt.dest)
+            for deprecated in opt.deprecated_opts:
+                found.setdefault(deprecated.group or name, set()).add(deprecated.name or opt.dest)
 
 
 def _add_auth(found: dict[str, set[str]], group: str, kinds: Iterable[str]) -> None:
-    """The options of what ``auth_type`` names; one that is not known may have any."""
+    """Add the options of what ``auth_type`` names; one that is not known may have any."""
     from keystoneauth1 import exceptions as keystone_exceptions
     from keystoneauth1 import loading
 
     common = loading.get_auth_common_conf_options()
     try:
-        own = [opt for kind in kinds for opt in loading.get_auth_plugin_conf_options(kind)]
+        plugin_options = [
+            opt for kind in kinds for opt in loading.get_auth_plugin_conf_options(kind)
+        ]
     except keystone_exceptions.NoMatchingPlugin:
         del found[group]
         return
-    _add(found, [(group, [*common, *own])])
+    _add(found, [(group, [*common, *plugin_options])])
 
 
 def _meant(known: dict[str, set[str]], section: str, name: str) -> str:
     elsewhere = sorted(group for group, names in known.items() if name in names)
-    meant = near(name, sorted(known[section]), 1)
+    nearest = near(name, sorted(known[section]), 1)
     if elsewhere:
-        or_here = f'; or did you mean {meant[0]}?' if meant else ''
+        or_here = f'; or did you mean {nearest[0]}?' if nearest else ''
         return f'it is one of [{elsewhere[0]}]{or_here}'
-    if meant:
-        return f'did you mean {meant[0]}?'
+    if nearest:
+        return f'did you mean {nearest[0]}?'
     part = sorted(option for option in known[section] if name in option.split('_'))
     if part:
         return f'did you mean {" or ".join(part[:3])}?'
-    ours = {str(getattr(group, 'name', group)) for group, _ in opts.list_opts()}
+    own_groups = {str(getattr(group, 'name', group)) for group, _ in opts.list_opts()}
     everywhere = {
-        option: group for group, names in sorted(known.items()) if group in ours for option in names
+        option: group
+        for group, names in sorted(known.items())
+        if group in own_groups
+        for option in names
     }
     far = near(name, sorted(everywhere), 1)
     return f'did you mean [{everywhere[far[0]]}] {far[0]}?' if far else 'remove it'
 
 
 def _of_plugins(conf: Any) -> Iterator[Unread]:
-    """Rules that nobody looks at, as the plugin for them is not enabled."""
+    """Yield options of rules that have no effect, as the plugin for them is not enabled."""
     enabled = {name for names in filters.chosen(conf).values() for name in names}
     for (group, name), plugin in NEEDED.items():
         value = getattr(conf[group], name, '')

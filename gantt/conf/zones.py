@@ -47,12 +47,12 @@ def register_opts(conf: Any) -> None:
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:
-    """For oslo.config's generator."""
+    """Return the options for oslo.config's generator."""
     return [(GROUP.name, _opts())]
 
 
 def strategies_from_conf(conf: Any) -> list[ZoneStrategy]:
-    """The strategies that a configuration asks for.
+    """Return the configured strategies.
 
     :raises PluginError: one does not load, or an option has a value that it refuses
     """
@@ -66,8 +66,10 @@ def strategies_from_conf(conf: Any) -> list[ZoneStrategy]:
 
 
 def _opts() -> list[Any]:
-    found = [opt for plugin in _installed() for opt in filters.opts_of(plugin, is_mutable=False)]
-    return [*OPTS, *found]
+    strategy_options = [
+        opt for plugin in _installed() for opt in filters.opts_of(plugin, is_mutable=False)
+    ]
+    return [*OPTS, *strategy_options]
 
 
 def _installed() -> Iterable[type[Plugin]]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what: the rules in force where no policy file says otherwise.
+"""The default policy: the rules in force where no policy file has others.
 
-A site changes a rule in its policy file; ``policy.yaml.sample`` is made from what stands
-here, in this order.  ``base`` has the callers that rules are made of.
+A site changes a rule in its policy file; ``policy.yaml.sample`` is generated from these rules,
+in this order.  ``base`` has the callers that rules are composed of.
 """
 
 from oslo_policy import policy
@@ -92,7 +92,7 @@ RULES = [
         "Sum up which filters removed the hosts of everybody's refused requests.",
         'GET /v1/refused',
     ),
-    # Hosts: looked at by operators, changed by administrators.
+    # Hosts: read by operators, changed by administrators.
     rule(
         'gantt:hosts:list',
         OPERATORS,
@@ -210,7 +210,7 @@ RULES = [
         'Give the places of a plan back that no create has.',
         'DELETE /v1/group-plans/{uuid}',
     ),
-    # Requests: places asked for by a project, or for one by another service.
+    # Requests: places requested by a project, or for one by another service.
     rule(
         'gantt:requests:create',
         MEMBERS,
@@ -307,7 +307,7 @@ RULES = [
         'Take a request back: its reserved claims are released.',
         'DELETE /v1/requests/{request_id}',
     ),
-    # Decisions: told whole to operators, in general words to the project that asked.
+    # Decisions: shown whole to operators, in general terms to the project of the request.
     rule(
         'gantt:decisions:list',
         READERS,
@@ -352,7 +352,7 @@ RULES = [
         'Force a live claim to end; a guest is not touched.',
         'DELETE /v1/claims/{claim_id}',
     ),
-    # Usage by project: told to operators of all, to a project of its own.
+    # Usage by project: shown to operators for all, to a project for its own.
     rule(
         'gantt:usages:list',
         READERS,
@@ -429,7 +429,7 @@ RULES = [
         'Take all limits of a project away: the defaults hold again.',
         'DELETE /v1/quotas/{project_id}',
     ),
-    # Zones: those around this one, and what zones above ask of it.
+    # Zones: those around this one, and requests of parent zones.
     rule(
         'gantt:zones:list',
         OPERATORS,
@@ -502,5 +502,5 @@ RULES = [
 
 
 def list_rules() -> list[policy.RuleDefault]:
-    """All rules; also for oslo.policy's generators."""
+    """Return all rules; also for oslo.policy's generators."""
     return [*CALLERS, *RULES, *placement.BASE, *placement.RULES]

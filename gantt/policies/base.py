@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who the callers are: rules that every other rule is made of.
+"""The callers of the interfaces: rules that every other rule is composed of.
 
 The roles and scopes are those that keystone bootstraps; a role implies the
-ones before it: reader, member, manager, admin.  ``service`` stands beside them.
+ones before it: reader, member, manager, admin.  ``service`` is beside them.
 """
 
 from oslo_policy import policy
@@ -48,19 +48,22 @@ CALLERS = [
 
 
 def any_of(*checks: str) -> str:
-    """A rule that each of ``checks`` meets."""
+    """Return a rule that each of ``checks`` meets."""
     return ' or '.join(checks)
 
 
 def rule(name: str, check: str, description: str, *operations: str) -> policy.DocumentedRuleDefault:
-    """A rule of the HTTP interface.
+    """Return a rule of the HTTP interface.
 
-    :param operations: method and path of each route that asks for it
+    :param operations: method and path of each route that checks it
     """
     return policy.DocumentedRuleDefault(
         name=name,
         check_str=check,
         description=description,
-        operations=[{'method': one.split()[0], 'path': one.split()[1]} for one in operations],
+        operations=[
+            {'method': operation.split()[0], 'path': operation.split()[1]}
+            for operation in operations
+        ],
         scope_types=SCOPES,
     )

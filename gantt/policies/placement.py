@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what by Placement's interface: its own names and defaults.
+"""The policy of Placement's interface: its own names and defaults.
 
 A policy file that was written for Placement holds here too, as far as it names no rule that
-ours are made of in another way.
+ours are composed of in another way.
 """
 
 from oslo_policy import policy
@@ -31,9 +31,12 @@ _USUAL = 'rule:admin_or_service_api'
 def _rule(
     name: str, description: str, *operations: str, check: str = _USUAL, before: str = ''
 ) -> policy.DocumentedRuleDefault:
-    """:param before: who might as well, where ``enforce_new_defaults`` is off"""
+    """Return a rule of Placement's interface.
+
+    :param before: the check that passes as well, where ``enforce_new_defaults`` is off
+    """
     name = f'placement:{name}'
-    old = policy.DeprecatedRule(
+    deprecated = policy.DeprecatedRule(
         name=name, check_str=before, deprecated_reason=_WHY, deprecated_since=_SINCE
     )
     return policy.DocumentedRuleDefault(
@@ -41,10 +44,11 @@ def _rule(
         check_str=check,
         description=description,
         operations=[
-            {'method': one.split()[0], 'path': f'/placement{one.split()[1]}'} for one in operations
+            {'method': operation.split()[0], 'path': f'/placement{operation.split()[1]}'}
+            for operation in operations
         ],
         scope_types=['project'],
-        deprecated_rule=old if before else None,
+        deprecated_rule=deprecated if before else None,
     )
 
 

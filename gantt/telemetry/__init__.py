@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service tells its operator: log lines and metrics."""
+"""Log lines and metrics of the service for its operator."""

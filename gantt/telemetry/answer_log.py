@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log says of answers: a line for each refusal, and one for a whole batch.
+"""Log lines on answers: a line for each refusal, and one for a whole batch.
 
-Who was placed is in the decision records, by request, consumer and the id that a request has
+Placed requests are in the decision records, by request, consumer and the id that a request has
 elsewhere; a line for each of them would cost more than to place them.
 """
 
@@ -18,9 +18,9 @@ REFUSALS_MOST, NAMED_MOST = 10, 20
 
 
 def log_answers(logger: Any, each: bool, answers: Sequence[Answered]) -> None:
-    """Lines at INFO about answers that have left together.
+    """Log lines at INFO about answers that have left together.
 
-    An answer by itself gets its own line, whatever it says.
+    An answer by itself gets its own line, whatever its outcome.
 
     :param each: a line for every answer
     """
@@ -29,12 +29,12 @@ def log_answers(logger: Any, each: bool, answers: Sequence[Answered]) -> None:
     if each or len(answers) == 1:
         alone, summed = answers, []
     else:
-        refused = [one for one in answers if one.answer.outcome is not Outcome.PLACED]
-        alone, others = refused[:REFUSALS_MOST], refused[REFUSALS_MOST:]
+        refused = [sent for sent in answers if sent.answer.outcome is not Outcome.PLACED]
+        alone, further = refused[:REFUSALS_MOST], refused[REFUSALS_MOST:]
         # Refusals first: that they are named matters more.
-        summed = others + [one for one in answers if one.answer.outcome is Outcome.PLACED]
-    for one in alone:
-        _log_one(logger, one)
+        summed = further + [sent for sent in answers if sent.answer.outcome is Outcome.PLACED]
+    for sent in alone:
+        _log_one(logger, sent)
     if summed:
         _log_batch(logger, answers, summed)
 
@@ -55,28 +55,28 @@ def _log_one(logger: Any, one: Answered) -> None:
         reason=answer.reason or None,
         places=answer.places or None,
     )
-    # As the request's context would say it, which takes longer than the line.
+    # The request's context would log the same, which takes longer than the line.
     logger.info('decision %s', facts, extra={'request_id': answer.request_id})
 
 
 def _log_batch(logger: Any, answers: Sequence[Answered], summed: Sequence[Answered]) -> None:
-    """The line of a batch.
+    """Log the line of a batch.
 
     :param summed: those without a line of their own
     """
-    slowest = max(answers, key=lambda one: one.seconds)
+    slowest = max(answers, key=lambda sent: sent.seconds)
     named = summed[:NAMED_MOST]
     facts = log.facts(
         answers=len(answers),
-        **Counter(one.answer.outcome.value for one in answers),
-        dry_runs=sum(one.answer.dry_run for one in answers) or None,
-        members=sum(len(one.answer.selections) for one in answers) or None,
-        oldest_report_age_seconds=max(one.answer.age_seconds for one in answers),
+        **Counter(sent.answer.outcome.value for sent in answers),
+        dry_runs=sum(sent.answer.dry_run for sent in answers) or None,
+        members=sum(len(sent.answer.selections) for sent in answers) or None,
+        oldest_report_age_seconds=max(sent.answer.age_seconds for sent in answers),
         slowest_ms=round(slowest.seconds * 1000, 3),
         slowest=slowest.answer.request_id,
-        requests=[one.answer.request_id for one in named],
-        origins=[one.origin for one in named if one.origin] or None,
-        traces=[one.trace for one in named if one.trace] or None,
+        requests=[sent.answer.request_id for sent in named],
+        origins=[sent.origin for sent in named if sent.origin] or None,
+        traces=[sent.trace for sent in named if sent.trace] or None,
         not_named=len(summed) - len(named) or None,
     )
     # Of no request: as a line without a context is written.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guru meditation report: what a process is doing, when it is asked.
+"""The guru meditation report: the state of a process, on request.
 
 SIGUSR2, or a touch of ``[oslo_reports] file_event_handler``, writes it to standard error
 or to a file in ``[oslo_reports] log_dir``: threads with their stacks, the process, the
-configuration without its secrets, and what the process itself has to say.  Nothing is
-stopped by it, and no server is asked.
+configuration without its secrets, and the process's own facts.  Nothing is
+stopped by it, and no server is queried.
 """
 
 import os
@@ -19,11 +19,11 @@ from gantt import exceptions
 from gantt.telemetry import log
 from gantt.version import version_string
 
-#: What a process says of itself: title of a section -> its facts, as JSON has them.
+#: Facts of a process on itself: title of a section -> its facts, as JSON has them.
 Sections = dict[str, Callable[[], dict[str, Any]]]
 
 
-#: As the library asks for it.
+#: The interface that the library requires.
 VERSION = types.SimpleNamespace(
     vendor_string=lambda: 'OpenStack',
     product_string=lambda: 'Gantt',
@@ -32,25 +32,25 @@ VERSION = types.SimpleNamespace(
 
 
 class Report(guru_meditation_report.TextGuruMeditation):
-    """The report in text, with what looks like a secret masked wherever it stands."""
+    """The report in text, with everything that resembles a secret masked."""
 
     persistent_sections: ClassVar[list[tuple[str, Callable[[], Any]]]] = []
 
     def run(self) -> str:
-        """The whole text."""
+        """Return the whole text."""
         return log.masked(super().run())
 
 
 def register_opts(conf: Any) -> None:
-    """The library's options."""
+    """Register the library's options."""
     opts.set_defaults(conf)
 
 
 def listen(conf: Any, program: str) -> None:
-    """Report from now on when asked to; called by the main thread.
+    """Report from now on when requested; called by the main thread.
 
     :param program: its name is that of the files
-    :raises Misconfigured: the file to look at, or the directory to write to, is not there
+    :raises Misconfigured: the file to watch, or the directory to write to, is not there
     """
     options = conf.oslo_reports
     for name, is_there in (('file_event_handler', os.path.isfile), ('log_dir', os.path.isdir)):
@@ -63,10 +63,12 @@ def listen(conf: Any, program: str) -> None:
 
 
 def print_report(sections: Sections) -> None:
-    """Say this as well from now on."""
-    others = [one for one in Report.persistent_sections if one[0] not in sections]
+    """Add these sections to the report from now on."""
+    sections_kept = [
+        section for section in Report.persistent_sections if section[0] not in sections
+    ]
     Report.persistent_sections = [
-        *others,
+        *sections_kept,
         *((title, _section(section_of)) for title, section_of in sections.items()),
     ]
 

@@ -20,10 +20,10 @@ from gantt.telemetry.metrics import MetricRegistry
 
 HEALTH_PATH = '/health'
 
-#: A peer that connects and says nothing is hung up on.
+#: A silent peer is hung up on.
 PEER_SECONDS = 10
 
-#: What a health check says: whether all is well, and the body of the answer.
+#: The result of a health check: whether all is well, and the body of the answer.
 Health = Callable[[], tuple[bool, dict[str, Any]]]
 
 
@@ -41,9 +41,9 @@ class ProbeListener:
         """Bind and serve.
 
         :param port: 0 takes a free one, see ``port`` of the object
-        :param health: asked for each ``/health``, in the thread of that connection; must
+        :param health: called for each ``/health``, in the thread of that connection; must
             end soon and not raise.  None: the path is not there
-        :param option: that says the port
+        :param option: that sets the port
         :raises Misconfigured: the address cannot be bound
         """
         try:
@@ -70,7 +70,7 @@ class ProbeListener:
 def listen(
     metrics: MetricRegistry, conf: Any, group: str, number: int = 0, health: Health | None = None
 ) -> ProbeListener | None:
-    """The listener that the configuration asks for; None where it asks for none.
+    """Start the configured listener; return None where none is configured.
 
     :param group: of ``conf.listeners.PROGRAMS``
     :param number: of the process among its like, each on a port of its own
@@ -89,14 +89,14 @@ class _Silent(simple_server.WSGIRequestHandler):
     timeout = PEER_SECONDS
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 def _bound(host: str, port: int, app: Any) -> simple_server.WSGIServer:
     family, *_, address = socket.getaddrinfo(host, port, flags=socket.AI_PASSIVE)[0]
 
     class ProbeServer(exposition.ThreadingWSGIServer):
-        """For this address family only."""
+        """A server for this address family only."""
 
         address_family = family
 
@@ -104,7 +104,7 @@ def _bound(host: str, port: int, app: Any) -> simple_server.WSGIServer:
 
 
 def _routed(metrics: MetricRegistry, health: Health | None) -> Any:
-    """The WSGI application; like Prometheus' own it shows metrics on any other path."""
+    """Return the WSGI application; like Prometheus' own it shows metrics on any other path."""
     show = prometheus_client.make_wsgi_app(metrics.registry)
 
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:

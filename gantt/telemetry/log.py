@@ -29,7 +29,7 @@ _PREFIX = '%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s'
 LINE = f'{_PREFIX} [-] %(message)s'
 LINE_OF_A_REQUEST = f'{_PREFIX} [%(request_id)s] %(message)s'
 
-#: Loggers that say nothing an operator needs at INFO.
+#: Loggers without anything that an operator needs at INFO.
 LEVELS = [
     'amqp=WARN',
     'amqplib=WARN',
@@ -46,11 +46,11 @@ LEVELS = [
     'cotyledon=INFO',
     'waitress=INFO',
     'keystoneauth=WARN',
-    # Whoever asked the database says it in one line, or with a traceback where nobody foresaw it.
+    # The caller of the database logs it in one line, or with a traceback where it is unforeseen.
     'oslo_db.sqlalchemy.exc_filters=CRITICAL',
 ]
 
-#: Loggers of libraries where every connection of a process says the same in an outage.
+#: Loggers of libraries where every connection of a process logs the same in an outage.
 CHORUS = ('oslo.messaging._drivers.impl_rabbit', 'oslo_messaging._drivers.amqpdriver')
 #: Such a line comes once in so many seconds.
 CHORUS_SECONDS = 10.0
@@ -66,7 +66,7 @@ FACT_MAX = 2000
 
 
 def register_opts(conf: Any) -> None:
-    """oslo.log's options, with our line shapes as defaults."""
+    """Register oslo.log's options, with our line shapes as defaults."""
     log.register_options(conf)
     log.set_defaults(
         logging_context_format_string=LINE_OF_A_REQUEST, default_log_levels=list(LEVELS)
@@ -75,7 +75,7 @@ def register_opts(conf: Any) -> None:
 
 
 def setup(conf: Any, program: str = 'gantt') -> None:
-    """Start logging as configured, masking what looks like a secret.
+    """Start logging as configured, masking what resembles a secret.
 
     :raises Misconfigured: the log file cannot be written, or an option is wrong
     """
@@ -93,17 +93,17 @@ def setup(conf: Any, program: str = 'gantt') -> None:
 
 
 def limit_libraries() -> None:
-    """Have what every connection says in an outage said once in a while, by this process."""
+    """Limit lines that every connection logs in an outage to one in a while for this process."""
     for name in CHORUS:
         logger = stdlib_logging.getLogger(name)
-        if not any(isinstance(one, Seldom) for one in logger.filters):
+        if not any(isinstance(log_filter, Seldom) for log_filter in logger.filters):
             logger.addFilter(Seldom(CHORUS_SECONDS))
 
 
 class Seldom(stdlib_logging.Filter):
-    """Lets lines of one text, whatever stands in it, pass once in a while: a rate limit.
+    """A rate limit: passes lines of one text, whatever its values, once in a while.
 
-    The next line of that text says how many were left out.  What is below WARNING passes.
+    The next line of that text has how many were left out.  Lines below WARNING pass.
 
     :param seconds: between two lines of one text
     """
@@ -139,27 +139,28 @@ class Seldom(stdlib_logging.Filter):
 
 @contextlib.contextmanager
 def changing(conf: Any) -> Iterator[None]:
-    """Logging is configured anew inside: as a whole, or it is as it was.
+    """Configure logging anew inside: as a whole, or it is as it was.
 
     :raises Misconfigured: an option of logging is wrong, or a file that it names
     """
     before = [
-        (one, one.level, list(one.handlers), one.propagate, one.disabled) for one in _loggers()
+        (logger, logger.level, list(logger.handlers), logger.propagate, logger.disabled)
+        for logger in _loggers()
     ]
     try:
         yield
     except Exception as e:  # as above
-        for one, level, handlers, propagate, disabled in before:
-            one.setLevel(level)
-            one.handlers[:] = handlers
-            one.propagate, one.disabled = propagate, disabled
+        for logger, level, handlers, propagate, disabled in before:
+            logger.setLevel(level)
+            logger.handlers[:] = handlers
+            logger.propagate, logger.disabled = propagate, disabled
         raise _misconfigured(conf, e) from None
     _mask_all(conf)
 
 
 @contextlib.contextmanager
 def _private_files() -> Iterator[None]:
-    """Files that are made inside are for their owner alone."""
+    """Create files inside with rights for their owner alone."""
     before = os.umask(0o077)
     try:
         yield
@@ -170,7 +171,7 @@ def _private_files() -> Iterator[None]:
 def _keep_private() -> None:
     """Log files that are opened later, as they are rotated, are private as well."""
     # A file of log_config_append gives handlers to other loggers than the root as well.
-    for handler in itertools.chain.from_iterable(one.handlers for one in _loggers()):
+    for handler in itertools.chain.from_iterable(logger.handlers for logger in _loggers()):
         if isinstance(handler, stdlib_logging.FileHandler):
             open_file = handler._open
             if not isinstance(open_file, _Private):
@@ -178,27 +179,27 @@ def _keep_private() -> None:
 
 
 def _leave_to_owner(path: str) -> None:
-    """A log that root begins in the directory of another user is that user's.
+    """Hand a log that root begins in the directory of another user to that user.
 
     ``gantt-manage`` runs as root once, for a step of the installation, and as its own user
     from then on: a log of root's would keep it out.
     """
     if os.geteuid() != 0:
         return
-    # What is not there is for the one who opens the log to report.
+    # A missing directory is for the one that opens the log to report.
     with contextlib.suppress(OSError):
         owner = os.stat(os.path.dirname(path) or '.')
         if owner.st_uid != 0:
             # Exclusively: a file or a link that the user put there is never given away.
-            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             try:
-                os.fchown(made, owner.st_uid, owner.st_gid)
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
             finally:
-                os.close(made)
+                os.close(descriptor)
 
 
 class _Private:
-    """Opens a log file that nobody else may read."""
+    """An opener of log files that no other user may read."""
 
     def __init__(self, open_file: Callable[[], TextIOWrapper]) -> None:
         self._open_file = open_file
@@ -211,8 +212,8 @@ class _Private:
 
 def _loggers() -> list[stdlib_logging.Logger]:
     root = stdlib_logging.getLogger()
-    known = list(root.manager.loggerDict.values())
-    return [root, *(one for one in known if isinstance(one, stdlib_logging.Logger))]
+    registered = list(root.manager.loggerDict.values())
+    return [root, *(logger for logger in registered if isinstance(logger, stdlib_logging.Logger))]
 
 
 def _mask_all(conf: Any) -> None:
@@ -223,7 +224,7 @@ def _mask_all(conf: Any) -> None:
 
 
 def _misconfigured(conf: Any, error: Exception) -> exceptions.Misconfigured:
-    """What the logging of Python and of oslo raises, with the option that it comes from."""
+    """Return the error of the logging of Python or oslo, with the option that it comes from."""
     message = getattr(error, 'err_msg', '') or str(error) or type(error).__name__
     option, fix = 'an option of logging', 'Correct it'
     if conf.log_config_append:
@@ -243,15 +244,15 @@ def _misconfigured(conf: Any, error: Exception) -> exceptions.Misconfigured:
 
 
 def masked(text: str) -> str:
-    """``text`` without passwords: those in URLs and those named as such."""
+    """Return ``text`` without passwords: those in URLs and those named as such."""
     return strutils.mask_password(_URL_SECRET.sub(r'\g<head>***', text) if '@' in text else text)
 
 
 class Masking(stdlib_logging.Formatter):
-    """Masks secrets in the finished line, traceback and all, and writes its message as one line.
+    """A formatter that masks secrets in the finished line and writes its message as one line.
 
-    Text from outside stands in many messages: one with a line break, or with what a terminal
-    obeys, would write lines of its own.
+    Tracebacks are masked, too.  Many messages contain text from outside: one with a line break,
+    or with what a terminal obeys, would write lines of its own.
     """
 
     def __init__(self, inner: stdlib_logging.Formatter) -> None:
@@ -264,7 +265,7 @@ class Masking(stdlib_logging.Formatter):
             record = copy.copy(record)
             record.msg, record.args = quoting.plain(message, MESSAGE_MAX), None
         if record.exc_info or record.exc_text:
-            # A traceback has lines; what the error itself says may have anything.
+            # A traceback has lines; the text of the error itself may contain anything.
             return masked('\n'.join(map(quoting.plain, self._inner.format(record).split('\n'))))
         line = self._inner.format(record)
         error = sys.exc_info()[1]
@@ -281,7 +282,7 @@ def _is_plain(message: str) -> bool:
 
 
 class Quick(Masking):
-    """Writes what carries its own request id by our line shape without asking oslo.log.
+    """A formatter that writes records with their own request id without oslo.log.
 
     oslo.log puts a formatter together for each record; a scheduler writes one for
     each placement.  The lines are the same.
@@ -298,19 +299,19 @@ class Quick(Masking):
         message = record.getMessage()
         if not _is_plain(message):
             return super().format(record)
-        second, shown = self._second
+        second, time_text = self._second
         if second != int(record.created):
             second = int(record.created)
-            shown = time.strftime(self.default_time_format, time.localtime(second))
-            self._second = second, shown
+            time_text = time.strftime(self.default_time_format, time.localtime(second))
+            self._second = second, time_text
         return masked(
-            f'{shown}.{int(record.msecs):03} {record.process} INFO {record.name} '
+            f'{time_text}.{int(record.msecs):03} {record.process} INFO {record.name} '
             f'[{request_id}] {message}'
         )
 
 
 def formatter_for(inner: stdlib_logging.Formatter, conf: Any) -> Masking:
-    """What masks the lines of a handler; quick where they have our shape."""
+    """Return the masking formatter of a handler; the quick one where its lines have our shape."""
     is_ours = (
         type(inner) is formatters.ContextFormatter
         and inner.datefmt in (None, inner.default_time_format)
@@ -321,7 +322,7 @@ def formatter_for(inner: stdlib_logging.Formatter, conf: Any) -> Masking:
 
 @contextlib.contextmanager
 def request(request_id: str, project_id: str | None = None) -> Iterator[None]:
-    """Every line logged inside, by this thread, carries the request id."""
+    """Give every line logged inside, by this thread, the request id."""
     before = context.get_current()
     context.RequestContext(request_id=request_id, project_id=project_id, overwrite=True)
     try:
@@ -334,7 +335,7 @@ def request(request_id: str, project_id: str | None = None) -> Iterator[None]:
 
 
 def facts(**values: object) -> str:
-    """``key=value`` pairs in the order given; None is left out, odd text is quoted."""
+    """Return ``key=value`` pairs in the order given; None is left out, odd text is quoted."""
     return ' '.join(f'{key}={_value(value)}' for key, value in values.items() if value is not None)
 
 

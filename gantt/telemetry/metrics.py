@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every metric of Gantt, as a table, and the registry made from it.
+"""Every metric of Gantt, as a table, and the registry built from it.
 
 The table is the contract with dashboards: a name keeps its meaning, and the
 documentation is generated from it.  A name or label that is not in the table
-is refused loudly, so nothing can be counted that nobody wrote down.
+is refused loudly, so nothing can be counted that is not documented.
 """
 
 import enum
@@ -22,7 +22,7 @@ CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
 
 
 class MetricKind(enum.StrEnum):
-    """How a metric behaves."""
+    """The kind of a metric: its behaviour."""
 
     COUNTER = 'counter'
     GAUGE = 'gauge'
@@ -30,7 +30,7 @@ class MetricKind(enum.StrEnum):
 
 
 class MetricDefinition(msgspec.Struct, frozen=True):
-    """One row of the table.
+    """One row of the table of metrics.
 
     :ivar labels: all of them are given at every use
     :ivar buckets: upper bounds, histograms only
@@ -235,7 +235,7 @@ TABLE = tuple(map(_metric, re.split(r'\n(?! )', _ROWS.strip())))
 BY_NAME: dict[str, MetricDefinition] = {metric.name: metric for metric in TABLE}
 
 
-# When a counter was made, as a series of its own beside each, is of no use here.
+# The creation time of a counter, a series of its own beside each, is of no use here.
 prometheus_client.disable_created_metrics()
 
 
@@ -257,10 +257,10 @@ class MetricRegistry:
         return make(metric.name, metric.help, metric.labels, registry=self._registry, **more)
 
     def _child(self, name: str, kind: MetricKind, labels: dict[str, str]) -> Any:
-        known = self._known.get(name)
-        if known is None or known[0].kind is not kind:
+        entry = self._known.get(name)
+        if entry is None or entry[0].kind is not kind:
             raise exceptions.Bug(invariant=f'{name} is a declared {kind.value}')
-        metric, collector = known
+        metric, collector = entry
         if set(labels) != set(metric.labels):
             raise exceptions.Bug(
                 invariant=f'{name} is used with the labels {sorted(metric.labels)}, '
@@ -306,17 +306,17 @@ class MetricRegistry:
         self._child(name, MetricKind.GAUGE, labels).set_function(read)
 
     def value(self, name: str, **labels: str) -> float:
-        """The value of a counter or gauge, the number of observations of a histogram."""
+        """Return the value of a counter or gauge, the number of observations of a histogram."""
         if name not in self._known:
             raise exceptions.Bug(invariant=f'{name} is a declared metric')
         sample = f'{name}_count' if self._known[name][0].kind is MetricKind.HISTOGRAM else name
         return self._registry.get_sample_value(sample, labels) or 0.0
 
     def render(self) -> bytes:
-        """Everything in Prometheus' text form; goes with ``CONTENT_TYPE``."""
+        """Return everything in Prometheus' text form; goes with ``CONTENT_TYPE``."""
         return exposition.generate_latest(self._registry)
 
     @property
     def registry(self) -> prometheus_client.CollectorRegistry:
-        """For the listener."""
+        """The registry, for the listener."""
         return self._registry

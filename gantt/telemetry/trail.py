@@ -78,10 +78,10 @@ class TrailFile:
             os.remove(self._path)
 
     def newest(self, most: int) -> list[audit_trail.AuditEntry]:
-        """The last entries, oldest first."""
-        found: collections.deque[audit_trail.AuditEntry] = collections.deque(maxlen=most)
-        found.extend(self._entries())
-        return list(found)
+        """Return the last entries, oldest first."""
+        entries: collections.deque[audit_trail.AuditEntry] = collections.deque(maxlen=most)
+        entries.extend(self._entries())
+        return list(entries)
 
     def _entries(self) -> Iterator[audit_trail.AuditEntry]:
         for number in range(self._files_most, -1, -1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random small clouds and requests that touch every fact a plugin may look at."""
+"""Random small clouds and requests that touch every fact a plugin may read."""
 
 import random
 import uuid
@@ -60,7 +60,7 @@ NAMES = tuple(f'cmp-{n}' for n in range(1, 11))
 
 
 def an_id(kind: int, number: int) -> str:
-    """A uuid by kind and number."""
+    """Return a uuid by kind and number."""
     return str(uuid.UUID(int=(kind << 64) + number + 1))
 
 
@@ -165,7 +165,7 @@ def _host(rng: random.Random, number: int) -> HostChange:
 
 
 def a_cloud(rng: random.Random) -> tuple[list[HostChange], list[Aggregate]]:
-    """Up to ten hosts of any kind and condition, and three aggregates."""
+    """Return up to ten hosts of any kind and condition, and three aggregates."""
     hosts = [_host(rng, number) for number in range(1, rng.choice((1, 3, 7, 10)) + 1)]
     aggregates = [
         Aggregate(
@@ -181,14 +181,14 @@ def a_cloud(rng: random.Random) -> tuple[list[HostChange], list[Aggregate]]:
 
 
 def a_table(hosts: list[HostChange], aggregates: list[Aggregate]) -> HostTable:
-    """The cloud as a table."""
+    """Return the cloud as a table."""
     return HostTable.build(hosts, aggregates, {}, (), NOW)
 
 
 def table_of(
     hosts: Mapping[str, Mapping[str, int] | HostFacts], aggregates: Iterable[Aggregate] = ()
 ) -> HostTable:
-    """A table of hosts that are enabled, empty, and reported just now, one row each in order.
+    """Return a table of hosts that are enabled, empty, and reported just now, in order.
 
     :param hosts: name -> total amounts by resource class, or all that the host reported
     :param aggregates: they name their hosts
@@ -219,7 +219,7 @@ def _chosen(rng: random.Random, words: dict[str, tuple[str, ...]], share: float)
 
 
 def _group(rng: random.Random) -> GroupRef:
-    """One with a policy of Nova's, or with a set of them at any level."""
+    """Return a group with a policy of Nova's, or with a set of them at any level."""
     group = GroupRef(
         uuid=rng.choice(GROUPS),
         policy=rng.choice(list(Policy)),
@@ -227,16 +227,16 @@ def _group(rng: random.Random) -> GroupRef:
         members=_few(rng, GUESTS),
     )
     # What else there is of a cloud is as it was before groups had sets of policies.
-    own = random.Random(repr(group))
-    if own.random() < 0.6:
+    group_rng = random.Random(repr(group))
+    if group_rng.random() < 0.6:
         return group
-    some = PolicySet(policies=own.sample(POLICIES, 2), subgroups={'all': ['web', 'db']})
-    member = own.choice((None, *MEMBERS))
+    some = PolicySet(policies=group_rng.sample(POLICIES, 2), subgroups={'all': ['web', 'db']})
+    member = group_rng.choice((None, *MEMBERS))
     return msgspec.structs.replace(group, policy=None, member=member, policies=some)
 
 
 def a_spec(rng: random.Random) -> RequestSpec:
-    """A request that asks for a few things of any kind."""
+    """Return a request for a few things of any kind."""
     fields: dict[str, object] = {
         'availability_zone': rng.choice(ZONES),
         'required_traits': _few(rng, TRAITS),

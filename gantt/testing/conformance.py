@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The conformance kit: whether a filter or weigher keeps what Gantt relies on.
+"""The conformance kit: tests of what Gantt relies on in a filter or weigher.
 
-On random clouds and requests: it does no I/O, changes nothing, says the same when
-asked again, says the same of a host wherever its row is and whoever else is there,
-its array form is its per-host form, what it says that picks change is what they
-change, it reads no column that it does not declare, and its reasons can be told.
-Anybody can run it on a plugin of their own::
+On random clouds and requests: it does no I/O, changes nothing, answers the same when
+called again, answers the same for a host wherever its row is and whatever else is there,
+its array form is its per-host form, its declared effects of picks are the real
+ones, it reads no column that it does not declare, and its reasons can be formatted.
+Authors run it on a plugin of their own::
 
     from gantt.testing import conformance
 
@@ -43,14 +43,14 @@ CONSUMER = clouds.GUESTS[0]
 #: Picks that are laid over a host to see what they change.
 PICKS = 3
 
-#: What a hint may be that nobody has thought of.
+#: Values of a hint that no author has thought of.
 ODD_HINTS = ('', 'x', '-1', '1e999', '[', 'é' * 300)
 
 _encode = msgspec.msgpack.Encoder(enc_hook=repr).encode
 
 
 class RuleFinding(msgspec.Struct, frozen=True):
-    """What is wrong.
+    """One finding on a plugin.
 
     :ivar rule: pure | inside | own | same | place | form | steps | columns | fields | reasons
         | shape
@@ -70,16 +70,16 @@ def check(plugin: type[Plugin] | Plugin, cases: int = CASES, first: int = 0) -> 
 
     :raises AssertionError: with every finding, a line each
     """
-    found = examine(plugin, cases, first)
-    if found:
-        raise AssertionError(f'{plugin.name} does not conform:\n' + '\n'.join(map(str, found)))
+    problems = examine(plugin, cases, first)
+    if problems:
+        raise AssertionError(f'{plugin.name} does not conform:\n' + '\n'.join(map(str, problems)))
 
 
 def examine(plugin: type[Plugin] | Plugin, cases: int = CASES, first: int = 0) -> list[RuleFinding]:
-    """What is wrong with a plugin; [] where nothing is.
+    """Return the findings on a plugin; [] where there are none.
 
     :param first: the first seed; ``cases`` seeds are tried
-    :raises PluginError: it is no plugin, or cannot be made with its default options
+    :raises PluginError: it is no plugin, or cannot be created with its default options
     """
     if cases < 1:
         raise ValueError(f'cases: expected at least 1, got {cases}')
@@ -89,14 +89,14 @@ def examine(plugin: type[Plugin] | Plugin, cases: int = CASES, first: int = 0) -
             plugin=rule.name, problem='is neither a Filter nor a Weigher', fix='Derive it from one'
         )
     rule.check_columns()
-    found: list[RuleFinding] = []
+    findings: list[RuleFinding] = []
     for seed in range(first, first + cases):
         for finding in _case(rule, seed):
-            if finding.rule not in {known.rule for known in found}:
-                found.append(finding)
-        if len(found) >= FINDINGS_MAX:
+            if finding.rule not in {earlier.rule for earlier in findings}:
+                findings.append(finding)
+        if len(findings) >= FINDINGS_MAX:
             break
-    return found
+    return findings
 
 
 def _made(plugin: type[Plugin]) -> Plugin:
@@ -140,7 +140,7 @@ def _case(rule: Filter | Weigher, seed: int) -> Iterator[RuleFinding]:
 
 
 def _is_understood(rule: Filter, spec: RequestSpec) -> bool:
-    """Whether the request would get as far as the masks."""
+    """Return whether the request would get as far as the masks."""
     try:
         rule.check_request(spec)
     except exceptions.InvalidMessage:
@@ -158,7 +158,7 @@ class _Looks:
         self.hints_requested: set[str] = set()
 
     def answer(self, table: Any = None, spec: Any = None) -> np.ndarray | None:
-        """The mask, or the raw values of all rows, under guard."""
+        """Return the mask, or the raw values of all rows, under guard."""
         table = self.table if table is None else table
         spec = self.spec if spec is None else spec
         with guard.inside():
@@ -194,19 +194,21 @@ class _Looks:
             yield from self._steps(self.rule, message)
 
     def elsewhere(self, other: HostTable, where: str) -> Iterator[RuleFinding]:
-        """The same hosts in another table must get the same verdicts."""
-        here, there = self.answer(), self.answer(other.snapshot())
+        """Check that the same hosts in another table get the same verdicts."""
+        answer, other_answer = self.answer(), self.answer(other.snapshot())
         for row, name in enumerate(other.names):
-            mine = self.table.row_of(name)
-            one, two = _of(here, mine), _of(there, row)
-            if isinstance(self.rule, Weigher) and (here is None or there is None):
+            own_row = self.table.row_of(name)
+            verdict, other_verdict = _of(answer, own_row), _of(other_answer, row)
+            if isinstance(self.rule, Weigher) and (answer is None or other_answer is None):
                 continue  # no preference at all: nothing is compared
-            if one != two:
-                yield self._found('place', f'says {two} of {name} {where}, else {one}')
+            if verdict != other_verdict:
+                yield self._found(
+                    'place', f'says {other_verdict} of {name} {where}, else {verdict}'
+                )
                 return
 
     def with_odd_hints(self) -> None:
-        """Ask again with hints that it looks for and that are not what it hopes for."""
+        """Call the plugin again with hints that it reads and whose values it does not expect."""
         for name in sorted(self.hints_requested - self.spec.hints.keys()):
             for text in ODD_HINTS:
                 try:
@@ -243,7 +245,7 @@ class _Looks:
         self.answer(table, spec)
         self.hints_requested = spec.hints_requested.columns_read
         declared = set(self.rule.columns)
-        # A filter that declares none may read anything: it is asked again after each pick.
+        # A filter that declares none may read anything: it is called again after each pick.
         if declared and (missing := table.read - declared - _FREE - _implied(declared)):
             yield self._found('columns', f'reads {", ".join(sorted(missing))} undeclared')
         fields = getattr(self.rule, 'fields', None)
@@ -269,16 +271,18 @@ class _Looks:
             with guard.inside():
                 each = [rule.passes(self.table, self.spec, int(row)) for row in rows]
             if isinstance(rule, ClosingFilter):  # it may say no where it does not know
-                each = [one or _of(message, row) for row, one in enumerate(each)]
+                each = [verdict or _of(message, row) for row, verdict in enumerate(each)]
             yield from self._compare(message, each, 'passes')
 
     def _compare(
         self, message: np.ndarray | None, each: Iterable[Any], form: str
     ) -> Iterator[RuleFinding]:
-        for row, one in enumerate(each):
-            if _of(message, row) != one:
+        for row, verdict in enumerate(each):
+            if _of(message, row) != verdict:
                 name = self.table.names[row]
-                yield self._found('form', f'{form} says {one} of {name}, the array {not one}')
+                yield self._found(
+                    'form', f'{form} says {verdict} of {name}, the array {not verdict}'
+                )
                 return
 
     def _weigher_forms(self, rule: Weigher, message: np.ndarray | None) -> Iterator[RuleFinding]:
@@ -292,35 +296,35 @@ class _Looks:
         if rule.local:
             for row in range(len(self.table)):
                 with guard.inside():
-                    one = rule.value(self.table, self.spec, row)
-                if one != message[row]:
+                    value = rule.value(self.table, self.spec, row)
+                if value != message[row]:
                     name = self.table.names[row]
-                    yield self._found('form', f'value is {one} for {name}, raw {message[row]}')
+                    yield self._found('form', f'value is {value} for {name}, raw {message[row]}')
                     return
 
     def _picks_left(self, rule: Filter, message: np.ndarray | None) -> Iterator[RuleFinding]:
-        """As many picks as it says does it let on a host, and then no more."""
+        """Check that it lets as many picks on a host as it declares, and then no more."""
         if not rule.local or self.spec.may_need_topology:
             return
         for row in range(len(self.table)) if rule.concerns(self.spec) else ():
             if not _of(message, row):
                 continue
             with guard.inside():
-                left = rule.picks_left(self.table, self.spec, row)
-            if left is None:
+                declared = rule.picks_left(self.table, self.spec, row)
+            if declared is None:
                 continue
-            table, seen = self.table.copy(), 0
+            table, picks = self.table.copy(), 0
             with guard.inside():
-                while seen <= min(left, PICKS) and rule.passes(table, self.spec, row):
-                    self._pick(table, row, seen)
-                    seen += 1
-            if seen != min(left, PICKS + 1):
-                who = self.table.names[row]
-                yield self._found('steps', f'says {left} picks are left on {who}, not {seen}')
+                while picks <= min(declared, PICKS) and rule.passes(table, self.spec, row):
+                    self._pick(table, row, picks)
+                    picks += 1
+            if picks != min(declared, PICKS + 1):
+                host = self.table.names[row]
+                yield self._found('steps', f'says {declared} picks are left on {host}, not {picks}')
                 return
 
     def _steps(self, rule: Weigher, message: np.ndarray | None) -> Iterator[RuleFinding]:
-        """A pick changes the raw value of its host by what it says."""
+        """Check that a pick changes the raw value of its host as declared."""
         if not rule.local or message is None or self.spec.may_need_topology:
             return
         with guard.inside():
@@ -335,8 +339,10 @@ class _Looks:
                     value = rule.value(table, self.spec, row)
                 expected = message[row].item() + (number + 1) * step
                 if value != expected:
-                    what = f'{value} for {self.table.names[row]}, by its steps {expected}'
-                    yield self._found('steps', f'after {number + 1} picks its value is {what}')
+                    value_by_steps = f'{value} for {self.table.names[row]}, by its steps {expected}'
+                    yield self._found(
+                        'steps', f'after {number + 1} picks its value is {value_by_steps}'
+                    )
                     return
 
     def _pick(self, table: HostTable, row: int, number: int) -> None:
@@ -363,7 +369,7 @@ _DATA = (dict, list, set, deque, int, float, str, bytearray)
 
 
 def _cached_on(rule: Plugin) -> list[str]:
-    """What a plugin, its classes and its module hold: asking changes none of it."""
+    """Return what a plugin, its classes and its module hold: calling it changes none of it."""
     inner = getattr(rule, '_inner', None)  # of one written for Nova
     inner_type = type(rule) if inner is None else type(inner)
     holders = [vars(rule), vars(inner) if hasattr(inner, '__dict__') else {}]
@@ -377,25 +383,25 @@ def _cached_on(rule: Plugin) -> list[str]:
     ]
 
 
-#: Read by everybody: how many rows there are, and who they are.
+#: Read by every plugin: how many rows there are, and their names.
 _FREE = frozenset({'ids', 'now', '*'})
 
 
 def _implied(declared: set[str]) -> set[str]:
-    """Columns that a declared one stands for."""
-    found = set()
+    """Return the columns that a declared one stands for."""
+    columns = set()
     if declared & {'numa', 'rooms', 'devices'}:
-        found |= {'numa', 'rooms', 'devices', 'free_devices', 'kind_free', 'numa_cells'}
-        found |= {name for name in COLUMNS if name.startswith('cell_')}
+        columns |= {'numa', 'rooms', 'devices', 'free_devices', 'kind_free', 'numa_cells'}
+        columns |= {name for name in COLUMNS if name.startswith('cell_')}
     if declared & {'free', 'used'}:
-        found |= {'free', 'used', 'cap'}
+        columns |= {'free', 'used', 'cap'}
     if declared & {'names', 'nodes'}:
-        found |= {'names', 'nodes'}
-    return found
+        columns |= {'names', 'nodes'}
+    return columns
 
 
 def _of(message: np.ndarray | None, row: int | None) -> Any:
-    """What is said of one row; no mask at all lets it pass."""
+    """Return the verdict on one row; no mask at all lets it pass."""
     return True if message is None or row is None else message[row].item()
 
 
@@ -406,7 +412,7 @@ def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
 
 
 def describe(plugin: type[Plugin]) -> str:
-    """One line about a plugin that conforms."""
+    """Return one line about a plugin that conforms."""
     kind = 'filter' if issubclass(plugin, Filter) else 'weigher'
     form = 'asked host by host' if issubclass(plugin, PerHostFilter) else 'over columns'
     where = inspect.getmodule(plugin)
@@ -456,7 +462,7 @@ class WatchedTable:
     def __init__(self, table: HostTable) -> None:
         self._table = table
         self.read: set[str] = set()
-        # Nothing is kept from before: what it was made from would not be read.
+        # Nothing is kept from before: what it was computed from would not be read.
         self.mask_cache, self.array_cache = MaskCache(), ArrayCache(table.versions)
 
     def __len__(self) -> int:
@@ -469,20 +475,20 @@ class WatchedTable:
         return getattr(self._table, name)
 
     def host_state(self, row: int | str) -> HostState:
-        """A view of the real table: what is read of it is not followed."""
+        """Return a view of the real table: what is read of it is not followed."""
         self.read.add('*')
         return self._table.host_state(row)
 
 
 class WatchedHints(dict[str, list[str]]):
-    """Notes which hints are looked for."""
+    """A dict that notes which hints are read."""
 
     def __init__(self, hints: dict[str, list[str]]) -> None:
         super().__init__(hints)
         self.columns_read: set[str] = set()
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As of a dict."""
+        """Return the value as of a dict."""
         self.columns_read.add(name)
         return super().get(name, default)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing may be read, written or asked while the guard stands; in this thread.
+"""A guard under which this thread may read, write or query nothing.
 
-Python's audit hooks stay for the life of the process: there is one, and it looks
-only where a guard stands.  What has no audit event (the clock, the environment,
+Python's audit hooks stay for the life of the process: there is one, and it acts
+only under a guard.  What has no audit event (the clock, the environment,
 whether a file is there) is seen as the call of a function.
 """
 
@@ -37,7 +37,7 @@ OUTSIDE = (
     'fcntl.',
     'time.',
 )
-#: Modules written in C whose functions mean it, and those of them that do not.
+#: Modules written in C whose functions reach outside, and those of them that do not.
 _MODULES = frozenset({'time', 'posix', 'nt', '_socket', 'select'})
 _HARMLESS = frozenset({'fspath'})
 _CLOCKS = frozenset({'now', 'utcnow', 'today'})
@@ -48,7 +48,7 @@ _done: list[bool] = []
 
 
 class Outside(BaseException):
-    """Not an Exception: no plugin's own handler may swallow it."""
+    """Access to the outside under a guard; no Exception: no plugin's own handler may swallow it."""
 
 
 def _stop(what: str) -> None:

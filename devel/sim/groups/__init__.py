@@ -5,9 +5,9 @@ Of some seeds the world has one or two processes that plan groups, callers who h
 and create their members, and trouble of its own.  Read in this order:
 
     planners.py      a planner's thread and its door; a solver that takes time and proves nothing
-    descriptions.py  what groups are asked for, and their hard policies, read plainly
-    callers.py       who plans, creates, cancels, extends, changes, heals and releases
-    watch.py         what is looked at after every write of the database
+    descriptions.py  descriptions of groups, and their hard policies, read plainly
+    callers.py       callers that plan, create, cancel, extend, change, heal and release
+    watch.py         checks after every write of the database
     judge.py         what must hold when the trouble is over
     side.py          all of it in one run
 """

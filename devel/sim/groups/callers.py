@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who has groups planned, and creates their members: in any order, side by side, with repeats.
+"""Callers that have groups planned and create their members: in any order, with repeats.
 
-Each story is one group.  Somebody tends its plan meanwhile: extends, shows, changes, heals or
-releases it, or takes the request back that planned it.
+Each story is one group.  Another task tends its plan meanwhile: extends, shows, changes, heals or
+releases it, or cancels the request that planned it.
 """
 
 import random
@@ -32,7 +32,7 @@ from gantt.core.records.decision import Selection
 
 PLAN_BUDGETS_MS = (2_000, 6_000, 6_000, 12_000)
 LEASES = (None, 5, 10, 20, 40)
-#: They say nothing of a group, planned or not: ask again.
+#: They do not decide a group, planned or not: repeat the call.
 _PASSING = (exceptions.Unavailable, exceptions.Conflict)
 _replace = msgspec.structs.replace
 
@@ -46,7 +46,7 @@ class GroupCallers(Conductors):
     :param loses_host: whether a host is lost for long: groups are healed then
     :param confirmed: ids of claims whose guests have been started: only those are moved
     :ivar planned: request id -> every answer of a planner to it
-    :ivar shown: what planners said of plans when they were asked
+    :ivar shown: answers of planners to queries for plans
     """
 
     def __init__(
@@ -105,19 +105,19 @@ class GroupCallers(Conductors):
         self._create(group, answer, rng.choice((0.1, 3.0, 15.0)))
 
     def _create(self, group: GroupDescription, answer: GroupAnswer, within: float) -> None:
-        """The members that were planned, in any order."""
+        """Create the members that were planned, in any order."""
         members = list(answer.plan.members) if answer.plan is not None else []
         self._rng.shuffle(members)
-        for one in members:
+        for member in members:
             luck = self._rng.random()
             if luck < 0.1:
                 continue  # nobody comes: its lease ends it
-            self._spawn(self._member, group, one, self._rng.uniform(0, within))
+            self._spawn(self._member, group, member, self._rng.uniform(0, within))
             if luck < 0.2:  # two servers for one member
-                self._spawn(self._member, group, one, self._rng.uniform(0, within))
+                self._spawn(self._member, group, member, self._rng.uniform(0, within))
 
     def _member(self, group: GroupDescription, planned: PlannedMember, begin: float) -> None:
-        """A create; where it does not come to a guest another one may come for the place."""
+        """Create a member; where no guest comes of it another create may come for the place."""
         rng = self._rng
         self._loop.sleep(begin)
         for _ in range(rng.choice((1, 2, 2, 3))):
@@ -135,10 +135,10 @@ class GroupCallers(Conductors):
 
     def _create_of(self, group: GroupDescription, planned: PlannedMember) -> SelectDestinations:
         rng = self._rng
-        one = next(m for m in group.members if m.name == planned.member)
+        described = next(m for m in group.members if m.name == planned.member)
         luck = rng.random()
         member = planned.name if luck < 0.5 else planned.member if luck < 0.75 else None
-        spec = _replace(one.spec, group=GroupRef(uuid=str(group.uuid), member=member))
+        spec = _replace(described.spec, group=GroupRef(uuid=str(group.uuid), member=member))
         if rng.random() < 0.1:  # not as it was planned: refused, or placed anew
             spec = _replace(spec, resources=descriptions.resources(rng))
         request = SelectDestinations(
@@ -184,13 +184,13 @@ class GroupCallers(Conductors):
                 self._cancel(request_id)
 
     def _heal(self, group: GroupDescription) -> None:
-        """When a host that was lost is known to be down."""
+        """Heal a group when a host that was lost is known to be down."""
         at = self._rng.uniform(plan.HEAL_SECONDS, plan.TROUBLE_SECONDS)
         self._loop.sleep(max(0.0, at - self._loop.now))
         self._change(group, heal=True)
 
     def _change(self, group: GroupDescription, *, heal: bool = False) -> GroupDescription:
-        """Have a group as it is described now; who is new is created."""
+        """Have a group changed to its present description; new members are created."""
         rng = self._rng
         change = ChangeGroup(
             request_id=self._uuid(),
@@ -213,36 +213,36 @@ class GroupCallers(Conductors):
         if answer is not None:
             self._create(group, answer, 5.0)
 
-    # -- words ---------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------
     def _plan(self, request: PlanRequest) -> GroupAnswer | None:
-        """Ask until something is said that ends it; the answer where the group has its places."""
+        """Repeat until an answer ends it; return the answer where the group has its places."""
         method = 'place_group' if isinstance(request, PlaceGroup) else 'change_group'
         for _ in range(TRIES):
-            found = self._call(method, request, request.budget_ms / 1000 + 1.0)
-            if isinstance(found, GroupAnswer):
+            answer = self._call(method, request, request.budget_ms / 1000 + 1.0)
+            if isinstance(answer, GroupAnswer):
                 if not request.dry_run:
-                    self.planned.setdefault(request.request_id, []).append(found)
+                    self.planned.setdefault(request.request_id, []).append(answer)
                     if self._rng.random() < 0.3:  # a repeat must hear the same
                         self._spawn(self._once_more, method, request)
-                return found
-            if not isinstance(found, _PASSING):
+                return answer
+            if not isinstance(answer, _PASSING):
                 return None
             self._loop.sleep(self._rng.uniform(0.1, 1.0))
         return None
 
     def _once_more(self, method: str, request: PlanRequest) -> None:
         self._loop.sleep(self._rng.uniform(0, 5))
-        found = self._call(method, request, request.budget_ms / 1000 + 1.0)
-        if isinstance(found, GroupAnswer):
-            self.planned[request.request_id].append(found)
+        answer = self._call(method, request, request.budget_ms / 1000 + 1.0)
+        if isinstance(answer, GroupAnswer):
+            self.planned[request.request_id].append(answer)
 
     def _call(self, method: str, message: Any, seconds: float = plan.CALL_SECONDS) -> object:
-        """What a planner says, an error too."""
-        what = getattr(message, 'request_id', None) or message.group
+        """Return the answer of a planner, or its error."""
+        subject = getattr(message, 'request_id', None) or message.group
         try:
-            found: object = self._planners.call('conductor', method, message, seconds)
+            answer: object = self._planners.call('conductor', method, message, seconds)
         except exceptions.GanttError as e:
-            self._loop.say('conductor', f'{method} {what[:8]}: {type(e).__name__}')
+            self._loop.say('conductor', f'{method} {subject[:8]}: {type(e).__name__}')
             return e
-        self._loop.say('conductor', f'{method} {what[:8]}: done')
-        return found
+        self._loop.say('conductor', f'{method} {subject[:8]}: done')
+        return answer

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What groups are asked for, and the hard policies of one, read plainly.
+"""Descriptions of groups, and the hard policies of one, read plainly.
 
-The judge of policies shares no code with those who place.
+The judge of policies shares no code with the placement.
 """
 
 import random
@@ -26,7 +26,7 @@ _replace = msgspec.structs.replace
 
 
 def location_of(number: int) -> str:
-    """Where a host is, by its number."""
+    """Return the location of a host, by its number."""
     return f'site1.room1.rack{number % RACKS + 1}'
 
 
@@ -43,12 +43,12 @@ class PlacedUnit(NamedTuple):
     location: str
 
     def domain(self, level: str) -> str:
-        """What it is in at a level: a host, or a rack."""
+        """Return its domain at a level: a host, or a rack."""
         return self.host if level == 'host' else self.location
 
 
 def a_group(rng: random.Random, uuid: str | None) -> GroupDescription:
-    """A description of up to three kinds of members."""
+    """Return a description of up to three kinds of members."""
     members = [
         MemberDescription(
             name=name,
@@ -60,42 +60,45 @@ def a_group(rng: random.Random, uuid: str | None) -> GroupDescription:
     return GroupDescription(
         uuid=uuid,
         members=members,
-        policies=_policies(rng, [one.name for one in members]),
+        policies=_policies(rng, [member.name for member in members]),
         on_difference=rng.choice((OnDifference.REFUSE, OnDifference.REPLAN)),
         others=rng.choice((OtherConsumers.REFUSED, OtherConsumers.REFUSED, OtherConsumers.ALLOWED)),
     )
 
 
 def resources(rng: random.Random) -> dict[str, int]:
-    """What one member takes."""
+    """Return the resources of one member."""
     vcpu = rng.choice((1, 1, 2, 3))
     return {'VCPU': vcpu, 'MEMORY_MB': 1024 * vcpu, 'DISK_GB': 10}
 
 
 def _policies(rng: random.Random, names: Sequence[str]) -> list[Policy | LevelPolicy]:
-    """Hard ones that a small cloud can meet, and soft ones."""
-    of = rng.choice((None, *names))
+    """Return hard policies that a small cloud can meet, and soft ones."""
+    member_name = rng.choice((None, *names))
     level = rng.choice(('host', 'host', 'rack'))
     kinds: list[Policy | LevelPolicy] = [
         Policy.ANTI_AFFINITY,
-        LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, of=of, most=rng.choice((1, 2))),
-        LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, of=of, level='rack', most=2),
-        LevelPolicy(policy=GroupPolicyKind.SPREAD, of=of, level=level, most=2),
-        LevelPolicy(policy=GroupPolicyKind.AFFINITY, of=of, level='rack'),
+        LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, of=member_name, most=rng.choice((1, 2))),
+        LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, of=member_name, level='rack', most=2),
+        LevelPolicy(policy=GroupPolicyKind.SPREAD, of=member_name, level=level, most=2),
+        LevelPolicy(policy=GroupPolicyKind.AFFINITY, of=member_name, level='rack'),
         LevelPolicy(policy=GroupPolicyKind.AFFINITY, of=names[0]),
-        LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, of=of, level='rack', soft=1.0),
-        LevelPolicy(policy=GroupPolicyKind.SPREAD, of=of, skew=1, drop=1),
+        LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, of=member_name, level='rack', soft=1.0),
+        LevelPolicy(policy=GroupPolicyKind.SPREAD, of=member_name, skew=1, drop=1),
     ]
     return rng.sample(kinds, rng.choice((0, 1, 1, 2)))
 
 
 def resized(rng: random.Random, group: GroupDescription) -> GroupDescription:
-    """One more or one less of one of its members; a member is never of none."""
+    """Return the group with one more or one less of one of its members, never with none."""
     at = rng.randrange(len(group.members))
-    one = group.members[at]
-    most = max(1, min(MEMBERS_MOST + 1, one.most + rng.choice((-1, 1))))
+    member = group.members[at]
+    count_max = max(1, min(MEMBERS_MOST + 1, member.most + rng.choice((-1, 1))))
     members = list(group.members)
-    members[at] = _replace(one, count=[min(one.least, most), most] if one.least < most else most)
+    members[at] = _replace(
+        member,
+        count=[min(member.least, count_max), count_max] if member.least < count_max else count_max,
+    )
     return _replace(group, members=members)
 
 
@@ -106,7 +109,7 @@ def broken_policies(
     affinity: bool = True,
     joined: Collection[PlacedUnit] = (),
 ) -> Iterator[str]:
-    """A line for each hard policy that does not hold where these are.
+    """Yield a line for each hard policy that does not hold for these units.
 
     :param affinity: whether all of them have to be together
     :param joined: those that came just now, where they do not have to: of affinity to a guest that
@@ -115,22 +118,34 @@ def broken_policies(
     for policy in group.full_policies:
         if not policy.is_hard:
             continue
-        of = [policy.of] if isinstance(policy.of, str) or policy.of is None else policy.of
-        for name in of:
-            meant = [one for one in units if name is None or one.member == name]
+        member_names = [policy.of] if isinstance(policy.of, str) or policy.of is None else policy.of
+        for name in member_names:
+            concerned = [
+                unit_joined for unit_joined in units if name is None or unit_joined.member == name
+            ]
             # A guest counts once in a domain, wherever else it is on its way to.
-            pairs = {(one.domain(policy.level), one.guest) for one in meant}
+            pairs = {
+                (unit_joined.domain(policy.level), unit_joined.guest) for unit_joined in concerned
+            }
             counts = Counter(domain for domain, _ in pairs)
             whom = f'{policy.policy.value} of {name or "all"} at {policy.level}'
             if policy.policy is GroupPolicyKind.AFFINITY:
                 if affinity and len(counts) > 1:
                     yield f'{whom}: they are in {sorted(counts)}'
-                for one in () if affinity else joined:
-                    ends = {unit.domain(policy.level) for unit in meant if unit.guest != one.guest}
-                    if one in meant and ends and one.domain(policy.level) not in ends:
-                        yield f'{whom}: {one.guest} joined those in {sorted(ends)}'
+                for unit_joined in () if affinity else joined:
+                    ends = {
+                        unit.domain(policy.level)
+                        for unit in concerned
+                        if unit.guest != unit_joined.guest
+                    }
+                    if (
+                        unit_joined in concerned
+                        and ends
+                        and unit_joined.domain(policy.level) not in ends
+                    ):
+                        yield f'{whom}: {unit_joined.guest} joined those in {sorted(ends)}'
                 continue
-            most = policy.most or (1 if policy.policy is GroupPolicyKind.ANTI_AFFINITY else None)
+            limit = policy.most or (1 if policy.policy is GroupPolicyKind.ANTI_AFFINITY else None)
             for domain, count in sorted(counts.items()):
-                if most is not None and count > most:
-                    yield f'{whom}: {count} are in {domain}, {most} may be'
+                if limit is not None and count > limit:
+                    yield f'{whom}: {count} are in {domain}, {limit} may be'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold of groups when the trouble is over, beside what was looked at at every write."""
+"""Promises on groups that must hold when the trouble is over, beside the checks of writes."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,45 +18,45 @@ def violations(
     callers: GroupCallers,
     watch: GroupWatch,
 ) -> list[str]:
-    """A line for each promise that was not kept."""
-    found: list[str] = []
+    """Return a line for each promise that was not kept."""
+    lines: list[str] = []
     if not database.restored:
-        found += [*watch.broken, *callers.broken]
-        found += judge.one_outcome(callers)
-        found += _planned_once(callers, watch)
-        found += _one_server_each(callers, database)
+        lines += [*watch.broken, *callers.broken]
+        lines += judge.one_outcome(callers)
+        lines += _planned_once(callers, watch)
+        lines += _one_server_each(callers, database)
     for planner in planners:
-        found += judge.views_are_equal(planner.name, planner.planner.cache.working, database)
-        found += _nobody_waits(planner)
-    return found
+        lines += judge.views_are_equal(planner.name, planner.planner.cache.working, database)
+        lines += _nobody_waits(planner)
+    return lines
 
 
 def _planned_once(callers: GroupCallers, watch: GroupWatch) -> Iterable[str]:
-    """What planners answered is what was committed, whoever is asked again."""
+    """Check that planners answered what is committed, whichever planner answers again."""
     for request_id, answers in callers.planned.items():
         committed = watch.answers.get(request_id)
-        if any(one != committed for one in answers):
+        if any(answer != committed for answer in answers):
             yield f'G5: request {request_id} was answered a plan that is not the one of its claims'
 
 
 def _one_server_each(callers: GroupCallers, database: SimDatabase) -> Iterable[str]:
-    """A claim is told to one server, and is where that was told."""
-    claims = {one.id: one for one in database.store.claims(limit=NO_LIMIT)}
-    told: dict[str, str] = {}
+    """Check that a claim is reported to one server, and is where the answer has it."""
+    claims = {item.id: item for item in database.store.claims(limit=NO_LIMIT)}
+    consumer_of: dict[str, str] = {}
     for answers in callers.answers_received.values():
-        for answer in (one.answer for one in answers):
-            chosen = [of[0] for of in answer.selections if of]
-            for one in chosen if answer.outcome is Outcome.PLACED else ():
-                claim_id = one.claim_id or ''
-                if told.setdefault(claim_id, one.consumer) != one.consumer:
+        for answer in (item.answer for item in answers):
+            chosen = [alternates[0] for alternates in answer.selections if alternates]
+            for item in chosen if answer.outcome is Outcome.PLACED else ():
+                claim_id = item.claim_id or ''
+                if consumer_of.setdefault(claim_id, item.consumer) != item.consumer:
                     yield f'G2: claim {claim_id} was told to two servers'
                 claim = claims.get(claim_id)
-                if claim is None or (claim.host, claim.consumer) != (one.host, one.consumer):
-                    yield f'G5: {one.consumer} was told claim {claim_id}, which is not its own'
+                if claim is None or (claim.host, claim.consumer) != (item.host, item.consumer):
+                    yield f'G5: {item.consumer} was told claim {claim_id}, which is not its own'
 
 
 def _nobody_waits(planner: PlannerProcess) -> Iterable[str]:
-    """Every call was answered, within its budget."""
+    """Check that every call was answered, within its budget."""
     now = planner.loop.now
     for call in planner.calls_seen:
         last = now if call.answered_at is None else call.answered_at

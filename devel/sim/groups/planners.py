@@ -22,7 +22,7 @@ from gantt.scheduler.ports import Store
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.settings import SchedulerSettings
 
-#: Between two looks of its thread for work that nobody woke it for.
+#: Between two polls of its thread for work that no signal announced.
 IDLE_SECONDS = 0.5
 #: A solver takes so long at most, and so does a plan on its way to its commit: others claim, report
 #: and die meanwhile.
@@ -36,10 +36,10 @@ AT_ONCE = {
 
 
 class SimSolver:
-    """A solver that takes virtual time and proves nothing, or comes to grief.
+    """A solver that takes virtual time and proves nothing, or fails.
 
     No plan depends on how fast the machine is: search ends after a number of rounds without a
-    better plan, as the clock stands still while it runs.
+    better plan, as the clock does not advance while it runs.
     """
 
     def __init__(self, loop: Loop, rng: random.Random) -> None:
@@ -55,14 +55,14 @@ class SimSolver:
         hint: Counts | None = None,
         free: Sequence[int] | None = None,
     ) -> SolverResult:
-        """As the port has it."""
+        """Solve as the port has it."""
         self._loop.sleep(self._rng.uniform(0.0, min(seconds, THINK_SECONDS)))
         problem = 'the solver was killed' if self._rng.random() < 0.1 else ''
         return SolverResult('unknown', problem=problem)
 
 
 class SlowCommits:
-    """The store of a planner: from its last look at the hosts to its commit time passes."""
+    """The store of a planner: time passes from its last read of the hosts to its commit."""
 
     def __init__(self, line: Store, loop: Loop, rng: random.Random) -> None:
         self._line, self._loop, self._rng = line, loop, rng
@@ -71,7 +71,7 @@ class SlowCommits:
         return getattr(self._line, name)
 
     def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
-        """As the port has it."""
+        """Commit as the port has it."""
         if self._rng.random() < 0.5:
             self._loop.sleep(self._rng.uniform(0.0, THINK_SECONDS))
         return self._line.commit(batch)
@@ -89,7 +89,7 @@ class PlanCall:
 class PlannerProcess(Process):
     """One start of one planner.
 
-    :ivar calls_seen: groups that it was asked to plan
+    :ivar calls_seen: calls to plan a group
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class PlannerProcess(Process):
 
     # -- its door --------------------------------------------------------------------
     def take(self, method: str, message: Any, answer: network.Answer) -> None:
-        """A call: each has a task, as it has a thread of the pool."""
+        """Take a call: each has a task, as it has a thread of the pool."""
         self.loop.spawn(self, method, self._handle, method, message, answer)
 
     def _handle(self, method: str, message: Any, answer: network.Answer) -> None:
@@ -145,7 +145,7 @@ class PlannerProcess(Process):
             answer(None, e)
 
     def _submit(self, request: PlaceGroup | ChangeGroup, answer: network.Answer) -> None:
-        """Queue a group; who asks is answered when it is planned, or has to call again."""
+        """Queue a group; the caller is answered when it is planned, or has to call again."""
         budget = request.budget_ms / 1000
         call = PlanCall(request, self.loop.now + budget)
         self.calls_seen.append(call)
@@ -174,8 +174,8 @@ class PlannerProcess(Process):
         error = done.exception()
         if not self.alive:
             return
-        what = f'revision {done.result().revision}' if error is None else type(error).__name__
-        self.loop.say(self.name, f'answers {request.request_id[:8]} {what}')
+        result = f'revision {done.result().revision}' if error is None else type(error).__name__
+        self.loop.say(self.name, f'answers {request.request_id[:8]} {result}')
         if error is None:
             send(done.result(), None)
         elif isinstance(error, Exception):

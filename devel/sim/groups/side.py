@@ -24,9 +24,9 @@ MakeRng = Callable[[str], random.Random]
 
 
 class GroupSide:
-    """See the module docstring.
+    """The groups of a run; see the module docstring.
 
-    :ivar callers: who has groups planned
+    :ivar callers: the callers that have groups planned
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class GroupSide:
 
     @property
     def planned(self) -> int:
-        """How often a group was planned, or changed."""
+        """Number of plans and changes of groups."""
         return len(self._watch.answers)
 
     def put_in_racks(self, hosts: Sequence[Host]) -> None:
@@ -72,23 +72,25 @@ class GroupSide:
         self.callers.begin(self._plan.groups)
 
     def violations(self) -> list[str]:
-        """A line for each promise that was not kept."""
+        """Return a line for each promise that was not kept."""
         return judge.violations(self._database, self.planners, self.callers, self._watch)
 
     def heal(self) -> None:
-        """No more trouble."""
+        """End the trouble."""
         self._network.rates = plan.Rates()
         for number in range(len(self.planners)):
             self._again(number)
 
     def has_most(self, hosts: Sequence[Host]) -> Host:
-        """The host of most members of groups: who loses that has something to heal."""
-        counts = Counter(one.host for one in self._database.live() if one.member_name is not None)
+        """Return the host of most members of groups: its loss leaves something to heal."""
+        counts = Counter(
+            claim.host for claim in self._database.live() if claim.member_name is not None
+        )
         return max(hosts, key=lambda host: counts[host.name])
 
     # -- the trouble ---------------------------------------------------------------------
     def kill_planner(self, blow: Blow) -> None:
-        """Now, or at its next write; another one is started after a while."""
+        """Kill a planner now, or at its next write; another one is started after a while."""
         number = blow.whom % len(self.planners)
         process = self.planners[number]
         if blow.when == 'now':
@@ -99,19 +101,19 @@ class GroupSide:
         self._loop.at(blow.seconds, self._again, number)
 
     def skew_planner(self, blow: Blow, seconds: float) -> None:
-        """Its clock is wrong by so many seconds."""
+        """Set the clock of a planner wrong by so many seconds."""
         self.planners[blow.whom % len(self.planners)].skew = seconds
 
     def blind_planner(self, blow: Blow) -> None:
-        """It hears of nothing new."""
+        """Cut a planner off from all news."""
         name = self.planners[blow.whom % len(self.planners)].name
         self._loop.say(name, f'sees no news for {blow.seconds} s')
         self._database.blind.add(name)
         self._loop.at(blow.seconds, self._database.blind.discard, name)
 
-    # -- who is there --------------------------------------------------------------------
+    # -- servers --------------------------------------------------------------------------
     def _servers(self) -> list[SimServer]:
-        return [one for one in self.planners if one.alive and one.ready]
+        return [planner for planner in self.planners if planner.alive and planner.ready]
 
     def _planner(self) -> PlannerProcess:
         self._starts += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is looked at after every write: places, plans and their members, before and after it.
+"""Checks after every write of places, plans and their members, before and after it.
 
 A line of a violation begins with its promise, see the handbook of the simulator.
 """
@@ -46,7 +46,7 @@ class GroupWatch:
         database.on_write = self.wrote
 
     def wrote(self, name: str, args: tuple[Any, ...], result: Any) -> None:
-        """A statement had its effect."""
+        """Check the state after a statement had its effect."""
         if self._database.restored:
             return  # what was known of before may be forgotten
         before, self._known = self._known, self._members()
@@ -68,34 +68,34 @@ class GroupWatch:
 
     # -- what there is --------------------------------------------------------------------
     def _members(self) -> dict[str, Claim]:
-        """Claims of members, ended ones too, by id."""
+        """Return claims of members, ended ones too, by id."""
         claims = self._database.store._tables.claims
-        return {one.id: one for one in claims.values() if one.member_name is not None}
+        return {claim.id: claim for claim in claims.values() if claim.member_name is not None}
 
     @property
     def _plans(self) -> Mapping[str, GroupPlanRecord]:
         return self._database.store._tables.plans
 
     def _live(self, group: str) -> list[Claim]:
-        """Live claims of members of a group, without those that were given up for lost."""
+        """Return live claims of members of a group, without those that were given up for lost."""
         return [
-            one
-            for one in self._known.values()
-            if one.group == group and one.is_live and guest_of(one) not in self._lost
+            claim
+            for claim in self._known.values()
+            if claim.group == group and claim.is_live and guest_of(claim) not in self._lost
         ]
 
     # -- what must hold ------------------------------------------------------------------
     def _look_at_plan(self, draft: RequestDraft, outcome: RequestOutcome) -> None:
-        """All of a group has its places, or none; and the answer says what the claims say."""
+        """Check that a group has all its places or none, and that the answer matches the claims."""
         assert draft.plan is not None
         uuid = draft.plan.group_uuid
         if outcome.outcome is not CommitStatus.PLACED:
-            ids = {made.claim.id for made in draft.claims}
+            ids = {claim_draft.claim.id for claim_draft in draft.claims}
             done = self.answers.get(draft.id)
             if done is None and ids & self._known.keys():
                 self._break(f'G1: {outcome.outcome.value} left claims of request {draft.id}')
             return
-        self._lost.update(guest_of(self._known[one]) for one in draft.lost_claims)
+        self._lost.update(guest_of(self._known[item]) for item in draft.lost_claims)
         answer = group_answer.unpack(draft.answer)
         assert answer is not None
         self.answers[draft.id] = answer
@@ -103,17 +103,17 @@ class GroupWatch:
             self._break(f'G5: revision {answer.revision} of {uuid} follows another than it says')
         self._revisions[uuid] = answer.revision
         group, live = _read(draft.plan.description), self._live(uuid)
-        names = {one.member_name or '' for one in live}
-        # Who stood when it was planned may have ended since, and be told to stay.
+        names = {item.member_name or '' for item in live}
+        # A member that was placed at planning may have ended since, and be reported to stay.
         counts = Counter(member_of(group, name) for name in names.union(answer.stayed))
-        for one in group.members:
-            if counts[one.name] < one.least:
-                self._break(f'G1: {uuid} was planned with {counts[one.name]} {one.name}')
+        for item in group.members:
+            if counts[item.name] < item.least:
+                self._break(f'G1: {uuid} was planned with {counts[item.name]} {item.name}')
         planned = [] if answer.plan is None else answer.plan.members
-        told = {*answer.stayed, *(one.name for one in planned)}
-        ever = {one.member_name for one in self._known.values() if one.group == uuid}
-        if not names <= told <= ever:
-            self._break(f'G5: {uuid} was told to have {sorted(told)}, and has others')
+        answered = {*answer.stayed, *(item.name for item in planned)}
+        all_names = {item.member_name for item in self._known.values() if item.group == uuid}
+        if not names <= answered <= all_names:
+            self._break(f'G5: {uuid} was told to have {sorted(answered)}, and has others')
         for place in planned:
             claim = self._known.get(place.claim_id)
             if claim is None or (claim.host, claim.allocations, claim.consumer) != (
@@ -126,91 +126,99 @@ class GroupWatch:
     def _look_at_ended(
         self, before: Claims, name: str, args: tuple[Any, ...], drafts: Drafts
     ) -> None:
-        """A place is one create's at most, and ends with its guest or its plan."""
+        """Check that a place is one create's at most, and ends with its guest or its plan."""
         now = self._database.store.ping()
-        for old in (one for one in before.values() if one.is_live and is_of_plan(one)):
+        for old in (claim for claim in before.values() if claim.is_live and is_of_plan(claim)):
             new = self._known[old.id]
-            what = f'{old.member_name} of {old.group} ({old.id[:8]})'
+            place = f'{old.member_name} of {old.group} ({old.id[:8]})'
             if new.is_live and is_of_plan(new):
                 if old.is_taken and new.consumer != old.consumer:
-                    self._break(f'G2: {name} gave the place of {what} to another server')
+                    self._break(f'G2: {name} gave the place of {place} to another server')
                 continue
             if new.state is State.CONFIRMED:
                 if old.is_free_place:
-                    self._break(f'G2: {name} confirmed the place of {what}, which nobody has')
+                    self._break(f'G2: {name} confirmed the place of {place}, which nobody has')
                 continue
             if name == 'release_plan' and args[0] == old.group:
                 if old.is_taken and not new.is_live:
-                    self._break(f'G4: the release of its plan ended a create of {what}')
+                    self._break(f'G4: the release of its plan ended a create of {place}')
                 continue
-            held = old.lease_until if old.planned is None else old.planned.lease_until
-            if held <= now or self._lives_on(old, before, drafts):
+            held_until = old.lease_until if old.planned is None else old.planned.lease_until
+            if held_until <= now or self._lives_on(old, before, drafts):
                 continue
             if old.is_taken or not _gave_back(old, name, args, drafts):
-                self._break(f'G4: {name} ended the place of {what}, held {held - now:.0f} s more')
+                self._break(
+                    f'G4: {name} ended the place of {place}, held {held_until - now:.0f} s more'
+                )
 
     def _lives_on(self, old: Claim, before: Claims, drafts: Drafts) -> bool:
-        """Whether its member has the same place, or got another one by a commit."""
+        """Return whether its member has the same place, or got another one by a commit."""
         heirs = [
-            one
-            for one in self._known.values()
-            if one.is_live
-            and (one.group, one.member_name) == (old.group, old.member_name)
-            and one.id != old.id
-            and not _was_live(before, one)
+            claim
+            for claim in self._known.values()
+            if claim.is_live
+            and (claim.group, claim.member_name) == (old.group, old.member_name)
+            and claim.id != old.id
+            and not _was_live(before, claim)
         ]
-        same = [one for one in heirs if (one.host, one.allocations) == (old.host, old.allocations)]
+        same = [
+            claim
+            for claim in heirs
+            if (claim.host, claim.allocations) == (old.host, old.allocations)
+        ]
         return bool(same or (drafts and heirs))
 
     def _look_at_new(self, before: Claims, drafts: Drafts) -> None:
-        """A free place is one that was planned, or that a create has left."""
+        """Check that a free place is one that was planned, or that a create has left."""
         planned = {
-            made.claim.id
+            claim_draft.claim.id
             for draft, outcome in drafts
             if draft.plan is not None and outcome.outcome is CommitStatus.PLACED
-            for made in draft.claims
+            for claim_draft in draft.claims
         }
-        for one in self._known.values():
-            if not one.is_free_place or _was_live(before, one) or one.id in planned:
+        for claim in self._known.values():
+            if not claim.is_free_place or _was_live(before, claim) or claim.id in planned:
                 continue
-            left = [
+            origins = [
                 old
                 for old in before.values()
                 if old.is_taken
                 and not self._known[old.id].is_live
                 and (old.group, old.member_name, old.host, old.allocations)
-                == (one.group, one.member_name, one.host, one.allocations)
+                == (claim.group, claim.member_name, claim.host, claim.allocations)
             ]
-            if not left:
-                self._break(f'G4: a place of {one.member_name} of {one.group} is from nowhere')
+            if not origins:
+                self._break(f'G4: a place of {claim.member_name} of {claim.group} is from nowhere')
 
     def _look_at_held(self) -> None:
-        """No place outlives its plan."""
-        for one in self._known.values():
-            if not one.is_live or not is_of_plan(one):
+        """Check that no place outlives its plan."""
+        for claim in self._known.values():
+            if not claim.is_live or not is_of_plan(claim):
                 continue
-            record = self._plans.get(one.group or '')
-            held = one.lease_until if one.planned is None else one.planned.lease_until
+            record = self._plans.get(claim.group or '')
+            held_until = claim.lease_until if claim.planned is None else claim.planned.lease_until
             if record is None:
-                self._break(f'G4: {one.id[:8]} is a place of {one.group}, whose plan has ended')
-            elif held > record.lease_until + _ROUNDING:
-                self._break(f'G4: {one.id[:8]} is held longer than the plan of {one.group}')
+                self._break(f'G4: {claim.id[:8]} is a place of {claim.group}, whose plan has ended')
+            elif held_until > record.lease_until + _ROUNDING:
+                self._break(f'G4: {claim.id[:8]} is held longer than the plan of {claim.group}')
 
     def _look_for_two(self) -> None:
-        """A member has one live claim, or is one guest that moves.
+        """Check that a member has one live claim, or is one guest that moves.
 
         One that was found without a claim may be there beside another: the audit has them.
         """
         guests: dict[tuple[str | None, str | None], set[str]] = {}
-        for one in self._known.values():
-            if one.is_live and not one.adopted and guest_of(one) not in self._lost:
-                guests.setdefault((one.group, one.member_name), set()).add(guest_of(one))
-        for (group, member), found in guests.items():
-            if len(found) > 1:
-                self._break(f'G3: {member} of {group} has claims of {len(found)} consumers')
+        for claim in self._known.values():
+            if claim.is_live and not claim.adopted and guest_of(claim) not in self._lost:
+                guests.setdefault((claim.group, claim.member_name), set()).add(guest_of(claim))
+        for (group, member), guests_of_member in guests.items():
+            if len(guests_of_member) > 1:
+                self._break(
+                    f'G3: {member} of {group} has claims of {len(guests_of_member)} consumers'
+                )
 
     def _look_at_policies(self, before: Claims) -> None:
-        """Hard policies hold over places and guests.
+        """Check that hard policies hold over places and guests.
 
         Where a guest has come back that was given up with its host, its group is in two places.
         Who joins a guest that is on its way may join the end that it does not stay at.
@@ -218,19 +226,19 @@ class GroupWatch:
         for uuid, record in self._plans.items():
             group = _read(record.description)
             claims = list(self._of_group(uuid))
-            units = [self._unit(group, one) for one in claims]
-            if max(Counter(one.guest for one in units).values(), default=0) > 1:
+            units = [self._unit(group, item) for item in claims]
+            if max(Counter(item.guest for item in units).values(), default=0) > 1:
                 self._moved.add(uuid)
             has_lost = any(
-                guest_of(one) in self._lost and one.is_live
-                for one in self._known.values()
-                if one.group == uuid
+                guest_of(item) in self._lost and item.is_live
+                for item in self._known.values()
+                if item.group == uuid
             )
-            stood = {(one.member_name, one.host) for one in before.values() if one.is_live}
+            stood = {(item.member_name, item.host) for item in before.values() if item.is_live}
             joined = [
                 unit
-                for one, unit in zip(claims, units, strict=True)
-                if one.member_name is not None and (one.member_name, one.host) not in stood
+                for item, unit in zip(claims, units, strict=True)
+                if item.member_name is not None and (item.member_name, item.host) not in stood
             ]
             is_apart = has_lost or uuid in self._moved
             for line in broken_policies(
@@ -244,21 +252,21 @@ class GroupWatch:
         return PlacedUnit(member, guest_of(one), one.host, row.facts.location or one.host)
 
     def _of_group(self, uuid: str) -> Iterable[Claim]:
-        for one in self._database.live():
-            is_member = one.group == uuid and not one.adopted
-            if is_member and guest_of(one) not in self._lost:
-                yield one
+        for claim in self._database.live():
+            is_member = claim.group == uuid and not claim.adopted
+            if is_member and guest_of(claim) not in self._lost:
+                yield claim
 
     def _look_at_usage(self) -> None:
-        """What is used of each host is the sum of its claims, places among them."""
+        """Check that what is used of each host is the sum of its claims, places among them."""
         used: dict[int, Counter[str]] = {}
-        for one in self._database.live():
-            for provider_id, amounts in one.allocations.items():
+        for claim in self._database.live():
+            for provider_id, amounts in claim.allocations.items():
                 used.setdefault(provider_id, Counter()).update(amounts)
         for row in self._database.store._tables.hosts.values():
-            there = {name: amount for name, amount in row.used.items() if amount}
-            if there != dict(used.get(row.id, {})):
-                self._break(f'G7: {row.name} counts {there}, its claims take others')
+            counted = {name: amount for name, amount in row.used.items() if amount}
+            if counted != dict(used.get(row.id, {})):
+                self._break(f'G7: {row.name} counts {counted}, its claims take others')
 
     def _break(self, what: str) -> None:
         if what in self.broken:
@@ -273,12 +281,12 @@ def _was_live(before: Claims, one: Claim) -> bool:
 
 
 def _gave_back(place: Claim, name: str, args: tuple[Any, ...], drafts: Drafts) -> bool:
-    """Whether somebody who may has given a free place back."""
+    """Return whether an entitled caller has given a free place back."""
     if name == 'cancel_request':
         return args[0] == place.request_id
     return any(
-        place.id == one.claim_id
+        place.id == ended.claim_id
         for draft, outcome in drafts
         if outcome.outcome is CommitStatus.PLACED
-        for one in draft.ends_places
+        for ended in draft.ends_places
     )

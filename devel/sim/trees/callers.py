@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks a zone, and has the places below it redeemed before anything is built."""
+"""Callers of a zone that have the places in child zones redeemed before anything is built."""
 
 import random
 
@@ -23,7 +23,7 @@ REDEEM_TRIES = 6
 class TreeCallers(Conductors):
     """All stories of the callers of one zone.
 
-    :param root: whom they ask
+    :param root: the zone that they call
     """
 
     def __init__(
@@ -49,28 +49,28 @@ class TreeCallers(Conductors):
         super()._cancel(request_id)
 
     def _send(self, request: SelectDestinations) -> Answer | None:
-        """The answer with the hosts that its places stand for; None: it has none, or none yet."""
+        """Return the answer with the hosts of its places; None: it has none, or none yet."""
         answer = super()._send(request)
         if answer is None:
             return None
         selections = []
         for chosen, *_ in answer.selections:
-            found = self._on_host(chosen)
-            if found is None:
+            selection = self._on_host(chosen)
+            if selection is None:
                 return None  # it is forgotten: the lease ends it
-            selections.append([found])
+            selections.append([selection])
         return msgspec.structs.replace(answer, selections=selections)
 
     def _on_host(self, chosen: Selection) -> Selection | None:
-        """A place as the zone that has it knows it."""
+        """Return a place as the zone that has it knows it."""
         below, place, host = chosen.child, chosen.place, chosen.host
         site = self._root
         while below:
-            site = next(one for one in site.below if one.name == below)
-            found = self._redeemed(site, place)
-            if found is None:
+            site = next(child for child in site.below if child.name == below)
+            redeemed = self._redeemed(site, place)
+            if redeemed is None:
                 return None
-            below, place, host = found.child, found.place, found.host
+            below, place, host = redeemed.child, redeemed.place, redeemed.host
         # As the conductor of the zone that has the host sees it: a claim on a host of its own.
         return msgspec.structs.replace(chosen, host=host, child='', place='')
 

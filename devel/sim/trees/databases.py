@@ -38,13 +38,13 @@ class WriteWatch(Protocol):
     """Looks at what was written."""
 
     def wrote(self, zone: str, who: str, name: str, args: tuple[Any, ...], result: Any) -> None:
-        """A statement of a process had its effect."""
+        """Note that a statement of a process had its effect."""
 
 
 class ZoneDatabase:
-    """See the module docstring.
+    """The database of a zone; see the module docstring.
 
-    :ivar away_until: it answers nobody before
+    :ivar away_until: it answers no process before
     :ivar lost_answers: so many of the next writes have their effect and no answer
     :ivar statements: by process: it dies before the statement of that number from now on
     """
@@ -66,10 +66,10 @@ class ZoneDatabase:
         self.store = self.open()
 
     def open(self) -> SqlStore:
-        """A store of a process of its own."""
-        made = SqlStore(self.file.engine, report_seconds=plan.REPORT_SECONDS)
-        self._stores.append(made)
-        return made
+        """Return a store of a process of its own."""
+        opened = SqlStore(self.file.engine, report_seconds=plan.REPORT_SECONDS)
+        self._stores.append(opened)
+        return opened
 
     def close(self) -> None:
         """Close all connections."""
@@ -77,11 +77,11 @@ class ZoneDatabase:
             store.close()
 
     def line(self, process: Process) -> Store:
-        """The store as a process has it."""
+        """Return the store as a process has it."""
         return cast(Store, ZoneLine(self, process, self.open()))
 
     def rows(self, query: str, *given: Any) -> list[tuple[Any, ...]]:
-        """A look from outside."""
+        """Return rows, read from outside."""
         return self.file.raw.execute(query, given).fetchall()
 
     # -- backups -----------------------------------------------------------------
@@ -90,7 +90,7 @@ class ZoneDatabase:
         self._backup = self.file.copy()
 
     def restore(self) -> None:
-        """Put the backup back, as the operator's handbook says: with a new incarnation."""
+        """Restore the backup, as in the operator's handbook: with a new incarnation."""
         if self._backup is not None:
             self.file.put_back(self._backup)
             self.file.raw.execute('UPDATE meta SET incarnation = incarnation + 1')
@@ -98,7 +98,7 @@ class ZoneDatabase:
 
     # -- what a line does ----------------------------------------------------------
     def call(self, process: Process, name: str, method: Callable[..., Any], *args: Any) -> Any:
-        """One call of a process: the way there, the effect, the way back."""
+        """Run one call of a process: the way there, the effect, the way back."""
         waits = name not in AT_ONCE
         if waits:
             self.loop.sleep(self.rng.uniform(0.001, 0.02))
@@ -126,7 +126,7 @@ class ZoneDatabase:
         return result
 
     def _statement(self, text: str) -> None:
-        """Before a statement: whether its process dies here."""
+        """Kill the process before a statement where it is to die here."""
         process = self._acting
         if process is None or process.name not in self.statements or text.startswith(_BEGINS):
             return
@@ -154,15 +154,15 @@ class ZoneLine:
         return functools.partial(self._call, name, method)
 
     def quotas(self) -> list[Limit]:
-        """There are none."""
+        """Return no limits: there are none."""
         return []
 
     def note_new_allocation(self, *new: Any) -> bool:
-        """On SQLite it is looked at statement by statement."""
+        """Return that on SQLite it is checked statement by statement."""
         return False
 
     def silent_for(self) -> float:
-        """A line fails at once, or it answers."""
+        """Return 0: a line fails at once, or it answers."""
         return 0.0
 
     def _call(self, name: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

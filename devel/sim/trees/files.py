@@ -15,14 +15,14 @@ import sqlalchemy as sa
 from gantt.db.engine.engine import CLOCK, build_engine
 from gantt.db.schema import migration
 
-#: What stands in the place of the machine's clock.
+#: Replacement of the machine's clock.
 VIRTUAL_CLOCK = 'gantt_virtual_clock()'
 
 
 class DatabaseFile:
     """One file with its engine.
 
-    :ivar now: tells the time, seconds since the epoch
+    :ivar now: returns the time, seconds since the epoch
     :ivar before: is called with each statement before it begins
     """
 
@@ -36,21 +36,21 @@ class DatabaseFile:
         sa.event.listen(self.engine, 'before_cursor_execute', self._statement, retval=True)
 
     def clear(self) -> None:
-        """As it is made: with the schema, and nothing else."""
+        """Empty it: with the schema, and nothing else."""
         self.put_back(self._empty)
 
     def copy(self) -> sqlite3.Connection:
-        """All that is in it, as a backup."""
-        found = sqlite3.connect(':memory:', check_same_thread=False)
-        self.raw.backup(found)
-        return found
+        """Return all that is in it, as a backup."""
+        backup = sqlite3.connect(':memory:', check_same_thread=False)
+        self.raw.backup(backup)
+        return backup
 
     def put_back(self, backup: sqlite3.Connection) -> None:
-        """What was in it by then is gone."""
+        """Restore a backup; what was in the file by then is lost."""
         backup.backup(self.raw)
 
     def close(self) -> None:
-        """Its connections; the file stays."""
+        """Close its connections; the file stays."""
         self.raw.close()
         self.engine.dispose()
 
@@ -65,7 +65,7 @@ class DatabaseFile:
 
 
 class DatabaseFiles:
-    """Those that nobody uses just now."""
+    """A pool of database files that are idle."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix='gantt-sim-')
@@ -74,20 +74,20 @@ class DatabaseFiles:
         self._empty = self._template()
 
     def take(self) -> DatabaseFile:
-        """An empty one."""
-        found = self._idle.pop() if self._idle else self._another()
-        found.clear()
-        return found
+        """Return an empty one."""
+        file = self._idle.pop() if self._idle else self._another()
+        file.clear()
+        return file
 
     def give_back(self, one: DatabaseFile) -> None:
-        """It is not used any more."""
+        """Take back a file that is not used any more."""
         one.before, one.now = _nothing, float
         self._idle.append(one)
 
     def close(self) -> None:
-        """They are deleted."""
-        for one in self._idle:
-            one.close()
+        """Delete all files."""
+        for file in self._idle:
+            file.close()
         self._idle.clear()
         self._empty.close()
         self._folder.cleanup()
@@ -101,10 +101,10 @@ class DatabaseFiles:
         engine = build_engine(f'sqlite:///{path}', sqlite_synchronous=False)
         migration.sync(engine)
         engine.dispose()
-        found = sqlite3.connect(':memory:', check_same_thread=False)
+        copied = sqlite3.connect(':memory:', check_same_thread=False)
         with sqlite3.connect(path) as written:
-            written.backup(found)
-        return found
+            written.backup(copied)
+        return copied
 
 
 def _nothing(text: str) -> None:

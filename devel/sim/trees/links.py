@@ -29,8 +29,8 @@ NoteAnswer = Callable[[str, str], None]
 class ZoneCall(NamedTuple):
     """A call on its way.
 
-    :ivar parent: uuid of the zone that asks
-    :ivar words: what stands in the path and the query
+    :ivar parent: uuid of the calling zone
+    :ivar words: the parts of the path and the query
     """
 
     parent: str
@@ -51,7 +51,7 @@ class LossyLinks:
     :param who: name of its zone
     :param parent: uuid of its zone
     :param networks: lines to each zone, by uuid
-    :param note: hears of each answer
+    :param note: called with each answer
     """
 
     def __init__(
@@ -67,17 +67,17 @@ class LossyLinks:
         pass
 
     def discover(self, zone: ZoneRecord, seconds: float) -> ZoneInfo:
-        found = self._call(zone, 'discover', ZoneInfo, seconds)
+        info = self._call(zone, 'discover', ZoneInfo, seconds)
         self._note(zone.name, '')
-        return found
+        return info
 
     def summary(self, zone: ZoneRecord, seconds: float) -> ZoneSummary:
         return self._call(zone, 'summary', ZoneSummary, seconds)
 
     def evaluate(self, zone: ZoneRecord, body: ZoneEvaluation, seconds: float) -> ZoneEvaluated:
-        found = self._call(zone, 'evaluate', ZoneEvaluated, seconds, body=body)
+        evaluated = self._call(zone, 'evaluate', ZoneEvaluated, seconds, body=body)
         self._note(zone.name, body.request.request_id)
-        return found
+        return evaluated
 
     def allocate(
         self, zone: ZoneRecord, key: str, body: ZoneAllocation, seconds: float
@@ -120,13 +120,13 @@ class LossyLinks:
         sent = b'' if body is None else msgspec.json.encode(body)
         call = ZoneCall(self._parent(), words, sent)
         line = line_of(self._who, zone.name)
-        found = self._networks[zone.uuid].call(line, f'zone {method}', call, max(seconds, 0.001))
-        reply = cast(ZoneReply, found)
+        result = self._networks[zone.uuid].call(line, f'zone {method}', call, max(seconds, 0.001))
+        reply = cast(ZoneReply, result)
         if reply.status != 200:
             raise refusal_of(f'{zone.name} {method}', reply.status, reply.body)
         return msgspec.json.decode(reply.body, type=answer)
 
 
 def line_of(above: str, below: str) -> str:
-    """Name of the line between two zones."""
+    """Return the name of the line between two zones."""
     return f'{above}>{below}'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a seed means for a tree: its zones, and the trouble in it."""
+"""The plan of a seed for a tree: its zones, and the trouble in it."""
 
 import random
 
@@ -26,8 +26,8 @@ class PlannedZone(msgspec.Struct, frozen=True):
 class TreeFaultPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One run.
 
-    :ivar zones: the top first, each after the one above
-    :ivar stories: of callers of the top; ``direct``: of callers of a zone below
+    :ivar zones: the top first, each after its parent
+    :ivar stories: of callers of the top; ``direct``: of callers of a child zone
     """
 
     seed: int
@@ -39,7 +39,7 @@ class TreeFaultPlan(msgspec.Struct, frozen=True, kw_only=True):
     blows: list[Blow]
 
     def has(self, what: str) -> bool:
-        """Whether this kind of trouble happens in it."""
+        """Return whether this kind of trouble happens in it."""
         return any(blow.what == what for blow in self.blows)
 
 
@@ -65,7 +65,7 @@ HOSTS_MOST = 2
 
 
 def deal(seed: int) -> TreeFaultPlan:
-    """The plan of a seed."""
+    """Return the plan of a seed."""
     rng = random.Random(f'plan of a tree {seed}')
     blows = [blow for kind in KINDS for blow in _blows(rng, kind)]
     shape = rng.choice(SHAPES)
@@ -98,7 +98,7 @@ def _rates(rng: random.Random) -> Rates:
 
 
 def _blows(rng: random.Random, kind: str) -> list[Blow]:
-    often, most = KINDS[kind]
+    often, count_max = KINDS[kind]
     if rng.random() >= often:
         return []
     return [
@@ -109,5 +109,5 @@ def _blows(rng: random.Random, kind: str) -> list[Blow]:
             seconds=round(rng.uniform(0.5, 12), 3),
             when=rng.choice(('now', 'before', 'after')),
         )
-        for _ in range(rng.randint(1, most))
+        for _ in range(rng.randint(1, count_max))
     ]

@@ -42,7 +42,7 @@ def _changes(world: HandlerContext, caller: Caller, since: float, behind: str | 
     return zones.show_zone_changes(world, caller, query)
 
 
-#: What a zone above, or a conductor of this one, asks; and what the body is.
+#: Requests of a parent zone, or of a conductor of this one, with the type of the body.
 CALLS: Mapping[str, tuple[Handler, Any]] = {
     'zone discover': (zones.discover_zone, None),
     'zone summary': (zones.summarize_zone, None),
@@ -60,17 +60,17 @@ class AnswerWatch(Protocol):
     """Hears of what zones answer."""
 
     def received(self, above: str, below: str, request_id: str) -> None:
-        """A zone below has answered the one above about a request, '' about itself."""
+        """Note an answer of a child zone to its parent about a request, or itself where ''."""
 
     def refused(self, zone: str, request: SelectDestinations, since: float) -> None:
-        """A zone answers that it and those below have no room; it has looked since then."""
+        """Note that a zone and its child zones answer no room; it has evaluated since then."""
 
 
 class TreeSurroundings(NamedTuple):
-    """What is the same for all processes of a tree.
+    """The parts that all processes of a tree share.
 
     :ivar networks: lines to each zone, by uuid
-    :ivar watch: hears of answers
+    :ivar watch: is notified of answers
     """
 
     loop: Loop
@@ -119,7 +119,7 @@ class SimZoneProcess(SchedulerProcess):
             random.Random(f'strategies of {name}'),
             lambda most, what: TaskThreads(loop, self, self._requests.set, most, what),
         )
-        # They are read by a task, and hosts by who asks for offers.
+        # They are read by a task, and hosts by the caller for offers.
         self.parts.summaries.close()
         self.parts.fresh.close()
         self.scheduler.speak_with(self.parts)
@@ -187,9 +187,9 @@ class SimZoneProcess(SchedulerProcess):
 
     def _look_at_refusal(self, request_id: str) -> None:
         waiting = [
-            (one.taken_at, one.request)
-            for one in self.requests_seen
-            if one.request.request_id == request_id and one.answered_at is None
+            (seen.taken_at, seen.request)
+            for seen in self.requests_seen
+            if seen.request.request_id == request_id and seen.answered_at is None
         ]
         if waiting:
             since, request = waiting[0]
@@ -201,10 +201,10 @@ class SimZoneProcess(SchedulerProcess):
         if body is not None:
             words = (*words, msgspec.json.decode(call.body, type=body))
         try:
-            found = handler(self.world, Caller(user=call.parent), *words)
+            result = handler(self.world, Caller(user=call.parent), *words)
         except exceptions.GanttError as e:
             return ZoneReply(e.http_status, errors.body_of(e, '-'))
-        return ZoneReply(200, msgspec.json.encode(found))
+        return ZoneReply(200, msgspec.json.encode(result))
 
 
 class ClientInside:
@@ -255,17 +255,17 @@ class TaskThreads:
         self._waiting: collections.deque[_Job] = collections.deque()
 
     def begin(self, job: Callable[..., Any], *args: Any) -> 'Future[Any]':
-        found: Future[Any] = Future()
-        self._waiting.append((job, args, found))
+        future: Future[Any] = Future()
+        self._waiting.append((job, args, future))
         self._next()
-        return found
+        return future
 
     def wait(self, begun: 'Collection[Future[Any]]', seconds: float) -> None:
         end = self._loop.now + seconds
         signal = SimSignal(self._loop)
-        for one in begun:
-            one.add_done_callback(lambda _: signal.set())
-        while not all(one.done() for one in begun) and self._loop.now < end:
+        for future in begun:
+            future.add_done_callback(lambda _: signal.set())
+        while not all(future.done() for future in begun) and self._loop.now < end:
             signal.wait(end - self._loop.now)
             signal.clear()
 

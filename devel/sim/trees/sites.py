@@ -13,7 +13,7 @@ from devel.sim.trees.processes import SimZoneProcess, TreeSurroundings
 from gantt.core.messages.build import Build, Delete
 from gantt.core.zones.messages import ParentRecord, ZoneRecord
 
-#: Less often than where one zone is all there is: each process asks.
+#: Less often than in a lone zone: each process polls.
 FEED_SECONDS = 2.5
 
 
@@ -68,7 +68,7 @@ class ZoneSite:
             self.processes[number] = self._process()
 
     def host(self, name: str) -> Host | None:
-        """One of its hosts."""
+        """Return one of its hosts."""
         return next((host for host in self.hosts if host.name == name), None)
 
     def deliver(self, name: str, message: Build | Delete) -> bool:
@@ -100,17 +100,17 @@ class ZoneSite:
         self._starts += 1
         name = f'{self.name}/{self._starts}'
         settings = schedulers.settings(name, feed_seconds=FEED_SECONDS)
-        made = SimZoneProcess(self._around, name, self.name, self.database, settings)
-        self.all_processes.append(made)
-        return made
+        process = SimZoneProcess(self._around, name, self.name, self.database, settings)
+        self.all_processes.append(process)
+        return process
 
     def _servers(self) -> list[SimServer]:
-        return [one for one in self.processes if one.alive and one.ready]
+        return [process for process in self.processes if process.alive and process.ready]
 
     def _allowed(self, build: Build) -> str:
-        """A guest starts only after its claim was confirmed."""
+        """Check that a guest starts only after its claim was confirmed."""
         if self.database.restored:
             return ''
-        found = self.database.rows('SELECT state FROM claims WHERE id = ?', build.claim_id)
-        state = found[0][0] if found else 'unknown'
+        rows = self.database.rows('SELECT state FROM claims WHERE id = ?', build.claim_id)
+        state = rows[0][0] if rows else 'unknown'
         return '' if state == 'confirmed' else f'its claim is {state}'

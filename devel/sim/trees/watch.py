@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is looked at in all zones whenever something was written in one.
+"""Checks in all zones after every write in one.
 
-The amounts come from what callers have asked for, not from what any zone has counted.
+The amounts are those of the requests, not those that any zone has counted.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ UNSEEN_SECONDS = RELOAD_SECONDS + REPORT_SECONDS
 #: So long a request may be at work on what it has claimed below, though its row is not open any
 #: more: it was cancelled, or is another's.
 REQUEST_SECONDS = 11.0
-#: How often it is looked for what nobody has.
+#: Interval of the check for claims that are known nowhere.
 LOOK_SECONDS = 2.0
 OPEN_ROWS = "SELECT token FROM requests WHERE state = 'open'"
 PLACE = 'SELECT uuid FROM zone'
@@ -58,17 +58,17 @@ class LiveClaim(NamedTuple):
 
     @property
     def kind(self) -> tuple[str, str]:
-        """Of which there is one."""
+        """The role that one live claim may have."""
         return self.consumer, 'move' if Purpose(self.purpose).is_move else self.purpose
 
 
 class TreeWatch:
-    """See the module docstring.
+    """Checks of a tree; see the module docstring.
 
-    :ivar databases: by name of the zone; ``below``: names of those directly below it
+    :ivar databases: by name of the zone; ``below``: names of its child zones
     :ivar broken: violations that were seen when they happened
-    :ivar known: claim id -> request id of the answer that somebody got
-    :ivar cancelled: request ids that somebody tried to take back
+    :ivar known: claim id -> request id of the answer that a caller got
+    :ivar cancelled: request ids that a caller tried to cancel
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -86,12 +86,12 @@ class TreeWatch:
 
     # -- what is answered -----------------------------------------------------------------
     def asked(self, root: str, request: SelectDestinations) -> None:
-        """Somebody asks a zone."""
+        """Note a request to a zone."""
         vcpus = request.spec.resources['VCPU']
         self._vcpus |= dict.fromkeys(request.consumers, vcpus)
 
     def answered(self, root: str, answer: Answer) -> None:
-        """Somebody was answered with places."""
+        """Note an answer with places."""
         for chosen, *_ in answer.selections:
             assert chosen.claim_id is not None
             self.known[chosen.claim_id] = answer.request_id
@@ -118,96 +118,101 @@ class TreeWatch:
                 self._break(f'Z9: {zone} has no room for {request.request_id[:8]}, and {host} has')
 
     def _silent(self, zone: str, request_id: str, since: float) -> list[str]:
-        """Zones of which nothing was heard, where those above answer for them."""
-        found = []
+        """Return child zones that did not answer, where their parents answer for them."""
+        silent = []
         for below in self.below[zone]:
-            known = self._received_at.get((zone, below, request_id), -1.0)
+            answered_at = self._received_at.get((zone, below, request_id), -1.0)
             facts = self._received_at.get((zone, below, ''), -1.0)
-            if known >= since:
-                found += self._silent(below, request_id, since)
+            if answered_at >= since:
+                silent += self._silent(below, request_id, since)
             elif facts < since - FACTS_SECONDS:
-                found.append(below)
-        return found
+                silent.append(below)
+        return silent
 
     def _with_room(self, zone: str, vcpus: int, since: float) -> list[str]:
-        """Hosts that have had room all the time, and have said what they have."""
+        """Return hosts that had room all the time, and have reported their inventories."""
         long_ago = since - UNSEEN_SECONDS
         fresh = ProcessClock.START + since - REPORT_SECONDS
-        found = []
+        hosts = []
         rows = self.databases[zone].rows(OPEN_HOSTS, fresh)
         for (host,) in rows:
-            taken = sum(
-                self._vcpus.get(one.consumer, 0)
-                for one in self._live.get(zone, {}).values()
-                if one.host == host
+            used = sum(
+                self._vcpus.get(claim.consumer, 0)
+                for claim in self._live.get(zone, {}).values()
+                if claim.host == host
             )
-            if vcpus <= VCPUS - taken and self._freed.get(host, 0.0) < long_ago:
-                found.append(host)
+            if vcpus <= VCPUS - used and self._freed.get(host, 0.0) < long_ago:
+                hosts.append(host)
         for below in self.below[zone]:
-            found += self._with_room(below, vcpus, since)
-        return found
+            hosts += self._with_room(below, vcpus, since)
+        return hosts
 
     # -- what is written ---------------------------------------------------------------
     def wrote(self, zone: str, who: str, name: str, args: tuple[Any, ...], result: Any) -> None:
-        shown = _SHOWN.get(name, _nothing)(args, result)
-        if shown:
-            self.loop.say(who, f'{name} {shown}')
+        summary = _SHOWN.get(name, _nothing)(args, result)
+        if summary:
+            self.loop.say(who, f'{name} {summary}')
         before, now = self._live.get(zone, {}), self.live(zone)
-        self._live[zone] = {one.id: one for one in now}
+        self._live[zone] = {claim.id: claim for claim in now}
         if name == 'cancel_request':
             self._given_back.setdefault((zone, args[0]), self.loop.now)
         if self.restored:
             return
-        for one in now:
-            if one.id not in before:
-                self._look_at_new(one)
-        for gone in before.values():
-            if gone.id not in self._live[zone]:
-                self._freed[gone.host] = self.loop.now
-                self._look_at_gone(gone, name)
-        if {one.id for one in now} - before.keys() or name in ('confirm_claims', 'apply_reports'):
+        for claim in now:
+            if claim.id not in before:
+                self._look_at_new(claim)
+        for ended in before.values():
+            if ended.id not in self._live[zone]:
+                self._freed[ended.host] = self.loop.now
+                self._look_at_gone(ended, name)
+        if {claim.id for claim in now} - before.keys() or name in (
+            'confirm_claims',
+            'apply_reports',
+        ):
             self._look_for_two()
 
     def live(self, zone: str) -> list[LiveClaim]:
-        """Live claims of a zone."""
+        """Return the live claims of a zone."""
         return [LiveClaim(zone, *row) for row in self.databases[zone].rows(LIVE_CLAIMS)]
 
     @property
     def restored(self) -> bool:
-        """Whether some database was put back."""
-        return any(one.restored for one in self.databases.values())
+        """True where some database was put back."""
+        return any(database.restored for database in self.databases.values())
 
     def look_for_left(self) -> None:
-        """Nothing is claimed below that nobody has, nor means to end, though no lease has ended."""
+        """Check that each claim below is known, or is to end, while its lease runs."""
         self.loop.at(LOOK_SECONDS, self.look_for_left)
         if self.restored:
             return
-        for zone, below in ((zone, below) for zone, found in self.below.items() for below in found):
+        for zone, below in (
+            (zone, below) for zone, children in self.below.items() for below in children
+        ):
             ((place,),) = self.databases[below].rows(PLACE)
-            known = {row[0] for row in self.databases[zone].rows(KNOWN_BELOW)}
-            meant = {row[0] for row in self.databases[zone].rows(TO_END)}
-            meant |= {key_of(row[0], place) for row in self.databases[zone].rows(OPEN_ROWS)}
-            ours = {own_name(zone, one) for one in meant}
+            known_ids = {row[0] for row in self.databases[zone].rows(KNOWN_BELOW)}
+            to_end = {row[0] for row in self.databases[zone].rows(TO_END)}
+            to_end |= {key_of(row[0], place) for row in self.databases[zone].rows(OPEN_ROWS)}
+            ending_keys = {own_name(zone, ending) for ending in to_end}
             before = ProcessClock.START + self.loop.now - REQUEST_SECONDS
-            asked = self.databases[below].rows(OF_ZONES_ABOVE, zone, before)
-            for claim_id, key, until in asked:
-                if claim_id not in known and key not in ours:
-                    left = f'{until - ProcessClock.START - self.loop.now:.0f} s'
-                    self._break(f'Z6: nobody has {claim_id[:8]} in {below}, for {left} still')
+            claims = self.databases[below].rows(OF_ZONES_ABOVE, zone, before)
+            for claim_id, key, until in claims:
+                if claim_id not in known_ids and key not in ending_keys:
+                    remaining = f'{until - ProcessClock.START - self.loop.now:.0f} s'
+                    self._break(f'Z6: nobody has {claim_id[:8]} in {below}, for {remaining} still')
 
     # -- what must hold ------------------------------------------------------------------
     def _look_at_new(self, one: LiveClaim) -> None:
         key = one.zone, one.request_id
         if key in self._given_back:
             self._break(f'Z5: {one.id[:8]} is claimed in {one.zone} after its key was given back')
-        taken = Counter[str]()
-        for other in self._live[one.zone].values():
-            taken[other.host] += self._vcpus.get(other.consumer, 0)
-        if taken[one.host] > VCPUS:
-            self._break(f'Z1: {taken[one.host]} VCPU of {VCPUS} are promised on {one.host}')
+        vcpus = Counter[str]()
+        for claim in self._live[one.zone].values():
+            vcpus[claim.host] += self._vcpus.get(claim.consumer, 0)
+        if vcpus[one.host] > VCPUS:
+            self._break(f'Z1: {vcpus[one.host]} VCPU of {VCPUS} are promised on {one.host}')
 
     def _look_at_gone(self, gone: LiveClaim, name: str) -> None:
-        """What was answered is taken away by time, its host, or who asked for it."""
+        """Check that an answered claim ends only by time, its host, or its caller."""
         request_id = self.known.get(gone.id)
         if request_id is None or request_id in self.cancelled:
             return
@@ -217,17 +222,17 @@ class TreeWatch:
             self._break(f'Z3: another claim in {gone.zone} took {gone.id[:8]} of an answer away')
 
     def _look_for_two(self) -> None:
-        """A consumer never has two claims that can be used: confirmed, or known to who asks."""
-        found: dict[tuple[str, str], LiveClaim] = {}
+        """Check that a consumer never has two usable claims: confirmed, or known to its caller."""
+        claim_of: dict[tuple[str, str], LiveClaim] = {}
         for claims in self._live.values():
-            for one in claims.values():
-                if one.state != 'confirmed' and one.id not in self.known:
+            for claim in claims.values():
+                if claim.state != 'confirmed' and claim.id not in self.known:
                     continue
-                other = found.setdefault(one.kind, one)
-                if other.id != one.id:
+                first = claim_of.setdefault(claim.kind, claim)
+                if first.id != claim.id:
                     self._break(
-                        f'Z2: consumer {one.consumer[:8]} has {other.id[:8]} in {other.zone} and '
-                        f'{one.id[:8]} in {one.zone}'
+                        f'Z2: consumer {claim.consumer[:8]} has {first.id[:8]} in {first.zone} and '
+                        f'{claim.id[:8]} in {claim.zone}'
                     )
 
     def _break(self, what: str) -> None:
@@ -253,7 +258,7 @@ def _commit(args: tuple[Any, ...], result: CommitResult) -> str:
 
 
 def _outcomes(args: tuple[Any, ...], result: Any) -> str:
-    return ' '.join(f'{one.claim_id[:8]}={one.outcome}' for one in result.outcomes)
+    return ' '.join(f'{outcome.claim_id[:8]}={outcome.outcome}' for outcome in result.outcomes)
 
 
 def _of_first(args: tuple[Any, ...], result: Any) -> str:

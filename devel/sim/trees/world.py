@@ -32,18 +32,18 @@ class TreeRuns:
         self._stacks, self._files = stacks or Stacks(), DatabaseFiles()
 
     def close(self) -> None:
-        """Its files are deleted."""
+        """Delete its files."""
         self._files.close()
 
     def run(self, seed: int, *, trace: bool = False) -> SimVerdict:
-        """One seed, from its beginning to the verdict.
+        """Run one seed, from its beginning to the verdict.
 
         :param trace: whether the verdict has the trace itself
         """
         return self.run_plan(deal(seed), trace=trace)
 
     def run_plan(self, planned: TreeFaultPlan, *, trace: bool = False) -> SimVerdict:
-        """A plan, whichever it is."""
+        """Run a plan, whichever it is."""
         files = [self._files.take() for _ in planned.zones]
         try:
             with repeatable(planned.seed) as complaints:
@@ -68,35 +68,35 @@ class TreeWorld:
             self.watch,
         )
         self.sites: list[ZoneSite] = []
-        for one, file in zip(planned.zones, files, strict=True):
-            self._plant(one, file, around)
+        for zone, file in zip(planned.zones, files, strict=True):
+            self._plant(zone, file, around)
         self._hand = self._rng('hand')
         self.callers = [self._callers(self.sites[0], 'top')]
         if planned.direct:
-            below = self._hand.choice([one for one in self.sites[1:] if one.hosts])
+            below = self._hand.choice([zone for zone in self.sites[1:] if zone.hosts])
             self.callers.append(self._callers(below, 'below'))
 
     def verdict(self, complaints: Complaints, with_trace: bool) -> SimVerdict:
-        """Play it all."""
+        """Run it all; return the verdict."""
         try:
             self._play()
-            found = judge.violations(self.plan, self.watch, self.sites, self.callers)
+            lines = judge.violations(self.plan, self.watch, self.sites, self.callers)
         finally:
             self.loop.close()
             for site in self.sites:
                 site.database.close()
-        found += [*complaints.lines, *(f'defect: {one}' for one in self.loop.defects)]
-        under_way = sum(one.under_way for one in self.callers)
+        lines += [*complaints.lines, *(f'defect: {item}' for item in self.loop.defects)]
+        under_way = sum(item.under_way for item in self.callers)
         if under_way:
-            found.append(f'wait: {under_way} callers never came to an end')
+            lines.append(f'wait: {under_way} callers never came to an end')
         trace = self.loop.trace
         return SimVerdict(
             seed=self.plan.seed,
-            violations=found,
-            digest=digest_of([*trace, *found]),
+            violations=lines,
+            digest=digest_of([*trace, *lines]),
             events=len(trace),
             placed=sum(
-                'placed' in {one.answer.outcome.value for one in answers}
+                'placed' in {item.answer.outcome.value for item in answers}
                 for callers in self.callers
                 for answers in callers.answers_received.values()
             ),
@@ -123,7 +123,7 @@ class TreeWorld:
         loop.run(TROUBLE_SECONDS)
         self._heal()
         loop.run(loop.now + QUIET_SECONDS)
-        while any(one.under_way for one in self.callers) and loop.now < CONDUCTORS_MOST:
+        while any(caller.under_way for caller in self.callers) and loop.now < CONDUCTORS_MOST:
             loop.run(loop.now + 1.0)
         loop.run(loop.now + QUIET_SECONDS)
         convergence = CONVERGENCE_SECONDS - QUIET_SECONDS
@@ -149,7 +149,7 @@ class TreeWorld:
                     host.process.arm('')
                 host.boot()
 
-    # -- who is there --------------------------------------------------------------------
+    # -- servers --------------------------------------------------------------------------
     def _rng(self, what: str) -> random.Random:
         return random.Random(f'{what} {self.plan.seed}')
 
@@ -206,7 +206,7 @@ class TreeWorld:
         site.database.away_until = self.loop.now + blow.seconds
 
     def _restore(self, blow: Blow) -> None:
-        """A backup of a zone now, put back later."""
+        """Take a backup of a zone now and restore it later."""
         site = self._site(blow)
         self.loop.say(site.name, 'a backup is made')
         site.database.keep()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls from a zone to those directly below it: each way takes a while, and calls are counted.
+"""Calls from a zone to its child zones: each way takes a while, and calls are counted.
 
-Reading what a zone says of itself takes no time and is no call of a request.
+Reading the summary of a zone takes no time and is no call of a request.
 """
 
 import math
@@ -33,16 +33,16 @@ LEASE_SECONDS = 60.0
 
 
 def unchanged(zone: ZoneRecord, summary: ZoneSummary) -> ZoneSummary:
-    """What a zone says, as it is."""
+    """Return the summary of a zone as it is."""
     return summary
 
 
 class ZoneLinks:
     """The Zones port of all zones of a tree.
 
-    :ivar calls: by consumer, how many calls over all levels its request has made
-    :ivar altered: what becomes of a summary on its way
-    :param loop: whose time passes on the way; None: no time passes
+    :ivar calls: by consumer, how many calls over all levels its request has caused
+    :ivar altered: the change of a summary on its way
+    :param loop: the loop whose time passes on the way; None: no time passes
     """
 
     def __init__(self, loop: Loop | None, dice: random.Random) -> None:
@@ -56,7 +56,7 @@ class ZoneLinks:
     def close(self) -> None:
         pass
 
-    # -- what a zone says of itself ------------------------------------------------------
+    # -- summaries of zones -----------------------------------------------------------------
     def discover(self, zone: ZoneRecord, seconds: float) -> ZoneInfo:
         return self.zones[zone.uuid].info()
 
@@ -69,11 +69,11 @@ class ZoneLinks:
         self.evaluations += 1
         self.calls[body.request.consumers[0]] += 1
         self._travel()
-        found = self.zones[zone.uuid].evaluate(body)
+        evaluated = self.zones[zone.uuid].evaluate(body)
         self._travel()
         if self._now() > end:
             raise exceptions.Unavailable(f'zone {zone.name}: no answer within {seconds} s')
-        return found
+        return evaluated
 
     def allocate(
         self, zone: ZoneRecord, key: str, body: ZoneAllocation, seconds: float
@@ -83,11 +83,11 @@ class ZoneLinks:
         self._travel()
         below = self.zones[zone.uuid]
         places = below.opened(body.tokens)
-        found = placing.carry_out(below, msgspec.structs.replace(body.request, places=places))
+        carried_out = placing.carry_out(below, msgspec.structs.replace(body.request, places=places))
         self._travel()
-        if not found.is_placed:
+        if not carried_out.is_placed:
             raise exceptions.OfferGone()
-        self._claims[key] = found.claims
+        self._claims[key] = carried_out.claims
         members = [
             PlacedBelow(
                 consumer=consumer,
@@ -95,7 +95,7 @@ class ZoneLinks:
                 place=f'{claim.zone.name}/{claim.host}',
                 lease_seconds=LEASE_SECONDS,
             )
-            for consumer, claim in zip(body.request.consumers, found.claims, strict=True)
+            for consumer, claim in zip(body.request.consumers, carried_out.claims, strict=True)
         ]
         return ZoneAllocated(key=key, state='placed', members=members)
 
@@ -105,7 +105,7 @@ class ZoneLinks:
             claim.zone.release(claim)
 
     def claims(self, key: str) -> list[ClaimInTree]:
-        """What was claimed under a key."""
+        """Return what was claimed under a key."""
         return self._claims[key]
 
     def _none(self, zone: ZoneRecord, *_: object) -> NoReturn:

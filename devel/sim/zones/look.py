@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A look at all hosts of a tree at one moment: how good a choice was, and whether there is room.
+"""An evaluation of all hosts of a tree at one moment: the quality of a choice, and the room.
 
 The quality of a place is the share of the hosts which fit that are not better: 1.0 is the best of
 the whole tree.  That of a request is the mean of its members, each compared with the hosts that fit
@@ -53,7 +53,7 @@ class FullLook:
         return len(self._all)
 
     def quality(self, zone: SimZone, host: str) -> float:
-        """Of a host that fits."""
+        """Return the quality of a host that fits."""
         rows, totals = self._scores[zone.uuid]
         row = zone.table.host_state(host).row
         at = int(np.searchsorted(rows, row))
@@ -62,7 +62,7 @@ class FullLook:
 
 
 def _of_one(request: SelectDestinations) -> RequestSpec:
-    """What one place has to have: for a member, or all where they have to be on one host."""
+    """Return the spec of one place: for a member, or all where they have to be on one host."""
     spec, group = request.spec, request.spec.group
     many = 1
     if group is not None and group.policy is Policy.AFFINITY:
@@ -72,11 +72,11 @@ def _of_one(request: SelectDestinations) -> RequestSpec:
 
 
 def shares_of(zones: Iterable[SimZone], request: SelectDestinations) -> list[Share]:
-    """Where a request goes if all zones are queried now; empty: there is no room."""
+    """Return where a request goes if all zones are queried now; empty: there is no room."""
     choices, from_above = [], msgspec.structs.replace(request, parent=ABOVE)
     for zone in zones:
-        for one in zone.own.offers(from_above, WANT, is_only=True).choices:
-            choices.append(msgspec.structs.replace(one, child=zone.uuid))
+        for offer in zone.own.offers(from_above, WANT, is_only=True).choices:
+            choices.append(msgspec.structs.replace(offer, child=zone.uuid))
     members = range(len(request.consumers))
     return choice.split(members, choice.ranked(choices), choice.is_whole(request))
 
@@ -106,24 +106,24 @@ class Sampler:
         self._of_consumer: dict[str, SampledRequest] = {}
 
     def sample(self, request: SelectDestinations) -> SampledRequest:
-        """Watch what becomes of a request."""
-        found = SampledRequest(request)
-        self._of_consumer |= dict.fromkeys(request.consumers, found)
-        return found
+        """Sample a request: note its places."""
+        sampled = SampledRequest(request)
+        self._of_consumer |= dict.fromkeys(request.consumers, sampled)
+        return sampled
 
     def before(self, request: SelectDestinations) -> object:
-        found = self._of_consumer.get(request.consumers[0])
-        if found is None:
+        sampled = self._of_consumer.get(request.consumers[0])
+        if sampled is None:
             return None
-        looked = FullLook(self.zones, found.request, self._pipeline)
-        brute = self._brute(found.request, looked) if found.brute is None else found.brute
-        return found, looked, brute
+        looked = FullLook(self.zones, sampled.request, self._pipeline)
+        brute = self._brute(sampled.request, looked) if sampled.brute is None else sampled.brute
+        return sampled, looked, brute
 
     def after(self, noted: object, claims: list[ClaimInTree]) -> None:
         if noted is not None:
-            found, looked, brute = cast(tuple[SampledRequest, FullLook, float], noted)
-            found.brute = brute
-            found.qualities += [looked.quality(one.zone, one.host) for one in claims]
+            sampled, looked, brute = cast(tuple[SampledRequest, FullLook, float], noted)
+            sampled.brute = brute
+            sampled.qualities += [looked.quality(claim.zone, claim.host) for claim in claims]
 
     def _brute(self, request: SelectDestinations, looked: FullLook) -> float:
         of_uuid = {zone.uuid: zone for zone in self.zones}
@@ -135,10 +135,10 @@ class Sampler:
 
 
 def _hosts(zone: SimZone, request: SelectDestinations, share: Share) -> list[str]:
-    """The hosts that members of a share would be claimed on."""
+    """Return the hosts that members of a share would be claimed on."""
     consumers = [request.consumers[member] for member in share.members]
     part = msgspec.structs.replace(request, consumers=consumers, dry_run=True, alternates=0)
-    hosts = [host for one in share.offers for host in one.place.hosts]
+    hosts = [host for item in share.offers for host in item.place.hosts]
     narrowed = among(part, list(dict.fromkeys(hosts)))
-    found = trial.plan(zone.table, narrowed, zone.cache, zone.around.pipeline, zone.settings)
-    return [one.host.host for one in placed_of(found.decision)]
+    planned = trial.plan(zone.table, narrowed, zone.cache, zone.around.pipeline, zone.settings)
+    return [item.host.host for item in placed_of(planned.decision)]

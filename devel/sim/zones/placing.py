@@ -22,10 +22,10 @@ from gantt.scheduler.zones.place_over_zones import EVALUATE_SHARE, WANT
 
 
 class CarriedOut(msgspec.Struct, frozen=True):
-    """What became of a request in a zone.
+    """The result of a request in a zone.
 
     :ivar claims: by member
-    :ivar lost: offers that were gone when they were taken
+    :ivar lost: offers that had ended when they were taken
     :ivar attempts: how often it was evaluated
     :ivar evaluated: the last time
     """
@@ -45,19 +45,19 @@ def carry_out(zone: SimZone, request: SelectDestinations) -> CarriedOut:
     """Place all members of a request, or none."""
     clock, attempts = zone.around.clock, zone.settings.attempts_per_request
     end = clock.monotonic() + request.budget_ms / 1000
-    gone, found = GoneOffers(), None
+    ended_offers, evaluated = GoneOffers(), None
     for attempt in range(attempts):
-        before = gone.count
-        found = _offers(zone, request, end, thorough=attempt > 0)
-        claims = _take(zone, request, found, gone, end)
+        before = ended_offers.count
+        evaluated = _offers(zone, request, end, thorough=attempt > 0)
+        claims = _take(zone, request, evaluated, ended_offers, end)
         if claims is not None:
-            return CarriedOut(Outcome.PLACED, claims, gone.count, attempt + 1, found)
+            return CarriedOut(Outcome.PLACED, claims, ended_offers.count, attempt + 1, evaluated)
         if clock.monotonic() >= end:
             break
-        if gone.count == before:
-            return CarriedOut(_refusal(found), [], gone.count, attempt + 1, found)
-    assert found is not None
-    return CarriedOut(Outcome.CONFLICT, [], gone.count, attempts, found)
+        if ended_offers.count == before:
+            return CarriedOut(_refusal(evaluated), [], ended_offers.count, attempt + 1, evaluated)
+    assert evaluated is not None
+    return CarriedOut(Outcome.CONFLICT, [], ended_offers.count, attempts, evaluated)
 
 
 def _refusal(found: Evaluated) -> Outcome:
@@ -73,8 +73,10 @@ def _offers(zone: SimZone, request: SelectDestinations, end: float, thorough: bo
             for n, place in enumerate(request.places)
         ]
         return Evaluated(choices, Outcome.PLACED, '', 0, 0, {}, ZonesQueried(), True, '')
-    left = max(0.0, end - zone.around.clock.monotonic())
-    return zone.parts.evaluator.evaluate(request, WANT, left * EVALUATE_SHARE, thorough=thorough)
+    seconds_left = max(0.0, end - zone.around.clock.monotonic())
+    return zone.parts.evaluator.evaluate(
+        request, WANT, seconds_left * EVALUATE_SHARE, thorough=thorough
+    )
 
 
 def _take(
@@ -84,7 +86,7 @@ def _take(
     gone: GoneOffers,
     end: float,
 ) -> list[ClaimInTree] | None:
-    """Claims of all members; None: there are no offers any more."""
+    """Return the claims of all members; None: there are no offers any more."""
     members = range(len(request.consumers))
     while zone.around.clock.monotonic() < end:
         choices = gone.left(found.choices)
@@ -96,39 +98,39 @@ def _take(
             if claims is None:
                 gone.drop(shares[0])
             return claims
-        taken = _take_shares(zone, request, shares, end)
-        if not isinstance(taken, Share):
-            return taken
-        gone.drop(taken)
+        result = _take_shares(zone, request, shares, end)
+        if not isinstance(result, Share):
+            return result
+        gone.drop(result)
     return None
 
 
 def _take_shares(
     zone: SimZone, request: SelectDestinations, shares: Collection[Share], end: float
 ) -> list[ClaimInTree] | Share:
-    """Claims by member; or the share whose offers are gone, where nothing stays claimed."""
-    found: dict[int, ClaimInTree] = {}
+    """Return claims by member, or the share whose offers ended, where nothing stays claimed."""
+    claim_of: dict[int, ClaimInTree] = {}
     for share in shares:
         claims = _claimed(zone, request, share, end)
         if claims is None:
-            for claim in found.values():
+            for claim in claim_of.values():
                 claim.zone.release(claim)
             return share
-        found.update(zip(share.members, claims, strict=True))
-    return [found[member] for member in range(len(request.consumers))]
+        claim_of.update(zip(share.members, claims, strict=True))
+    return [claim_of[member] for member in range(len(request.consumers))]
 
 
 def _claimed(
     zone: SimZone, request: SelectDestinations, share: Share, end: float
 ) -> list[ClaimInTree] | None:
-    """A share claimed where it was offered; None: the offer is gone."""
-    left = max(0.0, end - zone.around.clock.monotonic())
+    """Return the claims of a share in its zone; None: the offer has ended."""
+    seconds_left = max(0.0, end - zone.around.clock.monotonic())
     key = zone.next_key(request.request_id)
     part = msgspec.structs.replace(
         request,
         request_id=key,
         consumers=[request.consumers[member] for member in share.members],
-        budget_ms=budget_below(left),
+        budget_ms=budget_below(seconds_left),
         hops=max(0, request.hops - 1),
         via=[*request.via, digest_of(request.request_id, zone.uuid)],
         places=[] if share.choice.child else request.places,
@@ -136,15 +138,15 @@ def _claimed(
     )
     if share.choice.child is None:
         return zone.claim(part, share.offers)
-    child = next(one for one in zone.children if one.uuid == share.choice.child)
+    child = next(item for item in zone.children if item.uuid == share.choice.child)
     body = ZoneAllocation(
         request=part,
         evaluated=share.choice.place.evaluated or request.request_id,
-        tokens=[one.place.token for one in share.offers],
+        tokens=[item.place.token for item in share.offers],
         order=1,
     )
     try:
-        zone.links.allocate(child, key, body, left)
+        zone.links.allocate(child, key, body, seconds_left)
     except exceptions.GanttError:
         zone.parts.standing.offer_ended(child.uuid, False)
         return None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run: requests in bursts over a tree whose zones know old things of each other.
+"""One run: requests in bursts over a tree whose zones have outdated summaries of each other.
 
 Those of a burst are under way together: they are evaluated on about the same state, and claimed
-in whatever order the links bring them.  Between bursts guests come and go; zones say what they have
-room for every ``age`` seconds, each at a moment of its own.
+in whatever order the links bring them.  Between bursts guests come and go; zones send the summary
+of their room every ``age`` seconds, each at a moment of its own.
 """
 
 import random
@@ -29,21 +29,21 @@ from gantt.core.zones.strategies import DEFAULT
 
 #: Between two bursts, how long it takes until all of one have begun, and a step of the load.
 BURST_SECONDS, BEGIN_SECONDS, STEP_SECONDS = 8.0, 0.02, 32.0
-#: What zones say of their room: as it is, once and never again, anything, the opposite.
+#: Summaries of room: as it is, once and never again, anything, the opposite.
 SUMMARIES = ('true', 'frozen', 'random', 'inverted')
 _MANY = 1_000_000
 
 
 class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be run.
+    """The plan of a run.
 
     :ivar hosts: in all zones together
-    :ivar middle: zones directly below the top
+    :ivar middle: child zones of the top
     :ivar sites: zones with hosts below each of these
     :ivar concurrent: requests of a burst
     :ivar samples: of how many requests the place is compared with all others, about
-    :ivar age: seconds after which a zone says anew what it has room for
-    :ivar summaries: what becomes of that, see ``SUMMARIES``
+    :ivar age: seconds after which a zone sends a new summary of its room
+    :ivar summaries: the change of these, see ``SUMMARIES``
     """
 
     seed: int = 1
@@ -65,10 +65,10 @@ class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TreeFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it.
+    """The figures of a run.
 
-    :ivar missed: requests without a place although a look at all hosts finds one at that moment
-    :ivar conflicts: offers that were gone when they were taken, for each request
+    :ivar missed: requests without a place although some host has room at that moment
+    :ivar conflicts: offers that had ended when they were taken, for each request
     :ivar quality: mean over the sampled requests; ``brute``: of all zones at once
     :ivar overcommitted: hosts with less than nothing left
     :ivar messages: evaluations and allocations of a request over all levels, mean
@@ -127,7 +127,7 @@ class TreeRun:
         self._placed = self._refused = self._missed = self._lost = 0
 
     def figures(self) -> TreeFigures:
-        """Run all of it."""
+        """Run all of it; return the figures."""
         try:
             return self._figures()
         finally:
@@ -144,18 +144,18 @@ class TreeRun:
                     self.loop.at(dice.uniform(0, plan.age), self._read, zone, child)
         requests = orders(plan.requests, plan.seed)
         share = plan.samples / len(requests)
-        sampled = [self.sampler.sample(one) for one in requests if dice.random() < share]
+        sampled = [self.sampler.sample(item) for item in requests if dice.random() < share]
         # By then what they know is as old as it is later on.
         begin = plan.age
         self._live(0.0, begin)
         for number in range(plan.bursts):
             at = begin + number * BURST_SECONDS
-            for one in requests[number * plan.concurrent : (number + 1) * plan.concurrent]:
-                self.loop.at(dice.uniform(0, BEGIN_SECONDS), self._begin, one)
+            for item in requests[number * plan.concurrent : (number + 1) * plan.concurrent]:
+                self.loop.at(dice.uniform(0, BEGIN_SECONDS), self._begin, item)
             self._live(at, at + BURST_SECONDS)
             self._note(f'burst {number + 1} of {plan.bursts}; missed: {self._missed}')
-        measured = [one for one in sampled if one.brute is not None]
-        qualities = [float(np.mean(one.qualities)) for one in measured] or [0.0]
+        measured = [item for item in sampled if item.brute is not None]
+        qualities = [float(np.mean(item.qualities)) for item in measured] or [0.0]
         return TreeFigures(
             requests=len(requests),
             placed=self._placed,
@@ -165,7 +165,7 @@ class TreeRun:
             sampled=len(measured),
             quality=round(float(np.mean(qualities)), 4),
             quality_p05=round(float(np.quantile(qualities, 0.05)), 4),
-            brute=round(float(np.mean([one.brute or 0.0 for one in measured] or [0.0])), 4),
+            brute=round(float(np.mean([item.brute or 0.0 for item in measured] or [0.0])), 4),
             messages=round(float(np.mean(self._messages)), 2),
             messages_p99=round(float(np.quantile(self._messages, 0.99)), 1),
             evaluations=self.links.evaluations,
@@ -193,10 +193,12 @@ class TreeRun:
         self.loop.spawn(self._process, 'request', self._carry_out, request)
 
     def _carry_out(self, request: SelectDestinations) -> None:
-        found = carry_out(self.tree.top, request)
-        self._lost += found.lost
-        self._messages.append(sum(self.links.calls.pop(one, 0) for one in request.consumers))
-        if found.is_placed:
+        carried_out = carry_out(self.tree.top, request)
+        self._lost += carried_out.lost
+        self._messages.append(
+            sum(self.links.calls.pop(consumer, 0) for consumer in request.consumers)
+        )
+        if carried_out.is_placed:
             self._placed += 1
             return
         self._refused += 1
@@ -207,7 +209,7 @@ class TreeRun:
         return random.Random(f'{what} {self.plan.seed}')
 
     def _altered(self) -> Callable[[ZoneRecord, ZoneSummary], ZoneSummary]:
-        """What becomes of what a zone says."""
+        """Return the function that changes the summary of a zone."""
         dice = self._dice('summaries')
 
         def anything(zone: ZoneRecord, summary: ZoneSummary) -> ZoneSummary:
@@ -234,7 +236,7 @@ MEMBERS_MOST, MEMBER_VCPUS_MOST = 5, 8
 
 
 def orders(count: int, seed: int) -> list[SelectDestinations]:
-    """So many requests; they follow from the seed."""
+    """Return so many requests; they follow from the seed."""
     dice = random.Random(f'orders {seed}')
     return [_order(number, seed, dice) for number in range(count)]
 

@@ -53,7 +53,7 @@ class TaskRunner:
 
 
 class RunAtOnce:
-    """Each call is over when it has begun: no time passes."""
+    """A runner whose calls are over when they have begun: no time passes."""
 
     def begin(self, job: Callable[[], QueriedZone]) -> Call:
         call: Call = concurrent.futures.Future()
@@ -68,5 +68,5 @@ class RunAtOnce:
 
 
 def _parted(calls: Collection[Call]) -> tuple[list[Call], list[Call]]:
-    """Those that are over, and the others."""
-    return [one for one in calls if one.done()], [one for one in calls if not one.done()]
+    """Return the calls that are over, and the others."""
+    return [call for call in calls if call.done()], [call for call in calls if not call.done()]

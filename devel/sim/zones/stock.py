@@ -2,7 +2,7 @@
 """A tree with hosts: unevenly loaded, and how that load changes.
 
 All hosts are of one model.  What a zone has free is drawn around its own mean, and so is whether
-it runs out of processors or of memory first, so that neither alone says how many guests fit.
+it runs out of processors or of memory first, so that neither alone decides how many guests fit.
 """
 
 import msgspec
@@ -39,7 +39,7 @@ class SimSite:
         self._draw(range(len(zone.table)))
 
     def step(self) -> None:
-        """Time goes on: claims come to be in the rows of hosts, some hosts have other guests."""
+        """Let time pass: claims get into the rows of hosts, some hosts get other guests."""
         self.free = float(np.clip(self.free + self._dice.normal(0, STEP), LEAST_FREE, MOST_FREE))
         zone, table = self.zone, self.zone.table
         for provider_id, claims in zone.laid.items():
@@ -55,14 +55,14 @@ class SimSite:
         self._draw(self._dice.choice(len(table), many, replace=False).tolist())
 
     def overcommitted(self) -> int:
-        """Hosts with less than nothing left of something."""
+        """Return hosts with less than nothing left of something."""
         table = self.zone.table
         codes = [table.class_code(name) for name in ('VCPU', 'MEMORY_MB')]
         free = np.stack([table.free_of(code) for code in codes if code is not None])
         return int(np.count_nonzero((free < 0).any(axis=0)))
 
     def _draw(self, rows: 'range | list[int]') -> None:
-        """Other guests on these hosts."""
+        """Draw other guests on these hosts."""
         many, dice = len(rows), self._dice
         vcpus = np.minimum(dice.gamma(EVENNESS, self.free / EVENNESS, many), 1.0)
         memory = np.clip(vcpus * self.lean * dice.uniform(0.6, 1.4, many), 0.0, 1.0)
@@ -79,7 +79,7 @@ class SimSite:
 
 
 def idle(hosts: int, traits: tuple[str, ...] = ()) -> HostTable:
-    """A table of so many hosts on which nothing runs."""
+    """Return a table of so many hosts on which nothing runs."""
     inventories = {'VCPU': Inventory(total=VCPUS), 'MEMORY_MB': Inventory(total=GIB * 1024)}
     facts = HostFacts(inventories=inventories, traits=list(traits))
     changes = [
@@ -95,7 +95,7 @@ def idle(hosts: int, traits: tuple[str, ...] = ()) -> HostTable:
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """Three levels: a zone on top, those below it, and the hosts in those below these.
+    """A tree of three levels: a zone on top, its child zones, and their child zones with the hosts.
 
     :ivar zones: all of them, those with hosts last
     """
@@ -112,9 +112,9 @@ class Tree(msgspec.Struct, frozen=True):
 def planted(
     around: Surroundings, middle: int, sites: int, hosts: int, load: float, seed: int
 ) -> Tree:
-    """A tree.
+    """Return a tree.
 
-    :param middle: zones directly below the top
+    :param middle: child zones of the top
     :param sites: zones with hosts below each of these
     :param hosts: in each of them
     :param load: mean share of processors in use

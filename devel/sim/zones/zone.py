@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One zone of a tree: the production code of one over a table that nobody else writes."""
+"""One zone of a tree: the production code of one over a table with no other writer."""
 
 import contextlib
 import itertools
@@ -47,25 +47,25 @@ class Links(Zones, Protocol):
     """Calls from a zone to those below it."""
 
     def claims(self, key: str) -> list[ClaimInTree]:
-        """What was claimed under a key."""
+        """Return what was claimed under a key."""
 
 
 class ClaimWatch(Protocol):
-    """Who looks on while claims are made."""
+    """An observer of claims."""
 
     def before(self, request: SelectDestinations) -> object:
-        """Members of a request are about to be claimed somewhere."""
+        """Note that members of a request are about to be claimed somewhere."""
 
     def after(self, noted: object, claims: list[ClaimInTree]) -> None:
-        """They were claimed; ``noted`` is what ``before`` returned."""
+        """Note the claims; ``noted`` is what ``before`` returned."""
 
 
 class Surroundings(NamedTuple):
-    """What all zones of a tree share.
+    """The parts that all zones of a tree share.
 
-    :ivar runner: makes what carries out the calls of one zone
+    :ivar runner: builds what carries out the calls of one zone
     :ivar strategies: by which zones are queried
-    :ivar watch: None: nobody looks on
+    :ivar watch: None: no observer
     """
 
     clock: Clock
@@ -120,9 +120,9 @@ class TableAsItIs(HostFollower):
 
 
 class SimZone:
-    """See the module docstring.
+    """One simulated zone; see the module docstring.
 
-    :ivar parts: what it has for a request, and what it says of itself
+    :ivar parts: its evaluation of requests, and its summary
     :ivar own: its own hosts alone
     :ivar laid: what was claimed and is not in the rows of the hosts, by host and claim
     """
@@ -148,7 +148,7 @@ class SimZone:
             around.runner(),
             around.dice,
         )
-        # Whoever simulates says when something is read: no thread does.
+        # The simulation decides when something is read: no thread does.
         self.parts.summaries.close()
         self.parts.fresh.close()
         self.own = OwnHosts(
@@ -176,7 +176,7 @@ class SimZone:
         self.parts.directory.refresh()
 
     def info(self) -> ZoneInfo:
-        """Who it is."""
+        """Return its identity."""
         return ZoneInfo(
             uuid=self.uuid,
             name=self.name,
@@ -189,14 +189,15 @@ class SimZone:
         )
 
     def evaluate(self, body: ZoneEvaluation) -> ZoneEvaluated:
-        """What it has for a request of the zone above."""
+        """Return its offers for a request of the parent zone."""
         request = msgspec.structs.replace(body.request, parent=ABOVE)
-        found = self.parts.evaluator.evaluate(request, body.want, request.budget_ms / 1000)
+        evaluated = self.parts.evaluator.evaluate(request, body.want, request.budget_ms / 1000)
         self.parts.note_requested(request.spec.resources)
         tokens = [
-            self._token(msgspec.structs.replace(one.place, fits=one.room)) for one in found.choices
+            self._token(msgspec.structs.replace(offered.place, fits=offered.room))
+            for offered in evaluated.choices
         ]
-        return found.for_parent(tokens, len(request.consumers))
+        return evaluated.for_parent(tokens, len(request.consumers))
 
     def _token(self, place: OfferedPlace) -> str:
         # As sealed ones no two are the same.
@@ -204,13 +205,13 @@ class SimZone:
         return msgspec.json.encode(sealed).decode()
 
     def _marks(self, place: OfferedPlace) -> list[tuple[int, int]]:
-        """Of its hosts, other ones after each change of what is used there."""
+        """Return marks of its hosts, other ones after each change of what is used there."""
         table = self.table
         rows = [table.hosts[table.host_state(name).row] for name in place.hosts]
         return [(row.version, len(table.pending_of(row.id))) for row in rows]
 
     def opened(self, tokens: Iterable[str]) -> list[OfferedPlace]:
-        """The places that tokens stand for, in the order in which they are tried."""
+        """Return the places of tokens, in the order in which they are tried."""
         offers = [msgspec.json.decode(token, type=_SimToken) for token in tokens]
         return choice.unchanged_first(
             (place, marks != self._marks(place)) for _, marks, place in offers
@@ -231,18 +232,18 @@ class SimZone:
         if not plan.is_placed:
             return None
         claims = []
-        for one in placed_of(plan.decision):
-            assert one.claim_id is not None
-            host = one.host
-            claims.append(ClaimInTree(self, host.host, host.provider_id, one.claim_id))
+        for placed in placed_of(plan.decision):
+            assert placed.claim_id is not None
+            host = placed.host
+            claims.append(ClaimInTree(self, host.host, host.provider_id, placed.claim_id))
             on_host = self.laid.setdefault(host.provider_id, {})
-            on_host[one.claim_id] = request.spec.resources
+            on_host[placed.claim_id] = request.spec.resources
         if watch is not None:
             watch.after(noted, claims)
         return claims
 
     def next_key(self, request_id: str) -> str:
-        """An id for a share of a request, another one each time."""
+        """Return an id for a share of a request, another one each time."""
         return derived_id('share', request_id, self.name, next(self._serial))
 
     def release(self, claim: ClaimInTree) -> None:

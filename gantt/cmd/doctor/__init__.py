@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt-manage config doctor``: settings that are dangerous, or that contradict each other.
 
-Each finding says what the setting does in this code and what to set instead.
+Each finding has the effect of the setting in this code and what to set instead.
 ``table`` and ``broker`` have a row for each finding about options; ``checks`` tries what no row
-can judge, ``live`` asks the servers.
+can judge, ``live`` queries the servers.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def run(conf: Any) -> int:
 
 
 def diagnose(conf: Any, probe: bool | None = None) -> list[Finding]:
-    """All findings, the worst first.
+    """Return all findings, the worst first.
 
     :param probe: the servers; None: those that answer
     """
@@ -71,7 +71,7 @@ def _of_files(conf: Any) -> Iterator[Finding]:
 
 
 def contradictions(conf: Any) -> Iterator[Finding]:
-    """Bounds that cannot hold at the same time."""
+    """Yield findings on bounds that cannot hold at the same time."""
     facts = table.facts_of(conf, math.inf)
     yield from findings(table.CONTRADICTIONS, facts, functools.partial(_value, conf))
 
@@ -82,10 +82,10 @@ def _value(conf: Any, option: str) -> Any:
 
 
 def _of_brokers(conf: Any, probe: bool | None) -> Iterator[Finding]:
-    made = [('transport_url', transport.own_transport)]
+    transports = [('transport_url', transport.own_transport)]
     if conf.rpc.nova_enabled and (conf.rpc.nova_transport_url or conf.rpc.nova_rabbit_options):
-        made.append(('[rpc] nova_transport_url', transport.nova_transport))
-    for option, make in made:
+        transports.append(('[rpc] nova_transport_url', transport.nova_transport))
+    for option, make in transports:
         try:
             carrier = make(conf, guarded=False)
         except exceptions.Misconfigured as e:
@@ -102,14 +102,14 @@ def _of_a_broker(conf: Any, option: str, carrier: Any, probe: bool | None) -> It
     url, rabbit = driver.options(carrier)
     if url.transport.startswith('kombu+'):
         return  # in this process, and without options
-    shown, facts = transport.address(carrier), table.facts_of(conf, math.inf)
+    address, facts = transport.address(carrier), table.facts_of(conf, math.inf)
     vars(facts).update(option=option, rabbit=rabbit, hosts=url.hosts, ssl=rabbit.ssl)
-    yield from findings(broker.URL, facts, lambda _: shown)
+    yield from findings(broker.URL, facts, lambda _: address)
     of_rabbit = findings(broker.RABBIT, facts, lambda name: rabbit[name])
-    for one in of_rabbit:
-        yield msgspec.structs.replace(one, option=f'[oslo_messaging_rabbit] {one.option}')
+    for finding in of_rabbit:
+        yield msgspec.structs.replace(finding, option=f'[oslo_messaging_rabbit] {finding.option}')
     if not rabbit.ssl:
-        exposed = clear_text.of_broker([host.hostname for host in url.hosts], rabbit, shown)
+        exposed = clear_text.of_broker([host.hostname for host in url.hosts], rabbit, address)
         yield from () if exposed is None else [found(Severity.ERROR, *exposed)]
     yield from findings(broker.OURS, facts, functools.partial(_value, conf))
     if probe is not False:
@@ -118,9 +118,9 @@ def _of_a_broker(conf: Any, option: str, carrier: Any, probe: bool | None) -> It
                 yield from live.broker_says(carrier, rabbit)
         except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
             reason = refusals.text_of(e)
-            wrong = refusals.wrong_in_url(reason)
-            correct = f'in {option} {wrong}' if wrong else ''
-            yield _not_queried(probe, 'message broker', f'{shown}: {reason}', correct)
+            setting = refusals.wrong_in_url(reason)
+            correct = f'in {option} {setting}' if setting else ''
+            yield _not_queried(probe, 'message broker', f'{address}: {reason}', correct)
 
 
 def _of_the_database(conf: Any, probe: bool | None) -> list[Finding]:
@@ -132,13 +132,13 @@ def _of_the_database(conf: Any, probe: bool | None) -> list[Finding]:
         option = '[database] connection'
         return [found(Severity.ERROR, option, '(unusable)', e.message, 'Correct it')]
     except exceptions.Unavailable as e:
-        wrong = e.kwargs.get('correct')
-        correct = f'in [database] connection {wrong}' if wrong else ''
+        setting = e.kwargs.get('correct')
+        correct = f'in [database] connection {setting}' if setting else ''
         return [_not_queried(probe, 'database', e.kwargs.get('problem', e.message), correct)]
 
 
 def _not_queried(probe: bool | None, what: str, problem: object, correct: str) -> Finding:
-    """A server that does not answer; or, where there is something to correct, refuses us."""
+    """Return the finding of a server that does not answer, or, with ``correct``, refuses us."""
     severity = Severity.ERROR if probe or correct else Severity.NOTE
     why = f'it {"runs and refuses us" if correct else "does not answer"}: {problem}'
     fix = 'Start it' if probe else 'Run this again where it does'
@@ -147,7 +147,7 @@ def _not_queried(probe: bool | None, what: str, problem: object, correct: str) -
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The library logs each failed connection; the finding says the same."""
+    """Silence the library's log of each failed connection; the finding has the same."""
     loggers = [logging.getLogger(name) for name in log.CHORUS]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:

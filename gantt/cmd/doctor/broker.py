@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be wrong with a broker and how it is reached, a row for each; see ``table``.
+"""Findings on a broker and the way to it, a row for each; see ``table``.
 
-``[oslo_messaging_rabbit]`` has many options; here are those that this code is touched by.  The
+``[oslo_messaging_rabbit]`` has many options; here are those that affect this code.  The
 library's reply time-outs, its executor, its default exchange and its retries of replies are
 not: Gantt sets or replaces them itself.
 """
@@ -91,7 +91,7 @@ RABBIT = (
         'any certificate of a public authority may be the broker',
         'Name the file of the authority that signed the certificate of the broker',
     ),
-    # How a connection that broke is noticed, and made again.
+    # How a connection that broke is noticed, and opened again.
     error(
         'heartbeat_timeout_threshold',
         lambda v, c: v <= 0,

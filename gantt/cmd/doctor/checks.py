@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the doctor finds by trying it: plugins, rules, credentials, files and ports."""
+"""Checks of the doctor that try the setting: plugins, rules, credentials, files and ports."""
 
 import os
 import stat
@@ -24,12 +24,12 @@ _NEEDED = {
     'ResourcesFilter': 'hosts without room are chosen, and every claim on them is refused: '
     'requests end as conflicts',
 }
-#: What a site may open to everybody: it tells numbers of the process, or nothing of a site.
+#: Rules that a site may open to every caller: numbers of the process, or nothing of a site.
 _MAY_BE_OPEN = {'gantt:metrics:show'}
 
 
 def of_a_plugin(conf: Any, failed: exceptions.PluginError) -> Finding:
-    """Filters and weighers that do not load."""
+    """Return the finding on a filter or weigher that does not load."""
     option, value = str(failed.kwargs.get('option') or ''), str(failed.kwargs.get('plugin', ''))
     group, _, name = option.removeprefix('[').partition('] ')
     if name and name in conf[group]:
@@ -39,7 +39,7 @@ def of_a_plugin(conf: Any, failed: exceptions.PluginError) -> Finding:
 
 
 def filters(conf: Any) -> Iterator[Finding]:
-    """Filters of the usual ones that are not there."""
+    """Check for filters of the usual ones that are not enabled."""
     enabled = chosen(conf)[plugin_loader.FILTERS]
     for name in plugin_loader.DEFAULT_FILTERS:
         if name not in enabled:
@@ -54,13 +54,13 @@ def filters(conf: Any) -> Iterator[Finding]:
 
 
 def refused(error: exceptions.Misconfigured, value: object) -> Finding:
-    """What names an option itself."""
+    """Return the finding of an error that names an option itself."""
     option, problem, fix = (str(error.kwargs[key]) for key in ('option', 'problem', 'fix'))
     return found(ERROR, option, value, problem, fix)
 
 
 def callers(conf: Any) -> Iterator[Finding]:
-    """How callers of the HTTP interface are told apart, and what they may do."""
+    """Check how callers of the HTTP interface are identified, and what they may do."""
     try:
         auth.strategy(conf.api.auth_strategy, conf)
         rules = policy.PolicyEnforcer(conf)
@@ -68,13 +68,13 @@ def callers(conf: Any) -> Iterator[Finding]:
         yield refused(e, '(unusable)')
         return
     if conf.api.auth_strategy == 'keystone':
-        own = conf[_TOKENS]
-        url = conf[own.auth_section or _TOKENS].auth_url
+        tokens = conf[_TOKENS]
+        url = conf[tokens.auth_section or _TOKENS].auth_url
         if urlsplit(url).scheme == 'http' and not clear_text.is_here(urlsplit(url).hostname):
             why = 'our password and the tokens of all callers go there for everybody to read'
             fix = 'Say https, and in cafile who vouches for it'
             yield found(WARNING, f'[{_TOKENS}] auth_url', url, why, fix)
-        if own.insecure:
+        if tokens.insecure:
             why = 'whoever stands between may vouch for any token'
             yield found(WARNING, f'[{_TOKENS}] insecure', True, why, 'Set cafile instead')
     for rule in sorted(rules.open - policy.defaults().open - _MAY_BE_OPEN):
@@ -88,19 +88,19 @@ def callers(conf: Any) -> Iterator[Finding]:
 
 
 def cells(conf: Any) -> Iterator[Finding]:
-    """Which cell hosts of Nova are in."""
-    own = conf.nova_source
+    """Check the configured cells of Nova's hosts."""
+    options = conf.nova_source
     try:
-        Cells(own.cells_file, own.cell)
+        Cells(options.cells_file, options.cell)
     except exceptions.Misconfigured as e:
-        yield refused(e, own[str(e.kwargs['option']).removeprefix('[nova_source] ')])
+        yield refused(e, options[str(e.kwargs['option']).removeprefix('[nova_source] ')])
     except exceptions.InvalidMessage as e:
         fix = 'Make it with: nova-manage cell_v2 list_hosts > FILE'
-        yield found(ERROR, '[nova_source] cells_file', own.cells_file, e.message, fix)
+        yield found(ERROR, '[nova_source] cells_file', options.cells_file, e.message, fix)
 
 
 def apis(conf: Any) -> Iterator[Finding]:
-    """Where keystone is for gantt-nova-source, and as whom it comes."""
+    """Check the credentials of gantt-nova-source for keystone."""
     keystone.register_opts(conf)
     if not keystone.is_given(conf, 'nova'):
         return  # it does not start, and says why: it need not run here
@@ -126,7 +126,7 @@ def _is_http(url: str) -> bool:
 
 
 def devices(conf: Any) -> Iterator[Finding]:
-    """Devices that an agent next to nova-compute is to report."""
+    """Check the devices that an agent next to nova-compute is to report."""
     try:
         pci.parse(conf.compute.device_spec)
     except exceptions.Misconfigured as e:
@@ -134,27 +134,27 @@ def devices(conf: Any) -> Iterator[Finding]:
 
 
 def clashes(conf: Any) -> Iterator[Finding]:
-    """Ports that two programs of this configuration would listen on."""
-    for one, other, port in listeners.clashes(conf):
+    """Yield a finding for each port that two programs of this configuration would listen on."""
+    for first, second, port in listeners.clashes(conf):
         yield found(
             ERROR,
-            one.option,
-            one.first,
-            f'{one.program} would listen on port {port}, and so would {other.program} '
-            f'({other.option} = {other.first}): the one of them that starts later ends',
-            f'Set it to {one.first + 1000}, or leave it out where {one.program} does not run',
+            first.option,
+            first.first,
+            f'{first.program} would listen on port {port}, and so would {second.program} '
+            f'({second.option} = {second.first}): the one of them that starts later ends',
+            f'Set it to {first.first + 1000}, or leave it out where {first.program} does not run',
         )
 
 
 def clear(conf: Any) -> Iterator[Finding]:
-    """What crosses a network in clear from where our processes listen."""
+    """Check for what crosses a network in clear from where our processes listen."""
     has_metrics = any(listeners.metrics(conf, group).first for group in listeners.PROGRAMS)
     exposures = [clear_text.of_api(conf), clear_text.of_metrics(conf) if has_metrics else None]
-    yield from (found(ERROR, *one) for one in exposures if one is not None)
+    yield from (found(ERROR, *exposure) for exposure in exposures if exposure is not None)
 
 
 def files(conf: Any) -> Iterator[Finding]:
-    """Who may read the passwords."""
+    """Check which users may read the passwords."""
     for path in [*conf.config_file, *getattr(conf, 'config_dir', [])]:
         try:
             mode = os.stat(path).st_mode
@@ -182,9 +182,11 @@ def files(conf: Any) -> Iterator[Finding]:
 
 
 def unread(conf: Any) -> Iterator[Finding]:
-    """Options that nobody reads."""
-    for one in unknown.unread(conf):
-        yield found(ERROR, one.option, one.value, one.why, 'Correct the name, or remove it')
+    """Yield a finding for each option that no process reads."""
+    for option in unknown.unread(conf):
+        yield found(
+            ERROR, option.option, option.value, option.why, 'Correct the name, or remove it'
+        )
 
 
 ALL = (cells, apis, devices, clashes, clear, callers, filters, files, unread)

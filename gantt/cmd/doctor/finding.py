@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the doctor finds, and the rows of its tables."""
+"""Findings of the doctor, and the rows of its tables."""
 
 import enum
 import functools
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Severity(enum.StrEnum):
-    """How bad a setting is; the order is that of the output."""
+    """Severity of a finding; the order is that of the output."""
 
     ERROR = 'error'  # it cannot work, or a promise can be broken
     WARNING = 'warning'  # it works until something goes wrong, or it costs much
@@ -19,7 +19,7 @@ class Severity(enum.StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting.
+    """One finding on a setting.
 
     :ivar option: ``[group] name``, or the server's own name for it
     :ivar value: as it is, without secrets
@@ -56,7 +56,7 @@ class CheckRow(NamedTuple):
 def findings(
     rows: Iterable[CheckRow], facts: SimpleNamespace, value_of: Callable[[str], Any]
 ) -> Iterator[Finding]:
-    """What the rows of a table find.
+    """Yield the findings of the rows of a table.
 
     :param value_of: by option or key; None where there is no such setting
     """
@@ -66,14 +66,14 @@ def findings(
             continue
         v = '(none)' if value in (None, '') else f'{value:g}' if isinstance(value, float) else value
         texts = (text.format(**vars(facts) | {'v': v}) for text in (row.option, *row[3:6]))
-        option, why, instead, shown = texts
-        yield found(row.severity, option, shown, why, instead)
+        option, why, instead, shown_value = texts
+        yield found(row.severity, option, shown_value, why, instead)
 
 
 def found(severity: Severity, option: str, value: object, why: str, instead: str) -> Finding:
-    """A finding that no table has."""
-    shown = f'{value:g}' if isinstance(value, float) else str(value)
-    return Finding(severity=severity, option=option, value=shown, why=why, instead=instead)
+    """Return a finding that no table has."""
+    text = f'{value:g}' if isinstance(value, float) else str(value)
+    return Finding(severity=severity, option=option, value=text, why=why, instead=instead)
 
 
 error = functools.partial(CheckRow, Severity.ERROR)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the servers themselves answer: the database, its clock, the broker."""
+"""Findings from the servers themselves: the database, its clock, the broker."""
 
 import os
 import time
@@ -27,7 +27,7 @@ SAME_CLOCK_SECONDS = 1.0
 IDLE_SECONDS = 60
 #: Alarms that are shown, and names that a finding has.
 ALARMS_MAX, SHOWN = 20, 5
-#: From so many on the table of candidates is worth a word; each takes so many bytes there.
+#: From so many on the table of candidates is worth a note; each takes so many bytes there.
 MANY_PROVIDERS, CANDIDATE_BYTES = 100_000, 2_000
 
 ABOUT_US = """
@@ -131,7 +131,7 @@ _MYSQL = (
 
 
 def database_says(conf: Any) -> list[Finding]:
-    """Settings of the server that a promise rests on.
+    """Return findings on settings of the server that a promise rests on.
 
     :raises GanttError: it does not answer, or cannot be used
     """
@@ -163,18 +163,18 @@ def _clock(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
     clock = session.CLOCK[session.family(connection.engine)]
     connection.exec_driver_sql(f'SELECT {clock}')  # the first question takes longer
     before = time.time()
-    theirs = float(connection.exec_driver_sql(f'SELECT {clock}').scalar_one())
-    ours, slack = (before + time.time()) / 2, (time.time() - before) / 2
-    apart, most = abs(theirs - ours), conf.rpc.nova_clock_skew_seconds
+    database_time = float(connection.exec_driver_sql(f'SELECT {clock}').scalar_one())
+    process_time, slack = (before + time.time()) / 2, (time.time() - before) / 2
+    apart, skew_max = abs(database_time - process_time), conf.rpc.nova_clock_skew_seconds
     if apart <= max(SAME_CLOCK_SECONDS, slack):
         return
-    is_bad = conf.rpc.nova_enabled and apart > most
+    is_bad = conf.rpc.nova_enabled and apart > skew_max
     yield found(
         Severity.ERROR if is_bad else Severity.WARNING,
         'clock of this machine',
-        f'{"ahead of" if ours > theirs else "behind"} the database by {apart:.1f} s',
+        f'{"ahead of" if process_time > database_time else "behind"} the database by {apart:.1f} s',
         'calls of Nova that came while a scheduler started are judged by it: more than '
-        f'[rpc] nova_clock_skew_seconds, {most}, is taken for their age'
+        f'[rpc] nova_clock_skew_seconds, {skew_max}, is taken for their age'
         if is_bad
         else 'no claim depends on it, but log lines of different machines cannot be compared',
         'Run an NTP client on every machine',
@@ -196,7 +196,7 @@ def _server(conf: Any, engine: sa.Engine, connection: sa.Connection) -> Iterator
 
 
 def judge_postgresql(conf: Any, settings: dict[str, Any]) -> Iterator[Finding]:
-    """What the settings of a PostgreSQL server mean.
+    """Yield findings on the settings of a PostgreSQL server.
 
     :param settings: pg_settings of a session, and ABOUT_US
     """
@@ -208,7 +208,7 @@ def judge_postgresql(conf: Any, settings: dict[str, Any]) -> Iterator[Finding]:
 
 
 def judge_mysql(conf: Any, settings: dict[str, str]) -> Iterator[Finding]:
-    """What the settings of a MariaDB or MySQL server mean.
+    """Yield findings on the settings of a MariaDB or MySQL server.
 
     :param settings: SHOW GLOBAL VARIABLES
     """
@@ -234,13 +234,13 @@ def _enough(conf: Any, most: int) -> Iterator[Finding]:
 
 
 def shared(engine: sa.Engine, connection: sa.Connection, question: str) -> Iterator[Finding]:
-    """Two sessions that are open at the same time must be two in the server, too."""
+    """Check that two sessions open at the same time are two in the server, too."""
     connection.rollback()
-    with engine.connect() as other:
-        theirs = other.exec_driver_sql(question).scalar_one()
-        other.rollback()
-        ours = connection.exec_driver_sql(question).scalar_one()
-    if ours == theirs:
+    with engine.connect() as second:
+        second_answer = second.exec_driver_sql(question).scalar_one()
+        second.rollback()
+        first_answer = connection.exec_driver_sql(question).scalar_one()
+    if first_answer == second_answer:
         yield found(
             Severity.ERROR,
             'proxy before the database',
@@ -266,19 +266,19 @@ def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
     count = sa.select(sa.func.count()).select_from(hosts).where(hosts.c.kind == 'host')
     every = sa.select(sa.func.count()).select_from(hosts)
     with engine.connect() as connection:
-        known = connection.execute(count).scalar_one()
+        host_count = connection.execute(count).scalar_one()
         providers = connection.execute(every).scalar_one()
         yield from _agents(conf, connection)
         yield from _alarms(connection)
         yield from pools.detached(connection)
-    if known > conf.scheduler.report_queue_limit:
+    if host_count > conf.scheduler.report_queue_limit:
         yield found(
             Severity.WARNING,
             '[scheduler] report_queue_limit',
             conf.scheduler.report_queue_limit,
-            f'{known} hosts are known: after an outage of the broker they report at once, and '
+            f'{host_count} hosts are known: after an outage of the broker they report at once, and '
             'those beyond the limit are dropped until their next report',
-            f'Set it to {2 * known}',
+            f'Set it to {2 * host_count}',
         )
     if providers >= MANY_PROVIDERS:
         size = providers * CANDIDATE_BYTES >> 20
@@ -305,9 +305,9 @@ def _agent_of(facts: str) -> AgentFacts | None:
 
 
 def _agents(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
-    """Agents beside nova-compute that have fallen silent: what they sent is believed for ever."""
+    """Check for agents beside nova-compute that fell silent: their facts are believed for ever."""
     try:
-        most = wiring.down_time(pipeline_from_conf(conf))
+        limit = wiring.down_time(pipeline_from_conf(conf))
     except exceptions.PluginError:
         return  # it is a finding of its own
     facts, hosts = models.provider_facts, models.providers
@@ -319,14 +319,14 @@ def _agents(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
     )
     decoded = [(row, _agent_of(row.facts)) for row in rows]
     with_agent = [(row, also) for row, also in decoded if also is not None]
-    silent = [row.name for row, also in with_agent if row.now - also.reported_at > most]
+    silent = [row.name for row, also in with_agent if row.now - also.reported_at > limit]
     if silent:
-        shown = ', '.join(silent[:SHOWN]) + (', ...' if len(silent) > SHOWN else '')
+        names = ', '.join(silent[:SHOWN]) + (', ...' if len(silent) > SHOWN else '')
         yield found(
             Severity.WARNING,
             'gantt-compute --facts-only',
             f'silent on {len(silent)} of {len(with_agent)} hosts',
-            f'for more than [filters] service_down_time, {most:g}, nothing was told of {shown}: '
+            f'for more than [filters] service_down_time, {limit:g}, nothing was told of {names}: '
             'their cells and devices are taken as they were then',
             'Start it there, or see in its log why it is not received',
         )
@@ -351,7 +351,7 @@ def _unsynced(at: str, problem: str) -> Finding:
 
 
 def broker_says(carrier: Any, rabbit: Any) -> Iterator[Finding]:
-    """What depends on the version of the broker.
+    """Yield the findings that depend on the version of the broker.
 
     :raises Exception: whatever keeps us out
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools that hosts take from, and that share with nobody any more."""
+"""Pools that hosts take from, and that share with no host any more."""
 
 from collections.abc import Iterator
 
@@ -57,7 +57,7 @@ DETACHED = (
 
 
 def detached(connection: sa.Connection) -> Iterator[Finding]:
-    """A note for each pool that live claims of hosts take from, and that serves no host."""
+    """Yield a note for each pool that live claims of hosts take from, and that serves no host."""
     for row in connection.execute(DETACHED):
         lacks = 'is in no aggregate' if row.shares else f'has no trait {SHARES}'
         yield found(

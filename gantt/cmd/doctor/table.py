@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be wrong with an option, a row for each: the option, when, why, and what instead."""
+"""Findings on options, a row for each: the option, when, why, and what instead."""
 
 import math
 from types import SimpleNamespace
@@ -56,7 +56,7 @@ _GROUPS = [
 
 
 def url_of(conf: Any) -> sa.URL | None:
-    """The database's url; None where there is none, or none that can be read."""
+    """Return the database's url; None where there is none, or none that can be read."""
     try:
         return sa.make_url(conf.database.connection) if conf.database.connection else None
     except (sa.exc.ArgumentError, ValueError):
@@ -64,16 +64,16 @@ def url_of(conf: Any) -> sa.URL | None:
 
 
 def has_nova_source(conf: Any) -> bool:
-    """Whether gantt-nova-source is configured: most sites have no such process."""
+    """Return whether gantt-nova-source is configured: most sites have no such process."""
     keystone.register_opts(conf)
-    own = conf.nova_source
-    return bool(own.cells_file or own.cell or keystone.is_given(conf, 'nova'))
+    options = conf.nova_source
+    return bool(options.cells_file or options.cell or keystone.is_given(conf, 'nova'))
 
 
 def facts_of(conf: Any, down: float) -> SimpleNamespace:
-    """The options of our groups, and what follows from them.
+    """Return the options of our groups, and what follows from them.
 
-    :param down: [filters] service_down_time; infinite where no plugin says it
+    :param down: [filters] service_down_time; infinite where no plugin has it
     """
     rpc, database, scheduler, url = conf.rpc, conf.database, conf.scheduler, url_of(conf)
     family = url.get_backend_name() if url is not None else ''

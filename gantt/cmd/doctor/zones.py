@@ -36,7 +36,7 @@ _STATES = {
 
 
 def zones_say(conf: Any) -> list[Finding]:
-    """A finding for each zone below that is enabled and not well."""
+    """Return a finding for each child zone that is enabled and not well."""
     try:
         connected = store.connect(conf)
     except exceptions.GanttError:
@@ -60,7 +60,7 @@ def zones_say(conf: Any) -> list[Finding]:
 
 
 def _to_look_at(children: Sequence[ZoneRecord], noted: Mapping[str, ToLookAt]) -> Iterator[Finding]:
-    """What only one side knew, as the database of the other one was put back."""
+    """Yield findings on claims that only one side has after the other's database was restored."""
     for zone in children:
         lost, back, doubled = noted.get(zone.uuid, (0, 0, 0))
         if lost:
@@ -97,7 +97,13 @@ def _to_look_at(children: Sequence[ZoneRecord], noted: Mapping[str, ToLookAt]) -
 
 
 def _findings(conditions: list[ZoneCondition]) -> Iterator[Finding]:
-    for one in conditions:
-        if one.problem:
-            severity, instead = _STATES[one.state]
-            yield found(severity, f'zone {one.zone.name}', one.zone.url, one.problem, instead)
+    for condition in conditions:
+        if condition.problem:
+            severity, instead = _STATES[condition.state]
+            yield found(
+                severity,
+                f'zone {condition.zone.name}',
+                condition.zone.url,
+                condition.problem,
+                instead,
+            )
