@@ -178,31 +178,32 @@ class Table:
             request.ranked.append(ranked)
 
     def answer(self, request: Request) -> dict[str, Any]:
-        """What the caller is told, in the form of our own topic."""
+        """Return the answer in the form of our own topic, in which each host stands once."""
         amounts = dict(zip(CLASSES, request.amounts, strict=False))
 
-        def selection(consumer: str, row: int) -> dict[str, Any]:
-            name = self.names[row]
-            return {
-                'host': name,
-                'node': name,
+        index: dict[int, int] = {}
+        members = []
+        for consumer, ranked in zip(request.consumers, request.ranked, strict=True):
+            places = [index.setdefault(row, len(index)) for row in ranked]
+            members.append([consumer, places, consumer, 7200.0])
+        hosts = [
+            {
+                'host': self.names[row],
+                'node': self.names[row],
                 'uuid': self.uuids[row],
                 'provider_id': row + 1,
-                'consumer': consumer,
                 'cell': '00000000-0000-0000-0000-000000000007',
-                'build_topic': f'gantt-compute.{name}',
+                'build_topic': f'gantt-compute.{self.names[row]}',
                 'resources': amounts,
             }
-
-        told = []
-        for consumer, ranked in zip(request.consumers, request.ranked, strict=True):
-            first, *others = (selection(consumer, row) for row in ranked)
-            told.append([first | {'claim_id': consumer, 'lease_seconds': 7200.0}, *others])
+            for row in index
+        ]
         return {
             'request_id': request.id,
             'decision_id': request.id,
             'outcome': 'placed',
-            'selections': told,
+            'hosts': hosts,
+            'members': members,
         }
 
 

@@ -212,7 +212,7 @@ def test_the_broker_is_killed_again_and_again(request, kind):
 def gone(faulty_site, seconds):
     """The broker is away for so long, and asked for all the time."""
     before = faulty_site.processes()
-    assert faulty_site.api.place(faulty_site.some(1)[0])[0] == 200
+    assert faulty_site.api.place(faulty_site.some(1)[0])[0] == 201
     memory = faulty_site.memory()
     faulty_site.node.kill()
     end = time.monotonic() + seconds
@@ -235,7 +235,7 @@ def gone(faulty_site, seconds):
     began = time.monotonic()
     faulty_site.until_well(60)
     until(
-        lambda: faulty_site.api.place(faulty_site.some(1, budget_ms=1000)[0])[0] == 200,
+        lambda: faulty_site.api.place(faulty_site.some(1, budget_ms=1000)[0])[0] == 201,
         'gantt-api',
         60,
     )

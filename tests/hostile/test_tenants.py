@@ -115,7 +115,7 @@ def _tenants(folder: pathlib.Path, text: str) -> Tenants:
     for number in (50, 51):
         body = made.body(**BLUE, group={'uuid': group['uuid']})
         body |= {'request_id': fixed(number), 'consumers': [fixed(number * 1000)]}
-        assert service.post('/v1/requests', json=body).status_code == 200
+        assert service.post('/v1/requests', json=body).status_code == 201
     store.disable_host('cmp-3', OF_OPERATOR, 'ann-x4711')
     site.world.turn()
     return made
@@ -152,7 +152,7 @@ def test_one_member_does_not_take_the_cloud(tenants):
     assert tenants.ask(dry_run=True).status_code == 200
     assert tenants.claims() == before
     body = tenants.body(project_id='red', user_id='eve')
-    assert tenants.service.post('/v1/requests', json=body).status_code == 200
+    assert tenants.service.post('/v1/requests', json=body).status_code == 201
     # What was placed for it is its own.
     assert tenants.red.get(f'/v1/requests/{body["request_id"]}').status_code == 200
 
@@ -241,9 +241,9 @@ def test_what_is_not_on_the_list_is_refused_and_named(claiming):
 @pytest.mark.finding('H5', 'a member says what is on a list; the rest is refused by its name')
 def test_what_is_on_the_list_is_placed(claiming):
     own = claiming.body()
-    assert claiming.red.post('/v1/requests', json=own).status_code == 200
+    assert claiming.red.post('/v1/requests', json=own).status_code == 201
     group = {'uuid': fixed(90), 'policy': 'soft-anti-affinity'}
-    assert claiming.red.post('/v1/server-groups', json=group).status_code == 200
+    assert claiming.red.post('/v1/server-groups', json=group).status_code == 201
     placed = claiming.ask(
         availability_zone='az1',
         same_host=own['consumers'],
@@ -252,7 +252,7 @@ def test_what_is_on_the_list_is_placed(claiming):
         image={'uuid': UNKNOWN, 'disk_format': 'qcow2'},
         volume_backed=True,
     )
-    assert placed.status_code == 200, placed.text
+    assert placed.status_code == 201, placed.text
     first, second = [c for c in claiming.claims() if c.project_id == 'red']
     assert first.provider_id == second.provider_id
 
@@ -316,7 +316,7 @@ def test_who_may_only_try_finds_no_guest_of_others_by_its_uuid(tenants, resource
     for one in (tenants.guest, UNKNOWN):
         body = {**tenants.body(resources=resources), 'consumers': [one], 'dry_run': True}
         answer = tenants.red.post('/v1/requests', json={**body, 'request_id': fixed(99)})
-        if answer.status_code == 200:
+        if answer.is_success:
             said = answer.json()
             text = str(
                 (said['answer'], said['explanation']['reason'], said['explanation']['outcome'])
@@ -361,7 +361,7 @@ def test_members_of_groups_are_own_ones_where_a_site_lets_members_name_them(tmp_
     rules += '"gantt:requests:create": "rule:project_member_api or rule:service_api"\n'
     made = _tenants(tmp_path, rules.replace('"role:member"', '"rule:project_member_api"'))
     own = {'uuid': fixed(91), 'policy': 'affinity'}
-    assert made.red.post('/v1/server-groups', json=own).status_code == 200
+    assert made.red.post('/v1/server-groups', json=own).status_code == 201
     answers = [
         _same(made.ask(group={**own, 'members': [one]}), one) for one in (made.guest, UNKNOWN)
     ]
@@ -382,7 +382,7 @@ def _same(answer: httpx.Response, said: str) -> tuple[int, str]:
 def test_the_words_of_hosts_and_operators_are_general_for_a_member(claiming):
     site, asked = claiming.site, [claiming.body() for _ in range(3)]
     for body in asked:
-        assert claiming.red.post('/v1/requests', json=body).status_code == 200
+        assert claiming.red.post('/v1/requests', json=body).status_code == 201
     of = {claim.request_id: claim for claim in claiming.claims()}
     refused, released, expired = (of[body['request_id']] for body in asked)
     row = next(host for host in site.insights.table().hosts if host.id == refused.provider_id)
@@ -532,9 +532,9 @@ class _Member:
         self.site = tenants.site
         self.kinds: dict[int, int] = {}
         own = {**tenants.body(), 'consumers': [fixed(52_000)]}
-        assert tenants.red.post('/v1/requests', json=own).status_code == 200
+        assert tenants.red.post('/v1/requests', json=own).status_code == 201
         group = {'uuid': fixed(90), 'policy': 'soft-anti-affinity'}
-        assert tenants.red.post('/v1/server-groups', json=group).status_code == 200
+        assert tenants.red.post('/v1/server-groups', json=group).status_code == 201
         self.secrets = tenants.words()
 
     def asks(self, spec: dict[str, Any], consumer: str | None, dry_run: bool) -> None:
@@ -549,7 +549,7 @@ class _Member:
         self.read(answer, said)
         self.kinds[answer.status_code] = self.kinds.get(answer.status_code, 0) + 1
         self.as_of_nobody(body, answer)
-        if answer.status_code == 200 and not dry_run:
+        if answer.is_success and not dry_run:
             self.look(body['request_id'], said)
             self.read(self.of.red.delete(f'/v1/requests/{body["request_id"]}'), said)
         elif answer.status_code == 409 and not dry_run:
@@ -584,12 +584,12 @@ class _Member:
         nobody = str(uuid.uuid4())
         other = msgspec.json.decode(text.replace(theirs, nobody))
         again = self.of.red.post('/v1/requests', json=other)
-        if answer.status_code != 200 or again.status_code != 200:
+        if not (answer.is_success and again.is_success):
             assert _same(answer, theirs) == _same(again, nobody), text
 
 
 def _outcome(answer: httpx.Response) -> tuple[int, str]:
-    return answer.status_code, '' if answer.status_code == 200 else _error(answer)['code']
+    return (0, '') if answer.is_success else (answer.status_code, _error(answer)['code'])
 
 
 def _anything(tenants: Tenants, examples: int) -> dict[int, int]:

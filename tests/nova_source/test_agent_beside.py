@@ -291,7 +291,7 @@ def test_a_host_with_an_agent_of_its_own_is_refused_and_stays_as_it_is(site):
 )
 def test_a_word_that_is_wrong_names_the_field(site, said, field):
     site.region.passes()
-    raw = site.bus.raw('gantt-stats', version='1.4')
+    raw = site.bus.raw('gantt-stats', version='1.0')
     with pytest.raises(Exception) as caught:
         raw.call({}, 'tell_facts', told={'host': 'cmp-1', 'sequence': 1, **said})
     assert field in str(caught.value)

@@ -11,7 +11,6 @@ from gantt import client, exceptions
 from gantt.core.messages import base
 from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost
 from gantt.core.messages.request import RequestSpec, SelectDestinations
-from gantt.rpc.wire import VERSION
 
 pytestmark = pytest.mark.rabbit
 
@@ -77,7 +76,7 @@ def test_versions_too_new_are_told_with_ours(bus, wire):
     assert failure['kwargs'] == {
         'method': 'select_destinations',
         'version': '2.3',
-        'expected': f'1.0 to {VERSION}',
+        'expected': '1.N',
     }
 
 

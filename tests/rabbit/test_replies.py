@@ -10,6 +10,7 @@ import pytest
 
 from gantt.core.messages import base
 from gantt.core.messages.request import RequestSpec, SelectDestinations
+from gantt.rpc import wire as wire_format
 from tests.rabbit.wire import envelope
 from tests.rpc.facade import Facade, until
 
@@ -71,7 +72,8 @@ def test_every_caller_of_a_batch_gets_its_own_answer(bus, wire):
         request = call['args']['request']
         assert told['ending'] is True
         assert told['result']['request_id'] == request['request_id']
-        assert told['result']['selections'][0][0]['consumer'] == request['consumers'][0]
+        answer = wire_format.read_answer(told['result'])
+        assert answer.selections[0][0].consumer == request['consumers'][0]
     assert len(wire.replies) == 100
 
 
