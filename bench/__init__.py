@@ -3,7 +3,7 @@
 
 A module has ``add_arguments(parser)`` and ``run(args) -> Result``.  The figure
 that counts is the ratio to a yardstick measured in the same run, in turn with
-it: a number alone says more about the machine than about the code.
+it: a number alone depends more on the machine than about the code.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import msgspec
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bench prints as its last line.
+    """Figures that a bench prints as its last line.
 
     :ivar yardstick: its name and value, in the same unit
     :ivar ratio: value / yardstick value
@@ -29,7 +29,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count(text: str) -> int:
-    """How many of something, as an argument.  :raises ArgumentTypeError:"""
+    """Return a number of things, as an argument.  :raises ArgumentTypeError:"""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f'expected a whole number from 1 on; got {text!r}')
     return int(text)

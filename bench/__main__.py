@@ -13,27 +13,27 @@ from bench import conditions
 
 
 def names() -> list[str]:
-    """Every bench there is: the modules here that take arguments of their own."""
+    """Return every bench there is: the modules here that take arguments of their own."""
     here = pathlib.Path(__file__).parent
-    found = (p.stem for p in here.glob('[a-z]*.py') if '\ndef add_arguments(' in p.read_text())
-    return sorted(name.replace('_', '-') for name in found)
+    modules = (p.stem for p in here.glob('[a-z]*.py') if '\ndef add_arguments(' in p.read_text())
+    return sorted(name.replace('_', '-') for name in modules)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one bench; the last line on standard output is its result."""
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] not in names():
-        said = f'no bench {argv[0]!r}; ' if argv and not argv[0].startswith('-') else ''
-        print(f'{said}usage: python -m bench NAME [--json]; NAME: {", ".join(names())}')
+        problem = f'no bench {argv[0]!r}; ' if argv and not argv[0].startswith('-') else ''
+        print(f'{problem}usage: python -m bench NAME [--json]; NAME: {", ".join(names())}')
         return 0 if argv and argv[0] in ('-h', '--help') else 64
     module = importlib.import_module(f'bench.{argv[0].replace("-", "_")}')
     parser = argparse.ArgumentParser(prog=f'python -m bench {argv[0]}', description=module.__doc__)
     parser.add_argument('--json', action='store_true', help='one JSON object as the last line')
     module.add_arguments(parser)
     args = parser.parse_args(argv[1:])
-    # Told to end, a bench still stops its processes and drops what it made.
+    # On SIGTERM a bench still stops its processes and drops what it created.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    # What is counted is the same on a busy machine.
+    # Counts are the same on a busy machine.
     before = conditions.wait_until_quiet() if getattr(module, 'IS_TIMED', True) else {}
     result = module.run(args)
     result.conditions.update(before)

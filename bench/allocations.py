@@ -25,7 +25,7 @@ from bench.placement_clouds import BenchCloud
 
 WRITERS = 16
 PROVIDERS = 1000
-#: Of the project whose usages are asked.
+#: Project whose usages are queried.
 CONSUMERS_OF_PROJECT = 100
 ASKED = 50
 
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class Writers:
     """Sixteen connections to one server.
 
-    :ivar problems: what was refused, in words
+    :ivar problems: refusals, in words
     """
 
     def __init__(self, url: str) -> None:
@@ -49,7 +49,7 @@ class Writers:
         self.problems: list[str] = []
 
     def rate(self, count: int, work: Callable[[Caller, int], object]) -> float:
-        """Requests a second; each does one of ``count`` numbers."""
+        """Return the requests a second; each does one of ``count`` numbers."""
         numbers = itertools.count()
 
         def write(caller: Caller) -> None:
@@ -59,7 +59,7 @@ class Writers:
                 except (RuntimeError, OSError) as e:
                     self.problems.append(str(e)[:300])
 
-        threads = [threading.Thread(target=write, args=(one,)) for one in self._callers]
+        threads = [threading.Thread(target=write, args=(caller,)) for caller in self._callers]
         began = time.perf_counter()
         for thread in threads:
             thread.start()
@@ -73,7 +73,7 @@ class Writers:
 
 
 def put(cloud: BenchCloud, names: list[str], project: str) -> Callable[[Caller, int], object]:
-    """Each consumer gets something of a provider of its own number."""
+    """Return a PUT of one new consumer, on the provider of its number."""
 
     def work(caller: Caller, number: int) -> object:
         provider = cloud.roots[number % len(cloud.roots)]
@@ -89,7 +89,7 @@ def put(cloud: BenchCloud, names: list[str], project: str) -> Callable[[Caller, 
 
 
 def post(cloud: BenchCloud, parts: list[list[str]]) -> Callable[[Caller, int], object]:
-    """Many consumers in each request; those of the last one are of the project that is asked of."""
+    """Return a POST of many consumers each; the last ones are of the project that is queried."""
 
     def work(caller: Caller, number: int) -> object:
         project = 'another' if number < len(parts) - 1 else 'asked'
@@ -115,9 +115,9 @@ def delete(names: list[str]) -> Callable[[Caller, int], object]:
 
 
 def rounds(sides: Sides, cloud: BenchCloud, args: argparse.Namespace) -> dict[str, list[float]]:
-    """Rates by side and method; each round begins with another side."""
+    """Return rates by side and method; each round begins with another side."""
     both_sides = {'own': Writers(sides.own.url), 'theirs': Writers(sides.theirs.url)}
-    found: dict[str, list[float]] = {}
+    rates: dict[str, list[float]] = {}
     end = time.monotonic() + args.seconds
     for number in range(args.rounds + 1):
         if number > 1 and time.monotonic() > end:
@@ -129,16 +129,16 @@ def rounds(sides: Sides, cloud: BenchCloud, args: argparse.Namespace) -> dict[st
             for method, work in (('PUT', put(cloud, names, 'project')), ('DELETE', delete(names))):
                 rate = writers.rate(args.writes, work)
                 if number:  # the first one warms both
-                    found.setdefault(f'{side} {method}', []).append(rate)
+                    rates.setdefault(f'{side} {method}', []).append(rate)
     for writers in both_sides.values():
         writers.close()
         if writers.problems:
             raise RuntimeError(f'{len(writers.problems)} were refused: {writers.problems[0]}')
-    return found
+    return rates
 
 
 def usages_ms(sides: Sides, cloud: BenchCloud, count: int) -> float:
-    """Of a project among so many allocations, two of each consumer; the median."""
+    """Return the median ms of a project's usages with so many allocations, two a consumer."""
     writers = Writers(sides.own.url)
     names = [str(uuid.uuid4()) for _ in range(count // 2)]
     parts = [
@@ -153,13 +153,16 @@ def usages_ms(sides: Sides, cloud: BenchCloud, count: int) -> float:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Rounds of both, then usages of ours."""
+    """Run rounds of both, then usages of ours."""
     cloud = BenchCloud(PROVIDERS, 0)
     with both(cloud, args.python, threads=WRITERS) as sides:
-        found = rounds(sides, cloud, args)
-        asked = usages_ms(sides, cloud, args.allocations) if args.allocations else 0.0
-    medians = {name: round(statistics.median(rates), 1) for name, rates in found.items()}
-    ratios = {one: medians[f'own {one}'] / medians[f'theirs {one}'] for one in ('PUT', 'DELETE')}
+        rates_by_side = rounds(sides, cloud, args)
+        usages = usages_ms(sides, cloud, args.allocations) if args.allocations else 0.0
+    medians = {name: round(statistics.median(rates), 1) for name, rates in rates_by_side.items()}
+    ratios = {
+        method: medians[f'own {method}'] / medians[f'theirs {method}']
+        for method in ('PUT', 'DELETE')
+    }
     lower = min(ratios, key=ratios.__getitem__)
     return Result(
         bench='allocations',
@@ -174,6 +177,6 @@ def run(args: argparse.Namespace) -> Result:
             'rates': medians,
             'ratios': {name: round(ratio, 2) for name, ratio in ratios.items()},
             'allocations': args.allocations,
-            'usages_ms': asked,
+            'usages_ms': usages,
         },
     )

@@ -32,15 +32,15 @@ GROUPS = 32
 
 
 def an_id(kind: int, number: int) -> str:
-    """A uuid by kind and number."""
+    """Return a uuid by kind and number."""
     return str(uuid.UUID(int=(kind << 64) + number))
 
 
 def hosts(count: int, rng: np.random.Generator) -> list[HostChange]:
-    """Hosts half full, in racks of 40 and rooms of ten racks."""
+    """Return hosts half full, in racks of 40 and rooms of ten racks."""
     inventories = {name: Inventory(total=cap) for name, cap in CAPS.items()}
     shares = rng.uniform(0, 1, (count, len(CAPS)))
-    found = []
+    host_changes = []
     for i in range(count):
         name = f'cmp-{i:06}'
         row = HostRow(
@@ -52,12 +52,12 @@ def hosts(count: int, rng: np.random.Generator) -> list[HostChange]:
             facts=HostFacts(inventories=inventories, location=f'{rack_of(i)}.{name}'),
             used={key: int(cap * shares[i, k]) for k, (key, cap) in enumerate(CAPS.items())},
         )
-        found.append(HostChange(provider_id=row.id, row=row, placed=[]))
-    return found
+        host_changes.append(HostChange(provider_id=row.id, row=row, placed=[]))
+    return host_changes
 
 
 def rack_of(host: int) -> str:
-    """The place of a host's rack."""
+    """Return the place of a host's rack."""
     return f'site1.room{host // ROOM}.rack{host // RACK}'
 
 
@@ -74,7 +74,7 @@ class Side:
         self.together = self.refused = 0
 
     def request(self, number: int) -> SelectDestinations:
-        """The next member of a group."""
+        """Return the next member of a group."""
         group = self._group(number)
         spec = RequestSpec(
             resources={
@@ -95,7 +95,7 @@ class Side:
 
     @staticmethod
     def _group(number: int) -> int:
-        # Groups grow side by side, as they do where many callers ask.
+        # Groups grow side by side, as they do with many callers.
         return number // (GROUPS * MEMBERS) * GROUPS + number % GROUPS
 
     def _hosts(self, group: int) -> list[int]:
@@ -111,7 +111,7 @@ class Side:
         return [f'soft 1: location not in [{racks}]']
 
     def decide(self, number: int) -> float:
-        """One decision, timed; groups that are whole are looked at and taken back."""
+        """Return the seconds of one decision; complete groups are checked and taken back."""
         request = self.request(number)
         started = time.perf_counter()
         decision = place(
@@ -125,18 +125,18 @@ class Side:
             where = self._hosts(group)
             self.together += len(where) - len(set(where))
             self.racks.append(len({*map(rack_of, where)}))
-            for one in self.groups.pop(group):
-                undo(self.table, *one)
+            for pick in self.groups.pop(group):
+                undo(self.table, *pick)
         return spent
 
     def audit(self) -> int:
-        """Members of one group on one host, hosts beyond their capacity, and refusals."""
+        """Count members of one group on one host, hosts beyond their capacity, and refusals."""
         over = int((self.table.free < 0).any(axis=0).sum())
         return over + (self.together + self.refused if self.strict else 0)
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Rounds of both sides in turn; decisions a second by the mean of all."""
+    """Run rounds of both sides in turn; return decisions a second by the mean of all."""
     rng = np.random.default_rng(args.seed)
     world = hosts(args.hosts, rng)
     sides = Side(world, True), Side(world, False)
@@ -149,7 +149,7 @@ def run(args: argparse.Namespace) -> Result:
                 if turn:  # the first round warms up
                     seconds.append(took)
     value, stick = (1 / statistics.fmean(seconds) for seconds in spent)
-    micros = [one * 1e6 for one in spent[0]]
+    micros = [duration * 1e6 for duration in spent[0]]
     return Result(
         bench='decide --anti-affinity',
         value=round(value, 1),

@@ -26,17 +26,17 @@ import msgspec
 from bench import Result, conditions
 
 ROOT = pathlib.Path(__file__).parents[1]
-#: Of one run.
+#: Time limit of one run.
 RUN_SECONDS = 3600
 #: Units of which more is better; of all others less is.
 MORE = ('/s', 'share of a stream')
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run of one side.
+    """Figures of one run of one side.
 
     :ivar value: the bench's figure
-    :ivar cpu: what it took, in a unit that is the same on both sides
+    :ivar cpu: its processor use, in a unit that is the same on both sides
     """
 
     value: float
@@ -45,7 +45,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The commit, the bench, and everything that is for the bench."""
+    """Add the commit, the bench, and everything that is for the bench."""
     parser.add_argument('commit', help='what git knows: a hash, a tag, HEAD~3')
     parser.add_argument('name', help='of a bench')
     parser.add_argument('--pairs', type=int, default=7, metavar='N', help='runs of each side (7)')
@@ -53,18 +53,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """The median over the pairs; above 1: this tree is better."""
-    options = [one for one in args.options if one != '--json']
+    """Return the median over the pairs; above 1: this tree is better."""
+    options = [option for option in args.options if option != '--json']
     pairs: list[tuple[Run, Run]] = []
     with checkout(args.commit) as (folder, paths):
         for number in range(max(1, args.pairs)):
             sides = {'here': (ROOT, ''), 'there': (folder, str(paths))}
             order = ('here', 'there') if number % 2 else ('there', 'here')
-            made = {side: _run(*sides[side], args.name, options) for side in order}
-            pairs.append((made['here'], made['there']))
-            print(f'pair {number + 1}: {made}', file=sys.stderr, flush=True)
+            runs = {side: _run(*sides[side], args.name, options) for side in order}
+            pairs.append((runs['here'], runs['there']))
+            print(f'pair {number + 1}: {runs}', file=sys.stderr, flush=True)
     unit = pairs[0][0].unit
-    more = any(one in unit for one in MORE)
+    more = any(word in unit for word in MORE)
     here, there = (statistics.median(pair[side].value for pair in pairs) for side in (0, 1))
     cpu = [statistics.median(pair[side].cpu for pair in pairs) for side in (0, 1)]
     return Result(
@@ -87,9 +87,9 @@ def run(args: argparse.Namespace) -> Result:
 
 @contextlib.contextmanager
 def checkout(commit: str) -> Iterator[tuple[pathlib.Path, pathlib.Path]]:
-    """A work tree of a commit, and the folder into which its package is installed."""
-    with tempfile.TemporaryDirectory(prefix='gantt-beside-') as made:
-        folder, paths = pathlib.Path(made) / 'tree', pathlib.Path(made) / 'site'
+    """Yield a work tree of a commit, and the folder into which its package is installed."""
+    with tempfile.TemporaryDirectory(prefix='gantt-beside-') as directory:
+        folder, paths = pathlib.Path(directory) / 'tree', pathlib.Path(directory) / 'site'
         _do('git', 'worktree', 'add', '--detach', '--force', str(folder), commit)
         try:
             # Entry points of plug-ins are found by what is installed, not by what is imported.
@@ -135,7 +135,7 @@ def _run(folder: pathlib.Path, paths: str, name: str, options: list[str]) -> Run
 
 
 def cpu_of(result: dict[str, Any], took: float) -> float:
-    """What a run took: as its bench counted it, else all of its processes.
+    """Return the CPU use of a run: as its bench counted it, else all of its processes.
 
     :param took: CPU seconds of those processes
     """

@@ -19,7 +19,7 @@ import time
 from typing import Any, Self
 
 COMMANDS = ('chromium', 'chromium-browser', 'google-chrome')
-#: What keeps it from asking for anything that it was not told to.
+#: Options that keep it from sending any request that it was not given.
 FLAGS = (
     '--headless=new',
     '--no-sandbox',
@@ -35,7 +35,7 @@ FLAGS = (
     '--no-proxy-server',
 )
 SECONDS = 60.0
-#: It reads from descriptor 3 and writes to 4; what is given stands elsewhere, or crosswise.
+#: It reads from descriptor 3 and writes to 4; the given ones have other numbers, or crosswise.
 _BECOME = """
 import fcntl, os, sys
 read, write = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3])
@@ -58,15 +58,15 @@ KEYS = {
 
 
 def command() -> str | None:
-    """The Chromium of this machine, None where there is none."""
+    """Return the Chromium of this machine, None where there is none."""
     named = os.environ.get('GANTT_TEST_CHROMIUM')
     return named or next(filter(None, map(shutil.which, COMMANDS)), None)
 
 
 class Browser:
-    """One page of one browser with a profile of its own.
+    """A page of one browser with a profile of its own.
 
-    :ivar problems: what its console and its log called an error, oldest first
+    :ivar problems: errors of its console and its log, oldest first
     """
 
     def __init__(self) -> None:
@@ -74,8 +74,8 @@ class Browser:
 
         :raises RuntimeError: there is none, or it does not start
         """
-        found = command()
-        if found is None:
+        words = command()
+        if words is None:
             raise RuntimeError(f'no Chromium: none of {", ".join(COMMANDS)} is installed')
         self.problems: list[str] = []
         self._number = 0
@@ -86,7 +86,7 @@ class Browser:
             prefix='gantt-chromium-', ignore_cleanup_errors=True
         )
         self._log = (pathlib.Path(self._profile.name) / 'said.log').open('wb')
-        self._process = self._start(found)
+        self._process = self._start(words)
         target = self._call('Target.createTarget', url='about:blank')['targetId']
         attached = self._call('Target.attachToTarget', targetId=target, flatten=True)
         self._session: str | None = attached['sessionId']
@@ -124,7 +124,7 @@ class Browser:
 
     # -- the protocol ----------------------------------------------------------------
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Ask the page.
+        """Send a request to the page.
 
         :raises RuntimeError: it refuses, or does not answer in time
         """
@@ -149,8 +149,8 @@ class Browser:
         ready, _, _ = select.select([self._read], [], [], max(0.0, end - time.monotonic()))
         data = os.read(self._read, 1 << 20) if ready else b''
         if not data:
-            said = pathlib.Path(self._log.name).read_text(errors='replace')[-2000:]
-            raise RuntimeError(f'the browser does not answer; it said: {said}')
+            log = pathlib.Path(self._log.name).read_text(errors='replace')[-2000:]
+            raise RuntimeError(f'the browser does not answer; it said: {log}')
         *messages, self._buffer = (self._buffer + data).split(b'\0')
         for raw in messages:
             message = json.loads(raw)
@@ -173,7 +173,7 @@ class Browser:
 
     # -- what a person does -------------------------------------------------------------
     def screen(self, width: int, height: int, dark: bool = False, scale: float = 1) -> None:
-        """The size of the window, and the theme that the system has."""
+        """Set the size of the window, and the theme that the system has."""
         self.call(
             'Emulation.setDeviceMetricsOverride',
             width=width,
@@ -190,34 +190,34 @@ class Browser:
         :raises RuntimeError: it cannot be loaded
         """
         self._events.clear()
-        found = self.call('Page.navigate', url=url)
-        if found.get('errorText'):
-            raise RuntimeError(f'{url}: {found["errorText"]}')
+        navigation = self.call('Page.navigate', url=url)
+        if navigation.get('errorText'):
+            raise RuntimeError(f'{url}: {navigation["errorText"]}')
         end = time.monotonic() + SECONDS
         while 'Page.loadEventFired' not in self._events:
             self._receive(end)
 
     def run(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the page; a promise is waited for.
+        """Return the value of a JavaScript expression in the page; a promise is waited for.
 
         :raises RuntimeError: it throws
         """
-        found = self.call(
+        evaluated = self.call(
             'Runtime.evaluate', expression=expression, returnByValue=True, awaitPromise=True
         )
-        if 'exceptionDetails' in found:
-            details = found['exceptionDetails']
+        if 'exceptionDetails' in evaluated:
+            details = evaluated['exceptionDetails']
             raise RuntimeError(details.get('exception', {}).get('description', details['text']))
-        return found['result'].get('value')
+        return evaluated['result'].get('value')
 
     def wait(self, expression: str, seconds: float = 30.0) -> Any:
-        """Until an expression is true; its value, True of an element.
+        """Wait until an expression is true; return its value, True of an element.
 
         :raises RuntimeError: it is not within ``seconds``
         """
         end = time.monotonic() + seconds
-        asked = f'((found) => found instanceof Node || found)({expression})'
-        while not (value := self.run(asked)):
+        expression_of_node = f'((found) => found instanceof Node || found)({expression})'
+        while not (value := self.run(expression_of_node)):
             if time.monotonic() > end:
                 raise RuntimeError(f'not within {seconds:.0f} s: {expression}')
             time.sleep(0.02)
@@ -247,11 +247,11 @@ class Browser:
             )
 
     def type(self, text: str) -> None:
-        """Type text into what has the focus."""
+        """Type text into the focused element."""
         self.call('Input.insertText', text=text)
 
     def picture(self, whole: bool = False) -> bytes:
-        """The window, or the whole page, as PNG."""
+        """Return the window, or the whole page, as PNG."""
         params: dict[str, Any] = {'format': 'png'}
         if whole:
             size = self.call('Page.getLayoutMetrics')['cssContentSize']

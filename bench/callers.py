@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benches over RPC share: hosts that report, callers with a clock, promises.
+"""Parts that the benches over RPC share: hosts that report, callers with a clock, promises.
 
 A promise is an answer that a caller got: this consumer has its place on this
 host.  Every one of them must be there afterwards, and nothing else.
@@ -37,7 +37,7 @@ AMPLE = {
     'MEMORY_MB': Inventory(total=100_000_000),
     'DISK_GB': Inventory(total=1_000_000),
 }
-#: What an instance takes, where the bench does not say otherwise.
+#: Resources that an instance takes, where the bench does not state otherwise.
 TAKES = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
 #: Longer than any run: no claim expires under the bench.
 LEASE_SECONDS = 7200
@@ -53,16 +53,16 @@ OPTIONS: dict[str, dict[str, object]] = {
 
 
 def options(**more: dict[str, object]) -> dict[str, dict[str, object]]:
-    """``OPTIONS`` with those of a bench added, by group."""
-    found = {group: dict(values) for group, values in OPTIONS.items()}
+    """Return ``OPTIONS`` with those of a bench added, by group."""
+    groups = {group: dict(values) for group, values in OPTIONS.items()}
     for group, values in more.items():
-        found.setdefault(group, {}).update(values)
-    return found
+        groups.setdefault(group, {}).update(values)
+    return groups
 
 
 @contextlib.contextmanager
 def connected(made: Rig, broker: str = '') -> Iterator[Any]:
-    """A transport for callers, by the options of a rig.
+    """Yield a transport for callers, by the options of a rig.
 
     :param broker: another one than the rig's
     """
@@ -84,9 +84,9 @@ def report_hosts(
 ) -> None:
     """Register hosts and report each once; returns when the scheduler knows them.
 
-    Their memory differs by what they use beside claims, so that scores do.
+    Their memory use beside claims differs, so that scores do.
 
-    :param used_mb: what each of them uses more than that
+    :param used_mb: use of each beside that
     """
     given = inventories or AMPLE
     spread = 1024 if inventories is None else 0
@@ -111,7 +111,7 @@ def report_facts(made: Rig, transport: Any, facts: Mapping[str, Mapping[str, Any
         registered = claims.register_host(
             RegisterHost(name=name, boot_nonce=str(uuid.uuid4()), cell=str(uuid.UUID(int=7)))
         )
-        found = HostReport(
+        report = HostReport(
             name=name,
             epoch=registered.epoch,
             sequence=1,
@@ -120,7 +120,7 @@ def report_facts(made: Rig, transport: Any, facts: Mapping[str, Mapping[str, Any
             pending=[],
             **facts[name],
         )
-        stats.update_resource_stats(found, wait=False)
+        stats.update_resource_stats(report, wait=False)
         return registered.epoch
 
     with ThreadPoolExecutor(8) as pool:
@@ -133,23 +133,23 @@ def report_facts(made: Rig, transport: Any, facts: Mapping[str, Mapping[str, Any
 
 
 def _reported(engine: sa.Engine, epochs: Mapping[str, int]) -> bool:
-    """Whether all hosts have reported in these epochs."""
+    """Return whether all hosts have reported in these epochs."""
     query = 'SELECT name, epoch FROM providers WHERE full_sequence > 0'
     with engine.connect() as connection:
-        found = {row.name: row.epoch for row in connection.execute(sa.text(query))}
-    return all(found.get(name, 0) >= epoch for name, epoch in epochs.items())
+        epoch_by_host = {row.name: row.epoch for row in connection.execute(sa.text(query))}
+    return all(epoch_by_host.get(name, 0) >= epoch for name, epoch in epochs.items())
 
 
 def end(made: Rig) -> None:
-    """Kill all processes: what they promised was looked at, and leaving politely takes long."""
+    """Kill all processes: their promises are checked already, and a clean exit takes long."""
     for name in list(made.processes):
         made.kill(name)
 
 
 def until(what: Callable[[], object], seconds: float, text: str) -> None:
-    """Wait until ``what`` says so.
+    """Wait until ``what`` returns something true.
 
-    :raises RuntimeError: it never did
+    :raises RuntimeError: it never did in that time
     """
     end = time.monotonic() + seconds
     while not what():
@@ -159,7 +159,7 @@ def until(what: Callable[[], object], seconds: float, text: str) -> None:
 
 
 def count(engine: sa.Engine, query: str, **values: object) -> int:
-    """The one number that a query returns."""
+    """Return the one number that a query returns."""
     with engine.connect() as connection:
         return int(connection.execute(sa.text(query), values).scalar_one() or 0)
 
@@ -168,20 +168,20 @@ def count(engine: sa.Engine, query: str, **values: object) -> int:
 def window(
     call: Callable[[], object], callers: int, seconds: float, most: int = 0
 ) -> tuple[float, list[float]]:
-    """(calls/s, sorted milliseconds of each call) of ``callers`` threads.
+    """Return (calls/s, sorted milliseconds of each call) of ``callers`` threads.
 
     :param most: end after so many calls, however long they take
     """
     times: list[list[float]] = [[] for _ in range(callers)]
     errors: list[BaseException] = []
     begin = threading.Barrier(callers + 1)
-    left = iter(range(most or 1 << 62))  # next() on it is atomic
+    numbers = iter(range(most or 1 << 62))  # next() on it is atomic
 
     def caller(mine: list[float]) -> None:
         begin.wait()
         end = time.perf_counter() + seconds
         try:
-            while (started := time.perf_counter()) < end and next(left, None) is not None:
+            while (started := time.perf_counter()) < end and next(numbers, None) is not None:
                 call()
                 mine.append((time.perf_counter() - started) * 1000)
         except BaseException as e:
@@ -208,7 +208,7 @@ OPEN_THREADS = 64
 def open_loop(
     pool: ThreadPoolExecutor, call: Callable[[], object], rate: float, seconds: float, *, seed: int
 ) -> list[float]:
-    """Calls at random moments, whether or not those before them are answered.
+    """Make calls at random moments, whether or not those before them are answered.
 
     :param rate: calls a second
     :returns: milliseconds of each, from when it was due
@@ -225,16 +225,16 @@ def open_loop(
         due += rng.expovariate(rate)
         time.sleep(max(0.0, due - time.perf_counter()))
         calls.append(pool.submit(timed, due))
-    return [made.result() for made in calls]
+    return [future.result() for future in calls]
 
 
 def percentile(times: list[float], share: float) -> float:
-    """Of sorted milliseconds; 0 where there are none."""
+    """Return a percentile of sorted milliseconds; 0 where there are none."""
     return round(times[min(len(times) - 1, int(len(times) * share))], 2) if times else 0.0
 
 
 class Placer:
-    """Asks for places on our own topic, and notes what it was promised.
+    """A client that requests places on our own topic, and records its promises.
 
     :ivar promised: consumer -> host
     :ivar requests: how many were answered
@@ -251,7 +251,7 @@ class Placer:
         self._lock = threading.Lock()
 
     def place(self, instances: int = 1, spec: RequestSpec | None = None) -> str:
-        """One request; its id."""
+        """Place the instances of one request; return its id."""
         request = SelectDestinations(
             request_id=str(uuid.uuid4()),
             spec=spec or self._spec,
@@ -263,7 +263,7 @@ class Placer:
         return request.request_id
 
     def note(self, answer: Answer) -> None:
-        """Promised: the first selection of each consumer."""
+        """Record the first selection of each consumer as promised."""
         with self._lock:
             self.requests += 1
             self.promised.update((s[0].consumer, s[0].host) for s in answer.selections)
@@ -279,47 +279,49 @@ LIVE = """
 def broken(
     database: str, promised: dict[str, str], *, only: bool = True, query: str = LIVE
 ) -> list[str]:
-    """Promises that are not kept, a line each.
+    """Return the promises that are not kept, a line each.
 
-    :param only: nobody but those that were promised a place has one
-    :param query: who is where
+    :param only: no consumer has a place that was not promised one
+    :param query: selects each consumer and its host
     """
-    found: list[str] = []
+    problems: list[str] = []
     seen: set[str] = set()
     engine = sa.create_engine(database)
     with engine.connect().execution_options(stream_results=True) as connection:
         for consumer, host in connection.execute(sa.text(query)):
             if consumer in seen:
-                found.append(f'consumer {consumer} has two places')
+                problems.append(f'consumer {consumer} has two places')
             seen.add(consumer)
-            told = promised.get(consumer)
-            if told is None and only:
-                found.append(f'consumer {consumer} has a place that nobody was promised')
-            elif told is not None and told != host:
-                found.append(f'consumer {consumer} was promised {told} and is on {host}')
+            promised_host = promised.get(consumer)
+            if promised_host is None and only:
+                problems.append(f'consumer {consumer} has a place that nobody was promised')
+            elif promised_host is not None and promised_host != host:
+                problems.append(
+                    f'consumer {consumer} was promised {promised_host} and is on {host}'
+                )
     engine.dispose()
-    found += [f'consumer {c} was promised a place and has none' for c in promised.keys() - seen]
-    return found
+    problems += [f'consumer {c} was promised a place and has none' for c in promised.keys() - seen]
+    return problems
 
 
 def violations(database: str) -> list[str]:
-    """What the audit finds, a line each."""
+    """Return the violations that the audit reports, a line each."""
     store = SqlStore.for_url(database)
-    found = [f'{kind}: {line}' for kind, lines in store.audit().items() for line in lines]
+    lines = [f'{kind}: {line}' for kind, lines in store.audit().items() for line in lines]
     store.close()
-    return found
+    return lines
 
 
 def unrecorded(database: str, requests: int) -> list[str]:
-    """Whether as many decisions are recorded as there were requests."""
+    """Return a line where fewer decisions are recorded than there were requests."""
     engine = sa.create_engine(database)
-    found = count(engine, "SELECT count(*) FROM decisions WHERE outcome = 'placed'")
+    recorded = count(engine, "SELECT count(*) FROM decisions WHERE outcome = 'placed'")
     engine.dispose()
-    return [] if found >= requests else [f'{requests} requests, {found} decisions recorded']
+    return [] if recorded >= requests else [f'{requests} requests, {recorded} decisions recorded']
 
 
 # -- what a run states ---------------------------------------------------------------
-#: By dialect: what the server is called, how it is asked, for what, and where its files are.
+#: By dialect: name of the server, query of its version, settings, and where its files are.
 STATED = {
     'postgresql': (
         'PostgreSQL',
@@ -337,7 +339,7 @@ STATED = {
 
 
 def servers(made: Rig) -> dict[str, object]:
-    """What the servers say about themselves."""
+    """Return the versions and settings that the servers report."""
     engine = sa.create_engine(made.database)
     database, ask, names, files = STATED[engine.dialect.name]
     with engine.connect() as connection:
@@ -359,7 +361,7 @@ def servers(made: Rig) -> dict[str, object]:
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on now."""
+    """Return a TCP port that no process listens on now."""
     with socket.create_server(('127.0.0.1', 0)) as server:
         port: int = server.getsockname()[1]
         return port
@@ -378,7 +380,7 @@ class Several:
 
     @property
     def names(self) -> list[str]:
-        """Those that run."""
+        """Names of the processes that run."""
         return list(self._ports)
 
     def start(
@@ -397,8 +399,8 @@ class Several:
         for name in names:
             self._ports[name] = free_port()
             more = self._made.folder / f'{name}.conf'
-            own = {'host': name, 'metrics_port': self._ports[name]}
-            groups = common | {'DEFAULT': common.get('DEFAULT', {}) | own}
+            process_options = {'host': name, 'metrics_port': self._ports[name]}
+            groups = common | {'DEFAULT': common.get('DEFAULT', {}) | process_options}
             more.write_text(written(groups))
             (self._made.folder / f'{name}.log').unlink(missing_ok=True)
             self._made.start(name, command, '--config-file', str(more))
@@ -406,23 +408,23 @@ class Several:
             self._made.wait_for(name, 'is ready', seconds)
 
     def stop(self, *names: str) -> None:
-        """SIGTERM."""
+        """Stop with SIGTERM."""
         for name in names:
             del self._ports[name]
             self._made.stop(name)
 
     def kill(self, name: str) -> None:
-        """kill -9."""
+        """Kill with -9."""
         del self._ports[name]
         self._made.kill(name)
 
     def metric(self, metric: str, names: Iterable[str] = ()) -> float:
-        """A counter, over all labels and processes."""
+        """Return a counter, over all labels and processes."""
         return sum((self._metric(name, metric) for name in list(names) or self.names), 0.0)
 
     def _metric(self, name: str, metric: str) -> float:
         url = f'http://127.0.0.1:{self._ports[name]}/metrics'
         with urllib.request.urlopen(url, timeout=10) as answer:
             lines = answer.read().decode().splitlines()
-        found = [line for line in lines if line.startswith((f'{metric} ', f'{metric}{{'))]
-        return sum(float(line.rpartition(' ')[2]) for line in found)
+        samples = [line for line in lines if line.startswith((f'{metric} ', f'{metric}{{'))]
+        return sum(float(line.rpartition(' ')[2]) for line in samples)

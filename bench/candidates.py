@@ -42,14 +42,14 @@ from gantt.http.placement.dispatch import MOUNT
 from tests.placement import ours, real
 
 SHAPES = 64
-#: Clouds up to which the real one is asked without limit as well.
+#: Clouds up to which the real one is queried without limit as well.
 COMPARED_MOST = 2_000
 COMPARED_EACH = 50
 #: Allocations of the bench at a time; the oldest go.
 CONSUMERS = 64
 #: Seconds after which an answer is given up; it counts as so long.
 PATIENCE = 45.0
-#: Shapes that are asked whatever time it takes: one with each kind of filter.
+#: Shapes that are queried whatever time it takes: one with each kind of filter.
 ASKED_LEAST = 4
 VERSION = '1.36'
 
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Caller:
-    """One connection to one server."""
+    """A connection to one server."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -75,7 +75,7 @@ class Caller:
         self._connection = http.client.HTTPConnection(*self._address, timeout=PATIENCE)
 
     def send(self, method: str, path: str, body: Any = None) -> bytes:
-        """The answer's body.
+        """Send a request; return the answer's body.
 
         :raises RuntimeError: it is no success
         :raises TimeoutError: it does not come
@@ -93,22 +93,22 @@ class Caller:
         return content
 
     def seconds(self, path: str) -> tuple[float, bytes]:
-        """Of a GET, and the answer; none where it did not come in time."""
+        """Return the seconds of a GET and its answer, which is empty where none came in time."""
         began = time.perf_counter()
         try:
-            found = self.send('GET', path)
+            body = self.send('GET', path)
         except TimeoutError:
             self.close()
             self._connection = http.client.HTTPConnection(*self._address, timeout=PATIENCE)
-            found = b''
-        return time.perf_counter() - began, found
+            body = b''
+        return time.perf_counter() - began, body
 
     def close(self) -> None:
         self._connection.close()
 
 
 class Sides:
-    """Both servers on one cloud, and what was changed there."""
+    """Both servers on one cloud, and the changes there."""
 
     def __init__(self, cloud: BenchCloud, own: str, theirs: str) -> None:
         self.cloud = cloud
@@ -118,7 +118,7 @@ class Sides:
         self._consumers: collections.deque[tuple[str, str, dict[str, int]]] = collections.deque()
 
     def change(self) -> None:
-        """One allocation more on both sides; where there are many, the oldest goes as well."""
+        """Add one allocation on both sides; where there are many, delete the oldest."""
         provider = self._random.choice(self.cloud.roots)
         amounts = {'VCPU': self._random.randint(1, 8), 'MEMORY_MB': 1024}
         consumer = self.cloud.new_id()
@@ -147,28 +147,28 @@ class Sides:
 def both(
     cloud: BenchCloud, python: pathlib.Path, more: str = '', threads: int = real.THREADS
 ) -> Iterator[Sides]:
-    """Both servers, filled.
+    """Yield both servers, filled.
 
     :param more: of Placement's configuration
     :param threads: requests at a time, on either side
     """
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix='gantt-')))
-        own = stack.enter_context(rig.mysql_database())
+        own_url = stack.enter_context(rig.mysql_database())
         theirs = stack.enter_context(rig.mysql_database())
         port = callers.free_port()
         options: dict[str, dict[str, object]] = {
             'api': {'port': port, 'threads': threads},
             'oslo_policy': {'enforce_new_defaults': False},
         }
-        made = rig.Rig(own, ours.NO_BROKER, folder, options)
-        stack.callback(made.close)
-        made.run('gantt-manage', 'db', 'sync')
-        fill_ours(own, cloud)
+        testbed = rig.Rig(own_url, ours.NO_BROKER, folder, options)
+        stack.callback(testbed.close)
+        testbed.run('gantt-manage', 'db', 'sync')
+        fill_ours(own_url, cloud)
         urls = stack.enter_context(real.servers(python, ['legacy'], theirs, more, threads))
         fill_theirs(theirs, cloud)
-        made.start('api', 'gantt-api')
-        made.wait_for('api', 'listens on')
+        testbed.start('api', 'gantt-api')
+        testbed.wait_for('api', 'listens on')
         sides = Sides(cloud, f'http://127.0.0.1:{port}{MOUNT}', urls['legacy'])
         stack.callback(sides.close)
         yield sides
@@ -176,16 +176,16 @@ def both(
 
 # -- queries ------------------------------------------------------------------------------
 def shapes(cloud: BenchCloud, nested: bool) -> list[list[tuple[str, str]]]:
-    """Queries without their limit."""
+    """Return queries without their limit."""
     chance = random.Random(64)
-    found = []
+    queries = []
     for n in range(SHAPES):
         amounts = {
             'VCPU': chance.choice([1, 2, 4, 8, 16]),
             'MEMORY_MB': chance.choice([512, 2048, 8192, 32_768]),
             'DISK_GB': chance.choice([10, 20, 80, 320]),
         }
-        query = [('resources', ','.join(f'{name}:{one}' for name, one in amounts.items()))]
+        query = [('resources', ','.join(f'{name}:{amount}' for name, amount in amounts.items()))]
         if n % 4 == 1:
             query.append(('required', f'COMPUTE_NODE,!{TRAITS[n % 3]}'))
         elif n % 4 == 2:
@@ -197,8 +197,8 @@ def shapes(cloud: BenchCloud, nested: bool) -> list[list[tuple[str, str]]]:
                 query.append((f'resources{number}', f'SRIOV_NET_VF:{1 + n % 2}'))
                 query.append((f'required{number}', network))
             query.append(('group_policy', ('none', 'isolate')[n % 2]))
-        found.append(query)
-    return found
+        queries.append(query)
+    return queries
 
 
 def path_of(query: list[tuple[str, str]], limit: int | None) -> str:
@@ -207,33 +207,33 @@ def path_of(query: list[tuple[str, str]], limit: int | None) -> str:
 
 
 def as_set(body: bytes) -> set[tuple]:
-    """Candidates of an answer, comparable."""
+    """Return candidates of an answer, comparable."""
     return {
         (
             frozenset(
                 (provider, name, amount)
-                for provider, of in one['allocations'].items()
+                for provider, of in candidate['allocations'].items()
                 for name, amount in of['resources'].items()
             ),
-            frozenset((suffix, *sorted(uuids)) for suffix, uuids in one['mappings'].items()),
+            frozenset((suffix, *sorted(uuids)) for suffix, uuids in candidate['mappings'].items()),
         )
-        for one in json.loads(body)['allocation_requests']
+        for candidate in json.loads(body)['allocation_requests']
     }
 
 
 def differ(sides: Sides, query: list[tuple[str, str]]) -> int:
-    """1 where both sides have other candidates."""
+    """Return 1 where both sides have other candidates."""
     path = path_of(query, None)
     return int(as_set(sides.own.send('GET', path)) != as_set(sides.theirs.send('GET', path)))
 
 
 def wrong(cloud: BenchCloud, body: bytes) -> int:
-    """How many of the candidates do not fit what there is."""
+    """Return how many of the candidates do not fit the inventories."""
     count = 0
     for amounts, _ in as_set(body):
         for provider, name, amount in amounts:
-            one = cloud.entries[provider].inventories[name]
-            if one.used + amount > one.cap or amount > one.max_unit:
+            inventory = cloud.entries[provider].inventories[name]
+            if inventory.used + amount > inventory.cap or amount > inventory.max_unit:
                 count += 1
                 break
     return count
@@ -241,7 +241,7 @@ def wrong(cloud: BenchCloud, body: bytes) -> int:
 
 # -- runs ---------------------------------------------------------------------------------
 def run(args: argparse.Namespace) -> Result:
-    """All shapes on both sides in turn, so many rounds."""
+    """Run all shapes on both sides in turn, so many rounds."""
     if args.wide:
         return run_wide(args)
     cloud = BenchCloud(args.providers, DEVICES if args.nested else 0)
@@ -249,16 +249,16 @@ def run(args: argparse.Namespace) -> Result:
     limit = None if args.no_limit else 1000
     is_small = args.providers <= COMPARED_MOST and not (args.nested and args.providers > 100)
     times: dict[str, list[float]] = {'own': [], 'theirs': []}
-    audit = asked = size = 0
+    audit = sent = size = 0
     with both(cloud, args.python) as sides:
         audit += differ(sides, queries[0]) if is_small else 0
         for side in (sides.own, sides.theirs):  # both are warm
             side.seconds(path_of(queries[0], limit))
         end = time.monotonic() + args.seconds
         for query in queries * args.rounds:
-            if asked >= ASKED_LEAST and time.monotonic() > end:
+            if sent >= ASKED_LEAST and time.monotonic() > end:
                 break
-            asked += 1
+            sent += 1
             sides.change()
             seconds, body = sides.own.seconds(path_of(query, limit))
             if not body:
@@ -268,22 +268,22 @@ def run(args: argparse.Namespace) -> Result:
             if not is_small:
                 audit += wrong(cloud, body)
             times['theirs'].append(sides.theirs.seconds(path_of(query, limit))[0])
-            if is_small and asked % COMPARED_EACH == 0:
+            if is_small and sent % COMPARED_EACH == 0:
                 audit += differ(sides, query)
-    own, theirs = (len(some) / sum(some) for some in (times['own'], times['theirs']))
+    own_rate, theirs = (len(some) / sum(some) for some in (times['own'], times['theirs']))
     return Result(
         bench=' '.join(
             ['candidates', *(f'--{n}' for n in ('no-limit', 'nested') if vars(args)[_key(n)])]
         ),
-        value=round(own, 2),
+        value=round(own_rate, 2),
         unit='queries/s',
         yardstick={'name': 'Placement', 'value': round(theirs, 3)},
-        ratio=round(own / theirs, 2),
+        ratio=round(own_rate / theirs, 2),
         conditions={
             **conditions.here(),
             'providers': args.providers,
             'shapes': SHAPES,
-            'asked': asked,
+            'asked': sent,
             'limit': limit,
             'answer_bytes_most': size,
             'own_median_ms': round(statistics.median(times['own']) * 1000, 2),
@@ -298,8 +298,8 @@ def _key(option: str) -> str:
 
 
 def run_wide(args: argparse.Namespace) -> Result:
-    """Groups that each take one device: where all find one, and where one does not."""
-    own: list[float] = []
+    """Run groups that each take one device: where all find one, and where one does not."""
+    own_seconds: list[float] = []
     theirs: dict[str, list[float]] = {}
     audit = 0
     query = [(f'resources_{n}', 'SRIOV_NET_VF:8') for n in range(DEVICES)]
@@ -312,13 +312,13 @@ def run_wide(args: argparse.Namespace) -> Result:
                 for _ in range(50):
                     sides.change()
                     seconds, body = sides.own.seconds(path)
-                    own.append(seconds)
+                    own_seconds.append(seconds)
                     audit += bool(as_set(body)) != (devices == DEVICES)
                 for _ in range(args.rounds):
                     theirs[name].append(sides.theirs.seconds(path)[0])
                     if theirs[name][-1] >= PATIENCE / 2:
                         break  # what it was given up on goes on there
-    value = p99_ms(own)
+    value = p99_ms(own_seconds)
     last = p99_ms(theirs['optimised'])
     return Result(
         bench='candidates --wide',
@@ -337,5 +337,5 @@ def run_wide(args: argparse.Namespace) -> Result:
 
 
 def p99_ms(times: list[float]) -> float:
-    """The 99th percentile, in milliseconds."""
+    """Return the 99th percentile, in milliseconds."""
     return round(sorted(times)[min(len(times) - 1, int(len(times) * 0.99))] * 1000, 2)

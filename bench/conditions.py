@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bench ran on: versions, processor, disk, memory."""
+"""Conditions of a bench: versions, processor, disk, memory."""
 
 import importlib.metadata
 import os
@@ -28,7 +28,7 @@ WAIT, WAIT_SECONDS = 'GANTT_BENCH_WAIT_SECONDS', 180.0
 
 
 def rss_mb(pid: int | str = 'self') -> float:
-    """Resident memory of a process in MiB, 0 where the system does not say."""
+    """Return the resident memory of a process in MiB, 0 where the system does not report it."""
     try:
         pages = int(pathlib.Path(f'/proc/{pid}/statm').read_text().split()[1])
     except (OSError, IndexError, ValueError):
@@ -37,7 +37,7 @@ def rss_mb(pid: int | str = 'self') -> float:
 
 
 def fdatasync_ms(folder: str | None = None, count: int = 50) -> float:
-    """Median time of a 4 KiB append with fdatasync, in milliseconds."""
+    """Return median time of a 4 KiB append with fdatasync, in milliseconds."""
     times = []
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         for _ in range(count):
@@ -58,13 +58,13 @@ def _processor() -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def wait_until_quiet() -> dict[str, object]:
@@ -76,7 +76,7 @@ def wait_until_quiet() -> dict[str, object]:
 
 
 def here() -> dict[str, object]:
-    """The conditions that every bench states."""
+    """Return the conditions that every bench states."""
     return {
         'python': platform.python_version(),
         'versions': _versions(),

@@ -24,17 +24,17 @@ from gantt.core.messages.request import GroupRef, Policy, RequestSpec, SelectDes
 
 
 def requests(count: int, seed: int) -> list[SelectDestinations]:
-    """A mix of sizes, member counts and groups that follows from the seed."""
+    """Return a mix of sizes, member counts and groups that follows from the seed."""
     rng = random.Random(seed)
 
     def new() -> str:
         return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
     groups = [GroupRef(uuid=new(), policy=Policy.ANTI_AFFINITY) for _ in range(20)]
-    made = []
+    messages = []
     for _ in range(count):
         vcpu = rng.choice((1, 2, 4))
-        made.append(
+        messages.append(
             SelectDestinations(
                 request_id=new(),
                 spec=RequestSpec(
@@ -45,11 +45,11 @@ def requests(count: int, seed: int) -> list[SelectDestinations]:
                 budget_ms=120_000,
             )
         )
-    return made
+    return messages
 
 
 class Conductor:
-    """Asks, builds, writes down."""
+    """A conductor that requests places, builds guests and writes down the answers."""
 
     def __init__(self, transport: Any, out: Any) -> None:
         self._scheduler = client.SchedulerClient(transport, attempt_seconds=2.0)
@@ -58,7 +58,7 @@ class Conductor:
         self._lock = threading.Lock()
 
     def handle(self, request: SelectDestinations) -> None:
-        """One request to its end."""
+        """Handle one request to its end."""
         try:
             answer = self._scheduler.select_destinations(request)
         except exceptions.GanttError as e:
@@ -76,8 +76,8 @@ class Conductor:
         for s in chosen:
             try:
                 build = s.build(request.request_id)
-                told = self._computes.build(s.build_topic or topic_of(s.host), build, wait=True)
-                outcome = told['outcome']
+                built = self._computes.build(s.build_topic or topic_of(s.host), build, wait=True)
+                outcome = built['outcome']
             except exceptions.GanttError as e:
                 outcome = e.code
             self._write({'claim': s.claim_id, 'built': outcome})
@@ -89,7 +89,7 @@ class Conductor:
 
 
 def main() -> int:
-    """Ask ``--requests`` times with ``--callers`` threads."""
+    """Send ``--requests`` requests with ``--callers`` threads."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--config-file', required=True)
     parser.add_argument('--out', required=True)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """``gantt-scheduler`` that counts its objects when it gets SIGUSR1.
 
-A copy of the process made for that does it, so that what is looked at stays as
+A copy of the process counts them, so that the counted process stays as
 it was: no memory of its own, and no call that waits.  The copy writes two lines
 to standard output: ``ALL`` or ``USED``, then by type how many objects there are
-and how many bytes they take, once as it is, and once without what is in no use
-and only waits for the garbage collector.
+and how many bytes they take, once as it is, and once without unreachable ones,
+which only wait for the garbage collector.
 """
 
 import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything else
@@ -30,7 +30,7 @@ ALL, USED = 'objects by type: ', 'objects in use by type: '
 USED_SECONDS = 120
 #: Types that take fewer bytes are not written.
 LEAST_BYTES = 4096
-#: Of these it says more in what they are held than that there are many.
+#: Types whose holders are reported too, beside their number.
 PLAIN = (bool, bytes, bytearray, dict, float, frozenset, int, list, set, str, tuple)
 
 #: By type: how many objects, how many bytes.
@@ -38,33 +38,33 @@ Sizes = dict[str, tuple[int, int]]
 
 
 def sizes() -> Sizes:
-    """All objects of this process that the garbage collector can reach, by type.
+    """Return all objects of this process that the garbage collector can reach, by type.
 
-    What only the functions that run just now have in hand is left out.
+    Objects that only the functions running just now hold are left out.
 
-    Plain ones and arrays are named with the type of what holds them: ``dict in
-    gantt.x.Y``, where several do, with one of these.
+    Plain ones and arrays are named with the type of their holder: ``dict in
+    gantt.x.Y``, with one of several holders.
     """
     roots = gc.get_objects()
     # A holder comes before what it holds.
-    left = [(one, '') for one in sorted(roots, key=_is_plain, reverse=True)]
-    seen = {id(roots), id(left)}
+    pending = [(item, '') for item in sorted(roots, key=_is_plain, reverse=True)]
+    seen = {id(roots), id(pending)}
     counts: collections.Counter[str] = collections.Counter()
     taken: collections.Counter[str] = collections.Counter()
-    while left:
-        one, holder = left.pop()
-        if id(one) in seen:
+    while pending:
+        item, holder = pending.pop()
+        if id(item) in seen:
             continue
-        seen.add(id(one))
-        name = f'module {one.__name__}' if type(one) is types.ModuleType else _name(type(one))
-        if not _is_plain(one):
+        seen.add(id(item))
+        name = f'module {item.__name__}' if type(item) is types.ModuleType else _name(type(item))
+        if not _is_plain(item):
             holder = name
         elif holder:
             name = f'{name} in {holder}'
         counts[name] += 1
-        # What is raw states another size than it has.
-        taken[name] += len(one) if type(one) is msgspec.Raw else sys.getsizeof(one, 0)
-        left += zip(_held(one), itertools.repeat(holder))
+        # A Raw states another size than it has.
+        taken[name] += len(item) if type(item) is msgspec.Raw else sys.getsizeof(item, 0)
+        pending += zip(_held(item), itertools.repeat(holder))
     return {name: (counts[name], taken[name]) for name in counts}
 
 
@@ -81,16 +81,16 @@ def _held(one: object) -> list[Any]:
     if type(one) is np.ndarray:
         return [] if one.base is None else [one.base]
     held = gc.get_referents(one)
-    # Of a struct that the collector need not know it does not say what it holds.
+    # The holder of a struct that the collector need not track is not reported.
     if not held and issubclass(type(one), msgspec.Struct):
         held = [getattr(one, field, None) for field in one.__struct_fields__]
     return held
 
 
 def grown(before: Sizes, after: Sizes, used: Sizes, most: int = 10) -> list[dict[str, object]]:
-    """The types that take more than before, most bytes first.
+    """Return the types that take more than before, most bytes first.
 
-    :param used: those of ``after`` without what waits for the garbage collector
+    :param used: those of ``after`` without objects that wait for the garbage collector
     """
     more = {name: size - before.get(name, (0, 0))[1] for name, (_, size) in after.items()}
     first = sorted((name for name in more if more[name] > 0), key=more.__getitem__, reverse=True)
@@ -98,7 +98,7 @@ def grown(before: Sizes, after: Sizes, used: Sizes, most: int = 10) -> list[dict
         {
             'type': name,
             'more_kb': round(more[name] / 1000, 1),
-            'objects': [found.get(name, (0, 0))[0] for found in (before, after)],
+            'objects': [snapshot.get(name, (0, 0))[0] for snapshot in (before, after)],
             'objects_in_use': used.get(name, (0, 0))[0],
         }
         for name in first[:most]
@@ -106,7 +106,7 @@ def grown(before: Sizes, after: Sizes, used: Sizes, most: int = 10) -> list[dict
 
 
 def read(log: str, mark: str) -> list[Sizes]:
-    """What was counted so far, from the output of such a process.
+    """Return the counts so far, from the output of such a process.
 
     :param mark: ``ALL`` or ``USED``
     """
@@ -118,12 +118,12 @@ def read(log: str, mark: str) -> list[Sizes]:
 
 
 def _count(*_: Any) -> None:
-    """In a copy of this process; it is never waited for, as there are a few of them at most."""
+    """Count in a copy of this process; it is never waited for: there are a few of them at most."""
     if os.fork():
         return
     try:
         gc.disable()
-        # What is collected here says nothing to anybody on a connection of the first process.
+        # An object collected here sends nothing on a connection of the first process.
         os.closerange(3, os.sysconf('SC_OPEN_MAX'))
         _write(ALL)
         signal.alarm(USED_SECONDS)
@@ -134,7 +134,7 @@ def _count(*_: Any) -> None:
 
 
 def _write(mark: str) -> None:
-    large = {name: found for name, found in sizes().items() if found[1] >= LEAST_BYTES}
+    large = {name: size for name, size in sizes().items() if size[1] >= LEAST_BYTES}
     os.write(1, f'\n{mark}{msgspec.json.encode(large).decode()}\n'.encode())
 
 

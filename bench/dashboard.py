@@ -40,29 +40,29 @@ def run(args: argparse.Namespace) -> Result:
     port = callers.free_port()
     url = f'http://127.0.0.1:{port}'
     options = callers.options(api={'host': '127.0.0.1', 'port': port})
-    with rig(options) as made, Browser() as browser:
-        fill(made, args.hosts)
-        made.start('api', 'gantt-api')
-        made.wait_for('api', 'listens on')
+    with rig(options) as testbed, Browser() as browser:
+        fill(testbed, args.hosts)
+        testbed.start('api', 'gantt-api')
+        testbed.wait_for('api', 'listens on')
         browser.screen(1280, 900)
         browser.call('Network.enable')
         browser.call('Network.setCacheDisabled', cacheDisabled=True)
         version = browser.call('Browser.getVersion')['product']
         cold = _open(browser, url)
-        found: list[dict[str, Any]] = []
+        openings: list[dict[str, Any]] = []
         stick: list[float] = []
         for _ in range(args.repeats):
             browser.open(f'{url}/v1')
             stick.append(browser.wait(FIRST))
-            found.append(_open(browser, url))
+            openings.append(_open(browser, url))
         label = browser.run(LABEL) or ''
-        problems = [text for one in (cold, *found) for text in one.pop('problems')]
+        problems = [text for opening in (cold, *openings) for text in opening.pop('problems')]
         if f'{args.hosts:,} hosts' not in label:
             problems.append(f'the map says {label!r}')
-        stated = callers.servers(made)
-        callers.end(made)
+        stated = callers.servers(testbed)
+        callers.end(testbed)
     medians = {
-        key: round(statistics.median(one[key] for one in found), 1)
+        key: round(statistics.median(opening[key] for opening in openings), 1)
         for key in ('hosts_painted_ms', 'first_contentful_paint_ms', 'answer_ms')
     }
     value, yardstick = medians['hosts_painted_ms'], statistics.median(stick)
@@ -79,10 +79,10 @@ def run(args: argparse.Namespace) -> Result:
             'hosts': args.hosts,
             'repeats': args.repeats,
             'medians': medians,
-            'maximum': max(one['hosts_painted_ms'] for one in found),
+            'maximum': max(opening['hosts_painted_ms'] for opening in openings),
             'first_opening': cold,
-            'bytes_sent': int(found[-1]['sent']),
-            'bytes_unpacked': int(found[-1]['unpacked']),
+            'bytes_sent': int(openings[-1]['sent']),
+            'bytes_unpacked': int(openings[-1]['unpacked']),
             'problems': problems,
         },
         audit=len(problems),

@@ -38,7 +38,7 @@ CELLS = [str(uuid.UUID(int=0xCE110000 + i)) for i in range(2)]
 ZONES = ('north', 'south')
 APART, TOGETHER = 64, 8  # server groups with a rule
 NOW = 1_000_000.0
-#: Filters of which nothing is asked here; the first two have a bench of their own: ``--numa``.
+#: Filters that no request concerns here; the first two have a bench of their own: ``--numa``.
 ELSEWHERE = {
     'NUMATopologyFilter',
     'PciPassthroughFilter',
@@ -53,7 +53,7 @@ STANDING = 32
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this bench."""
+    """Add the options of this bench."""
     parser.add_argument('--hosts', type=int, help='10,000 unless said otherwise')
     parser.add_argument('--rounds', type=int, default=0, help='of 256 decisions; 0: by hosts')
     parser.add_argument('--seed', type=int, default=0)
@@ -64,28 +64,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='N',
         help='with --pool: N providers below each host, and requests for groups of them',
     )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument(
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
         '--filters',
         choices=('default', 'all'),
         help="Nova's default filters, or all there are, each with work; and all weighers",
     )
-    what.add_argument(
+    mode.add_argument(
         '--anti-affinity',
         action='store_true',
         help='groups that must be apart, rather on racks of their own; by 5,000 hosts if not said',
     )
-    what.add_argument(
+    mode.add_argument(
         '--numa',
         action='store_true',
         help='dedicated processors and huge pages, laid out; refusals',
     )
-    what.add_argument(
+    mode.add_argument(
         '--pool',
         action='store_true',
         help='what pools that hosts share cost requests that do not ask for them',
     )
-    what.add_argument(
+    mode.add_argument(
         '--rare-classes',
         type=count,
         default=0,
@@ -95,18 +95,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def an_id(kind: int, number: int) -> str:
-    """A uuid by kind and number."""
+    """Return a uuid by kind and number."""
     return str(uuid.UUID(int=(kind << 64) + number))
 
 
 def changes(hosts: int, rng: np.random.Generator) -> list[HostChange]:
-    """Hosts half used, with guests, in two cells and zones; some down, some closed."""
+    """Return hosts half used, with guests, in two cells and zones; some down, some closed."""
     shares = rng.uniform(0, 1, (len(CAPS), hosts))
     has = rng.random((hosts, len(TRAITS))) < 0.5
     odd = rng.random((3, hosts))
     inventories = {name: Inventory(total=cap) for name, cap in CAPS.items()}
     facts: dict[bytes, HostFacts] = {}
-    found = []
+    host_changes = []
     for i in range(hosts):
         key = has[i].tobytes()
         if key not in facts:
@@ -128,22 +128,22 @@ def changes(hosts: int, rng: np.random.Generator) -> list[HostChange]:
             reported_at=NOW - (900.0 if 0.015 <= odd[2, i] < 0.02 else 30.0),
         )
         guests = [Placed(an_id(2, i * 4 + k), an_id(3, i * 4 + k), i + 1) for k in range(4)]
-        found.append(HostChange(provider_id=i + 1, row=row, placed=guests))
+        host_changes.append(HostChange(provider_id=i + 1, row=row, placed=guests))
     for group in range(APART + TOGETHER):
         for number in range(16 if group < APART else 1):
             host = int(rng.integers(hosts))
-            one = Placed(
+            guest = Placed(
                 an_id(4, group * 16 + number),
                 an_id(5, group * 16 + number),
                 host + 1,
                 an_id(6, group),
             )
-            found[host].placed.append(one)
-    return found
+            host_changes[host].placed.append(guest)
+    return host_changes
 
 
 def aggregates(hosts: int, rng: np.random.Generator) -> list[Aggregate]:
-    """Ten aggregates, a host is in each with its own probability."""
+    """Return ten aggregates; a host is in each with its own probability."""
     return [
         Aggregate(
             id=i + 1,
@@ -156,7 +156,7 @@ def aggregates(hosts: int, rng: np.random.Generator) -> list[Aggregate]:
 
 
 def shapes(hosts: int, rng: np.random.Generator) -> list[SelectDestinations]:
-    """256 requests, no two alike; each filter has work in some of them."""
+    """Return 256 requests, no two alike; each filter has work in some of them."""
     return [_shape(number, hosts, rng) for number in range(SHAPES)]
 
 
@@ -200,7 +200,7 @@ def _shape(number: int, hosts: int, rng: np.random.Generator) -> SelectDestinati
 
 
 def _rare(number: int, hosts: int, rng: np.random.Generator) -> dict[str, object]:
-    """Rules that leave few hosts: each in one shape of 32, so that they do not make us fast."""
+    """Return rules that leave few hosts: each in one shape of 32, lest they make us fast."""
     many = min(200, hosts // 10)
     if number % 32 == 7:
         group = APART + int(rng.integers(0, TOGETHER))
@@ -249,7 +249,7 @@ class Both:
         return amounts, np.uint64(1 << code)
 
     def change(self, number: int) -> None:
-        """News about one host, told to both."""
+        """Apply a change of one host, to both tables."""
         i = int(self.rng.integers(len(self.rows)))
         row = self.rows[i]
         used = {name: int(cap * self.rng.uniform(0, 1)) for name, cap in CAPS.items()}
@@ -261,7 +261,7 @@ class Both:
         self.bare.free[:, i] = [cap - used[name] for name, cap in CAPS.items()]
 
     def decide(self, number: int, count: bool) -> float:
-        """One decision, timed; what stands longest is taken back."""
+        """Return the seconds of one decision; the oldest placement is taken back."""
         request = self.requests[number % SHAPES]
         request = msgspec.structs.replace(
             request, request_id=base.derived_id('bench', number), consumers=[an_id(9, number)]
@@ -286,14 +286,14 @@ class Both:
         self.outcomes[decision.outcome] = self.outcomes.get(decision.outcome, 0) + 1
 
     def decide_bare(self, number: int) -> float:
-        """The yardstick's decision, timed."""
+        """Make the yardstick's decision; return its time."""
         self.change(number)
         started = time.perf_counter()
         self.bare.decide(number)
         return time.perf_counter() - started
 
     def audit(self) -> int:
-        """Hosts that picks have brought above capacity, or with wrong arithmetic."""
+        """Return hosts that picks have brought above capacity, or with wrong arithmetic."""
         table = self.table
         taken = np.flatnonzero(
             np.isin(
@@ -311,7 +311,7 @@ class Both:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Rounds of Gantt and yardstick in turn; medians of all decisions."""
+    """Run rounds of Gantt and yardstick in turn; return medians of all decisions."""
     args.hosts = args.hosts or (5000 if args.anti_affinity else 10_000)
     if args.numa:
         return refused.run(args, inside.run(args))

@@ -20,16 +20,16 @@ TOPIC, EXCHANGE = 'bench-empty', 'bench'
 
 
 class Empty:
-    """Takes nothing, gives nothing."""
+    """An endpoint that takes nothing and returns nothing."""
 
     target = om.Target(version='1.0')
 
     def nothing(self, context: Any) -> None:
-        """As little as a call can be."""
+        """Return nothing: the smallest possible call."""
 
 
 def main() -> int:
-    """Serve until told to stop."""
+    """Serve until a signal ends the process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--config-file', required=True)
     given = parser.parse_args()

@@ -2,7 +2,7 @@
 """``bench decide --filters default|all``: hosts and requests on which each filter has work.
 
 ``default`` are the filters that Nova enables by itself, and ``ResourcesFilter`` for
-what Nova asks Placement; ``all`` are all that are installed.  Both with all weighers.
+what Nova queries from Placement; ``all`` are all that are installed.  Both with all weighers.
 """
 
 from typing import Any
@@ -56,7 +56,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def platforms() -> list[Hypervisor]:
-    """Four kinds: most are the first."""
+    """Return four platforms; most hosts are of the first."""
     features = ['aes', 'avx', 'avx2', 'vmx']
     old = {'arch': 'x86_64', 'features': features[:2], 'topology': {'cores': 16}}
     kvm = [['x86_64', 'kvm', 'hvm'], ['i686', 'kvm', 'hvm']]
@@ -96,7 +96,7 @@ class Every:
         self.idle = IDLE
 
     def hosts(self, found: list[HostChange], rng: np.random.Generator) -> list[HostChange]:
-        """The same hosts with what the filters look at."""
+        """Return the same hosts with the facts that the filters evaluate."""
         kinds = platforms()
         which = rng.choice(len(kinds), len(found), p=(0.8, 0.1, 0.05, 0.05))
         return [self._host(i, change, kinds[which[i]], rng) for i, change in enumerate(found)]
@@ -141,7 +141,7 @@ class Every:
         return msgspec.structs.replace(change, row=row, placed=placed)
 
     def used(self, used: dict[str, int], rng: np.random.Generator) -> dict[str, int]:
-        """Of nearly all hosts exactly one guest's amounts are left, where Exact*Filters look."""
+        """Leave exactly one guest's amounts on nearly all hosts, where Exact*Filters evaluate."""
         if not self.all:
             return used
         odd = rng.random(3)
@@ -154,17 +154,17 @@ class Every:
         return used | exact
 
     def aggregates(self, found: list[Aggregate]) -> list[Aggregate]:
-        """The same aggregates with metadata."""
+        """Return the same aggregates with metadata."""
         return [
             msgspec.structs.replace(aggregate, metadata=METADATA.get(i, {}))
             for i, aggregate in enumerate(found)
         ]
 
     def requests(self, found: list[SelectDestinations]) -> list[SelectDestinations]:
-        """The same requests, which also ask for what the filters look at."""
+        """Return the same requests, which also have the fields that the filters evaluate."""
         return [
-            msgspec.structs.replace(one, spec=self._spec(number, one.spec))
-            for number, one in enumerate(found)
+            msgspec.structs.replace(request, spec=self._spec(number, request.spec))
+            for number, request in enumerate(found)
         ]
 
     def _spec(self, number: int, spec: RequestSpec) -> RequestSpec:
@@ -210,7 +210,7 @@ class Every:
         return hints
 
     def pipeline(self, hosts: list[str]) -> Pipeline:
-        """The filters, and every weigher that is installed."""
+        """Return the filters, and every weigher that is installed."""
         options = OPTIONS | {'isolated_hosts': hosts[:: max(1, len(hosts) // 50)]}
         return plugin_loader.load_pipeline(
             self.filters, plugin_loader.installed(plugin_loader.WEIGHERS), options

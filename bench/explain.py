@@ -25,7 +25,7 @@ from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.db.stores.store import SqlStore
 
-#: What is asked for: flavors that fit, and one that nobody has room for.
+#: Requests: flavors that fit, and one that no host has room for.
 FITS = ('--resource', 'VCPU=4', '--resource', 'MEMORY_MB=8192')
 TOO_MUCH = ('--resource', 'VCPU=200000', '--resource', 'MEMORY_MB=8192')
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def fill(made: Rig, hosts: int) -> None:
     """Write hosts straight into the database, each registered and reported once.
 
-    Their memory differs by what they use beside claims, so that scores do.
+    Their memory use beside claims differs, so that scores do.
     """
     store = SqlStore.for_url(made.database)
 
@@ -46,10 +46,10 @@ def fill(made: Rig, hosts: int) -> None:
         reports = []
         for number in numbers:
             name = f'cmp-{number:05}'
-            said = store.register_host(RegisterHost(name=name, boot_nonce='bench'))[0]
+            registered = store.register_host(RegisterHost(name=name, boot_nonce='bench'))[0]
             report = HostReport(
                 name=name,
-                epoch=said.epoch,
+                epoch=registered.epoch,
                 sequence=1,
                 full=True,
                 running=[],
@@ -68,7 +68,7 @@ def fill(made: Rig, hosts: int) -> None:
 
 
 def command(endpoint: str, *words: str, code: int = 0) -> tuple[float, str]:
-    """Run ``gantt`` to its end: seconds, and what it printed.
+    """Run ``gantt`` to its end; return the seconds, and its output.
 
     :raises RuntimeError: another exit code than ``code``
     """
@@ -100,16 +100,16 @@ def _cases(hosts: list[str], placed: str, refused: str) -> dict[str, tuple[int, 
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Each command in turn with the yardstick, so many times."""
+    """Run each command in turn with the yardstick, so many times."""
     port = callers.free_port()
     endpoint = f'http://127.0.0.1:{port}'
     options = callers.options(api={'host': '127.0.0.1', 'port': port})
-    with rig(options) as made:
-        fill(made, args.hosts)
-        made.start('scheduler', 'gantt-scheduler')
-        made.wait_for('scheduler', 'is ready')
-        made.start('api', 'gantt-api')
-        made.wait_for('api', 'listens on')
+    with rig(options) as testbed:
+        fill(testbed, args.hosts)
+        testbed.start('scheduler', 'gantt-scheduler')
+        testbed.wait_for('scheduler', 'is ready')
+        testbed.start('api', 'gantt-api')
+        testbed.wait_for('api', 'listens on')
         look = functools.partial(command, endpoint)
         listed = json.loads(look('host', 'list', '--limit', '3', '-f', 'json')[1])
         names = [host['name'] for host in listed]
@@ -124,14 +124,14 @@ def run(args: argparse.Namespace) -> Result:
             for name, (code, words) in _cases(names, placed, refused).items():
                 times.setdefault(name, []).append(look(*words, code=code)[0])
                 stick.append(look('--version')[0])
-        rss = round(made.rss_mb('api'), 1)
-        stated = callers.servers(made)
-        callers.end(made)
+        rss = round(testbed.rss_mb('api'), 1)
+        stated = callers.servers(testbed)
+        callers.end(testbed)
     return _result(args, times, stick, problems, {**stated, 'api_rss_mb': rss})
 
 
 def _until_kept(look: functools.partial, decisions: tuple[str, ...], seconds: float = 60) -> None:
-    """Until the decisions, and the log that a replay needs, are in the database."""
+    """Wait until the decisions, and the log that a replay needs, are in the database."""
     end = time.monotonic() + seconds
     for decision in decisions:
         while True:
@@ -145,7 +145,7 @@ def _until_kept(look: functools.partial, decisions: tuple[str, ...], seconds: fl
 
 
 def _wrong(look: functools.partial, placed: str, hosts: int) -> list[str]:
-    """What is answered must be right as well as quick."""
+    """Check that the answers are right as well as quick; return the errors."""
     wrong = []
     replayed = json.loads(look('replay', placed, '-f', 'json')[1])
     if not replayed['same']:
@@ -162,9 +162,9 @@ def _result(
     problems: list[str],
     stated: dict[str, object],
 ) -> Result:
-    medians = {name: round(statistics.median(found), 3) for name, found in times.items()}
-    asked = ('explain_placed', 'explain_refused', 'what_if')
-    value = max(medians[name] for name in asked)
+    medians = {name: round(statistics.median(seconds), 3) for name, seconds in times.items()}
+    rated = ('explain_placed', 'explain_refused', 'what_if')
+    value = max(medians[name] for name in rated)
     yardstick = statistics.median(stick)
     return Result(
         bench='explain',
@@ -178,8 +178,8 @@ def _result(
             'hosts': args.hosts,
             'repeats': args.repeats,
             'medians_s': medians,
-            'minimum': min(min(times[name]) for name in asked),
-            'maximum': max(max(times[name]) for name in asked),
+            'minimum': min(min(times[name]) for name in rated),
+            'maximum': max(max(times[name]) for name in rated),
             'problems': problems,
         },
         audit=len(problems),

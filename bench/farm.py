@@ -40,7 +40,7 @@ from gantt.db.stores.store import SqlStore
 
 NAME = 'farm'
 TAKES = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
-#: A full report is answered; so is each word about a claim.
+#: A full report is answered; so is each update of a claim.
 FULL_SHARE = 0.1
 WORDS_PER_BUILD_AND_DELETE = 2
 
@@ -56,27 +56,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Start the hosts, fill them, measure in turn with the yardstick."""
-    with rig({'scheduler': {'report_seconds': args.period}}) as made, _stock(made):
-        made.start('scheduler', 'gantt-scheduler')
-        made.wait_for('scheduler', 'is ready')
+    with rig({'scheduler': {'report_seconds': args.period}}) as testbed, _stock(testbed):
+        testbed.start('scheduler', 'gantt-scheduler')
+        testbed.wait_for('scheduler', 'is ready')
         began = time.monotonic()
-        made.start(NAME, 'gantt-compute', '--fake', str(args.hosts), '--name', NAME)
-        made.wait_for(NAME, 'is ready')
-        carrier = _transport(made)
+        testbed.start(NAME, 'gantt-compute', '--fake', str(args.hosts), '--name', NAME)
+        testbed.wait_for(NAME, 'is ready')
+        carrier = _transport(testbed)
         conductor = Conductor(carrier)
         farm = ServerCaller(carrier, topic_of(NAME))
         _until(lambda: _status(farm)['reporting'] == args.hosts, 600, 'every host has reported')
         life = {
             'seconds_to_life': round(time.monotonic() - began, 1),
-            'share_until_then': round(made.cpu_seconds(NAME) / (time.monotonic() - began), 3),
+            'share_until_then': round(testbed.cpu_seconds(NAME) / (time.monotonic() - began), 3),
         }
         _tell(f'{args.hosts} hosts registered and reported: {life}')
         conductor.fill(args.guests)
         _tell(f'{args.guests} guests run: {dict(conductor.outcomes)}')
         # The first period is where hosts that came together are spread.
         conductor.steady(args.rate, args.period)
-        measured = [_measure(made, farm, conductor, args) for _ in range(args.repeats)]
-        store = SqlStore.for_url(made.database)
+        measured = [_measure(testbed, farm, conductor, args) for _ in range(args.repeats)]
+        store = SqlStore.for_url(testbed.database)
         fresh = _fresh(store, args.period)
         broken = sum(len(lines) for lines in store.audit().values())
         database = _database(store)
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> Result:
                 'maximum': max(shares),
                 'measured': measured,
                 'kept_up': f'{kept} of {len(measured)}',
-                'farm_rss_mb': round(made.rss_mb(NAME), 1),
+                'farm_rss_mb': round(testbed.rss_mb(NAME), 1),
                 'outcomes': dict(conductor.outcomes),
                 'hosts_reported_within_a_period_and_a_half': fresh,
                 'database': database,
@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 class Conductor:
-    """Places guests, has them built and deleted, oldest first."""
+    """A conductor that places guests, has them built and deleted, oldest first."""
 
     def __init__(self, carrier: Any, threads: int = 8) -> None:
         self.outcomes: collections.Counter[str] = collections.Counter()
@@ -133,7 +133,7 @@ class Conductor:
 
     @property
     def failures(self) -> int:
-        """Everything that did not end as it should."""
+        """Number of builds and deletes that failed."""
         return self.outcomes.total() - self.outcomes['running'] - self.outcomes['deleted']
 
     def fill(self, count: int) -> None:
@@ -143,7 +143,7 @@ class Conductor:
                 pool.submit(self._build)
 
     def steady(self, rate: float, seconds: float) -> float:
-        """``rate`` builds and as many deletes a second; the builds a second there really were."""
+        """Run ``rate`` builds and deletes a second; return the actual builds a second."""
         before, began = self.outcomes['running'], time.monotonic()
         with ThreadPoolExecutor(self._threads) as pool:
             for number in itertools.count():
@@ -168,12 +168,12 @@ class Conductor:
                 )
             )
             chosen = answer.selections[0][0]
-            told = self._computes.build(chosen.build_topic, chosen.build(), wait=True)
+            built = self._computes.build(chosen.build_topic, chosen.build(), wait=True)
         except exceptions.GanttError as e:
             self._count(e.code)
             return
         self._running.append(chosen)
-        self._count(told['outcome'])
+        self._count(built['outcome'])
 
     def _delete(self) -> None:
         try:
@@ -182,11 +182,11 @@ class Conductor:
             return
         delete = Delete(consumer=chosen.consumer, host=chosen.host, claim_id=chosen.claim_id)
         try:
-            told = self._computes.delete(chosen.build_topic, delete, wait=True)
+            deleted = self._computes.delete(chosen.build_topic, delete, wait=True)
         except exceptions.GanttError as e:
             self._count(e.code)
             return
-        self._count(told['outcome'])
+        self._count(deleted['outcome'])
 
     def _count(self, outcome: str) -> None:
         with self._counting:
@@ -196,7 +196,7 @@ class Conductor:
 def _measure(
     made: Rig, farm: ServerCaller, conductor: Conductor, args: argparse.Namespace
 ) -> dict[str, float]:
-    """One stretch of reports, builds and deletes, then the stock client at the same rates."""
+    """Measure one stretch of reports, builds and deletes, then the stock client as fast."""
     before, cpu, began = _status(farm), made.cpu_seconds(NAME), time.monotonic()
     rate = conductor.steady(args.rate, args.seconds)
     took = time.monotonic() - began
@@ -239,7 +239,7 @@ def _stock_share(made: Rig, casts: float, calls: float, seconds: float = 15.0) -
 
 
 def _a_delta() -> dict[str, object]:
-    """What a host that changed nothing but its load says most of the time."""
+    """Return the report that a host sends most of the time: only its load has changed."""
     return {
         'name': 'fake-00000',
         'epoch': 1,
@@ -255,6 +255,6 @@ def _a_delta() -> dict[str, object]:
 
 
 def _status(farm: ServerCaller) -> dict[str, Any]:
-    told = farm.call('farm_command', 30.0, order={'do': 'status'})
-    status: dict[str, Any] = told['status']
+    answer = farm.call('farm_command', 30.0, order={'do': 'status'})
+    status: dict[str, Any] = answer['status']
     return status

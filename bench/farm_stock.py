@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stock oslo.messaging client that says as much as a farm does, and knows nothing.
+"""A stock oslo.messaging client that sends as much as a farm does, and knows nothing.
 
-The yardstick of the bench of farms: what the library alone costs.  Reads a
+The yardstick of the bench of farms: the cost of the library alone.  Reads a
 report as JSON from standard input, sends it ``casts`` and ``calls`` times a
 second to the stock server for ``seconds``, and prints its own share of a core.
 """
@@ -21,7 +21,7 @@ from bench import reports_stock
 
 
 def main() -> int:
-    """``sys.argv`` holds the broker's URL, casts and calls a second, and the seconds."""
+    """Read the broker's URL, casts and calls a second, and the seconds from ``sys.argv``; run."""
     url, casts, calls, seconds = sys.argv[1], *map(float, sys.argv[2:5])
     body = json.load(sys.stdin)
     cfg.CONF([], project='bench')

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Very many callers of one project, in a process of their own that costs little.
 
-``python -m bench.flood URL PROJECT CALLERS BYTES``: each caller has a connection, asks for a place
-with a body of so many bytes, and asks again as soon as it is answered, or when it was told to.
-Ends on SIGTERM; then the last line says what was answered, as JSON.
+``python -m bench.flood URL PROJECT CALLERS BYTES``: each caller has a connection, requests a place
+with a body of so many bytes, and the next as soon as it is answered, or after the stated wait.
+Ends on SIGTERM; then the last line has the answers by outcome, as JSON.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ CONNECT_EACH_SECONDS = 0.002
 
 
 def body_of(size: int) -> bytes:
-    """A request for one place with about so many bytes; two uuids in it are to be filled in."""
+    """Return a request for one place with about so many bytes; two uuids in it are left open."""
     names = [f'{NAME}{n:05}' for n in range(max(0, size - 400) // (len(NAME) + 8))]
     request = {
         'request_id': '%s',
@@ -33,7 +33,7 @@ def body_of(size: int) -> bytes:
 
 
 class Flood:
-    """The callers.
+    """The callers of one project.
 
     :ivar answered: HTTP status -> how many
     """
@@ -50,7 +50,7 @@ class Flood:
         self.answered: collections.Counter[str] = collections.Counter()
 
     async def caller(self, number: int) -> None:
-        """One of them, until it is cancelled."""
+        """Send requests of one caller, until it is cancelled."""
         await asyncio.sleep(number * CONNECT_EACH_SECONDS)
         while True:
             try:
@@ -69,7 +69,7 @@ class Flood:
                 writer.close()
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> float:
-        """One question; seconds that the answer asks to wait."""
+        """Send one request; return the seconds that the answer requests to wait."""
         ids = str(uuid.uuid4()).encode(), str(uuid.uuid4()).encode()
         writer.write(self._head + self._body % ids)
         await writer.drain()

@@ -48,7 +48,7 @@ HOSTS, WARM = 4, 30
 
 
 class Flow(msgspec.Struct):
-    """What one run of a flow passed.
+    """Calls and files of one run of a flow.
 
     :ivar path: files, in the order in which they are entered first
     """
@@ -85,7 +85,7 @@ def watched() -> Iterator[Flow]:
 
 
 def file_of(path: str) -> str | None:
-    """A file of Gantt that counts, as the tree names it."""
+    """Return the name in the tree of a file of Gantt that counts."""
     if not path.startswith(f'{ROOT}/'):
         return None
     name = f'gantt/{path.removeprefix(f"{ROOT}/")}'
@@ -120,7 +120,7 @@ class _Site:
         self.turn()
 
     def send(self, answers: Any) -> None:
-        """What a carrier of replies does with those of a batch."""
+        """Take the answers of a batch as a carrier of replies does."""
         self.sent += [answer for _, answer in answers]
 
     send_soon = send
@@ -132,14 +132,14 @@ class _Site:
         self.scheduler.placing.step()
 
     def request(self) -> None:
-        """One request of one member, answered."""
+        """Submit one request of one member, and have it answered."""
         before = len(self.sent)
-        made = SelectDestinations(
+        request = SelectDestinations(
             request_id=str(uuid.uuid4()),
             spec=RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 64}),
             consumers=[str(uuid.uuid4())],
         )
-        self.scheduler.submit(made, object(), self)
+        self.scheduler.submit(request, object(), self)
         self.scheduler.placing.step()
         if len(self.sent) != before + 1 or self.sent[-1].outcome.value != 'placed':
             raise RuntimeError(f'not placed: {self.sent[before:]}')
@@ -148,7 +148,7 @@ class _Site:
         self.running.setdefault(chosen.host, []).append(runs)
 
     def report(self, name: str = 'cmp-0') -> None:
-        """One report, stored and on the table."""
+        """Store one report and apply it to the table."""
         epoch, sequence = self.hosts[name]
         self.hosts[name] = epoch, sequence + 1
         self.scheduler.report_soon(
@@ -169,40 +169,43 @@ class _Site:
 
 
 def flows() -> dict[str, Flow]:
-    """Each of the two flows, once, after it has run for a while."""
+    """Run each of the two flows once, after it has run for a while."""
     with tempfile.TemporaryDirectory() as folder:
         site = _Site(folder)
         try:
-            found = {}
+            by_name = {}
             verbs: dict[str, Callable[[], None]] = {'request': site.request, 'report': site.report}
             for name, verb in verbs.items():
                 for _ in range(WARM):
                     verb()
                     site.turn()
-                with watched() as found[name]:
+                with watched() as by_name[name]:
                     verb()
-            return found
+            return by_name
         finally:
             site.store.close()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None: the flows are what they are."""
+    """Add no options: the flows are what they are."""
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Changes of file of a request."""
-    found = flows()
+    """Count changes of file of a request."""
+    by_name = flows()
     stated = {
         name: {'calls': flow.calls, 'files': len(flow.path), 'changes': flow.changes}
-        for name, flow in found.items()
+        for name, flow in by_name.items()
     }
     return Result(
         bench='flow',
-        value=float(found['request'].changes),
+        value=float(by_name['request'].changes),
         unit='changes of file',
-        yardstick={'name': 'changes of file of a report', 'value': float(found['report'].changes)},
-        ratio=found['request'].changes / found['report'].changes,
+        yardstick={
+            'name': 'changes of file of a report',
+            'value': float(by_name['report'].changes),
+        },
+        ratio=by_name['request'].changes / by_name['report'].changes,
         conditions={**conditions.here(), **stated},
         audit=0,
     )

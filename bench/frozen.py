@@ -30,7 +30,7 @@ from gantt.core.messages.request import RequestSpec, SelectDestinations
 from tests.nemesis.proxy import Proxy
 
 STOPPED, CUT_OFF, WELL = 'scheduler-1', 'scheduler-2', 'scheduler-3'
-#: A caller that waits for its answer has so long for it, and asks again after an error.
+#: Time that a caller that waits for its answer has for it; it requests again after an error.
 CALLER_BUDGET_MS = 30_000
 #: Windows are looked at in such steps.
 STEP_SECONDS = 0.25
@@ -39,11 +39,11 @@ UNDER_WAY = 400
 
 
 class Asked(NamedTuple):
-    """One request.
+    """Timing and outcome of one request.
 
     :ivar at: monotonic seconds when it was due
     :ivar took: seconds until its end
-    :ivar placed: what its end was
+    :ivar placed: whether it was placed
     """
 
     at: float
@@ -64,32 +64,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Calm, the first fault, calm, the second fault, calm."""
-    with rig(callers.options()) as made, callers.connected(made) as carrier:
-        proxy = Proxy.of(made.database)
+    """Run calm, the first fault, calm, the second fault, calm."""
+    with rig(callers.options()) as testbed, callers.connected(testbed) as carrier:
+        proxy = Proxy.of(testbed.database)
         try:
-            schedulers = callers.Several(made)
+            schedulers = callers.Several(testbed)
             schedulers.start(STOPPED, WELL)
-            way = proxy.url(made.database)
+            way = proxy.url(testbed.database)
             schedulers.start(CUT_OFF, options={'database': {'connection': way}})
-            callers.report_hosts(made, carrier, args.hosts)
-            load = Load(made, args)
+            callers.report_hosts(testbed, carrier, args.hosts)
+            load = Load(testbed, args)
             with load.going_on():
                 time.sleep(args.calm / 3)
                 before = Span('before', time.monotonic(), args.calm)
                 time.sleep(args.calm)
-                spans = [_stopped(made, args), _cut_off(proxy, args)]
-            stated = callers.servers(made)
-            problems = callers.violations(made.database) + load.broken(made.database)
+                spans = [_stopped(testbed, args), _cut_off(proxy, args)]
+            stated = callers.servers(testbed)
+            problems = callers.violations(testbed.database) + load.broken(testbed.database)
         finally:
             proxy.close()
-        callers.end(made)
-    found = {span.name: load.judged(span, args) for span in spans}
+        callers.end(testbed)
+    judged = {span.name: load.judged(span, args) for span in spans}
     quiet = load.share(before.began, before.began + before.seconds)
     rate_before = load.rate(before.began, before.began + before.seconds)
-    value = min(one['lowest_share'] for one in found.values())
-    for one in found.values():
-        one['callers_share'] = round(one['callers_rate'] / max(rate_before, 1e-9), 3)
+    value = min(fault['lowest_share'] for fault in judged.values())
+    for fault in judged.values():
+        fault['callers_share'] = round(fault['callers_rate'] / max(rate_before, 1e-9), 3)
     return Result(
         bench='frozen',
         value=value,
@@ -106,8 +106,8 @@ def run(args: argparse.Namespace) -> Result:
             'budget_seconds': args.budget,
             'fault_seconds': args.fault,
             'callers_rate_before': round(rate_before, 1),
-            'callers_share': min(one['callers_share'] for one in found.values()),
-            'faults': found,
+            'callers_share': min(fault['callers_share'] for fault in judged.values()),
+            'faults': judged,
             'stream': load.outcomes(),
             'processes': 'callers, schedulers, broker, database on one machine',
             'problems': problems[:20],
@@ -125,7 +125,7 @@ class Span(NamedTuple):
 
 
 def _stopped(made: Rig, args: argparse.Namespace) -> Span:
-    """One scheduler stands still, and goes on."""
+    """Stop one scheduler, and let it go on."""
     process = made.processes[STOPPED]
     began = time.monotonic()
     process.send_signal(signal.SIGSTOP)
@@ -138,7 +138,7 @@ def _stopped(made: Rig, args: argparse.Namespace) -> Span:
 
 
 def _cut_off(proxy: Proxy, args: argparse.Namespace) -> Span:
-    """Nothing passes between one scheduler and its database; its connections stay open."""
+    """Cut one scheduler off from its database; its connections stay open."""
     began = time.monotonic()
     proxy.hold()
     try:
@@ -150,7 +150,7 @@ def _cut_off(proxy: Proxy, args: argparse.Namespace) -> Span:
 
 
 class Load:
-    """The callers, the stream, and what both were told."""
+    """The callers, the stream, and the answers that both received."""
 
     def __init__(self, made: Rig, args: argparse.Namespace) -> None:
         self._made = made
@@ -165,9 +165,9 @@ class Load:
 
     @contextlib.contextmanager
     def going_on(self) -> Iterator[None]:
-        """Ask until it is left, and wait for the last answers."""
-        with callers.connected(self._made) as one, callers.connected(self._made) as other:
-            waiting = client.SchedulerClient(one)
+        """Send requests until the context is left, and wait for the last answers."""
+        with callers.connected(self._made) as first, callers.connected(self._made) as other:
+            waiting = client.SchedulerClient(first)
             threads = [
                 threading.Thread(target=self._caller, args=(waiting,), daemon=True)
                 for _ in range(self._args.callers)
@@ -188,17 +188,17 @@ class Load:
 
     def _caller(self, scheduler: Any) -> None:
         while not self._ends.is_set():
-            asked = self._ask(scheduler, time.monotonic(), CALLER_BUDGET_MS)
+            request = self._ask(scheduler, time.monotonic(), CALLER_BUDGET_MS)
             with self._lock:
-                self.closed.append(asked)
+                self.closed.append(request)
 
     def _pace(self, scheduler: Any) -> None:
         budget_ms = int(self._args.budget * 1000)
 
         def one(due: float) -> None:
-            asked = self._ask(scheduler, due, budget_ms)
+            request = self._ask(scheduler, due, budget_ms)
             with self._lock:
-                self.stream.append(asked)
+                self.stream.append(request)
 
         began = time.monotonic()
         with ThreadPoolExecutor(UNDER_WAY) as pool:
@@ -228,18 +228,18 @@ class Load:
         return Asked(due, time.monotonic() - due, True)
 
     def share(self, begin: float, end: float) -> float:
-        """Of the requests of the stream that were due then: answered in time; 1: none was."""
+        """Return the share of the stream's requests due then answered in time; 1: none was due."""
         due = [a for a in self.stream if begin <= a.at < end]
         good = sum(a.placed and a.took <= self._args.budget for a in due)
         return round(good / len(due), 4) if due else 1.0
 
     def rate(self, begin: float, end: float) -> float:
-        """Answers "placed" a second to the callers that wait for theirs."""
+        """Return answers "placed" a second to the callers that wait for theirs."""
         done = sum(a.placed and begin <= a.at + a.took < end for a in self.closed)
         return done / (end - begin)
 
     def judged(self, span: Span, args: argparse.Namespace) -> dict[str, Any]:
-        """What a fault did to both."""
+        """Return the effect of a fault on both."""
         first, last = span.began + args.grace, span.began + span.seconds + args.calm - args.window
         steps = max(1, int((last - first) / STEP_SECONDS))
         at = [first + n * STEP_SECONDS for n in range(steps)]
@@ -261,17 +261,17 @@ class Load:
         }
 
     def outcomes(self) -> dict[str, int]:
-        """How the requests of the stream ended, over the whole run."""
-        found: dict[str, int] = {}
-        for asked in self.stream:
-            name = asked.error or 'placed'
-            if asked.placed and asked.took > self._args.budget:
+        """Return how the requests of the stream ended, over the whole run."""
+        counts: dict[str, int] = {}
+        for request in self.stream:
+            name = request.error or 'placed'
+            if request.placed and request.took > self._args.budget:
                 name = 'placed late'
-            found[name] = found.get(name, 0) + 1
-        return found
+            counts[name] = counts.get(name, 0) + 1
+        return counts
 
     def broken(self, database: str) -> list[str]:
-        """Promises not kept; who was told nothing may have a place or none."""
-        found = callers.broken(database, self._promised)
+        """Return the promises not kept; a request without an answer may have a place or none."""
+        lines = callers.broken(database, self._promised)
         told_nothing = {f'consumer {c} has a place that nobody was promised' for c in self._unknown}
-        return [line for line in found if line not in told_nothing]
+        return [line for line in lines if line not in told_nothing]

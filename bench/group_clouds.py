@@ -37,29 +37,29 @@ class Cloud(msgspec.Struct, eq=False):
 
     @property
     def members(self) -> int:
-        """How many members there are."""
+        """Number of members."""
         return sum(map(len, self.items))
 
     def demand(self, item: int) -> np.ndarray:
-        """What an item takes, by class."""
+        """Return the amounts that an item takes, by class."""
         return np.sum(self.items[item], axis=0)
 
 
 def alike(members: int, hosts: int, seed: int) -> Cloud:
-    """Pairs that share a host, in sets of five that are on racks of their own; four sizes."""
+    """Return pairs that share a host, in sets of five on racks of their own; four sizes."""
     rng = np.random.default_rng(seed)
     rack = np.arange(hosts) // (20 if hosts <= 100 else 40)
     free, cost = _part_used(hosts, rng)
     items, sets = [], []
-    for one in range(max(1, members // 10)):
-        pair = [tuple(FLAVORS[(one + k) % 4].tolist()) for k in range(2)]
+    for number in range(max(1, members // 10)):
+        pair = [tuple(FLAVORS[(number + k) % 4].tolist()) for k in range(2)]
         items += [list(pair) for _ in range(5)]
-        sets += [one] * 5
+        sets += [number] * 5
     return Cloud(free, rack, cost, items, sets)
 
 
 def unlike(members: int, hosts: int, seed: int) -> Cloud:
-    """Members no two of which are alike, in sets of five that are on racks of their own."""
+    """Return members no two of which are alike, in sets of five on racks of their own."""
     rng = np.random.default_rng(seed)
     rack = np.arange(hosts) // 40
     free, cost = _part_used(hosts, rng)
@@ -82,19 +82,19 @@ def _part_used(hosts: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nda
 
 
 def planted(items: int, hosts: int, slack: float, seed: int) -> Cloud:
-    """A placement is drawn, and hosts have room for what it takes and a share more.
+    """Draw a placement, and hosts that have room for it and a share more.
 
     Three in five items are of triples on racks of their own, one a pair on one host, one single.
     """
     rng = np.random.default_rng(seed)
     rack = np.arange(hosts) // 10
     use = np.zeros((hosts, 3), np.int64)
-    found: list[list[tuple[int, ...]]] = []
+    by_item: list[list[tuple[int, ...]]] = []
     sets = []
 
     def put(host: int, sizes: list[np.ndarray], of_set: int) -> None:
         use[host] += np.sum(sizes, axis=0)
-        found.append([tuple(size.tolist()) for size in sizes])
+        by_item.append([tuple(size.tolist()) for size in sizes])
         sets.append(of_set)
 
     for triple in range(items // 5):
@@ -106,17 +106,17 @@ def planted(items: int, hosts: int, slack: float, seed: int) -> Cloud:
     for _ in range(items - 4 * (items // 5)):
         put(int(rng.integers(hosts)), [SIX[rng.integers(0, 6)]], -1)
     free = np.ceil(use * (1 + slack) - 1e-9).astype(np.int64)
-    order = rng.permutation(len(found)).tolist()
-    return Cloud(free, rack, np.ones(hosts), [found[i] for i in order], [sets[i] for i in order])
+    order = rng.permutation(len(by_item)).tolist()
+    return Cloud(free, rack, np.ones(hosts), [by_item[i] for i in order], [sets[i] for i in order])
 
 
 def location(cloud: Cloud, host: int) -> str:
-    """Where a host says that it is."""
+    """Return the location that a host reports."""
     return f'site1.room1.rack{cloud.rack[host]}'
 
 
 def description_of(cloud: Cloud, must: bool = True) -> GroupDescription:
-    """The group: pairs are subgroups on one host, sets are subgroups over racks.
+    """Return the group: pairs are subgroups on one host, sets are subgroups over racks.
 
     :param must: whether all members have to be placed
     """
@@ -138,7 +138,7 @@ def description_of(cloud: Cloud, must: bool = True) -> GroupDescription:
     if pairs:
         policies.append({'policy': 'affinity', 'of': pairs})
     for width in sorted(set(widths.values())):
-        of = [name for name, one in widths.items() if one == width]
+        of = [name for name, item_width in widths.items() if item_width == width]
         policies.append({'policy': 'anti-affinity', 'level': 'rack', 'of': of, 'most': width})
     body = {'members': members, 'subgroups': subgroups, 'policies': policies}
     return group_description.read(body)

@@ -22,10 +22,10 @@ LARGE = (65, 2048, 10)
 
 
 class Contradiction(msgspec.Struct, frozen=True):
-    """What is hidden.
+    """A contradiction hidden in a group.
 
-    :ivar policies: of which each is needed for the contradiction
-    :ivar members: name -> how many of it are needed
+    :ivar policies: indexes, each needed for the contradiction
+    :ivar members: name -> number of its members needed
     """
 
     name: str
@@ -34,15 +34,15 @@ class Contradiction(msgspec.Struct, frozen=True):
     members: dict[str, int]
 
     def is_named(self, refusal: Mapping[str, Any]) -> bool:
-        """Whether a refusal names it, and nothing else.
+        """Return whether a refusal names it, and nothing else.
 
-        :param refusal: what goes with the error
+        :param refusal: fields of the error
         """
-        found = refusal.get('conflict')
-        if refusal.get('status') != 'infeasible' or found is None:
+        conflict = refusal.get('conflict')
+        if refusal.get('status') != 'infeasible' or conflict is None:
             return False
-        named = frozenset(index for index, _ in found['policies'])
-        return named == self.policies and found['members'] == self.members
+        named = frozenset(index for index, _ in conflict['policies'])
+        return named == self.policies and conflict['members'] == self.members
 
 
 def _member(name: str, size: tuple[int, ...] = SMALL, count: int = 1) -> dict[str, Any]:
@@ -84,30 +84,30 @@ def _pinned() -> tuple[list[Any], list[Any], dict[str, int]]:
 
 
 def of_cloud(members: int, hosts: int, seed: int) -> list[Contradiction]:
-    """One of each kind, hidden in a group of so many members.
+    """Return one of each kind, hidden in a group of so many members.
 
     The table is that of ``group_clouds.alike`` of the same arguments.
     """
     cloud = group_clouds.alike(members, hosts, seed)
     racks = len(set(cloud.rack.tolist()))
-    made = {
+    parts_by_name = {
         'together and apart': _both(),
         'too large for any host': _too_large(),
         'a circle of three': _circle(),
         'near to what it is to be apart from': _pinned(),
     }
     if racks + 3 <= members:
-        made['more than there are racks'] = _too_few_racks(racks)
+        parts_by_name['more than there are racks'] = _too_few_racks(racks)
     rest = msgspec.to_builtins(group_clouds.description_of(cloud))
-    found = []
-    for name, (hidden, policies, culprits) in made.items():
+    contradictions = []
+    for name, (hidden, policies, culprits) in parts_by_name.items():
         rng = random.Random(seed)
         body = {'subgroups': rest['subgroups']}
         body['members'] = [*rest['members'], *hidden]
         rng.shuffle(body['members'])
         first = rng.randint(0, len(rest['policies']))
         body['policies'] = [*rest['policies'][:first], *policies, *rest['policies'][first:]]
-        found.append(
+        contradictions.append(
             Contradiction(
                 name,
                 group_description.read(body),
@@ -115,4 +115,4 @@ def of_cloud(members: int, hosts: int, seed: int) -> list[Contradiction]:
                 culprits,
             )
         )
-    return found
+    return contradictions

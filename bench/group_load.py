@@ -25,16 +25,16 @@ from gantt.core.messages.request import GroupRef, RequestSpec, SelectDestination
 HOSTS = 1000
 #: Members of a group, and hosts of a rack.
 MEMBERS, RACK = 50, 40
-#: What a plan takes at most before it is finished, once no other is begun.
+#: Time limit of the last plan, once no other is begun.
 LAST_PLAN_SECONDS = 60.0
-#: Of a window that ends by its number of calls.
+#: Time limit of a window that ends by its number of calls.
 WINDOW_MAX = 600.0
-#: What the members that are created need is planned for so long: it is not what is measured.
+#: Planning time of the members that are created: it is not measured.
 PLAN_SECONDS = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of these two."""
+    """Add the options of both benches."""
     group = parser.add_argument_group('of --beside and --create')
     group.add_argument('--callers', type=count, default=16)
     group.add_argument('--repeats', type=count, default=7, help='pairs of windows of each kind')
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _facts(hosts: int) -> dict[str, dict[str, Any]]:
-    """Hosts with ample room, which differ in how much of it; in racks."""
+    """Return hosts with ample room, which differ in how much of it; in racks."""
     return {
         f'cmp-{number:05}': {
             'inventories': callers.AMPLE,
@@ -56,11 +56,11 @@ def _facts(hosts: int) -> dict[str, dict[str, Any]]:
 
 
 class Endless:
-    """Groups that are planned and released, one after the other, while that is wanted.
+    """Groups that are planned and released, one after the other, while it is switched on.
 
     :ivar plans: how many were
     :ivar seconds: in which they were, the last ones finished
-    :ivar problems: what was answered in place of a plan, a line each
+    :ivar problems: errors answered in place of a plan, a line each
     """
 
     def __init__(self, transport: Any, hosts: int, seconds: float) -> None:
@@ -101,10 +101,10 @@ class Endless:
 
 
 def beside(args: argparse.Namespace) -> Result:
-    """Rates with plans and without, and at half load the 99th percentiles of both."""
+    """Measure rates with plans and without, and at half load the 99th percentiles of both."""
     hosts = args.hosts or HOSTS
-    with group_rig.planners({}) as (made, transport):
-        callers.report_facts(made, transport, _facts(hosts))
+    with group_rig.planners({}) as (testbed, transport):
+        callers.report_facts(testbed, transport, _facts(hosts))
         placer = callers.Placer(transport)
         endless = Endless(transport, hosts, args.plan_seconds)
         callers.window(placer.place, args.callers, args.window / 2)
@@ -112,19 +112,19 @@ def beside(args: argparse.Namespace) -> Result:
         cpu = dict.fromkeys((SCHEDULER, PLANNER), 0.0)
         for number in range(args.repeats):
             for planning in (True, False) if number % 2 else (False, True):
-                before = {name: made.cpu_seconds(name) for name in cpu}
+                before = {name: testbed.cpu_seconds(name) for name in cpu}
                 with endless.running() if planning else contextlib.nullcontext():
                     rate, _ = callers.window(placer.place, args.callers, args.window)
                     rates[planning].append(rate)
                 if planning:
                     for name in cpu:
-                        cpu[name] += made.cpu_seconds(name) - before[name]
+                        cpu[name] += testbed.cpu_seconds(name) - before[name]
         rate = statistics.median(rates[False])
         half = _half_load(placer, endless, rate / 2, args)
-        problems = callers.violations(made.database) + endless.problems
-        problems += callers.broken(made.database, placer.promised)
-        stated = callers.servers(made)
-        memory = {name: round(made.rss_mb(name), 1) for name in (SCHEDULER, PLANNER)}
+        problems = callers.violations(testbed.database) + endless.problems
+        problems += callers.broken(testbed.database, placer.promised)
+        stated = callers.servers(testbed)
+        memory = {name: round(testbed.rss_mb(name), 1) for name in (SCHEDULER, PLANNER)}
     value = round(statistics.median(rates[True]), 1)
     return Result(
         bench='groups --beside',
@@ -142,7 +142,8 @@ def beside(args: argparse.Namespace) -> Result:
             'plans': endless.plans,
             'plans_per_minute': round(60 * endless.plans / max(endless.seconds, 0.001), 1),
             'ratios': [
-                round(one / other, 3) for one, other in zip(rates[True], rates[False], strict=True)
+                round(loaded / other, 3)
+                for loaded, other in zip(rates[True], rates[False], strict=True)
             ],
             **half,
             'cpu_seconds_while_planning': {name: round(used, 1) for name, used in cpu.items()},
@@ -156,7 +157,7 @@ def beside(args: argparse.Namespace) -> Result:
 def _half_load(
     placer: callers.Placer, endless: Endless, rate: float, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """Requests that come ``rate`` a second: the median over the pairs of their 99th percentiles."""
+    """Send requests at ``rate`` a second; return the median over the pairs of their p99."""
     p99: dict[bool, list[float]] = {True: [], False: []}
     every: dict[bool, list[float]] = {True: [], False: []}
     with ThreadPoolExecutor(callers.OPEN_THREADS) as pool:
@@ -166,7 +167,7 @@ def _half_load(
                     times = callers.open_loop(pool, placer.place, rate, args.window, seed=number)
                 p99[planning].append(callers.percentile(sorted(times), 0.99))
                 every[planning] += times
-    ratios = [one / other for one, other in zip(p99[True], p99[False], strict=True)]
+    ratios = [loaded / other for loaded, other in zip(p99[True], p99[False], strict=True)]
     return {
         'p99_ratio': round(statistics.median(ratios), 2),
         'p99_ratios': [round(ratio, 2) for ratio in ratios],
@@ -201,13 +202,13 @@ class Creates:
             answer = self._planner.place(description, PLAN_SECONDS)
             planned = [] if answer.plan is None else answer.plan.members
             self._left += [
-                (GroupRef(uuid=answer.group, member=one.name), one.host) for one in planned
+                (GroupRef(uuid=answer.group, member=place.name), place.host) for place in planned
             ]
         self._rng.shuffle(self._left)
         return len(self._left)
 
     def create(self) -> None:
-        """One that waits."""
+        """Create one planned member that waits."""
         with self._lock:
             group, host = self._left.pop()
         request = SelectDestinations(
@@ -219,19 +220,19 @@ class Creates:
         )
         answer = self._placer.client.select_destinations(request)
         self._placer.note(answer)
-        found = answer.selections[0][0].host
-        if found != host:
+        claimed_host = answer.selections[0][0].host
+        if claimed_host != host:
             with self._lock:
-                self.problems.append(f'{group.member} is on {found}, planned on {host}')
+                self.problems.append(f'{group.member} is on {claimed_host}, planned on {host}')
 
 
 def created(args: argparse.Namespace) -> Result:
-    """Creates of planned members and single requests, as many of each, in turn."""
+    """Measure creates of planned members and single requests, as many of each, in turn."""
     hosts = args.hosts or HOSTS
     rates: dict[str, list[float]] = {'create': [], 'single': []}
     times: dict[str, list[float]] = {'create': [], 'single': []}
-    with group_rig.planners({}) as (made, transport):
-        callers.report_facts(made, transport, _facts(hosts))
+    with group_rig.planners({}) as (testbed, transport):
+        callers.report_facts(testbed, transport, _facts(hosts))
         placer = callers.Placer(transport)
         creates = Creates(transport, placer)
         calls = {'create': creates.create, 'single': placer.place}
@@ -241,14 +242,14 @@ def created(args: argparse.Namespace) -> Result:
         for number in range(args.repeats):
             waiting = creates.plan(args.groups)
             for kind in ('create', 'single') if number % 2 else ('single', 'create'):
-                before = made.cpu_seconds(SCHEDULER)
+                before = testbed.cpu_seconds(SCHEDULER)
                 rate, every = callers.window(calls[kind], args.callers, WINDOW_MAX, most=waiting)
-                cpu[kind] += made.cpu_seconds(SCHEDULER) - before
+                cpu[kind] += testbed.cpu_seconds(SCHEDULER) - before
                 rates[kind].append(rate)
                 times[kind] += every
-        problems = callers.violations(made.database) + creates.problems
-        problems += callers.broken(made.database, placer.promised)
-        stated = callers.servers(made)
+        problems = callers.violations(testbed.database) + creates.problems
+        problems += callers.broken(testbed.database, placer.promised)
+        stated = callers.servers(testbed)
     value, stick = (round(statistics.median(rates[kind]), 1) for kind in ('create', 'single'))
     return Result(
         bench='groups --create',
@@ -265,8 +266,8 @@ def created(args: argparse.Namespace) -> Result:
             'members': MEMBERS,
             'repeats': args.repeats,
             'ratios': [
-                round(one / other, 3)
-                for one, other in zip(rates['create'], rates['single'], strict=True)
+                round(create_rate / other, 3)
+                for create_rate, other in zip(rates['create'], rates['single'], strict=True)
             ],
             **{
                 f'p{share}_ms_of_{kind}': callers.percentile(sorted(every), share / 100)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the bench of groups knows by itself: whether a plan is right, what it costs, and bounds.
+"""Independent models of the bench of groups: whether a plan is right, its cost, and bounds.
 
 Nothing here is of the engine: other models, other code, its own counting.
 """
@@ -14,33 +14,33 @@ from bench.group_clouds import Cloud
 
 
 def broken(cloud: Cloud, hosts: Mapping[str, str]) -> list[str]:
-    """What is wrong with a placement: member -> host, those without a place left out."""
-    found = []
+    """Return the errors of a placement: member -> host, those without a place left out."""
+    problems = []
     used = np.zeros_like(cloud.free)
     racks: dict[int, Counter[int]] = defaultdict(Counter)
     for item, sizes in enumerate(cloud.items):
         names = [f'm{item}-{part}' for part in 'abcd'[: len(sizes)]]
         at = {hosts[name] for name in names if name in hosts}
         if len(at) > 1:
-            found.append(f'item {item} is on {len(at)} hosts')
+            problems.append(f'item {item} is on {len(at)} hosts')
         for name, size in zip(names, sizes, strict=True):
             if name in hosts:
                 used[int(hosts[name].removeprefix('cmp-'))] += size
         if at and cloud.sets[item] >= 0:
             racks[cloud.sets[item]][int(cloud.rack[int(min(at).removeprefix('cmp-'))])] += 1
     over = np.flatnonzero((used > cloud.free).any(axis=1))
-    found += [f'host {host} is over-committed' for host in over.tolist()]
-    found += [f'set {k} shares a rack' for k, of in racks.items() if max(of.values()) > 1]
-    return found
+    problems += [f'host {host} is over-committed' for host in over.tolist()]
+    problems += [f'set {k} shares a rack' for k, of in racks.items() if max(of.values()) > 1]
+    return problems
 
 
 def cost(cloud: Cloud, hosts: Mapping[str, str]) -> float:
-    """The sum of what hosts report, over all members."""
+    """Return the sum of the hosts' reported costs, over all members."""
     return float(sum(cloud.cost[int(host.removeprefix('cmp-'))] for host in hosts.values()))
 
 
 def separable(cloud: Cloud) -> float:
-    """A bound: items of one size have the cheapest hosts, so many in a rack, others none."""
+    """Return a bound: items of one size on the cheapest hosts, so many in a rack, others none."""
     kinds: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for item in range(len(cloud.items)):
         kinds[(*cloud.demand(item).tolist(), cloud.sets[item] >= 0, len(cloud.items[item]))].append(
@@ -50,23 +50,23 @@ def separable(cloud: Cloud) -> float:
     for items in kinds.values():
         demand = np.maximum(cloud.demand(items[0]), 1)
         apart = cloud.sets[items[0]] >= 0
-        most = len({cloud.sets[item] for item in items}) if apart else len(items)
-        left, racks = len(items), Counter[int]()
+        items_max = len({cloud.sets[item] for item in items}) if apart else len(items)
+        unplaced, racks = len(items), Counter[int]()
         for host in np.argsort(cloud.cost, kind='stable').tolist():
-            many = min(left, int((cloud.free[host] // demand).min()))
+            many = min(unplaced, int((cloud.free[host] // demand).min()))
             if apart:
-                many = min(many, most - racks[int(cloud.rack[host])])
+                many = min(many, items_max - racks[int(cloud.rack[host])])
                 racks[int(cloud.rack[host])] += max(many, 0)
             if many > 0:
                 total += many * float(cloud.cost[host]) * len(cloud.items[items[0]])
-                left -= many
-            if not left:
+                unplaced -= many
+            if not unplaced:
                 break
     return total
 
 
 def by_size(cloud: Cloud, seconds: float) -> float:
-    """A bound by CP-SAT: counts of items of one size by host, sets of one size counted together."""
+    """Return a bound by CP-SAT: counts of items of one size by host, sets of one size together."""
     model = cp_model.CpModel()
     kinds: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for item in range(len(cloud.items)):
@@ -92,8 +92,8 @@ def by_size(cloud: Cloud, seconds: float) -> float:
             # Of one rack as many hosts as items may come there; any other is no better.
             if seen[rack] > come:
                 continue
-            most = int((cloud.free[host] // np.maximum(demand, 1)).min())
-            x = model.new_int_var(0, min(len(items), most), '')
+            limit = int((cloud.free[host] // np.maximum(demand, 1)).min())
+            x = model.new_int_var(0, min(len(items), limit), '')
             mine.append(x)
             of_rack[rack].append(x)
             by_host[host].append((x, demand.tolist()))
@@ -101,9 +101,9 @@ def by_size(cloud: Cloud, seconds: float) -> float:
             weights.append(int(cloud.cost[host]) * len(cloud.items[items[0]]))
         model.add(sum(mine) == len(items))
         if apart:
-            most = len({cloud.sets[item] for item in items})
+            limit = len({cloud.sets[item] for item in items})
             for xs in of_rack.values():
-                model.add(sum(xs) <= most)
+                model.add(sum(xs) <= limit)
     for host, here in by_host.items():
         for k in range(cloud.free.shape[1]):
             model.add(sum(x * d[k] for x, d in here) <= int(cloud.free[host, k]))
@@ -117,7 +117,7 @@ def by_size(cloud: Cloud, seconds: float) -> float:
 
 
 def naive(cloud: Cloud, seconds: float) -> float | None:
-    """The yardstick: a variable for each member and host; what it found costs so much."""
+    """Return the cost that the yardstick finds: a model with a variable per member and host."""
     model = cp_model.CpModel()
     hosts = range(len(cloud.free))
     load: dict[int, list[tuple[object, tuple[int, ...]]]] = defaultdict(list)
@@ -152,7 +152,7 @@ def naive(cloud: Cloud, seconds: float) -> float | None:
 
 
 def sequential(cloud: Cloud, how: str) -> int:
-    """How many items have a place when they are placed one after the other.
+    """Return how many items have a place when they are placed one after the other.
 
     :param how: ``spread`` or ``pack``, with ``-big``: the largest first
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benches of groups over RPC share: a planner, hosts with a cost, places read back."""
+"""Shared parts of the benches of groups over RPC: planner, hosts with a cost, places read back."""
 
 import contextlib
 import time
@@ -32,28 +32,28 @@ CHEAPEST: dict[str, dict[str, object]] = {
         'group_policy_weight_multiplier': 1000.0,
     },
 }
-#: Of a call: what it takes beside the time in which a plan is improved.
+#: Time of a call beside that in which a plan is improved.
 CALL_SECONDS = 60.0
 PLANNER, SCHEDULER = 'planner', 'scheduler'
 
 
 @contextlib.contextmanager
 def planners(options: Mapping[str, dict[str, object]] = CHEAPEST) -> Iterator[tuple[Rig, Any]]:
-    """A rig with one scheduler and one planner, and a transport of callers."""
-    with rig(callers.options(**options)) as made, callers.connected(made) as transport:
-        store = SqlStore.for_url(made.database)
+    """Yield a rig with one scheduler and one planner, and a transport of callers."""
+    with rig(callers.options(**options)) as testbed, callers.connected(testbed) as transport:
+        store = SqlStore.for_url(testbed.database)
         store.save_metric(DeclaredMetric(name=COST, lower=0.0, upper=COST_MAX))
         store.close()
-        made.start(SCHEDULER, 'gantt-scheduler')
-        made.start(PLANNER, 'gantt-planner')
-        made.wait_for(SCHEDULER, 'is ready')
-        made.wait_for(PLANNER, 'is ready')
-        yield made, transport
-        callers.end(made)
+        testbed.start(SCHEDULER, 'gantt-scheduler')
+        testbed.start(PLANNER, 'gantt-planner')
+        testbed.wait_for(SCHEDULER, 'is ready')
+        testbed.wait_for(PLANNER, 'is ready')
+        yield testbed, transport
+        callers.end(testbed)
 
 
 def read_anew(made: Rig) -> None:
-    """Another process in place of the scheduler, whose table is as the database is now."""
+    """Replace the scheduler by a process whose table is as the database is now."""
     made.stop(SCHEDULER)
     (made.folder / f'{SCHEDULER}.log').unlink()
     made.start(SCHEDULER, 'gantt-scheduler')
@@ -63,9 +63,9 @@ def read_anew(made: Rig) -> None:
 def facts(
     room: Sequence[int], location: str, cost: float, traits: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What a host reports.
+    """Return the facts that a host reports.
 
-    :param room: what is free, by class
+    :param room: free amounts, by class
     """
     sizes = dict(zip(CLASSES, room, strict=True))
     return {
@@ -106,16 +106,16 @@ class PlannerCaller:
 
 
 def placed(store: SqlStore, groups: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Where members are, by group: name -> host, of all claims that live in the database."""
-    found = store.load_places(groups)
+    """Return the hosts of members, by group: name -> host, of all live claims in the database."""
+    claims_by_group = store.load_places(groups)
     return {
         group: {claim.member_name: claim.host for claim in claims if claim.member_name}
-        for group, claims in found.items()
+        for group, claims in claims_by_group.items()
     }
 
 
 def hosts_of(cloud: Cloud) -> dict[str, dict[str, Any]]:
-    """What the hosts of a cloud report, by name."""
+    """Return the facts that the hosts of a cloud report, by name."""
     return {
         f'cmp-{host:05}': facts(free, location(cloud, host), float(cloud.cost[host]))
         for host, free in enumerate(cloud.free.tolist())
@@ -123,7 +123,7 @@ def hosts_of(cloud: Cloud) -> dict[str, dict[str, Any]]:
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """What became of a group that was to be placed.
+    """Outcome of a group that was to be placed.
 
     :ivar answer: None: it was refused
     :ivar refusal: why
@@ -159,7 +159,7 @@ class GroupRun:
 
         :param seconds: in which the answer is wanted
         """
-        members = sum(one.most for one in description.members)
+        members = sum(member.most for member in description.members)
         began = time.perf_counter()
         answer, refusal = None, None
         try:
@@ -180,5 +180,5 @@ class GroupRun:
 
 
 def spare(members: int) -> float:
-    """Seconds that a group takes beside its planning: on the way, and to be claimed."""
+    """Return the seconds that a group takes beside its planning: on the way, and to be claimed."""
     return 0.15 + 0.0006 * members

@@ -52,7 +52,7 @@ NAIVE_MAX, NAIVE_SECONDS = 100_000, 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this bench."""
+    """Add the options of this bench."""
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument('--planted', action='store_true', help='clouds with just enough room')
     kinds.add_argument('--contradictions', action='store_true', help='groups with one in them')
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """All cases, one after the other."""
+    """Run all cases, one after the other."""
     if args.beside:
         return group_load.beside(args)
     if args.create:
@@ -81,30 +81,30 @@ def _wanted(args: argparse.Namespace, members: int, hosts: int) -> bool:
 
 
 def _cases(args: argparse.Namespace, of: list[Any]) -> dict[int, list[Any]]:
-    """Those that are wanted, by their hosts."""
-    found: dict[int, list[Any]] = {}
+    """Return the cases that the options select, by their number of hosts."""
+    cases: dict[int, list[Any]] = {}
     for case in of:
         if _wanted(args, case[0], case[1]):
-            found.setdefault(case[1], []).append(case)
-    return found
+            cases.setdefault(case[1], []).append(case)
+    return cases
 
 
 def tabled(args: argparse.Namespace) -> Result:
-    """Members by hosts: the gap to the better of two bounds."""
+    """Measure members by hosts: the gap to the better of two bounds."""
     cases: list[dict[str, Any]] = []
     problems: list[str] = []
     stated: dict[str, object] = {}
     for hosts, of in _cases(args, TABLE).items():
         for seed in range(1, (args.seeds or 1) + 1):
-            with planners() as (made, transport):
-                # Of one seed and so many hosts they are the same, whoever comes there.
-                callers.report_facts(made, transport, hosts_of(group_clouds.alike(10, hosts, seed)))
-                planning = GroupRun(made, transport)
+            with planners() as (bed, transport):
+                # With one seed and so many hosts they are the same, whichever group comes there.
+                callers.report_facts(bed, transport, hosts_of(group_clouds.alike(10, hosts, seed)))
+                planning = GroupRun(bed, transport)
                 for case in of:
                     cases.append(_tabled(planning, case, seed, args.bound_seconds, problems))
                     print(cases[-1], flush=True)
-                problems += callers.violations(made.database)
-                stated = callers.servers(made)
+                problems += callers.violations(bed.database)
+                stated = callers.servers(bed)
                 planning.close()
     value = max((case['gap'] for case in cases), default=0.0)
     stick = max((case['yardstick'] or 0.0 for case in cases), default=0.0)
@@ -133,7 +133,7 @@ def _tabled(
     bound = group_models.separable(cloud)
     if value > bound and placed:
         bound = max(bound, group_models.by_size(cloud, bound_seconds))
-    found = (value - bound) / value if placed and value else 1.0
+    relative_gap = (value - bound) / value if placed and value else 1.0
     naive = None
     if cloud.members * hosts <= NAIVE_MAX:
         naive = group_models.naive(cloud, NAIVE_SECONDS)
@@ -144,29 +144,29 @@ def _tabled(
         'alike': alike,
         'seed': seed,
         'seconds': round(done.seconds, 3),
-        'gap': round(found, 5),
+        'gap': round(relative_gap, 5),
         'status': plan.status if plan else str(done.refusal),
         'by': plan and plan.by,
         'planned_seconds': plan and round(plan.seconds, 3),
         'own_gap': plan and plan.gap and round(plan.gap, 5),
-        'met': bool(done.seconds <= seconds and found <= gap and not wrong),
+        'met': bool(done.seconds <= seconds and relative_gap <= gap and not wrong),
         'yardstick': naive and round(max(naive - bound, 0.0) / naive, 5),
     }
 
 
 def planted(args: argparse.Namespace) -> Result:
-    """Clouds in which all have a place: in how many of them all get one."""
+    """Plan clouds in which all have a place: in how many of them all get one."""
     cases: list[dict[str, Any]] = []
     problems: list[str] = []
     stated: dict[str, object] = {}
     for of in _cases(args, PLANTED).values():
-        with planners() as (made, transport):
-            planning = GroupRun(made, transport)
+        with planners() as (bed, transport):
+            planning = GroupRun(bed, transport)
             for case in of:
                 cases.append(_planted(planning, case, args.seeds or 20, problems))
                 print(cases[-1], flush=True)
-            problems += callers.violations(made.database)
-            stated = callers.servers(made)
+            problems += callers.violations(bed.database)
+            stated = callers.servers(bed)
             planning.close()
     value = min((case['placed_all'] for case in cases), default=0.0)
     stick = min((case['sequential_all'] for case in cases), default=0.0)
@@ -228,21 +228,21 @@ def _planted(planning: GroupRun, case: Any, seeds: int, problems: list[str]) -> 
 
 
 def contradicted(args: argparse.Namespace) -> Result:
-    """Groups that cannot be placed: the share whose reason is named, exactly and in time."""
+    """Plan groups that cannot be placed: the share whose reason is named, exactly and in time."""
     cases: list[dict[str, Any]] = []
     problems: list[str] = []
     stated: dict[str, object] = {}
     for hosts, of in _cases(args, CONTRADICTIONS).items():
         for seed in range(1, (args.seeds or 1) + 1):
-            with planners() as (made, transport):
-                callers.report_facts(made, transport, hosts_of(group_clouds.alike(10, hosts, seed)))
-                planning = GroupRun(made, transport)
+            with planners() as (bed, transport):
+                callers.report_facts(bed, transport, hosts_of(group_clouds.alike(10, hosts, seed)))
+                planning = GroupRun(bed, transport)
                 for members, _ in of:
-                    for one in group_contradictions.of_cloud(members, hosts, seed):
-                        cases.append(_contradicted(planning, one, members, hosts, seed))
+                    for contradiction in group_contradictions.of_cloud(members, hosts, seed):
+                        cases.append(_contradicted(planning, contradiction, members, hosts, seed))
                         print(cases[-1], flush=True)
-                problems += callers.violations(made.database)
-                stated = callers.servers(made)
+                problems += callers.violations(bed.database)
+                stated = callers.servers(bed)
                 planning.close()
     value = sum(case['met'] for case in cases) / max(len(cases), 1)
     return Result(

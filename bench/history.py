@@ -33,7 +33,7 @@ _ID = "md5('{kind}' || g)::uuid::text"
 _REQUEST, _CLAIM = _ID.format(kind='request'), _ID.format(kind='claim')
 _CONSUMER, _DECISION = _ID.format(kind='consumer'), _ID.format(kind='decision')
 _LONG_AGO = f't.created_at - {DAY} * 30'
-#: table -> (what is not copied and what stands for it, which row is copied)
+#: table -> (columns that are not copied and their values, which row is copied)
 HISTORY = {
     'requests': ({'id': _REQUEST, 'created_at': _LONG_AGO, 'updated_at': _LONG_AGO}, 'id = :id'),
     'claims': (
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Windows in turn, then the purge."""
+    """Run windows in turn, then the purge."""
     keep = callers.options(
         decisions={'kept': 10 * args.claims + 100_000},
         claims={'tombstone_seconds': FOR_EVER, 'request_seconds': FOR_EVER},
@@ -82,20 +82,20 @@ def run(args: argparse.Namespace) -> Result:
             'empty': (empty, callers.Placer(empty_carrier)),
         }
         schedulers = {}
-        for name, (made, placer) in sides.items():
-            schedulers[name] = callers.Several(made)
+        for name, (testbed, placer) in sides.items():
+            schedulers[name] = callers.Several(testbed)
             schedulers[name].start('scheduler')
-            carrier = old_carrier if made is old else empty_carrier
-            callers.report_hosts(made, carrier, args.hosts)
-            _past(made, placer, args.claims if made is old else 0)
-        found = _in_turn(sides, args)
+            carrier = old_carrier if testbed is old else empty_carrier
+            callers.report_hosts(testbed, carrier, args.hosts)
+            _past(testbed, placer, args.claims if testbed is old else 0)
+        measured = _in_turn(sides, args)
         stated = callers.servers(old) | {
             'rows': {table: _rows(old, table) for table in HISTORY},
             'scheduler_rss_mb': {n: round(m.rss_mb('scheduler'), 1) for n, (m, _) in sides.items()},
         }
-        for made, placer in sides.values():
-            problems += callers.violations(made.database)
-            problems += callers.broken(made.database, placer.promised)
+        for testbed, placer in sides.values():
+            problems += callers.violations(testbed.database)
+            problems += callers.broken(testbed.database, placer.promised)
         schedulers['empty'].stop('scheduler')
         schedulers['history'].stop('scheduler')
         purge = _purged(old, sides['history'][1], args)
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> Result:
             problems.append('there is more to purge than before')
         callers.end(old)
         callers.end(empty)
-    value, yardstick = found['history']['rate'], found['empty']['rate']
+    value, yardstick = measured['history']['rate'], measured['empty']['rate']
     return Result(
         bench='history',
         value=value,
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> Result:
             'callers': args.callers,
             'repeats': args.repeats,
             'window_seconds': args.seconds,
-            'measured': found,
+            'measured': measured,
             'purge': purge,
             'processes': 'client, two schedulers, broker, database on one machine',
             'problems': problems[:20],
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _past(made: Rig, placer: callers.Placer, count: int) -> None:
-    """One placement that is taken back, and ``count`` of its like long ago."""
+    """Place and cancel one request, and copy it ``count`` times, long ago."""
     request_id = placer.place()
     placer.client.cancel_claims(request_id)
     placer.promised.clear()
@@ -160,15 +160,15 @@ def _past(made: Rig, placer: callers.Placer, count: int) -> None:
 
 def _rows(made: Rig, table: str) -> int:
     engine = sa.create_engine(made.database)
-    found = callers.count(engine, f'SELECT count(*) FROM {table}')
+    count_ = callers.count(engine, f'SELECT count(*) FROM {table}')
     engine.dispose()
-    return found
+    return count_
 
 
 def _in_turn(
     sides: dict[str, tuple[Rig, callers.Placer]], args: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
-    """Windows of both sides in turn; medians."""
+    """Run windows of both sides in turn; return medians."""
     rates: dict[str, list[float]] = {name: [] for name in sides}
     times: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(args.repeats + 1):
@@ -202,27 +202,27 @@ def _purged(made: Rig, placer: callers.Placer, args: argparse.Namespace) -> dict
     counted = functools.partial(_past_its_bound, engine)
     before = counted()
     schedulers.start('purging')
-    rates, left = [], []
+    rates, remaining = [], []
     began = time.monotonic()
     while time.monotonic() < began + args.purge_seconds:
         rates.append(callers.window(placer.place, args.callers, args.seconds)[0])
-        left.append(counted())
+        remaining.append(counted())
     took = time.monotonic() - began
     engine.dispose()
-    gone = before - left[-1]
+    purged = before - remaining[-1]
     return {
         'seconds': round(took, 1),
         'to_purge': before,
-        'left_at_the_end': left[-1],
-        'purged_per_second': round(gone / took, 1),
+        'left_at_the_end': remaining[-1],
+        'purged_per_second': round(purged / took, 1),
         'rate': round(statistics.median(rates), 1),
         'minimum': round(min(rates), 1),
-        'left_by_window': left,
+        'left_by_window': remaining,
     }
 
 
 def _past_its_bound(engine: sa.Engine) -> int:
-    """Rows that a purge would take: old requests, tombstones, decisions beyond those kept."""
+    """Count rows that a purge would take: old requests, tombstones, decisions beyond those kept."""
     old = f'< (SELECT extract(epoch FROM now())) - {DAY}'
     return (
         callers.count(engine, f'SELECT count(*) FROM requests WHERE updated_at {old}')

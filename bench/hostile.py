@@ -51,7 +51,7 @@ STEPS_MAX = 3000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this bench."""
+    """Add the options of this bench."""
     parser.add_argument('--hosts', type=int, default=1000)
     parser.add_argument('--examples', type=int, default=300, help='requests that are tried')
     parser.add_argument('--seed', type=int, default=0)
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Replies:
-    """Takes the answers."""
+    """A carrier that takes the answers."""
 
     def __init__(self) -> None:
         self.answers: dict[object, Answer] = {}
@@ -72,11 +72,11 @@ class Replies:
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What a request took, in milliseconds of the thread.
+    """Costs of one request, in milliseconds of the thread.
 
-    :ivar piece: the longest between two looks at who waits
+    :ivar piece: the longest between two checks for waiting requests
     :ivar whole: all pieces
-    :ivar commit: the database's part of it, which is in neither
+    :ivar commit: the database's part, which is in neither
     """
 
     piece: float
@@ -111,9 +111,9 @@ class Site:
             facts = clouds._facts(rng, number)
             inventories = {
                 name: msgspec.structs.replace(
-                    one, total=50 * max(one.total, 4), min_unit=1, step_size=1
+                    inventory, total=50 * max(inventory.total, 4), min_unit=1, step_size=1
                 )
-                for name, one in facts.inventories.items()
+                for name, inventory in facts.inventories.items()
             }
             name = f'cmp-{number}'
             epoch = self.scheduler.register_host(RegisterHost(name=name, boot_nonce='a')).epoch
@@ -148,7 +148,7 @@ class Site:
         self.scheduler.placing.step()
 
     def _add_devices(self) -> None:
-        """No two are equal, so that what is known of one is known of no other."""
+        """Add devices of which no two are equal, so that one gives no information on another."""
         self.scheduler.cache.fetch()
         self.scheduler.placing.step()
         self.store.create_trait('CUSTOM_EVEN')
@@ -158,18 +158,18 @@ class Site:
             for n in range(MANY if many else FEW):
                 reserved = 40 * at + n
                 room = 66 if many else 100
-                made = self.store.create_provider(
+                provider = self.store.create_provider(
                     f'gpu-{at}-{n}',
                     parent=table.hosts[at].uuid,
                     inventories={'VGPU': Inventory(total=room + reserved, reserved=reserved)},
                 )
                 if not n % 2:
-                    self.store.save_provider_traits(made.uuid, ['CUSTOM_EVEN'])
+                    self.store.save_provider_traits(provider.uuid, ['CUSTOM_EVEN'])
 
     def entries(self) -> list[ProviderEntry]:
-        """All providers, for candidates."""
+        """Return all providers, for candidates."""
         table = self.scheduler.cache.working
-        found = [
+        providers = [
             ProviderEntry(
                 id=host.id,
                 uuid=host.uuid,
@@ -179,7 +179,7 @@ class Site:
             for host in table.hosts
         ]
         for pid, pool in table.pools.of_id.items():
-            found.append(
+            providers.append(
                 ProviderEntry(
                     id=pid,
                     uuid=pool.uuid,
@@ -189,18 +189,18 @@ class Site:
                     inventories={'VGPU': as_inventory(pool, 'VGPU', 0)},
                 )
             )
-        return found
+        return providers
 
     def _meter(self) -> None:
-        """Note when the thread looks at who waits, and how long the database has it."""
+        """Record when the thread checks for waiting requests, and how long the database has it."""
         admission = self.scheduler.placing.admission
         drain = admission.drain
 
         def drained(*args: Any) -> Any:
             self._note()
-            found = drain(*args)
+            drained = drain(*args)
             self._began = time.thread_time()
-            return found
+            return drained
 
         admission.drain = drained  # type: ignore[method-assign]
         for name in ('commit', 'give_up'):
@@ -222,7 +222,7 @@ class Site:
         self._pieces.append(1000 * (time.thread_time() - self._began))
 
     def cost(self, body: dict[str, Any]) -> Cost | None:
-        """What a request takes; None where it is refused before it gets to the thread."""
+        """Return the costs of a request; None where it is refused before it gets to the thread."""
         self.serial += 1
         body = body | {
             'request_id': base.derived_id('hostile', self.serial),
@@ -259,13 +259,13 @@ class Site:
         return Cost(max(pieces), sum(pieces), store_ms, outcome)
 
     def worst(self, body: dict[str, Any]) -> Cost | None:
-        """The same where the machine is at its best: the least of a few."""
-        found = [cost for _ in range(REPEATS) if (cost := self.cost(body)) is not None]
-        return min(found, key=lambda cost: cost.piece, default=None)
+        """Return the least costs of a few repeats, where the machine is at its best."""
+        costs = [cost for _ in range(REPEATS) if (cost := self.cost(body)) is not None]
+        return min(costs, key=lambda cost: cost.piece, default=None)
 
 
 def search(site: Site, examples: int, seed: int) -> list[tuple[float, dict[str, Any]]]:
-    """Requests that cost much, worst first."""
+    """Return requests that cost much, worst first."""
 
     def piece(body: dict[str, Any]) -> float | None:
         cost = site.cost(body)
@@ -277,11 +277,11 @@ def search(site: Site, examples: int, seed: int) -> list[tuple[float, dict[str, 
 def search_plans(site: Site, args: argparse.Namespace) -> dict[str, Any]:
     """Measure how long groups keep the planner, and queries for candidates the others."""
     planning = searches.Planning(site.store, site.pipeline, site.clock)
-    known = json.loads(KEPT_PLANS.read_text()) if KEPT_PLANS.exists() else []
+    kept_plans = json.loads(KEPT_PLANS.read_text()) if KEPT_PLANS.exists() else []
     tried = args.examples // 3
-    found = searches.worst(searches.plans(), planning.cost, tried, args.seed) if tried else []
+    ranked = searches.worst(searches.plans(), planning.cost, tried, args.seed) if tried else []
     costs = []
-    for body in [*known, *(body for _, body in found[:4])]:
+    for body in [*kept_plans, *(body for _, body in ranked[:4])]:
         again = [cost for _ in range(REPEATS) if (cost := planning.cost(body)) is not None]
         if again:
             costs.append((min(again), body))
@@ -300,8 +300,8 @@ def search_plans(site: Site, args: argparse.Namespace) -> dict[str, Any]:
     longest = max((cost for cost, _ in costs), default=0.0)
     return {
         'plans_tried': tried,
-        'plans_accepted': len(found),
-        'plans_known': len(known),
+        'plans_accepted': len(ranked),
+        'plans_known': len(kept_plans),
         'planner_ms': round(max(longest - searches.BUDGET_MS, 0.0), 1),
         'planner_whole_ms': [round(cost, 1) for cost, _ in costs[:6]],
         'planner_budget_ms': searches.BUDGET_MS,
@@ -315,16 +315,16 @@ def run(args: argparse.Namespace) -> Result:
     site = Site(args.hosts, args.seed)
     plain = site.worst({'consumers': 1, 'spec': {'resources': {'VCPU': 1}}})
     assert plain is not None, 'a plain request is accepted'
-    known = json.loads(KEPT.read_text()) if KEPT.exists() else []
-    found = search(site, args.examples, args.seed)
-    tried = [*known, *(body for _, body in found[:8])]
+    kept_bodies = json.loads(KEPT.read_text()) if KEPT.exists() else []
+    ranked = search(site, args.examples, args.seed)
+    tried = [*kept_bodies, *(body for _, body in ranked[:8])]
     costs = [(cost, body) for body in tried if (cost := site.worst(body)) is not None]
     costs.sort(key=lambda one: -one[0].piece)
     worst, body = costs[0]
     others = search_plans(site, args)
     value = max(worst.piece, others['candidates_wait_ms'])
     if args.keep:
-        kept = [one for _, one in costs[:STORED_MAX]]
+        kept = [body for _, body in costs[:STORED_MAX]]
         KEPT.write_text(json.dumps(kept, separators=(',', ':')).replace('},{"c', '},\n{"c') + '\n')
     return Result(
         bench='hostile',
@@ -338,8 +338,8 @@ def run(args: argparse.Namespace) -> Result:
             'clock': 'processor time of the thread: neighbours of the machine are not in it',
             'hosts': args.hosts,
             'tried': args.examples,
-            'accepted': len(found),
-            'known': len(known),
+            'accepted': len(ranked),
+            'known': len(kept_bodies),
             'worst_whole_ms': round(worst.whole, 1),
             'worst_commit_ms': round(worst.commit, 1),
             'worst_outcome': worst.outcome,

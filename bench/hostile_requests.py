@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of any kind and size, as a strategy: most say little, some a great deal."""
+"""Requests of any kind and size, as a strategy: most state little, some a great deal."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _SIZE = st.sampled_from([0, 1, 2, 8, 32, 64, 250, 1000])
 
 
 def _names(known: st.SearchStrategy[str], prefix: str) -> st.SearchStrategy[list[str]]:
-    """A few known names and up to a thousand that nobody has."""
+    """Return a strategy of a few known names and up to a thousand that do not exist."""
     return st.builds(
         lambda some, count: [*some, *(f'{prefix}{n}' for n in range(count - len(some)))],
         st.lists(known, max_size=6),
@@ -60,7 +60,7 @@ _STRENGTH = st.one_of(
 
 
 def _rules() -> st.SearchStrategy[list[str]]:
-    one = st.builds(
+    rule_text = st.builds(
         lambda strength, tests, count, word: (
             strength + f' {word} '.join(tests[n % len(tests)] for n in range(count))
         ),
@@ -70,8 +70,8 @@ def _rules() -> st.SearchStrategy[list[str]]:
         st.sampled_from(['and', 'or']),
     )
     return st.one_of(
-        st.lists(one, max_size=32),
-        st.builds(lambda rule, count: [rule] * count, one, st.sampled_from([1, 4, 8, 32])),
+        st.lists(rule_text, max_size=32),
+        st.builds(lambda rule, count: [rule] * count, rule_text, st.sampled_from([1, 4, 8, 32])),
         # No two alike, so that nothing of one is known of the next.
         st.builds(
             lambda strength, count: [f'{strength}free.VCPU >= {n}' for n in range(count)],
@@ -123,13 +123,15 @@ def _devices() -> st.SearchStrategy[list[dict[str, Any]]]:
             'tags': st.builds(lambda n: {'a': str(n)}, st.integers(0, 64)),
         },
     )
-    one = st.fixed_dictionaries(
+    device = st.fixed_dictionaries(
         {
             'count': st.sampled_from([1, 1, 2, 8]),
             'any_of': st.lists(kind, min_size=1, max_size=16),
         }
     )
-    return st.builds(lambda one, count: [one] * count, one, st.sampled_from([1, 2, 4, 8, 16, 32]))
+    return st.builds(
+        lambda one, count: [one] * count, device, st.sampled_from([1, 2, 4, 8, 16, 32])
+    )
 
 
 #: Groups and devices of one request, at most.
@@ -137,7 +139,7 @@ GROUPS = 64
 
 
 def devices_of_trees(most: int) -> st.SearchStrategy[list[dict[str, Any]]]:
-    """Devices of a few sizes, or of many: as they just go into what hosts have, or just do not."""
+    """Return a strategy of devices of a few sizes, or many, that just fit the hosts or do not."""
     sizes = st.lists(st.integers(1, 70), min_size=1, max_size=5)
     few = st.builds(
         lambda sizes, count: [sizes[n % len(sizes)] for n in range(count)],
@@ -161,9 +163,9 @@ def trees() -> st.SearchStrategy[dict[str, Any]]:
         lambda devices, policy, traits, below: (
             {
                 'groups': {
-                    f'g{n}': {'resources': {one['resource_class']: one['amount']}}
+                    f'g{n}': {'resources': {device['resource_class']: device['amount']}}
                     | ({'required_traits': [traits]} if traits and not n % 3 else {})
-                    for n, one in enumerate(devices)
+                    for n, device in enumerate(devices)
                 },
                 'group_policy': policy,
             }
@@ -275,7 +277,7 @@ def _spec() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def requests() -> st.SearchStrategy[dict[str, Any]]:
-    """Bodies of requests; ``consumers`` is how many."""
+    """Return a strategy of bodies of requests; ``consumers`` is how many."""
     of_trees = st.builds(
         lambda body, tree: body | {'spec': {'resources': {'VCPU': 1}, 'tree': tree}},
         _bodies(),

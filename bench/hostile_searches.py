@@ -29,12 +29,12 @@ from gantt.scheduler.ports import ProviderNews
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.settings import SchedulerSettings
 
-#: Of each group, by which it is to be answered.
+#: Budget in which each group is to be answered, and planned.
 BUDGET_MS, PLAN_MS = 1000, 10
 
 
 def plans() -> st.SearchStrategy[dict[str, Any]]:
-    """Descriptions of groups: few members or many, plain ones and such as take of trees."""
+    """Return a strategy of groups: few members or many, plain ones and such as take of trees."""
     plain = st.fixed_dictionaries(
         {
             'resources': st.fixed_dictionaries(
@@ -89,7 +89,7 @@ class Planning:
         self._serial = 0
 
     def cost(self, group: dict[str, Any]) -> float | None:
-        """Milliseconds of the planner's thread; None: it is refused before it gets there."""
+        """Return milliseconds of the planner's thread; None: it is refused before it gets there."""
         self._serial += 1
         body = {
             'request_id': base.derived_id('hostile plan', self._serial),
@@ -112,7 +112,7 @@ class Planning:
 
 
 class _Providers:
-    """Providers that do not change, as who reads candidates is told of them."""
+    """A source of providers that do not change, as readers of candidates see it."""
 
     connections_lost = 0
 
@@ -123,7 +123,7 @@ class _Providers:
         return ProviderNews(position=1, incarnation=1, entries=self._entries, whole=True)
 
     def poll_provider_entries(self, known: ProviderNews) -> ProviderNews:
-        """One has changed at each question."""
+        """Return a change of one provider on each poll."""
         changed = msgspec.structs.replace(self._entries[0], version=known.position + 1)
         return ProviderNews(position=known.position + 1, incarnation=1, entries=[changed])
 
@@ -132,16 +132,18 @@ class _Providers:
 
 
 class Asking:
-    """Candidates that are asked for while the table is searched for another query already."""
+    """Candidates requested while the table is searched for another query already."""
 
     def __init__(self, entries: list[ProviderEntry]) -> None:
         self._candidates = Candidates(_Providers(entries))
         self._candidates.look(lambda table: None)
 
     def cost(self, groups: list[dict[str, int]], limit: int | None) -> tuple[float, float]:
-        """Milliseconds for which others wait for a query, and all that it takes."""
+        """Return milliseconds for which others wait for a query, and all that it takes."""
         query = CandidatesQuery(
-            groups=tuple(GroupQuery(suffix=f'{n}', resources=one) for n, one in enumerate(groups)),
+            groups=tuple(
+                GroupQuery(suffix=f'{n}', resources=group) for n, group in enumerate(groups)
+            ),
             limit=limit,
         )
         began = time.thread_time()
@@ -160,7 +162,7 @@ class Asking:
 
 
 def queries() -> st.SearchStrategy[tuple[list[dict[str, int]], int | None]]:
-    """Groups of one device each, and how many answers are wanted."""
+    """Return a strategy of groups of one device each, and the number of answers requested."""
     return st.tuples(
         devices_of_trees(GROUPS).map(
             lambda devices: [{one['resource_class']: one['amount']} for one in devices]
@@ -173,7 +175,7 @@ def worst(
     of: st.SearchStrategy[Any], cost: Callable[[Any], float | None], examples: int, seed: int
 ) -> list[tuple[float, Any]]:
     """Return the costliest inputs, the worst first."""
-    found: list[tuple[float, Any]] = []
+    costs: list[tuple[float, Any]] = []
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -188,7 +190,7 @@ def worst(
         value = cost(body)
         hypothesis.target(value or 0.0)
         if value is not None:
-            found.append((value, body))
+            costs.append((value, body))
 
     tried()
-    return sorted(found, key=lambda one: -one[0])
+    return sorted(costs, key=lambda one: -one[0])

@@ -2,7 +2,7 @@
 """``bench decide --numa``: guests with dedicated processors and huge pages, laid out.
 
 Hosts of two cells with threads, half full of such guests in layouts of their
-own, so that what is free is in pieces; a third of the hosts has too few pages,
+own, so that free amounts are in pieces; a third of the hosts has too few pages,
 processors or cells.  The yardstick is the same requests by amounts alone.
 """
 
@@ -36,7 +36,7 @@ NOW = 1_000_000.0
 ROUNDS, SHAPES, STANDING, PATTERNS = 6, 64, 32, 240
 AMOUNTS = {'PCPU': 2 * CORES * THREADS, 'MEMORY_MB': 524_288, 'DISK_GB': 8000}
 PINNED = {'hw:cpu_policy': 'dedicated', 'hw:mem_page_size': 'large'}
-#: What is asked for beside dedicated processors and large pages, and how many processors.
+#: Extra specs beside dedicated processors and large pages, and how many processors.
 KINDS: list[tuple[dict[str, str], int]] = [
     ({}, 4),
     ({}, 8),
@@ -50,12 +50,12 @@ KINDS: list[tuple[dict[str, str], int]] = [
 
 
 def an_id(kind: int, number: int) -> str:
-    """A uuid by kind and number."""
+    """Return a uuid by kind and number."""
     return str(uuid.UUID(int=(kind << 64) + number))
 
 
 def a_spec(number: int, bare: bool = False) -> RequestSpec:
-    """The request of a number; ``bare``: by amounts alone."""
+    """Return the request of a number; ``bare``: by amounts alone."""
     specs, cpus = KINDS[number % len(KINDS)]
     return RequestSpec(
         resources={'PCPU': cpus, 'MEMORY_MB': 1024 * max(2, cpus), 'DISK_GB': 20},
@@ -64,11 +64,11 @@ def a_spec(number: int, bare: bool = False) -> RequestSpec:
 
 
 def cells(pages: int) -> list[NumaCell]:
-    """Two cells of 24 cores with two threads each."""
-    found = []
+    """Return two cells of 24 cores with two threads each."""
+    cell_list = []
     for number in range(2):
         first = number * CORES * THREADS
-        found.append(
+        cell_list.append(
             NumaCell(
                 id=number,
                 pinned_cpus=list(range(first, first + CORES * THREADS)),
@@ -78,22 +78,22 @@ def cells(pages: int) -> list[NumaCell]:
                 socket=number,
             )
         )
-    return found
+    return cell_list
 
 
 def patterns(rng: np.random.Generator) -> list[tuple[HostFacts, list[Layout]]]:
-    """Hosts between empty and nearly full, one in three of a kind that does not do."""
+    """Return hosts between empty and nearly full, one in three of a kind that does not do."""
     inventories = {name: Inventory(total=total) for name, total in AMOUNTS.items()}
     kinds = [cells(200), cells(200), cells(200), cells(200), cells(1), []]
-    found = []
+    pairs = []
     for number in range(PATTERNS):
         facts = HostFacts(inventories=inventories, numa=kinds[number % len(kinds)])
-        found.append((facts, some_layouts(facts, int(rng.integers(0, 14)), rng)))
-    return found
+        pairs.append((facts, some_layouts(facts, int(rng.integers(0, 14)), rng)))
+    return pairs
 
 
 def some_layouts(facts: HostFacts, count: int, rng: np.random.Generator) -> list[Layout]:
-    """Guests that found their places one after another; some have gone since."""
+    """Return guests that were placed one after another; some have been deleted since."""
     room, taken = room_of(facts), []
     for _ in range(2 * count):
         wish = read(a_spec(int(rng.integers(len(KINDS)))))
@@ -107,8 +107,8 @@ def some_layouts(facts: HostFacts, count: int, rng: np.random.Generator) -> list
 def hosts(
     count: int, rng: np.random.Generator, known: list[tuple[HostFacts, list[Layout]]]
 ) -> list[HostChange]:
-    """Hosts after the patterns, in any order."""
-    found = []
+    """Return hosts after the patterns, in any order."""
+    host_changes = []
     for number in range(count):
         facts, taken = known[int(rng.integers(len(known)))]
         held = sum(cell.held.bit_count() for layout in taken for cell in layout.cells)
@@ -125,13 +125,13 @@ def hosts(
             Placed(an_id(2, number * 64 + i), an_id(3, number * 64 + i), row.id, None, layout)
             for i, layout in enumerate(taken)
         ]
-        found.append(HostChange(provider_id=row.id, row=row, placed=placed))
-    return found
+        host_changes.append(HostChange(provider_id=row.id, row=row, placed=placed))
+    return host_changes
 
 
 @dataclasses.dataclass
 class Site:
-    """The table, and what stands on it for a while."""
+    """The table, and the guests that are on it for a while."""
 
     table: HostTable
     pipeline: Pipeline
@@ -141,7 +141,7 @@ class Site:
     survivors: list[int] = dataclasses.field(default_factory=list)
 
     def decide(self, number: int, bare: bool) -> float:
-        """One decision, timed; what stands longest is taken back."""
+        """Return the seconds of one decision; the oldest placement is taken back."""
         request = SelectDestinations(
             request_id=base.derived_id('bench', number, bare),
             spec=a_spec(number, bare),
@@ -162,27 +162,27 @@ class Site:
         return spent
 
     def audit(self) -> int:
-        """Processors held twice, and pages below nothing, on any host."""
-        found = 0
+        """Count processors held twice, and pages below zero, on any host."""
+        faults = 0
         for row, host in enumerate(self.table.hosts):
             here = self.table.placed.on(host.id)
             laid: list[tuple[str, Layout]] = [(c, p.layout) for c, p in here.items() if p.layout]
-            found += len(list(doubled(host.name, laid)))
+            faults += len(list(doubled(host.name, laid)))
             room: FreeTopology = self.table.room(row)
-            found += sum(free < 0 for cell in room.cells for free in cell.pages.values())
+            faults += sum(free < 0 for cell in room.cells for free in cell.pages.values())
         for decision, _ in self.standing:
             for member in decision.members:
                 if member.selection is not None:
-                    found += layouts.readable(member.selection.layout) is None
-        return found
+                    faults += layouts.readable(member.selection.layout) is None
+        return faults
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Rounds of laid out and bare decisions in turn; medians of all."""
+    """Run rounds of laid out and bare decisions in turn; return medians of all."""
     rng = np.random.default_rng(args.seed)
     started = time.perf_counter()
     world = hosts(args.hosts, rng, patterns(rng))
-    made = time.perf_counter()
+    hosts_ready = time.perf_counter()
     pipeline = plugin_loader.load_pipeline()
     inside = (pipeline.inside.numa, pipeline.inside.pci)
     names = [rule.name for k, rule in enumerate(pipeline.filters) if k not in inside]
@@ -219,8 +219,8 @@ def run(args: argparse.Namespace) -> Result:
             'guests': sum(len(change.placed) for change in world),
             'survivors_median': statistics.median(site.survivors),
             'outcomes': site.outcomes,
-            'world_seconds': round(made - started, 2),
-            'build_seconds': round(built - made, 2),
+            'world_seconds': round(hosts_ready - started, 2),
+            'build_seconds': round(built - hosts_ready, 2),
             **conditions.here(),
         },
         audit=site.audit(),

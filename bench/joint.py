@@ -36,7 +36,7 @@ Places = Mapping[int, Mapping[str, str]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this bench."""
+    """Add the options of this bench."""
     parser.add_argument('--clouds', type=count, default=200)
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--seconds', type=float, default=2.0, help='for which a plan is improved')
@@ -44,10 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Side:
-    """One way to place a group, and where that has put its members.
+    """A way to place a group, and where that has put its members.
 
     :ivar where: number of a cloud -> member -> host
-    :ivar refused: what was answered in place of a plan or a place, a line each
+    :ivar refused: errors answered in place of a plan or a place, a line each
     """
 
     def __init__(self, store: SqlStore, transport: Any) -> None:
@@ -59,7 +59,7 @@ class Side:
         self.refused: list[str] = []
 
     def place(self, cloud: JointCloud) -> None:
-        """Let guests stand, place the group, and read back who is where."""
+        """Claim the guests that are there first, place the group, and read back its hosts."""
         group = str(uuid.uuid4())
         rule = _rule(cloud)
         for index in cloud.standing:
@@ -68,11 +68,11 @@ class Side:
             self._request(group, rule, spec)
         self._place(cloud, group, rule)
         claims = self._store.claims(group=group, limit=1000)
-        found = {self._name(one): one.host for one in claims if one.is_live}
-        self.where[cloud.number] = {name: found[name] for name in cloud.sizes if name in found}
+        host_of = {self._name(claim): claim.host for claim in claims if claim.is_live}
+        self.where[cloud.number] = {name: host_of[name] for name in cloud.sizes if name in host_of}
 
     def _name(self, claim: Claim) -> str | None:
-        """The member whose claim it is."""
+        """Return the member whose claim it is."""
         return self._consumers.get(claim.consumer, claim.member_name)
 
     def _place(self, cloud: JointCloud, group: str, rule: PolicySet) -> None:
@@ -84,7 +84,7 @@ class Side:
         :param name: of the member; '': a guest that is none
         """
         whole = msgspec.convert(spec, RequestSpec)
-        # Who is in no subgroup is a consumer of the group as any other.
+        # A guest in no subgroup is a consumer of the group as any other.
         member = name if name in rule.names else None
         ref = GroupRef(uuid=group, policies=rule, member=member)
         request = SelectDestinations(
@@ -108,7 +108,7 @@ class Side:
 
 
 class Whole(Side):
-    """By one call of ``place_group``.
+    """Placement by one call of ``place_group``.
 
     :ivar statuses: of plans -> how many
     """
@@ -137,7 +137,7 @@ class Whole(Side):
 
 
 class OneByOne(Side):
-    """By a request for each member, as they stand in the description."""
+    """Placement by a request for each member, in the order of the description."""
 
     def _place(self, cloud: JointCloud, group: str, rule: PolicySet) -> None:
         for name, size in cloud.sizes.items():
@@ -150,28 +150,28 @@ def _rule(cloud: JointCloud) -> PolicySet:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """All clouds as a whole, then, the hosts empty again, one by one."""
+    """Place all clouds as a whole, then, the hosts empty again, member by member."""
     drawn = joint_clouds.clouds(args.clouds, args.seed)
-    clouds = [one for one in drawn if args.family in (None, one.family)]
-    with group_rig.planners() as (made, transport):
-        callers.report_facts(made, transport, _facts(clouds))
-        store = SqlStore.for_url(made.database)
+    clouds = [cloud for cloud in drawn if args.family in (None, cloud.family)]
+    with group_rig.planners() as (testbed, transport):
+        callers.report_facts(testbed, transport, _facts(clouds))
+        store = SqlStore.for_url(testbed.database)
         whole = Whole(store, transport, args.seconds)
         for cloud in clouds:
             whole.place(cloud)
-        problems = callers.violations(made.database)
+        problems = callers.violations(testbed.database)
         whole.clear()
-        group_rig.read_anew(made)
+        group_rig.read_anew(testbed)
         by_one = OneByOne(store, transport)
         for cloud in clouds:
             by_one.place(cloud)
         store.close()
-        problems += callers.violations(made.database) + whole.refused
-        stated = callers.servers(made)
+        problems += callers.violations(testbed.database) + whole.refused
+        stated = callers.servers(testbed)
     families, cases, wrong = compared(clouds, whole.where, by_one.where)
     problems += wrong
     better, worse = (sum(of[how] for of in families.values()) for how in (BETTER, WORSE))
-    unexpected = [one for one in cases if one['is'] == WORSE or _is_unequal(one)]
+    unexpected = [case for case in cases if case['is'] == WORSE or _is_unequal(case)]
     value = better / max(len(clouds), 1)
     return Result(
         bench='joint',
@@ -193,14 +193,14 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _is_unequal(case: Mapping[str, Any]) -> bool:
-    """Whether it mattered that a group was decided as a whole where it cannot."""
+    """Return whether the sides differ where deciding a group as a whole cannot matter."""
     return case['family'] in ALIKE and case['is'] != EQUAL
 
 
 def compared(
     clouds: Iterable[JointCloud], whole: Places, by_one: Places
 ) -> tuple[dict[str, dict[str, int]], list[dict[str, Any]], list[str]]:
-    """Counts by family, the two outcomes of each cloud, and what may not be.
+    """Return counts by family, the two outcomes of each cloud, and the errors.
 
     :param whole: where groups are that were placed as a whole; ``by_one``: one by one
     """
@@ -208,20 +208,20 @@ def compared(
     cases, problems = [], []
     for cloud in clouds:
         sides = whole[cloud.number], by_one[cloud.number]
-        one, other = (joint_models.outcome(cloud, where) for where in sides)
+        as_whole, other = (joint_models.outcome(cloud, where) for where in sides)
         problems += [
             f'cloud {cloud.number} of {cloud.family}, {name}: {line}'
             for name, where in zip(('whole', 'one by one'), sides, strict=True)
             for line in joint_models.broken(cloud, where)
         ]
-        how = BETTER if one < other else WORSE if other < one else EQUAL
+        how = BETTER if as_whole < other else WORSE if other < as_whole else EQUAL
         families.setdefault(cloud.family, {BETTER: 0, EQUAL: 0, WORSE: 0})[how] += 1
         cases.append(
             {
                 'cloud': cloud.number,
                 'family': cloud.family,
                 'is': how,
-                'whole': msgspec.to_builtins(one),
+                'whole': msgspec.to_builtins(as_whole),
                 'one_by_one': msgspec.to_builtins(other),
             }
         )

@@ -15,10 +15,10 @@ from bench.group_clouds import CLASSES, SIX
 Size = tuple[int, ...]
 Rng = random.Random
 
-#: What a guest takes that stands before the group comes.
+#: Amounts of a guest that is there before the group is placed.
 GUEST: Size = (1, 1024, 10)
 COST_MAX = 3000
-#: Of the room of a host, for each processor of it.
+#: Memory and disk of a host, for each processor of it.
 _PER_VCPU = (1, 4096, 20)
 FLAVORS: list[Size] = [tuple(size) for size in SIX.tolist()]
 
@@ -26,7 +26,7 @@ FLAVORS: list[Size] = [tuple(size) for size in SIX.tolist()]
 class JointHost(msgspec.Struct, frozen=True):
     """A host as it is before the group comes.
 
-    :ivar free: by class, without what guests take that stand
+    :ivar free: by class, without the amounts of guests already there
     :ivar cost: of each member there
     """
 
@@ -37,16 +37,16 @@ class JointHost(msgspec.Struct, frozen=True):
     cost: int
 
     def domain(self, level: str) -> str:
-        """Its domain at a level: host, rack or room."""
+        """Return the host's domain at a level: host, rack or room."""
         return {'host': self.name, 'rack': self.rack, 'room': self.room}[level]
 
 
 class JointCloud(msgspec.Struct, frozen=True):
-    """Hosts and a group that comes there.
+    """A cloud of hosts and a group that is placed there.
 
-    :ivar sizes: member -> what it takes; in the order in which they come one by one
+    :ivar sizes: member -> its amounts; in the order in which they are placed one by one
     :ivar policies: as a description has them
-    :ivar standing: index of the host of each guest of the group that stands
+    :ivar standing: index of the host of each guest of the group already there
     """
 
     family: str
@@ -59,24 +59,24 @@ class JointCloud(msgspec.Struct, frozen=True):
 
     @property
     def trait(self) -> str:
-        """What its hosts have, and no others."""
+        """Trait that its hosts have, and no others."""
         return f'CUSTOM_CLOUD_{self.number}'
 
     def spec(self, size: Size) -> dict[str, Any]:
-        """What a request of one member says."""
+        """Return the request spec of one member."""
         return {
             'resources': dict(zip(CLASSES, size, strict=True)),
             'required_traits': [self.trait],
         }
 
     def room(self, host: int) -> Size:
-        """What a host reports by class: what is free, and what guests take that stand."""
+        """Return what a host reports by class: free amounts, and those of guests on it."""
         guests = self.standing.count(host)
         both = zip(self.hosts[host].free, GUEST, strict=True)
         return tuple(free + guests * each for free, each in both)
 
     def description(self, group: str) -> dict[str, Any]:
-        """The group as ``place_group`` takes it; each of the members may stay without a place."""
+        """Return the group as ``place_group`` takes it; each member may stay without a place."""
         members = [
             {'name': name, 'count': [0, 1], 'spec': self.spec(size)}
             for name, size in self.sizes.items()
@@ -97,7 +97,7 @@ class _Site:
         self.hosts: list[JointHost] = []
 
     def add(self, rack: int, room: int, free: Size, cost: int | None = None) -> None:
-        """One more host; racks are numbered through all rooms."""
+        """Add one host; racks are numbered through all rooms."""
         place = f'site{self._number}.room{room}'
         self.hosts.append(
             JointHost(
@@ -125,7 +125,7 @@ def _shuffled(sizes: Mapping[str, Size], rng: Rng) -> dict[str, Size]:
 
 
 def apart(number: int, rng: Rng) -> JointCloud:
-    """Members that are alike, each on a host of its own; any host will do for any of them."""
+    """Return members that are alike, each on a host of its own; any host will do for each."""
     site, size = _Site(number, rng), rng.choice(FLAVORS)
     for host in range(rng.randint(8, 20)):
         site.add(host // 4, 0, _of_vcpus(32))
@@ -139,38 +139,38 @@ def _slack(size: Size, share: float) -> Size:
 
 
 def sizes(number: int, rng: Rng) -> JointCloud:
-    """Members of six sizes on hosts that have just enough room, without policies."""
-    site, found = _Site(number, rng), dict[str, Size]()
+    """Return members of six sizes on hosts that have just enough room, without policies."""
+    site, members = _Site(number, rng), dict[str, Size]()
     share = rng.choice((0.0, 0.05, 0.1))
     for host in range(rng.randint(4, 7)):
         here = [rng.choice(FLAVORS) for _ in range(rng.randint(2, 4))]
-        found |= {f'm{host}{part}': size for part, size in zip('abcd', here, strict=False)}
+        members |= {f'm{host}{part}': size for part, size in zip('abcd', here, strict=False)}
         site.add(host // 2, 0, _slack(_sum(here), share))
-    return JointCloud('sizes', number, site.hosts, _shuffled(found, rng))
+    return JointCloud('sizes', number, site.hosts, _shuffled(members, rng))
 
 
 def pairs(number: int, rng: Rng) -> JointCloud:
-    """Pairs on one host and triples on racks of their own, with just enough room for all."""
+    """Return pairs on one host and triples on racks of their own, with just enough room."""
     site, racks, each = _Site(number, rng), 4, 2
     use: list[list[Size]] = [[] for _ in range(racks * each)]
-    found, subgroups = dict[str, Size](), dict[str, list[str]]()
+    members, subgroups = dict[str, Size](), dict[str, list[str]]()
     for triple in range(2):
         size = rng.choice(FLAVORS)
         for part, rack in zip('abc', rng.sample(range(racks), 3), strict=True):
             name = f't{triple}{part}'
-            found[name] = size
+            members[name] = size
             use[rack * each + rng.randrange(each)].append(size)
             subgroups.setdefault(f'triple{triple}', []).append(name)
     for pair in range(4):
         host = rng.randrange(racks * each)
         for part in 'ab':
             name = f'p{pair}{part}'
-            found[name] = rng.choice(FLAVORS)
-            use[host].append(found[name])
+            members[name] = rng.choice(FLAVORS)
+            use[host].append(members[name])
             subgroups.setdefault(f'pair{pair}', []).append(name)
     for single in range(3):
-        found[f's{single}'] = rng.choice(FLAVORS)
-        use[rng.randrange(racks * each)].append(found[f's{single}'])
+        members[f's{single}'] = rng.choice(FLAVORS)
+        use[rng.randrange(racks * each)].append(members[f's{single}'])
     share = rng.choice((0.0, 0.1, 0.3))
     for host, here in enumerate(use):
         least = tuple(max(1, amount) for amount in _sum(here))
@@ -179,11 +179,11 @@ def pairs(number: int, rng: Rng) -> JointCloud:
         {'policy': 'affinity', 'of': [f'pair{pair}' for pair in range(4)]},
         {'policy': 'anti-affinity', 'level': 'rack', 'of': ['triple0', 'triple1']},
     ]
-    return JointCloud('pairs', number, site.hosts, _shuffled(found, rng), subgroups, policies)
+    return JointCloud('pairs', number, site.hosts, _shuffled(members, rng), subgroups, policies)
 
 
 def storage(number: int, rng: Rng) -> JointCloud:
-    """Data near the rack of its storage, which is cheap for all others as well, and soon full."""
+    """Return data near the rack of its storage, which is cheap for others too, and soon full."""
     site = _Site(number, rng)
     for host in range(8):
         rack = host // 2
@@ -210,7 +210,7 @@ def storage(number: int, rng: Rng) -> JointCloud:
 
 
 def weights(number: int, rng: Rng) -> JointCloud:
-    """Soft policies that are in each other's way, each with its weight; in half, one in order."""
+    """Return soft policies that conflict, each with its weight; in half, one in order."""
     site = _Site(number, rng)
     for host in range(9):
         rack = host // 2
@@ -236,18 +236,18 @@ def weights(number: int, rng: Rng) -> JointCloud:
 
 
 def standing(number: int, rng: Rng) -> JointCloud:
-    """Spread evenly over racks in which guests of the group stand already, in mixed sizes."""
+    """Return a spread over racks in which guests of the group are already, in mixed sizes."""
     site = _Site(number, rng)
     for host in range(8):
         site.add(host // 2, 0, _of_vcpus(rng.choice((6, 8, 18))))
     guests = [rng.randrange(4) for _ in range(rng.randint(2, 4))]
-    found = {f'm{i}': rng.choice(FLAVORS[:5]) for i in range(rng.randint(5, 8))}
-    found |= {f'large{i}': FLAVORS[5] for i in range(2)}
+    sizes_by_member = {f'm{i}': rng.choice(FLAVORS[:5]) for i in range(rng.randint(5, 8))}
+    sizes_by_member |= {f'large{i}': FLAVORS[5] for i in range(2)}
     policies = [
         {'policy': 'spread', 'level': 'rack', 'skew': 1, 'soft': float(rng.randint(1, 4))},
         {'policy': 'anti-affinity', 'most': 3},
     ]
-    members = _shuffled(found, rng)
+    members = _shuffled(sizes_by_member, rng)
     return JointCloud('standing', number, site.hosts, members, {}, policies, guests)
 
 
@@ -262,7 +262,7 @@ FAMILIES: dict[str, Callable[[int, Rng], JointCloud]] = {
 
 
 def clouds(count: int, seed: int) -> list[JointCloud]:
-    """So many, of each family in turn; those of one seed are always the same."""
+    """Return so many clouds, of each family in turn; those of one seed are always the same."""
     families = list(FAMILIES.values())
     return [
         families[number % len(families)](number, Rng(f'{seed}:{number}')) for number in range(count)

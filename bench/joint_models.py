@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the bench of joint placing knows by itself: what a placement comes to, by plain counting.
+"""Independent models of the bench of joint placing: the outcome of a placement, by counting.
 
-Nothing here is of the engine.  What guests that stand break by themselves counts for nobody.
+Nothing here is of the engine.  Violations among guests that were there before do not count.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ Where = Mapping[str, JointHost]
 
 
 class Outcome(msgspec.Struct, frozen=True, order=True):
-    """What a placement comes to: the less the better, the first first.
+    """Outcome of a placement: the less the better, the first field first.
 
     :ivar missing: members without a place
     :ivar given_up: violations of policies that are dropped, the last to be dropped first
@@ -31,15 +31,15 @@ class Outcome(msgspec.Struct, frozen=True, order=True):
 
 
 def outcome(cloud: JointCloud, hosts: Mapping[str, str]) -> Outcome:
-    """Of a placement: member -> host, those without a place left out."""
+    """Return the outcome of a placement: member -> host, those without a place left out."""
     where = _where(cloud, hosts)
     steps: Counter[int] = Counter()
     weight = 0.0
     for policy in cloud.policies:
-        found = sum(violation(cloud, policy, subject, where) for subject in _subjects(policy))
+        amount = sum(violation(cloud, policy, subject, where) for subject in _subjects(policy))
         if 'drop' in policy:
-            steps[policy['drop']] += round(found)
-        weight += policy.get('soft', 0.0) * found
+            steps[policy['drop']] += round(amount)
+        weight += policy.get('soft', 0.0) * amount
     return Outcome(
         missing=len(cloud.sizes) - len(where),
         given_up=tuple(steps[order] for order in sorted(steps, reverse=True)),
@@ -49,27 +49,27 @@ def outcome(cloud: JointCloud, hosts: Mapping[str, str]) -> Outcome:
 
 
 def broken(cloud: JointCloud, hosts: Mapping[str, str]) -> list[str]:
-    """What may not be: hosts with more than they have room for, and broken hard policies."""
+    """Return the errors: hosts with more than they have room for, and broken hard policies."""
     where = _where(cloud, hosts)
-    found = []
+    problems = []
     for host in cloud.hosts:
         sizes = [cloud.sizes[name] for name, at in where.items() if at.name == host.name]
         used = [sum(amounts) for amounts in zip(*sizes, strict=True)]
         if any(amount > free for amount, free in zip(used, host.free, strict=False)):
-            found.append(f'host {host.name} is over-committed')
+            problems.append(f'host {host.name} is over-committed')
     for policy in cloud.policies:
         if 'soft' in policy or 'drop' in policy:
             continue
         for subject in _subjects(policy):
             if violation(cloud, policy, subject, where):
-                found.append(f'{policy["policy"]} of {subject or "all"} is broken')
-    return found
+                problems.append(f'{policy["policy"]} of {subject or "all"} is broken')
+    return problems
 
 
 def violation(
     cloud: JointCloud, policy: Mapping[str, Any], subject: str | None, where: Where
 ) -> float:
-    """By how much a placement violates a policy, of one of its subjects."""
+    """Return the amount by which a placement violates a policy, of one of its subjects."""
     level = policy.get('level', 'host')
     mine = [where[name].domain(level) for name in _members(cloud, subject) if name in where]
     # Guests that stand are of no subgroup.
@@ -79,9 +79,9 @@ def violation(
         case 'affinity':
             return float(_not_together(Counter(mine), before))
         case 'anti-affinity':
-            most = policy.get('most', 1)
+            allowed = policy.get('most', 1)
             return float(
-                sum(max(n - max(most - before[at], 0), 0) for at, n in Counter(mine).items())
+                sum(max(n - max(allowed - before[at], 0), 0) for at, n in Counter(mine).items())
             )
         case 'spread':
             return float(_uneven(cloud, policy, Counter(mine), before))
@@ -115,7 +115,7 @@ def _not_together(mine: Counter[str], before: Counter[str]) -> int:
 def _uneven(
     cloud: JointCloud, policy: Mapping[str, Any], mine: Counter[str], before: Counter[str]
 ) -> int:
-    """Of skew: beyond what is allowed, or what there was before."""
+    """Return the skew beyond what is allowed, or what there was before."""
     level = policy.get('level', 'host')
     domains = {
         host.domain(level)
@@ -133,16 +133,16 @@ def _uneven(
 
 
 def _price(cloud: JointCloud, policy: Mapping[str, Any], where: Where, name: str) -> float:
-    """What a member costs by how far it is from its target."""
+    """Return the price of a member by its distance from its target."""
     if name not in where:
         return 0.0
     level = policy.get('level', 'host')
     target = policy['target']
     if 'of' in target:
-        there = [where[one] for one in _members(cloud, target['of']) if one in where]
+        there = [where[member] for member in _members(cloud, target['of']) if member in where]
     else:
         there = [host for host in cloud.hosts if host.domain(level) == target['domain']]
-    for one in policy.get('prices') or [{'level': level, 'price': 0.0}]:
-        if where[name].domain(one['level']) in {host.domain(one['level']) for host in there}:
-            return float(one['price'])
+    for step in policy.get('prices') or [{'level': level, 'price': 0.0}]:
+        if where[name].domain(step['level']) in {host.domain(step['level']) for host in there}:
+            return float(step['price'])
     return float(policy.get('beyond', 1.0))

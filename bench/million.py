@@ -31,17 +31,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Twenty parts without a pause between them, then the audit."""
+    """Run twenty parts without a pause between them, then the audit."""
     # The bounds of what is kept are not what is measured.
     options = callers.options(decisions={'kept': max(100_000, args.claims)})
-    with rig(options) as made, callers.connected(made) as carrier:
-        made.start('scheduler', 'gantt-scheduler')
-        made.wait_for('scheduler', 'is ready')
-        callers.report_hosts(made, carrier, args.hosts)
+    with rig(options) as testbed, callers.connected(testbed) as carrier:
+        testbed.start('scheduler', 'gantt-scheduler')
+        testbed.wait_for('scheduler', 'is ready')
+        callers.report_hosts(testbed, carrier, args.hosts)
         placer = callers.Placer(carrier)
         callers.window(functools.partial(placer.place, args.instances), args.callers, 1.0)
-        before, cpu = len(placer.promised), made.cpu_seconds('scheduler')
-        rss = [round(made.rss_mb('scheduler'), 1)]
+        before, cpu = len(placer.promised), testbed.cpu_seconds('scheduler')
+        rss = [round(testbed.rss_mb('scheduler'), 1)]
         parts, times = [], []
         began = time.monotonic()
         for calls in _parts(args.claims, args.instances):
@@ -50,16 +50,16 @@ def run(args: argparse.Namespace) -> Result:
                 functools.partial(placer.place, args.instances), args.callers, 36_000, most=calls
             )[1]
             parts.append((calls * args.instances, time.monotonic() - part))
-            rss.append(round(made.rss_mb('scheduler'), 1))
+            rss.append(round(testbed.rss_mb('scheduler'), 1))
         seconds = time.monotonic() - began
         claims = len(placer.promised) - before
-        cpu = made.cpu_seconds('scheduler') - cpu
+        cpu = testbed.cpu_seconds('scheduler') - cpu
         print(f'{claims} claims in {seconds:.1f} s; looking at them', file=sys.stderr, flush=True)
-        stated = callers.servers(made) | {'database_mb': _database_mb(made.database)}
-        problems = callers.violations(made.database)
-        problems += callers.broken(made.database, placer.promised)
-        problems += callers.unrecorded(made.database, placer.requests)
-        callers.end(made)
+        stated = callers.servers(testbed) | {'database_mb': _database_mb(testbed.database)}
+        problems = callers.violations(testbed.database)
+        problems += callers.broken(testbed.database, placer.promised)
+        problems += callers.unrecorded(testbed.database, placer.requests)
+        callers.end(testbed)
     value, expected = round(seconds, 3), round(parts[0][1] / parts[0][0] * claims, 3)
     times.sort()
     rates = [n / s for n, s in parts]
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _database_mb(database: str) -> float:
-    """Tables and indexes of a database on disk, in MB."""
+    """Return the size of tables and indexes of a database on disk, in MB."""
     engine = sa.create_engine(database)
     size = callers.count(engine, 'SELECT pg_database_size(current_database())')
     engine.dispose()
@@ -99,7 +99,7 @@ def _database_mb(database: str) -> float:
 
 
 def _parts(claims: int, instances: int) -> list[int]:
-    """Calls of each part; together as many as it takes, and no more."""
+    """Return the calls of each part; together as many as it takes, and no more."""
     calls = max(1, -(-claims // instances))
     parts = min(PARTS, calls)
     return [calls * (i + 1) // parts - calls * i // parts for i in range(parts)]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``bench decide --nested N --pool``: what providers below hosts cost, and who asks for them.
+"""``bench decide --nested N --pool``: the cost of providers below hosts, and of requests for them.
 
 Two tables of the same hosts, one of them with N providers below each host and with pools that half
-of the hosts share, get the same news and the same requests in turn.  None asks for what is nested
-or shared, but every fourth decision is followed by one that asks for three groups of it.
+of the hosts share, get the same news and the same requests in turn.  None requests what is nested
+or shared, but every fourth decision is followed by one that requests three groups of it.
 """
 
 import argparse
@@ -25,7 +25,7 @@ HAS = {GPU: Inventory(total=1000), PORT: Inventory(total=16)}
 
 
 def below(hosts: int, each: int, rng: np.random.Generator) -> list[SharedPool]:
-    """So many providers below each host: every second one a GPU, partly used."""
+    """Return so many providers below each host: every second one a GPU, partly used."""
     kinds = (GPU, PORT)
     shares = rng.uniform(0, 1, (hosts, each))
     first = hosts + pooled.POOLS + 1
@@ -47,7 +47,7 @@ def below(hosts: int, each: int, rng: np.random.Generator) -> list[SharedPool]:
 
 
 def asking(request: SelectDestinations, number: int) -> SelectDestinations:
-    """The same with three groups, which lie apart."""
+    """Return the same request with three groups, which lie apart."""
     groups = {
         'gpu0': ResourceGroup(resources={GPU: 100 + 50 * (number % 4)}),
         'gpu1': ResourceGroup(resources={GPU: 100}),
@@ -62,7 +62,7 @@ def asking(request: SelectDestinations, number: int) -> SelectDestinations:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Rounds of both tables in turn; medians of all decisions."""
+    """Run rounds of both tables in turn; return medians of all decisions."""
     rng = np.random.default_rng(args.seed)
     world, aggregates = decide.changes(args.hosts, rng), decide.aggregates(args.hosts, rng)
     aggregates += pooled.served([change.row.name for change in world if change.row is not None])
@@ -77,14 +77,14 @@ def run(args: argparse.Namespace) -> Result:
             spent['groups'], where = nested.decide(asking(request, number), number, stands=False)
             placed.extend(where)
 
-    found = in_turn(args, rng, {'plain': plain, 'nested': nested}, after=ask)
-    medians = found.medians
+    timed = in_turn(args, rng, {'plain': plain, 'nested': nested}, after=ask)
+    medians = timed.medians
     value, stick = medians['nested'], medians['plain']
     pools = nested.table.pools
     wrong = sum(
-        pools.free(one.id, name) != inventory.cap - one.used.get(name, 0)
-        for one in devices
-        for name, inventory in one.inventories.items()
+        pools.free(device.id, name) != inventory.cap - device.used.get(name, 0)
+        for device in devices
+        for name, inventory in device.inventories.items()
     )
     return Result(
         bench='decide --nested',
@@ -96,13 +96,13 @@ def run(args: argparse.Namespace) -> Result:
             'hosts': args.hosts,
             'nested': args.nested,
             'pools': pooled.POOLS,
-            'repeats': found.repeats,
+            'repeats': timed.repeats,
             'plain_ratio': round(value / stick, 3),
             'groups_us': round(medians['groups'], 1),
             'groups_ratio': round(medians['groups'] / stick, 3),
             'groups_placed': len(placed),
             **conditions.here(),
         },
-        # What was taken back is there again.
-        audit=found.elsewhere + plain.wrong() + nested.wrong() + wrong,
+        # Cancelled placements have freed their amounts.
+        audit=timed.elsewhere + plain.wrong() + nested.wrong() + wrong,
     )

@@ -30,9 +30,9 @@ CHUNK = 1000
 
 
 class BenchCloud:
-    """Hosts, each with nested devices where that is wanted; the same for the same number.
+    """A cloud of hosts, each with nested devices where requested; the same for the same number.
 
-    :ivar entries: uuid -> provider, with what is used as both sides were told
+    :ivar entries: uuid -> provider, with its use as written to both sides
     """
 
     def __init__(self, hosts: int, nested: int = 0) -> None:
@@ -67,7 +67,7 @@ class BenchCloud:
         aggregate: str,
     ) -> ProviderEntry:
         number = len(self.entries) + 1
-        made = ProviderEntry(
+        entry = ProviderEntry(
             id=number,
             uuid=self.new_id(),
             root_id=number if parent is None else parent.id,
@@ -76,16 +76,16 @@ class BenchCloud:
             aggregates=(aggregate,) if aggregate else (),
             inventories=inventories,
         )
-        self.entries[made.uuid] = made
-        return made
+        self.entries[entry.uuid] = entry
+        return entry
 
     def use(self, provider: str, amounts: dict[str, int]) -> None:
-        """Count what is allocated more, or less where it is below 0."""
+        """Add an allocated amount, or subtract where it is below 0."""
         entry = self.entries[provider]
         inventories = dict(entry.inventories)
         for name, amount in amounts.items():
-            one = inventories[name]
-            inventories[name] = msgspec.structs.replace(one, used=one.used + amount)
+            inventory = inventories[name]
+            inventories[name] = msgspec.structs.replace(inventory, used=inventory.used + amount)
         self.entries[provider] = msgspec.structs.replace(entry, inventories=inventories)
 
 
@@ -95,9 +95,9 @@ def _write(connection: sa.Connection, table: Any, rows: list[dict[str, Any]]) ->
 
 
 def _codes(connection: sa.Connection, table: Any, names: Iterable[str]) -> dict[str, int]:
-    """Ids by name, of such as are there or are made."""
-    found = {row.name: row.id for row in connection.execute(sa.select(table.c.id, table.c.name))}
-    _write(connection, table, [{'name': name} for name in sorted(set(names) - found.keys())])
+    """Return ids by name, of existing rows and of new ones."""
+    ids = {row.name: row.id for row in connection.execute(sa.select(table.c.id, table.c.name))}
+    _write(connection, table, [{'name': name} for name in sorted(set(names) - ids.keys())])
     return {row.name: row.id for row in connection.execute(sa.select(table.c.id, table.c.name))}
 
 
@@ -108,7 +108,7 @@ def _names(cloud: BenchCloud) -> tuple[set[str], set[str]]:
 
 
 def fill_ours(url: str, cloud: BenchCloud) -> None:
-    """Providers that are no hosts: nothing but this interface speaks for them."""
+    """Write providers that are no hosts: only this interface writes their rows."""
     engine = sa.create_engine(url)
     p = models.providers
     classes, traits = _names(cloud)
@@ -130,24 +130,24 @@ def fill_ours(url: str, cloud: BenchCloud) -> None:
                 'cold': len(entry.inventories.keys() - set(CORE_CLASSES)),
             }
             for name, column in CORE_CLASS_COLUMNS.items():
-                one = entry.inventories.get(name)
-                row[f'cap_{column}'] = one.cap if one else 0
+                inventory = entry.inventories.get(name)
+                row[f'cap_{column}'] = inventory.cap if inventory else 0
             rows.append(row)
         _write(connection, p, rows)
         inventories = [
             {
                 'provider_id': entry.id,
                 'class_id': class_ids[name],
-                'total': one.cap,
+                'total': inventory.cap,
                 'reserved': 0,
-                'min_unit': one.min_unit,
-                'max_unit': one.max_unit,
-                'step_size': one.step_size,
+                'min_unit': inventory.min_unit,
+                'max_unit': inventory.max_unit,
+                'step_size': inventory.step_size,
                 'allocation_ratio': 1.0,
-                'cap': one.cap,
+                'cap': inventory.cap,
             }
             for entry in entries
-            for name, one in entry.inventories.items()
+            for name, inventory in entry.inventories.items()
         ]
         _write(connection, models.inventories, inventories)
         some = [
@@ -171,7 +171,7 @@ def fill_ours(url: str, cloud: BenchCloud) -> None:
 
 
 def fill_theirs(url: str, cloud: BenchCloud) -> None:
-    """The same in the tables of Placement, which it has made."""
+    """Write the same to the tables of Placement, which it has created."""
     engine = sa.create_engine(url)
     tables = sa.MetaData()
     tables.reflect(engine)
@@ -199,16 +199,16 @@ def fill_theirs(url: str, cloud: BenchCloud) -> None:
             {
                 'resource_provider_id': entry.id,
                 'resource_class_id': class_ids[name],
-                'total': one.cap,
+                'total': inventory.cap,
                 'reserved': 0,
-                'min_unit': one.min_unit,
-                'max_unit': one.max_unit,
-                'step_size': one.step_size,
+                'min_unit': inventory.min_unit,
+                'max_unit': inventory.max_unit,
+                'step_size': inventory.step_size,
                 'allocation_ratio': 1.0,
                 **now,
             }
             for entry in entries
-            for name, one in entry.inventories.items()
+            for name, inventory in entry.inventories.items()
         ]
         _write(connection, of['inventories'], inventories)
         some = [
@@ -217,11 +217,11 @@ def fill_theirs(url: str, cloud: BenchCloud) -> None:
             for name in entry.traits
         ]
         _write(connection, of['resource_provider_traits'], some)
-        known = {name: n for n, name in enumerate(cloud.aggregates, 1)}
-        named = [{'id': n, 'uuid': name, **now} for name, n in known.items()]
+        aggregate_ids = {name: n for n, name in enumerate(cloud.aggregates, 1)}
+        named = [{'id': n, 'uuid': name, **now} for name, n in aggregate_ids.items()]
         _write(connection, of['placement_aggregates'], named)
         inside = [
-            {'resource_provider_id': entry.id, 'aggregate_id': known[name], **now}
+            {'resource_provider_id': entry.id, 'aggregate_id': aggregate_ids[name], **now}
             for entry in entries
             for name in entry.aggregates
         ]

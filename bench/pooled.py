@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``bench decide --pool``: what a pool that hosts share costs requests that do not ask for it.
+"""``bench decide --pool``: the cost of a pool that hosts share for requests that do not use it.
 
 Two tables of the same hosts, one of them with pools of a class that half of the hosts share,
 get the same news and the same requests in turn: one member, or sixteen that are alike.  None
-asks for the class of the pools but those that are timed apart.
+requests the class of the pools but those that are timed apart.
 """
 
 import argparse
@@ -19,14 +19,14 @@ from gantt.core.resources.host import Aggregate
 from gantt.core.resources.shared_pool import SharedPool
 
 MEMBERS = 16
-#: After so many requests one has several members, and one asks for what the hosts share.
+#: After so many requests one has several members, and one requests what the hosts share.
 EACH = 4
 SHARED = 'CUSTOM_SHARED'
 POOLS = 8
 
 
 def pools(hosts: int) -> list[SharedPool]:
-    """Pools of one class, of which each of half of the hosts is served by two."""
+    """Return pools of one class, of which each of half of the hosts is served by two."""
     has = {SHARED: Inventory(total=1_000_000)}
     return [
         SharedPool(
@@ -40,7 +40,7 @@ def pools(hosts: int) -> list[SharedPool]:
 
 
 def served(names: list[str]) -> list[Aggregate]:
-    """The aggregates of the pools.
+    """Return the aggregates of the pools.
 
     :param names: of all hosts
     """
@@ -60,7 +60,7 @@ def served(names: list[str]) -> list[Aggregate]:
 
 
 def alike(number: int, more: dict[str, int], members: int) -> SelectDestinations:
-    """A request for amounts alone."""
+    """Return a request for amounts alone."""
     sizes = {'VCPU': 1 + number % 4, 'MEMORY_MB': 2048, 'DISK_GB': 20}
     return SelectDestinations(
         request_id=base.derived_id('bench pool', number, members),
@@ -70,7 +70,7 @@ def alike(number: int, more: dict[str, int], members: int) -> SelectDestinations
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Rounds of both tables in turn; medians of all decisions."""
+    """Run rounds of both tables in turn; return medians of all decisions."""
     rng = np.random.default_rng(args.seed)
     world, aggregates = decide.changes(args.hosts, rng), decide.aggregates(args.hosts, rng)
     aggregates += served([change.row.name for change in world if change.row is not None])
@@ -90,10 +90,10 @@ def run(args: argparse.Namespace) -> Result:
             spent['asked'], where = pooled.decide(asking, number, stands=False)
             placed.extend(where)
 
-    found = in_turn(args, rng, {'plain': plain, 'pooled': pooled}, members, ask)
-    medians = found.medians
+    timed = in_turn(args, rng, {'plain': plain, 'pooled': pooled}, members, ask)
+    medians = timed.medians
     value, stick = medians['pooled'], medians['plain']
-    left = sum(pooled.table.pools.free(pool.id, SHARED) for pool in pools(args.hosts))
+    free = sum(pooled.table.pools.free(pool.id, SHARED) for pool in pools(args.hosts))
     return Result(
         bench='decide --pool',
         value=round(value, 1),
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> Result:
         conditions={
             'hosts': args.hosts,
             'pools': POOLS,
-            'repeats': found.repeats,
+            'repeats': timed.repeats,
             'plain_ratio': round(value / stick, 3),
             'members': MEMBERS,
             'members_us': round(medians['pooled members'], 1),
@@ -112,6 +112,6 @@ def run(args: argparse.Namespace) -> Result:
             'asked_and_placed': len(placed),
             **conditions.here(),
         },
-        # What was taken back is there again.
-        audit=found.elsewhere + plain.wrong() + pooled.wrong() + (left != POOLS * 1_000_000),
+        # Cancelled placements have freed their amounts.
+        audit=timed.elsewhere + plain.wrong() + pooled.wrong() + (free != POOLS * 1_000_000),
     )

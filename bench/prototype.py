@@ -60,7 +60,7 @@ TABLES = """
     CREATE INDEX ON taken (host_id);
     CREATE INDEX ON taken (request_id);
 """
-#: All or nothing per host: a host without room for what the batch wants of it is left out.
+#: Per host the whole batch or none: a host without room for all that it claims is left out.
 COMMIT = """
     WITH q AS (
         SELECT * FROM unnest(%s::text[], %s::int[], %s::int[], %s::int[], %s::int[])
@@ -93,9 +93,9 @@ COMMIT = """
     )
     SELECT (SELECT count(*) FROM u), (SELECT count(*) FROM i)
 """
-#: Who is where, in the names that callers are told; for ``callers.broken``.
+#: Host of each consumer, in the names that callers receive; for ``callers.broken``.
 WHO = "SELECT id, 'cmp-' || lpad((host_id - 1)::text, 5, '0') FROM taken"
-#: Hosts with more on them than fits, or with another sum than their rows say.
+#: Hosts with more on them than fits, or with another sum than their rows state.
 OVER = """
     SELECT count(*) FROM hosts h
      WHERE h.v > h.cap_v OR h.m > h.cap_m OR h.g > h.cap_g
@@ -104,7 +104,7 @@ OVER = """
 
 
 def dsn(url: str) -> str:
-    """A database URL as psycopg takes it."""
+    """Return a database URL as psycopg takes it."""
     return sa.make_url(url).set(drivername='postgresql').render_as_string(hide_password=False)
 
 
@@ -121,15 +121,15 @@ def make_tables(url: str, hosts: int) -> None:
 
 
 class Request:
-    """One request on its way."""
+    """State of one request until it is answered."""
 
     __slots__ = ('amounts', 'consumers', 'id', 'ranked', 'reply')
 
     def __init__(self, body: dict[str, Any], reply: tuple[str, str]) -> None:
-        wanted = body['spec']['resources']
+        resources = body['spec']['resources']
         self.id: str = body['request_id']
         self.consumers: list[str] = body['consumers']
-        self.amounts = (*(wanted.get(name, 0) for name in CLASSES), 0)
+        self.amounts = (*(resources.get(name, 0) for name in CLASSES), 0)
         self.reply = reply
         #: Per consumer rows of the table: the chosen, then alternates.
         self.ranked: list[list[int]] = []
@@ -139,20 +139,20 @@ class Table:
     """Free room by column; a row for each host."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
-        found = connection.execute(
+        host_rows = connection.execute(
             'SELECT cap_v - v, cap_m - m, cap_g - g, cap_c - c FROM hosts ORDER BY id'
         ).fetchall()
-        self.free = np.array(found, dtype=np.float64).T.copy()
-        self.names = [f'cmp-{row:05}' for row in range(len(found))]
-        self.uuids = [str(uuid.UUID(int=row + 1)) for row in range(len(found))]
+        self.free = np.array(host_rows, dtype=np.float64).T.copy()
+        self.names = [f'cmp-{row:05}' for row in range(len(host_rows))]
+        self.uuids = [str(uuid.UUID(int=row + 1)) for row in range(len(host_rows))]
 
     def place(self, request: Request) -> None:
         """Rank hosts for each consumer and take the room of the first.
 
         :raises RuntimeError: no host has room
         """
-        free, wanted = self.free, np.array(request.amounts, dtype=np.float64)
-        fits = (free >= wanted[:, None]).all(0)
+        free, demand = self.free, np.array(request.amounts, dtype=np.float64)
+        fits = (free >= demand[:, None]).all(0)
         if not fits.any():
             raise RuntimeError('no room')
         raw = free[:3] if fits.all() else free[:3, fits]
@@ -172,8 +172,8 @@ class Table:
             if not ranked:
                 raise RuntimeError('no room')
             chosen = ranked[0]
-            free[:, chosen] -= wanted
-            still = (free[:, chosen] >= wanted).all()
+            free[:, chosen] -= demand
+            still = (free[:, chosen] >= demand).all()
             score[chosen] = weights @ free[:3, chosen] if still else -np.inf
             request.ranked.append(ranked)
 
@@ -208,7 +208,7 @@ class Table:
 
 
 class ReplyPublisher:
-    """Publishes answers: frames made here, a batch in one write."""
+    """A publisher of answers: frames built here, a batch in one write."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -225,7 +225,7 @@ class ReplyPublisher:
         self._encode = msgspec.json.Encoder().encode
 
     def write(self, batch: list[tuple[tuple[str, str], Any]]) -> None:
-        """((reply queue, message id), result) of each call."""
+        """Write ((reply queue, message id), result) of each call."""
         frames: list[bytes] = []
         for (reply_queue, message_id), result in batch:
             inner = self._encode(
@@ -264,7 +264,7 @@ class Prototype:
         self._last = 1
 
     def run(self) -> None:
-        """Batch after batch; what goes wrong ends the process, and so the bench."""
+        """Commit batch after batch; any failure ends the process, and so the bench."""
         try:
             while True:
                 batch = self._drain()
@@ -277,15 +277,15 @@ class Prototype:
             os._exit(1)
 
     def _drain(self) -> list[Request]:
-        """What is there, up to a commit's worth; a little patience where there was company."""
+        """Return the queued requests of one commit; wait a little where the last had several."""
         batch = [self.waiting.get()]
         claims = len(batch[0].consumers)
         end = time.monotonic() + (WAIT_SECONDS if self._last > 1 else 0.0)
         while claims < CLAIMS_PER_COMMIT:
-            left = end - time.monotonic() if len(batch) < self._last else 0.0
+            rest = end - time.monotonic() if len(batch) < self._last else 0.0
             try:
                 batch.append(
-                    self.waiting.get(timeout=left) if left > 0 else self.waiting.get_nowait()
+                    self.waiting.get(timeout=rest) if rest > 0 else self.waiting.get_nowait()
                 )
             except queue.Empty:
                 break
@@ -294,7 +294,7 @@ class Prototype:
         return batch
 
     def _commit(self, batch: list[Request]) -> None:
-        """One statement, one round trip.
+        """Commit the claims of a batch: one statement, one round trip.
 
         :raises RuntimeError: a host refused; with ample room and one writer none does
         """
@@ -317,7 +317,7 @@ class Prototype:
 
 
 def main() -> int:
-    """Serve until told to stop."""
+    """Serve until a signal ends the process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--config-file', required=True)
     parser.add_argument('--broker', required=True)
@@ -329,7 +329,7 @@ def main() -> int:
     prototype = Prototype(given.database, ReplyPublisher(given.broker))
 
     class Deferred(RPCServer):
-        """Hands over what comes in the receiving thread; no thread waits for an answer."""
+        """A server that hands over calls in the receiving thread; no thread waits for an answer."""
 
         def _on_incoming(self, incoming: Any) -> None:
             for message in incoming:

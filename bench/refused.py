@@ -2,7 +2,7 @@
 """Refusals of ``bench decide --numa``: pinned cells and eight devices that no host has together.
 
 Every host has more than eight devices free in all, a fifth of them in the wrong place, and the
-processors of the cells that are asked for: by amounts, by cells and by devices each host would do.
+processors of the requested cells: by amounts, by cells and by devices each host would do.
 """
 
 import argparse
@@ -32,7 +32,7 @@ SPREADS: list[tuple[tuple[int, ...], int, int | None]] = [
     ((7, 0), 2, None),
     ((3, 2, 2, 0), 2, None),
 ]
-#: What is asked for beside dedicated processors: devices, cells and thread policies.
+#: Extra specs beside dedicated processors: devices, cells and thread policies.
 KINDS: list[dict[str, str]] = [
     {'pci_passthrough:alias': 'gpu:8'},
     {'pci_passthrough:alias': 'gpu:8', 'hw:cpu_thread_policy': 'isolate'},
@@ -43,22 +43,22 @@ KINDS: list[dict[str, str]] = [
 
 
 def aliases() -> str:
-    """The option: eight names for a device, and one more."""
+    """Return the option: eight names for a device, and one more."""
     names = ['gpu', *(f'gpu-{n}' for n in range(NAMES))]
-    found = [{'name': n, 'vendor_id': '10de', 'numa_policy': 'required'} for n in names]
-    return msgspec.json.encode(found).decode()
+    entries = [{'name': n, 'vendor_id': '10de', 'numa_policy': 'required'} for n in names]
+    return msgspec.json.encode(entries).decode()
 
 
 def cells(spread: tuple[tuple[int, ...], int, int | None]) -> list[NumaCell]:
-    """As many cells as the devices are spread over, two on a socket at most."""
+    """Return as many cells as the devices are spread over, two on a socket at most."""
     free, _, full = spread
     two = inside.cells(200)
-    found = []
+    cell_list = []
     for number in range(len(free)):
         shift = number // 2 * 2 * len(two[0].pinned_cpus)
         cell = two[number % 2]
         cpus = [cpu + shift for cpu in cell.pinned_cpus]
-        found.append(
+        cell_list.append(
             msgspec.structs.replace(
                 cell,
                 id=number,
@@ -68,17 +68,17 @@ def cells(spread: tuple[tuple[int, ...], int, int | None]) -> list[NumaCell]:
                 socket=number * 2 // len(free),
             )
         )
-    return found
+    return cell_list
 
 
 def pools(spread: tuple[tuple[int, ...], int, int | None], products: int) -> list[DevicePool]:
-    """The free devices, of one or two products."""
+    """Return the free devices, of one or two products."""
     free, nowhere, _ = spread
-    found = []
+    pool_list = []
     for node, count in [*enumerate(free), (None, nowhere)]:
         for product in range(products):
             share = count // products + (product < count % products)
-            found.append(
+            pool_list.append(
                 DevicePool(
                     vendor_id='10de',
                     product_id=f'1eb{product}',
@@ -88,13 +88,13 @@ def pools(spread: tuple[tuple[int, ...], int, int | None], products: int) -> lis
                     free=share,
                 )
             )
-    return found
+    return pool_list
 
 
 def patterns(rng: np.random.Generator) -> list[tuple[HostFacts, list[Layout]]]:
-    """Hosts with guests already, between few and many."""
+    """Return hosts with guests already, between few and many."""
     inventories = {name: Inventory(total=2 * total) for name, total in inside.AMOUNTS.items()}
-    found = []
+    pairs = []
     for number in range(inside.PATTERNS):
         spread = SPREADS[number % len(SPREADS)]
         facts = HostFacts(
@@ -103,12 +103,12 @@ def patterns(rng: np.random.Generator) -> list[tuple[HostFacts, list[Layout]]]:
             numa=cells(spread),
             devices=pools(spread, 1 + number // 4 % 2),
         )
-        found.append((facts, inside.some_layouts(facts, int(rng.integers(0, 6)), rng)))
-    return found
+        pairs.append((facts, inside.some_layouts(facts, int(rng.integers(0, 6)), rng)))
+    return pairs
 
 
 def a_request(number: int) -> SelectDestinations:
-    """The request of a number; every other one has two cells, if two of them may have devices."""
+    """Return the request of a number; every other one has two cells, if two may have devices."""
     specs = dict(KINDS[number % len(KINDS)])
     if number // len(KINDS) % 2:
         specs['hw:numa_nodes'] = '2'
@@ -124,9 +124,9 @@ def a_request(number: int) -> SelectDestinations:
 
 
 def run(args: argparse.Namespace, placed: Result) -> Result:
-    """What the bench found of placements, and refusals beside it: how long they take.
+    """Return the bench's result of placements, with refusals beside it: how long they take.
 
-    The audit counts those that another filter made, or that were none.
+    The audit counts those of another filter, and requests that were not refused.
     """
     rng = np.random.default_rng(args.seed)
     world: list[HostChange] = inside.hosts(args.hosts, rng, patterns(rng))
@@ -139,9 +139,13 @@ def run(args: argparse.Namespace, placed: Result) -> Result:
         decision = place(table, request, pipeline, seed=number, decision_id=request.request_id)
         if number >= WARM:
             spent.append((time.perf_counter() - started) * 1e3)
-        removed = {one.name: one.removed for one in decision.members[0].filters if one.removed}
+        removed = {
+            verdicts.name: verdicts.removed
+            for verdicts in decision.members[0].filters
+            if verdicts.removed
+        }
         wrong += removed != {'NUMATopologyFilter': args.hosts}
-    found = {
+    conditions = {
         'refused': len(spent),
         'refused_p50_ms': round(float(np.median(spent)), 3),
         'refused_p99_ms': round(float(np.percentile(spent, 99)), 3),
@@ -149,5 +153,5 @@ def run(args: argparse.Namespace, placed: Result) -> Result:
         'refused_reason': decision.reason,
     }
     return msgspec.structs.replace(
-        placed, conditions=placed.conditions | found, audit=placed.audit + wrong
+        placed, conditions=placed.conditions | conditions, audit=placed.audit + wrong
     )

@@ -103,25 +103,25 @@ def run(args: argparse.Namespace) -> Result:
         'scheduler': {'report_seconds': max(1, round(args.period))},
         'DEFAULT': {'metrics_port': _free_port()},
     }
-    with rig(options) as made, contextlib.ExitStack() as stack:
-        made.start('scheduler', 'gantt-scheduler')
-        made.wait_for('scheduler', 'is ready')
-        carrier = _transport(made)
+    with rig(options) as bed, contextlib.ExitStack() as stack:
+        bed.start('scheduler', 'gantt-scheduler')
+        bed.wait_for('scheduler', 'is ready')
+        carrier = _transport(bed)
         stack.callback(carrier.cleanup)
-        store = SqlStore.for_url(made.database)
+        store = SqlStore.for_url(bed.database)
         stack.callback(store.close)
         signer = Signer(PrivateKey()) if args.signed else None
         said = Said(OverRpc(carrier, 30.0, signer))
-        # As often as the scheduler says, so that it can be more often later on.
+        # As often as the scheduler requests, so that it can be more often later on.
         farm = _farm(args.hosts, said, HostAgentSettings(level=10))
         stack.callback(farm.stop)
-        stack.enter_context(_stock(made))
+        stack.enter_context(_stock(bed))
         _come_to_life(farm, store, args)
-        memory = _memory(made, args.minutes) if args.minutes else {}
-        measured = [_measure(made, farm, said, carrier, args.seconds) for _ in range(args.repeats)]
+        memory = _memory(bed, args.minutes) if args.minutes else {}
+        measured = [_measure(bed, farm, said, carrier, args.seconds) for _ in range(args.repeats)]
         fresh = _fresh(store, args.period)
         is_searched = not args.no_search and not args.minutes
-        highest = _search(made, farm, said, args) if is_searched else {}
+        highest = _search(bed, farm, said, args) if is_searched else {}
         shares = [m['share'] for m in measured]
         stock = [m['stock_share'] for m in measured]
         value, yardstick = sum(shares) / len(shares), sum(stock) / len(stock)
@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> Result:
                 'seconds': args.seconds,
                 'minimum': min(shares),
                 'maximum': max(shares),
-                'scheduler_rss_mb': round(made.rss_mb('scheduler'), 1),
+                'scheduler_rss_mb': round(bed.rss_mb('scheduler'), 1),
                 'farm_share': [m['farm_share'] for m in measured],
                 'hosts_reported_within_a_period_and_a_half': fresh,
                 'late_seconds': farm.status()['late_seconds'],
@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 class Said(OverRpc):
-    """Counts the reports that were sent, and keeps the last delta for the yardstick."""
+    """A counter of sent reports, which keeps the last delta for the yardstick."""
 
     def __init__(self, port: OverRpc) -> None:
         self.__dict__.update(port.__dict__)
@@ -220,20 +220,20 @@ def _come_to_life(farm: Farm, store: SqlStore, args: argparse.Namespace) -> None
     _tell(f'{args.hosts} hosts registered and reported in {time.monotonic() - began:.0f} s')
     began = time.monotonic()
     _claim(farm, store, args.consumers)
-    wanted = args.hosts * args.consumers
-    _tell(f'{wanted} claims made in {time.monotonic() - began:.0f} s')
+    expected = args.hosts * args.consumers
+    _tell(f'{expected} claims made in {time.monotonic() - began:.0f} s')
     for _ in range(CONFIRM_ROUNDS_MAX):
         _spread(farm, args.period)
         time.sleep(args.period + min(3.0, args.seconds))
         confirmed = _count(store, "SELECT count(*) FROM claims WHERE state = 'confirmed'")
-        _tell(f'{confirmed} of {wanted} claims confirmed by reports')
-        if confirmed == wanted:
+        _tell(f'{confirmed} of {expected} claims confirmed by reports')
+        if confirmed == expected:
             return
-    raise RuntimeError(f'{confirmed} of {wanted} claims were confirmed by reports')
+    raise RuntimeError(f'{confirmed} of {expected} claims were confirmed by reports')
 
 
 def _claim(farm: Farm, store: SqlStore, consumers: int) -> None:
-    """Claims by the group commit itself, and the guests that belong to them."""
+    """Claim by the group commit itself; return the guests that belong to the claims."""
     batch: list[RequestDraft] = []
     guests: dict[str, list[RunningGuest]] = {}
     rows = [c.row for c in store.load_everything().hosts if c.row is not None]
@@ -277,31 +277,31 @@ def _claim(farm: Farm, store: SqlStore, consumers: int) -> None:
 
 
 def _memory(made: Rig, minutes: float) -> dict[str, object]:
-    """The scheduler's resident memory for so long, while every host reports as it does."""
+    """Sample the scheduler's resident memory for so long, while every host reports as it does."""
     sizes = []
     end = time.monotonic() + minutes * 60
     while not sizes or time.monotonic() < end:
         sizes.append(made.rss_mb('scheduler'))
         time.sleep(min(MEMORY_SECONDS, max(0.0, end - time.monotonic())))
     quarter = max(1, len(sizes) // 4)
-    found = {
+    figures = {
         'minutes': minutes,
         'scheduler_rss_mb': round(max(sizes), 1),
         'scheduler_rss_mb_first_quarter': round(statistics.mean(sizes[:quarter]), 1),
         'scheduler_rss_mb_last_quarter': round(statistics.mean(sizes[-quarter:]), 1),
     }
-    _tell(f'memory: {found}')
-    return found
+    _tell(f'memory: {figures}')
+    return figures
 
 
 def _measure(made: Rig, farm: Farm, said: Said, carrier: Any, seconds: float) -> dict[str, float]:
-    """One stretch of reports, then the same messages to the stock server."""
-    cpu, own, sent, began = made.cpu_seconds('scheduler'), _own(), said.sent, time.monotonic()
+    """Measure one stretch of reports, then the same messages to the stock server."""
+    cpu, own_cpu, sent, began = made.cpu_seconds('scheduler'), _own(), said.sent, time.monotonic()
     time.sleep(seconds)
     took = time.monotonic() - began
     rate = (said.sent - sent) / took
     share = (made.cpu_seconds('scheduler') - cpu) / took
-    farm_share = (_own() - own) / took
+    farm_share = (_own() - own_cpu) / took
     stock_share = _stock_share(made, said, carrier, rate, seconds / 2)
     _tell(f'{rate:.1f} reports/s: scheduler {share:.3f}, stock {stock_share:.3f} of a core')
     return {
@@ -333,7 +333,7 @@ def _stock_share(made: Rig, said: Said, carrier: Any, rate: float, seconds: floa
 
 
 def _search(made: Rig, farm: Farm, said: Said, args: argparse.Namespace) -> dict[str, object]:
-    """The highest of some rates at which as many reports are applied as are due."""
+    """Return the highest of some rates at which as many reports are applied as are due."""
     best, limit, tried = 0.0, 'not reached', {}
     for times in RATES:
         period = args.period / times
@@ -378,17 +378,17 @@ def _spread(farm: Farm, period: float) -> None:
 
 
 def _outcomes(made: Rig) -> dict[str, float]:
-    """Reports so far by what became of them, from the scheduler's own metrics."""
+    """Return reports so far by their fate, from the scheduler's own metrics."""
     (line,) = [x for x in made.config.read_text().splitlines() if x.startswith('metrics_port')]
     port = int(line.partition('=')[2])
     with urllib.request.urlopen(f'http://127.0.0.1:{port}/metrics', timeout=10) as answer:
         text = answer.read().decode()
-    found = re.findall(r'^gantt_reports_total\{fate="(\w+)"\} (\S+)', text, re.MULTILINE)
-    return {fate: float(count) for fate, count in found}
+    counts = re.findall(r'^gantt_reports_total\{fate="(\w+)"\} (\S+)', text, re.MULTILINE)
+    return {fate: float(count) for fate, count in counts}
 
 
 def _fresh(store: SqlStore, period: float) -> int:
-    """Hosts whose last persisted report is no older than one and a half periods."""
+    """Return hosts whose last persisted report is no older than one and a half periods."""
     everything = store.load_everything()
     rows = [change.row for change in everything.hosts if change.row is not None]
     return sum(everything.now - row.reported_at < period * 1.5 for row in rows)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stock oslo.messaging server that takes reports and does nothing with them.
 
-The yardstick of the bench of reports: what the library alone costs.
+The yardstick of the bench of reports: the cost of the library alone.
 """
 
 import gantt.cmd  # noqa: F401  chooses the concurrency backend before anything else

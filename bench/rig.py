@@ -3,7 +3,7 @@
 
 Benches and functional tests start ``gantt-scheduler``, ``gantt-compute`` and
 ``gantt-api`` as an operator would: a configuration file and a command.  Every
-process is stopped, and what was made is dropped, when the rig is left.
+process is stopped, and what was created is dropped, when the rig is left.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ COMMANDS = {
 
 @contextlib.contextmanager
 def virtual_host(url: str = RABBIT) -> Iterator[str]:
-    """A RabbitMQ virtual host of its own; yields its URL.
+    """Yield the URL of a RabbitMQ virtual host of its own.
 
     :raises RuntimeError: rabbitmqctl is missing or refuses
     """
@@ -64,20 +64,20 @@ def _rabbitmqctl(*words: str) -> None:
 
 
 def postgresql_database() -> AbstractContextManager[str]:
-    """A PostgreSQL database of its own; yields its SQLAlchemy URL."""
+    """Yield the SQLAlchemy URL of a PostgreSQL database of its own."""
     return _database(POSTGRESQL, ' WITH (FORCE)')
 
 
 @contextlib.contextmanager
 def synced_postgresql() -> Iterator[Callable[[], AbstractContextManager[str]]]:
-    """Yields what makes a PostgreSQL database that is synced already: a copy, which takes less."""
+    """Yield a factory of PostgreSQL databases that are synced already: a copy takes less."""
     with postgresql_database() as url, tempfile.TemporaryDirectory(prefix='gantt-') as folder:
         Rig(url, RABBIT, pathlib.Path(folder)).run('gantt-manage', 'db', 'sync')
         yield lambda: _database(POSTGRESQL, ' WITH (FORCE)', urlsplit(url).path[1:])
 
 
 def mysql_database() -> AbstractContextManager[str]:
-    """A MariaDB database of its own; yields its SQLAlchemy URL."""
+    """Yield the SQLAlchemy URL of a MariaDB database of its own."""
     return _database(MYSQL, '')
 
 
@@ -99,7 +99,7 @@ def _database(url: str, at_once: str, template: str = '') -> Iterator[str]:
 
 
 def written(groups: Mapping[str, Mapping[str, object]]) -> str:
-    """Options by group, as a configuration file has them."""
+    """Return options by group, as a configuration file has them."""
     lines = []
     for group, values in groups.items():
         lines.append(f'[{group}]')
@@ -139,7 +139,7 @@ class Rig:
         """Run a command to its end.
 
         :returns: its standard output
-        :raises RuntimeError: it failed; with what it said
+        :raises RuntimeError: it failed; with what it printed
         """
         done = subprocess.run(
             [sys.executable, '-m', COMMANDS[command], '--config-file', str(self.config), *words],
@@ -167,12 +167,12 @@ class Rig:
         return process
 
     def log(self, name: str) -> str:
-        """What a process has written so far."""
+        """Return the log that a process has written so far."""
         path = self.folder / f'{name}.log'
         return path.read_text(errors='replace') if path.exists() else ''
 
     def wait_for(self, name: str, text: str, seconds: float = 60) -> None:
-        """Until a process has written ``text``.
+        """Wait until a process has written ``text``.
 
         :raises RuntimeError: it ended, or did not within ``seconds``
         """
@@ -183,12 +183,12 @@ class Rig:
             time.sleep(0.05)
 
     def kill(self, name: str) -> None:
-        """kill -9."""
+        """Kill with -9."""
         self.processes[name].kill()
         self.processes.pop(name).wait(10)
 
     def stop(self, name: str, seconds: float = 40) -> int:
-        """SIGTERM; returns the exit code."""
+        """Stop with SIGTERM; return the exit code."""
         process = self.processes.pop(name)
         process.send_signal(signal.SIGTERM)
         try:
@@ -199,13 +199,13 @@ class Rig:
             raise
 
     def rss_mb(self, name: str) -> float:
-        """Resident memory of a process, MiB."""
+        """Return resident memory of a process, MiB."""
         status = pathlib.Path(f'/proc/{self.processes[name].pid}/status').read_text()
         (line,) = [x for x in status.splitlines() if x.startswith('VmRSS')]
         return int(line.split()[1]) / 1024
 
     def cpu_seconds(self, name: str) -> float:
-        """CPU time of a process so far, user and system."""
+        """Return CPU time of a process so far, user and system."""
         stat = pathlib.Path(f'/proc/{self.processes[name].pid}/stat').read_text()
         fields = stat.rsplit(')', 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
@@ -230,7 +230,7 @@ def rig(
     is_synced: bool = False,
     kind: type[Rig] = Rig,
 ) -> Iterator[Rig]:
-    """A rig on RabbitMQ and a database server, its database synced.
+    """Yield a rig on RabbitMQ and a database server, its database synced.
 
     :param is_synced: it is when it is made
     """
@@ -239,10 +239,10 @@ def rig(
         virtual_host() as broker,
         database() as url,
     ):
-        made = kind(url, broker, pathlib.Path(folder), options)
+        started = kind(url, broker, pathlib.Path(folder), options)
         try:
             if not is_synced:
-                made.run('gantt-manage', 'db', 'sync')
-            yield made
+                started.run('gantt-manage', 'db', 'sync')
+            yield started
         finally:
-            made.close()
+            started.close()

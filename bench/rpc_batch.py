@@ -29,7 +29,7 @@ import sqlalchemy as sa
 from bench import Result, callers, conditions, prototype, shared
 from bench.rig import Rig, mysql_database, postgresql_database, rig, virtual_host
 
-#: After a pool was added, until schedulers know of it.
+#: After a pool was added, until schedulers have read it.
 KNOWN_SECONDS = 2.0
 
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Side(NamedTuple):
-    """What is measured in turn with another: who asks, and who answers.
+    """One of the two systems measured in turn: its client and its server.
 
     :ivar cpu_seconds: CPU time of the process that answers
     :ivar problems: broken promises, a line each
@@ -73,8 +73,8 @@ def run(args: argparse.Namespace) -> Result:
     first, second = ('mysql', 'postgresql') if on_mysql else ('gantt', 'prototype')
     with contextlib.ExitStack() as stack:
         database = mysql_database if on_mysql else postgresql_database
-        made = stack.enter_context(rig(callers.options(), database))
-        mine = stack.enter_context(_scheduler(made, args.hosts))
+        bed = stack.enter_context(rig(callers.options(), database))
+        mine = stack.enter_context(_scheduler(bed, args.hosts))
         if on_mysql:
             beside = stack.enter_context(rig(callers.options()))
             other = stack.enter_context(_scheduler(beside, args.hosts))
@@ -84,16 +84,16 @@ def run(args: argparse.Namespace) -> Result:
                 {'beside': callers.servers(beside)},
             )
         else:
-            other = stack.enter_context(_prototype(made, args.hosts))
+            other = stack.enter_context(_prototype(bed, args.hosts))
             name, stated = 'placements/s of the prototype', {}
-        stack.callback(callers.end, made)
+        stack.callback(callers.end, bed)
         sides = {first: mine, second: other}
         tried = {who: _try(side.placer, numbers, args) for who, side in sides.items()}
         best = {who: max(rates, key=rates.__getitem__) for who, rates in tried.items()}
-        found = _in_turn(sides, best, args)
-        stated |= callers.servers(made) | {'scheduler_rss_mb': round(made.rss_mb('scheduler'), 1)}
+        measured = _in_turn(sides, best, args)
+        stated |= callers.servers(bed) | {'scheduler_rss_mb': round(bed.rss_mb('scheduler'), 1)}
         problems = mine.problems() + other.problems()
-    value, yardstick = found[first]['rate'], found[second]['rate']
+    value, yardstick = measured[first]['rate'], measured[second]['rate']
     return Result(
         bench='rpc-batch',
         value=value,
@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> Result:
             'repeats': args.repeats,
             'window_seconds': args.seconds,
             'processes': f'client, scheduler, {second}, broker, database on one machine',
-            'measured': found,
+            'measured': measured,
             'placed': len(mine.placer.promised),
             'problems': problems[:20],
         },
@@ -120,27 +120,27 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _pooled(args: argparse.Namespace) -> Result:
-    """One scheduler, asked by two kinds of requests in turn."""
+    """Measure one scheduler, with two kinds of requests in turn."""
     numbers = [int(n) for n in args.callers.split(',')]
     database = mysql_database if args.database == 'mysql' else postgresql_database
     with contextlib.ExitStack() as stack:
-        made = stack.enter_context(rig(callers.options(), database))
-        plain = stack.enter_context(_scheduler(made, args.hosts))
-        shared.add_pool(made.database)
+        bed = stack.enter_context(rig(callers.options(), database))
+        plain = stack.enter_context(_scheduler(bed, args.hosts))
+        shared.add_pool(bed.database)
         time.sleep(KNOWN_SECONDS)
-        carrier = stack.enter_context(callers.connected(made))
+        carrier = stack.enter_context(callers.connected(bed))
         placer = callers.Placer(carrier, shared.TAKES)
         placer.promised = plain.placer.promised
         pooled = plain._replace(placer=placer)
-        stack.callback(callers.end, made)
+        stack.callback(callers.end, bed)
         sides = {'pooled': pooled, 'plain': plain}
         tried = {who: _try(side.placer, numbers, args) for who, side in sides.items()}
         best = {who: max(rates, key=rates.__getitem__) for who, rates in tried.items()}
-        found = _in_turn(sides, best, args)
-        stated = callers.servers(made)
+        measured = _in_turn(sides, best, args)
+        stated = callers.servers(bed)
         plain.placer.requests += placer.requests
         problems = plain.problems()
-    value, stick = found['pooled']['rate'], found['plain']['rate']
+    value, stick = measured['pooled']['rate'], measured['plain']['rate']
     return Result(
         bench='rpc-batch --pool',
         value=value,
@@ -157,7 +157,7 @@ def _pooled(args: argparse.Namespace) -> Result:
             'repeats': args.repeats,
             'window_seconds': args.seconds,
             'processes': 'client, scheduler, broker, database on one machine',
-            'measured': found,
+            'measured': measured,
             'pool_ratio': round(value / stick, 3),
             'problems': problems[:20],
         },
@@ -167,7 +167,7 @@ def _pooled(args: argparse.Namespace) -> Result:
 
 @contextlib.contextmanager
 def _scheduler(made: Rig, hosts: int) -> Iterator[Side]:
-    """A scheduler, and hosts that have reported to it."""
+    """Yield a scheduler, and hosts that have reported to it."""
     with callers.connected(made) as carrier:
         made.start('scheduler', 'gantt-scheduler')
         made.wait_for('scheduler', 'is ready')
@@ -186,7 +186,7 @@ def _scheduler(made: Rig, hosts: int) -> Iterator[Side]:
 
 @contextlib.contextmanager
 def _prototype(made: Rig, hosts: int) -> Iterator[Side]:
-    """The prototype, on a virtual host and a database of its own."""
+    """Yield the prototype, on a virtual host and a database of its own."""
     with virtual_host() as broker, postgresql_database() as database:
         log = (made.folder / 'prototype.log').open('ab')
         made.processes['prototype'] = subprocess.Popen(
@@ -219,7 +219,7 @@ def _prototype(made: Rig, hosts: int) -> Iterator[Side]:
 
 
 def _try(placer: callers.Placer, numbers: list[int], args: argparse.Namespace) -> dict[int, float]:
-    """Placements/s by number of callers: the better of two short windows."""
+    """Measure placements/s by number of callers: the better of two short windows."""
     call = functools.partial(placer.place, args.instances)
     callers.window(call, numbers[0], args.seconds / 2)
     rates: dict[int, float] = dict.fromkeys(numbers, 0.0)
@@ -232,7 +232,7 @@ def _try(placer: callers.Placer, numbers: list[int], args: argparse.Namespace) -
 def _in_turn(
     sides: dict[str, Side], best: dict[str, int], args: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
-    """Windows of both sides in turn; medians."""
+    """Run windows of both sides in turn; return medians."""
     rates: dict[str, list[float]] = {name: [] for name in sides}
     times: dict[str, list[float]] = {name: [] for name in sides}
     cpu = dict.fromkeys(sides, 0.0)
@@ -261,10 +261,10 @@ def _in_turn(
 
 
 def _of_prototype(database: str, placer: callers.Placer) -> list[str]:
-    """A yardstick that loses places or over-commits would be none."""
+    """Return the problems of the prototype: a yardstick that loses places would be none."""
     engine = sa.create_engine(database)
     over = callers.count(engine, prototype.OVER)
     engine.dispose()
-    found = callers.broken(database, placer.promised, query=prototype.WHO)
-    found += [f'{over} hosts are over-committed'] if over else []
-    return [f'prototype: {line}' for line in found]
+    lines = callers.broken(database, placer.promised, query=prototype.WHO)
+    lines += [f'{over} hosts are over-committed'] if over else []
+    return [f'prototype: {line}' for line in lines]

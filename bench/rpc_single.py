@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Classic queues for the figure; other callers and quorum queues beside."""
+    """Measure classic queues for the figure; other callers and quorum queues beside."""
     beside = [int(n) for n in args.beside.split(',') if n]
     classic = _with_queues('classic', args, [args.callers, *beside])
     main = classic['callers'][args.callers]
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _with_queues(kind: str, args: argparse.Namespace, callers: list[int]) -> dict[str, Any]:
-    """One rig with queues of one kind; figures by number of callers."""
+    """Measure on a rig with queues of one kind; return figures by number of callers."""
     options: dict[str, dict[str, object]] = {
         'rpc': {'nova_enabled': 'true'},
         'filters': {'service_down_time': 3600},
@@ -95,33 +95,33 @@ def _with_queues(kind: str, args: argparse.Namespace, callers: list[int]) -> dic
     }
     if kind == 'quorum':
         options['oslo_messaging_rabbit'].update(QUORUM)
-    with rig(options) as made:
-        made.start('scheduler', 'gantt-scheduler')
-        _start_empty(made)
-        made.wait_for('scheduler', 'is ready')
-        load = Load(made, args.hosts)
+    with rig(options) as testbed:
+        testbed.start('scheduler', 'gantt-scheduler')
+        _start_empty(testbed)
+        testbed.wait_for('scheduler', 'is ready')
+        load = Load(testbed, args.hosts)
         figures = {}
         for number in callers:
-            figures[number] = _measured(load, made, number, args)
+            figures[number] = _measured(load, testbed, number, args)
         more: dict[str, Any] = {}
         if kind == 'classic' and args.half_load:
             rate = figures[args.callers]['rate'] / 2
             more['half_load'] = _half_load(load, rate, args)
         if kind == 'classic' and args.monitored:
             more['monitored'] = _monitored(load, args)
-        found = {
+        result = {
             'callers': figures,
             'more': more,
-            'stated': shared.servers(made)
+            'stated': shared.servers(testbed)
             | {
                 'processes': 1,
                 'queues': kind,
-                'scheduler_rss_mb': round(made.rss_mb('scheduler'), 1),
+                'scheduler_rss_mb': round(testbed.rss_mb('scheduler'), 1),
             },
             'problems': load.problems(),
         }
         load.close()
-        return found
+        return result
 
 
 def _start_empty(made: Rig) -> None:
@@ -148,7 +148,7 @@ class Load:
         nova = om.get_rpc_client(
             self._transport, om.Target(exchange='nova', topic='scheduler', version='4.5'), retry=2
         )
-        # Nova's own callers have a monitor: so have these, if not said otherwise.
+        # Nova's own callers have a monitor: so have these, unless stated otherwise.
         self._nova = nova.prepare(timeout=60, call_monitor_timeout=60)
         self._plain = nova.prepare(timeout=60)
         self._empty = om.get_rpc_client(
@@ -164,7 +164,7 @@ class Load:
         cfg.CONF.reset()
 
     def _report(self, hosts: int) -> None:
-        """Hosts with ample room, all reported."""
+        """Report hosts with ample room."""
         claims, stats = client.ClaimsClient(self._transport), client.StatsClient(self._transport)
         inventories = {
             'VCPU': Inventory(total=100_000),
@@ -173,13 +173,13 @@ class Load:
         }
         for number in range(hosts):
             name = f'cmp-{number:05}'
-            said = claims.register_host(
+            registered = claims.register_host(
                 RegisterHost(name=name, boot_nonce='bench', cell=str(uuid.UUID(int=7)))
             )
             # Half of the room differs from host to host, so that scores do.
             report = HostReport(
                 name=name,
-                epoch=said.epoch,
+                epoch=registered.epoch,
                 sequence=1,
                 full=True,
                 running=[],
@@ -198,49 +198,49 @@ class Load:
         time.sleep(1.0)  # the scheduler's own table follows its feed
 
     def boot(self) -> None:
-        """One boot of one instance; what was promised is noted."""
+        """Place one instance for one boot; record what was promised."""
         self._boot_by(self._nova)
 
     def boot_without_monitor(self) -> None:
-        """The same, by a caller that wants no heartbeats while it waits."""
+        """Place the same, by a caller that wants no heartbeats while it waits."""
         self._boot_by(self._plain)
 
     def _boot_by(self, caller: Any) -> None:
         instance = str(uuid.uuid4())
         context, args = self._boot.fresh([instance], f'req-{uuid.uuid4()}')
-        found = caller.call(context, 'select_destinations', **args)
-        self.acknowledged[instance] = found[0][0]['nova_object.data']['service_host']
+        selections = caller.call(context, 'select_destinations', **args)
+        self.acknowledged[instance] = selections[0][0]['nova_object.data']['service_host']
 
     def nothing(self) -> None:
-        """The yardstick."""
+        """Make the yardstick's call."""
         self._empty.call({}, 'nothing')
 
     def problems(self) -> list[str]:
-        """Broken promises: the audit, and acknowledged claims that are not there."""
+        """Return broken promises: the audit, and acknowledged claims that are not there."""
         store = SqlStore.for_url(self._rig.database)
-        found = [f'{kind}: {line}' for kind, lines in store.audit().items() for line in lines]
+        lines = [f'{kind}: {line}' for kind, lines in store.audit().items() for line in lines]
         held: dict[str, str] = {}
         marker = None
         while page := store.claims(limit=1000, marker=marker):
             for claim in page:
                 if claim.is_live and claim.consumer in held:
-                    found.append(f'consumer {claim.consumer} has two claims')
+                    lines.append(f'consumer {claim.consumer} has two claims')
                 held[claim.consumer] = claim.host
             marker = page[-1].id
-        found += [
+        lines += [
             f'acknowledged claim of {consumer} on {host} is not there'
             for consumer, host in self.acknowledged.items()
             if held.get(consumer) != host
         ]
         recorded = len(store.decisions(limit=1))
         if self.acknowledged and not recorded:
-            found.append('no decision was recorded')
+            lines.append('no decision was recorded')
         store.close()
-        return found
+        return lines
 
 
 def _measured(load: Load, made: Rig, callers: int, args: argparse.Namespace) -> dict[str, Any]:
-    """Windows of the case and of the yardstick in turn; medians."""
+    """Run windows of the case and of the yardstick in turn; return medians."""
     for call in (load.boot, load.nothing):
         shared.window(call, callers, 0.5)
     rates, empties, times = [], [], []
@@ -270,7 +270,7 @@ def _measured(load: Load, made: Rig, callers: int, args: argparse.Namespace) -> 
 
 
 def _monitored(load: Load, args: argparse.Namespace) -> dict[str, Any]:
-    """Callers with a call monitor and without, in turn; medians."""
+    """Measure callers with a call monitor and without, in turn; return medians."""
     rates: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(args.repeats):
         for monitored, call in ((True, load.boot), (False, load.boot_without_monitor)):
@@ -284,7 +284,7 @@ def _monitored(load: Load, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _half_load(load: Load, rate: float, args: argparse.Namespace) -> dict[str, Any]:
-    """Calls that come ``rate`` a second, empty ones and boots in turn; percentiles of each kind.
+    """Make ``rate`` calls a second, empty ones and boots in turn; return percentiles of each kind.
 
     Both kinds come from the same threads and at the same moments of their windows.
     ``p99_ratio`` is the median over the pairs of windows, boots to empty calls: what

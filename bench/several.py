@@ -23,7 +23,7 @@ from bench.rig import Rig, rig
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.resource_classes import Inventory
 
-#: What an instance takes is one VCPU: the other classes do not bind.
+#: An instance takes one VCPU: the other classes do not bind.
 VCPUS = 16
 ROOM = {
     'VCPU': Inventory(total=VCPUS),
@@ -57,31 +57,31 @@ def run(args: argparse.Namespace) -> Result:
     room = int(args.hosts * VCPUS * args.load)
     if room < args.instances * args.callers:
         sys.exit(f'--hosts, --load: {room} instances, too few for a request of each caller')
-    with rig(callers.options()) as made, callers.connected(made) as carrier:
-        schedulers = callers.Several(made)
+    with rig(callers.options()) as testbed, callers.connected(testbed) as carrier:
+        schedulers = callers.Several(testbed)
         schedulers.start('scheduler-1')
-        callers.report_hosts(made, carrier, args.hosts, ROOM)
+        callers.report_hosts(testbed, carrier, args.hosts, ROOM)
         turnover = Turnover(callers.Placer(carrier), args.instances)
         turnover.fill(room)
         if args.pool:
-            shared.add_pool(made.database)
-        found: dict[int, dict[str, Any]] = {}
+            shared.add_pool(testbed.database)
+        measured: dict[int, dict[str, Any]] = {}
         for number in numbers:
             have = len(schedulers.names)
             schedulers.start(*(f'scheduler-{n + 1}' for n in range(have, number)))
-            found[number] = _measured(made, schedulers, turnover, args)
+            measured[number] = _measured(testbed, schedulers, turnover, args)
         schedulers.stop(*schedulers.names[1:])
-        last = _measured(made, schedulers, turnover, args)
-        stated = callers.servers(made)
-        problems = callers.violations(made.database) + turnover.broken(made.database)
-        callers.end(made)
-    one = statistics.mean([found[1]['rate'], last['rate']])
+        last = _measured(testbed, schedulers, turnover, args)
+        stated = callers.servers(testbed)
+        problems = callers.violations(testbed.database) + turnover.broken(testbed.database)
+        callers.end(testbed)
+    single_rate = statistics.mean([measured[1]['rate'], last['rate']])
     return Result(
         bench='several',
-        value=found[2]['rate'],
+        value=measured[2]['rate'],
         unit='placements/s of two schedulers, each with its cancellation',
-        yardstick={'name': 'placements/s of one', 'value': round(one, 1)},
-        ratio=round(found[2]['rate'] / round(one, 1), 3),
+        yardstick={'name': 'placements/s of one', 'value': round(single_rate, 1)},
+        ratio=round(measured[2]['rate'] / round(single_rate, 1), 3),
         conditions={
             **conditions.here(),
             **stated,
@@ -92,10 +92,10 @@ def run(args: argparse.Namespace) -> Result:
             'callers': args.callers,
             'repeats': args.repeats,
             'window_seconds': args.seconds,
-            'by_schedulers': found,
+            'by_schedulers': measured,
             'one_at_the_end': last,
-            **_pool_ratio(found, last),
-            'ratios_to_one': {n: round(f['rate'] / one, 3) for n, f in found.items()},
+            **_pool_ratio(measured, last),
+            'ratios_to_one': {n: round(f['rate'] / single_rate, 3) for n, f in measured.items()},
             'processes': 'client, schedulers, broker, database on one machine',
             'problems': problems[:20],
         },
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> Result:
 def _measured(
     made: Rig, schedulers: callers.Several, turnover: 'Turnover', args: argparse.Namespace
 ) -> dict[str, Any]:
-    """Windows of one number of schedulers: medians, and how many instances met a conflict."""
+    """Run windows of one number of schedulers; return medians, and instances with conflicts."""
     began = schedulers.metric('gantt_conflicts_total')
     callers.window(turnover.turn, args.callers, args.seconds)
     before = schedulers.metric('gantt_conflicts_total'), turnover.placer.requests
@@ -137,15 +137,15 @@ def _measured(
 
 
 def _pool_ratio(found: dict[int, dict[str, Any]], last: dict[str, Any]) -> dict[str, float]:
-    """Of all numbers of schedulers the least rate of requests that take from a pool, to others."""
+    """Return the least rate of requests that take from a pool, relative to others, over all."""
     every = [*found.values(), last]
     if 'pooled_rate' not in last:
         return {}
-    return {'pool_ratio': round(min(one['pooled_rate'] / one['rate'] for one in every), 3)}
+    return {'pool_ratio': round(min(run['pooled_rate'] / run['rate'] for run in every), 3)}
 
 
 class Turnover:
-    """Keeps the load: for each request the oldest one is taken back."""
+    """A steady load: for each request the oldest one is cancelled."""
 
     def __init__(self, placer: callers.Placer, instances: int) -> None:
         self.placer = placer
@@ -160,7 +160,7 @@ class Turnover:
         return len(self.placer.promised) - len(self._cancelled) * self._instances
 
     def fill(self, instances: int) -> None:
-        """Places that stay, most of them, by large requests."""
+        """Place the instances that stay, most of them by large requests."""
         requests = min(instances // self._instances, max(TURNS, 500 // self._instances))
         large = (instances - requests * self._instances) // FILL
         if large:
@@ -168,7 +168,7 @@ class Turnover:
         callers.window(self._place, 8, 36_000, most=requests)
 
     def turn(self, spec: RequestSpec | None = None) -> None:
-        """The oldest request goes, and one more comes."""
+        """Cancel the oldest request, and place one more."""
         with self._lock:
             oldest = self._kept.popleft()
         self.placer.client.cancel_claims(oldest)
@@ -182,12 +182,12 @@ class Turnover:
             self._kept.append(request_id)
 
     def broken(self, database: str) -> list[str]:
-        """Promises not kept, those taken back left out."""
-        found = callers.broken(database, self.placer.promised)
+        """Return promises not kept, those taken back left out."""
+        lines = callers.broken(database, self.placer.promised)
         without = 'was promised a place and has none'
-        gone = [line for line in found if line.endswith(without)]
-        found = [line for line in found if not line.endswith(without)]
+        missing = [line for line in lines if line.endswith(without)]
+        lines = [line for line in lines if not line.endswith(without)]
         cancelled = len(self._cancelled) * self._instances
-        if len(gone) != cancelled:
-            found.append(f'{cancelled} were cancelled, {len(gone)} have no place')
-        return found
+        if len(missing) != cancelled:
+            lines.append(f'{cancelled} were cancelled, {len(missing)} have no place')
+        return lines

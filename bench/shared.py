@@ -13,24 +13,24 @@ SHARED = 'CUSTOM_SHARED'
 AGGREGATE = 'of the pool'
 #: Larger than any run takes.
 UNITS = 1_000_000_000
-#: What a request takes that takes from the pool as well.
+#: Resources of a request that takes from the pool as well.
 TAKES = {**callers.TAKES, SHARED: 1}
 
 
 def add_pool(database: str) -> None:
-    """One pool for all hosts that are there; schedulers learn of it by their feed."""
+    """Add one pool for all hosts that are there; schedulers learn of it by their feed."""
     store = SqlStore.for_url(database)
     try:
         store.declare_class(SHARED)
         with store.engine.connect() as connection:
-            found = connection.execute(
+            host_rows = connection.execute(
                 models.providers.select()
                 .where(providers.is_host)
                 .with_only_columns(models.providers.c.name)
             )
-            names = [row.name for row in found]
+            names = [row.name for row in host_rows]
         store.save_aggregate(AGGREGATE, {}, names)
-        uuids = {one.name: one.uuid for one in store.load_everything().aggregates}
+        uuids = {aggregate.name: aggregate.uuid for aggregate in store.load_everything().aggregates}
         pool = store.create_provider(
             derived_id('bench', 'pool'), inventories={SHARED: Inventory(total=UNITS)}
         )

@@ -49,7 +49,7 @@ OPTIONS: dict[str, dict[str, object]] = {
     'claims': {'sweep_seconds': SWEEP_SECONDS, 'tombstone_seconds': 60, 'request_seconds': 60},
     'decisions': {'kept': 2000, 'purge_seconds': 10, 'replay_seconds': 60},
 }
-#: What may come and go without anything being lost: a pool that breathes.
+#: Allowed growth without a leak: a pool may grow and shrink.
 SPARE = 4
 
 
@@ -68,28 +68,28 @@ def run(args: argparse.Namespace) -> Result:
     """Load and faults for so long, then a look at everything."""
     options = callers.options(**OPTIONS, scheduler={'report_seconds': args.period})
     options['claims']['lease_seconds'] = args.lease
-    with rig(options) as made, callers.connected(made) as carrier:
-        database, broker = Proxy.of(made.database), Proxy.of(made.broker)
+    with rig(options) as testbed, callers.connected(testbed) as carrier:
+        database, broker = Proxy.of(testbed.database), Proxy.of(testbed.broker)
         schedulers = callers.Several(
-            made,
+            testbed,
             {
-                'DEFAULT': {'transport_url': broker.url(made.broker)},
-                'database': {'connection': database.url(made.database)},
+                'DEFAULT': {'transport_url': broker.url(testbed.broker)},
+                'database': {'connection': database.url(testbed.database)},
             },
         )
         schedulers.start(KEEPER, command='counted-scheduler')
         schedulers.start(VICTIM)
-        made.start(FARM, 'gantt-compute', '--fake', str(args.hosts), '--name', FARM)
-        _until_reported(made, args.hosts)
+        testbed.start(FARM, 'gantt-compute', '--fake', str(args.hosts), '--name', FARM)
+        _until_reported(testbed, args.hosts)
         guests = Guests(carrier, args.guests)
         faults = Faults(schedulers, {'database cut': database, 'broker cut': broker})
-        seen = _live(made, guests, faults, args)
+        seen = _live(testbed, guests, faults, args)
         _tell('the load ends; waiting for leases, reports and sweeps')
         time.sleep(args.lease + 1.2 * args.period + 2 * SWEEP_SECONDS)
-        problems = callers.violations(made.database) + guests.lost(made.database)
+        problems = callers.violations(testbed.database) + guests.lost(testbed.database)
         problems += [f'{name}: {line}' for name, s in seen.items() for line in s.grown()]
-        stated = callers.servers(made) | _grown(made)
-        callers.end(made)
+        stated = callers.servers(testbed) | _grown(testbed)
+        callers.end(testbed)
         database.close()
         broker.close()
     slope = seen[KEEPER].slope(args.warm_up)
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> Result:
 def _live(
     made: Rig, guests: 'Guests', faults: 'Faults', args: argparse.Namespace
 ) -> dict[str, 'Series']:
-    """The load, the faults and the looks at memory, until the time is over."""
+    """Run the load, the faults and the samples of memory, until the time is over."""
     seen = {name: Series(made.processes[name].pid) for name in (KEEPER, FARM)}
     seconds = args.minutes * 60
     every = max(0.5, min(10.0, seconds / 100))
@@ -127,7 +127,7 @@ def _live(
     load = threading.Thread(target=guests.live, args=(args.rate, began + seconds), daemon=True)
     load.start()
     is_counted = False
-    fault = look = told = began
+    fault = look = logged = began
     while time.monotonic() < began + seconds:
         now = time.monotonic()
         if not is_counted and now >= began + seconds * args.warm_up:
@@ -140,8 +140,8 @@ def _live(
         if now >= fault + args.fault_every:
             fault = now
             faults.next()
-        if now >= told + 60:
-            told = now
+        if now >= logged + 60:
+            logged = now
             _tell(f'{(now - began) / 60:.0f} min: {seen[KEEPER].values[-1]} {guests.outcomes}')
         time.sleep(0.1)
     _count_objects(made)
@@ -154,7 +154,7 @@ def _count_objects(made: Rig) -> None:
 
 
 def _grown(made: Rig) -> dict[str, object]:
-    """What the scheduler's objects became from the end of the warm-up to that of the load."""
+    """Return how the scheduler's objects grew from the end of the warm-up to that of the load."""
 
     def counted(mark: str) -> list[counted_scheduler.Sizes]:
         return counted_scheduler.read(made.log(KEEPER), mark)
@@ -185,7 +185,7 @@ def _until_reported(made: Rig, hosts: int) -> None:
 
 
 class Faults:
-    """One after the other, again and again."""
+    """Faults that are injected one after another, in a cycle."""
 
     def __init__(self, schedulers: callers.Several, ways: dict[str, Proxy]) -> None:
         self.done: collections.Counter[str] = collections.Counter()
@@ -194,7 +194,7 @@ class Faults:
         self._order = itertools.cycle(['kill', *ways])
 
     def next(self) -> None:
-        """The next one."""
+        """Inject the next fault."""
         name = next(self._order)
         if name == 'kill':
             self._schedulers.kill(VICTIM)
@@ -216,7 +216,7 @@ class Series:
         self._folder = pathlib.Path('/proc', str(pid))
 
     def look(self, seconds: float) -> None:
-        """One more point."""
+        """Take one more sample."""
         self.values.append(
             (
                 round(seconds, 1),
@@ -227,28 +227,28 @@ class Series:
         )
 
     def settled(self, warm_up: float) -> list[tuple[float, float, int, int]]:
-        """Without the first part."""
+        """Return the series without the first part."""
         return self.values[int(len(self.values) * warm_up) :]
 
     def slope(self, warm_up: float) -> float:
-        """MB/h of the line fitted through the points after the warm-up."""
+        """Return MB/h of the line fitted through the points after the warm-up."""
         points = self.settled(warm_up)
         hours, sizes = [p[0] / 3600 for p in points], [p[1] for p in points]
         return statistics.linear_regression(hours, sizes).slope * 1.048576
 
     def grown(self) -> list[str]:
-        """Sockets or threads that became more from the second quarter to the last."""
+        """Return sockets or threads that became more from the second quarter to the last."""
         quarter = max(1, len(self.values) // 4)
-        found = []
+        grown_lines = []
         for index, what in ((2, 'file descriptors'), (3, 'threads')):
             before = statistics.median(v[index] for v in self.values[quarter : 2 * quarter])
             after = statistics.median(v[index] for v in self.values[-quarter:])
             if after > before + SPARE:
-                found.append(f'{before:g} {what} became {after:g}')
-        return found
+                grown_lines.append(f'{before:g} {what} became {after:g}')
+        return grown_lines
 
     def said(self, warm_up: float) -> dict[str, Any]:
-        """For the conditions of a result; at most some sixty points."""
+        """Return the conditions of a result; at most some sixty points."""
         step = max(1, len(self.values) // 60)
         sizes = [v[1] for v in self.settled(warm_up)]
         return {
@@ -260,7 +260,7 @@ class Series:
 
 
 class Guests:
-    """Placed, built and deleted, oldest first; what ran for certain is remembered."""
+    """Guests that are placed, built and deleted, oldest first; those that ran are recorded."""
 
     def __init__(self, carrier: Any, most: int, threads: int = 16) -> None:
         self.outcomes: collections.Counter[str] = collections.Counter()
@@ -272,7 +272,7 @@ class Guests:
         self._lock = threading.Lock()
 
     def live(self, rate: float, end: float) -> None:
-        """``rate`` guests a second until ``end`` on the monotonic clock, none while all wait."""
+        """Run ``rate`` guests a second until monotonic second ``end``, none while all wait."""
         waiting = threading.BoundedSemaphore(8 * self._threads)
         began = time.monotonic()
 
@@ -294,19 +294,19 @@ class Guests:
                     self._count('not asked: too many wait')
 
     def lost(self, database: str) -> list[str]:
-        """Guests that run by their farm's own word, without a confirmed claim there."""
+        """Return guests that run as their farm reports, without a confirmed claim in the store."""
         engine = sa.create_engine(database)
         query = """
             SELECT c.consumer, p.name FROM claims c JOIN providers p ON p.id = c.provider_id
              WHERE c.live = 1 AND c.state = 'confirmed'
         """
         with engine.connect() as connection:
-            found = {(c, host) for c, host in connection.execute(sa.text(query))}
+            confirmed = {(c, host) for c, host in connection.execute(sa.text(query))}
         engine.dispose()
         return [
             f'guest {guest.consumer} on {guest.host} has no claim'
             for guest in self._running
-            if (guest.consumer, guest.host) not in found
+            if (guest.consumer, guest.host) not in confirmed
         ]
 
     def _one(self) -> None:
@@ -332,9 +332,9 @@ class Guests:
             )
         )
         chosen = answer.selections[0][0]
-        told = self._computes.build(chosen.build_topic, chosen.build(), wait=True)
-        self._count(told['outcome'])
-        return chosen if told['outcome'] == 'running' else None
+        built = self._computes.build(chosen.build_topic, chosen.build(), wait=True)
+        self._count(built['outcome'])
+        return chosen if built['outcome'] == 'running' else None
 
     def _delete(self, guest: Selection) -> None:
         delete = Delete(consumer=guest.consumer, host=guest.host, claim_id=guest.claim_id)

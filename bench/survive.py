@@ -27,9 +27,9 @@ REPORT_SECONDS = 10
 
 
 class Outcome(msgspec.Struct):
-    """What a run came to.
+    """Results of a run.
 
-    :ivar problems: broken promises, a line each; empty is what is wanted
+    :ivar problems: broken promises, a line each; must be empty
     """
 
     seconds: float
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """The bench: with kills, then without."""
+    """Run the bench: with kills, then without."""
     disturbed = once(args.hosts, args.requests, args.kills, args.callers, beside=args.beside)
     rate = disturbed.placed / disturbed.seconds
     quiet_rate, quiet_problems = rate, []
@@ -90,23 +90,23 @@ def once(
     beside: int = 0,
     kind: type[Rig] = Rig,
 ) -> Outcome:
-    """One run; what it came to.
+    """Run once; return its outcome.
 
     :param beside: schedulers that stay alive beside the one that is killed
-    :param kind: of what starts the processes
+    :param kind: class of the rig that starts the processes
     """
     options: dict[str, dict[str, object]] = {
         'claims': {'lease_seconds': lease, 'sweep_seconds': 2},
         'scheduler': {'report_seconds': report},
     }
-    with rig(options, kind=kind) as made:
+    with rig(options, kind=kind) as testbed:
         for number in range(beside):
-            _start_scheduler(made, -1 - number)
-        _start_scheduler(made, 0)
-        made.start('farm', 'gantt-compute', '--fake', str(hosts), '--name', 'farm')
-        store = SqlStore.for_url(made.database)
+            _start_scheduler(testbed, -1 - number)
+        _start_scheduler(testbed, 0)
+        testbed.start('farm', 'gantt-compute', '--fake', str(hosts), '--name', 'farm')
+        store = SqlStore.for_url(testbed.database)
         _until(lambda: _reporting(store) >= hosts, 120, 'the hosts have reported')
-        out = made.folder / 'conductor.jsonl'
+        out = testbed.folder / 'conductor.jsonl'
         began = time.monotonic()
         conductor = subprocess.Popen(
             [
@@ -114,7 +114,7 @@ def once(
                 '-m',
                 'bench.conductor',
                 '--config-file',
-                str(made.config),
+                str(testbed.config),
                 '--out',
                 str(out),
                 '--requests',
@@ -123,20 +123,20 @@ def once(
                 str(callers),
             ],
         )
-        made.processes['conductor'] = conductor
+        testbed.processes['conductor'] = conductor
         for kill in range(kills):
             goal = requests * (kill + 1) // (kills + 1)
             _until(lambda goal=goal: _lines(out) >= goal, 600, f'{goal} requests are answered')
-            made.kill(f'scheduler-{kill}')
-            _start_scheduler(made, kill + 1)
+            testbed.kill(f'scheduler-{kill}')
+            _start_scheduler(testbed, kill + 1)
         _until(lambda: conductor.poll() is not None, 1800, 'the conductor is done')
         seconds = time.monotonic() - began
-        rss = made.rss_mb(f'scheduler-{kills}')
+        rss = testbed.rss_mb(f'scheduler-{kills}')
         time.sleep(lease + report * 1.1 + 4)  # leases, a report, a sweep
         outcome = _judge(store, out, requests)
         outcome.seconds, outcome.kills, outcome.rss_mb = seconds, kills, rss
         try:
-            made.run('gantt-manage', 'audit')
+            testbed.run('gantt-manage', 'audit')
         except RuntimeError as e:
             outcome.problems.append(str(e))
         store.close()
@@ -168,7 +168,7 @@ def _lines(out: pathlib.Path) -> int:
 
 
 def _judge(store: SqlStore, out: pathlib.Path, requests: int) -> Outcome:
-    """Hold what was acknowledged against what the database has."""
+    """Compare the acknowledged claims with those in the database."""
     written = [json.loads(line) for line in out.read_text().splitlines()]
     acked = [w for w in written if 'claims' in w]
     refused = collections.Counter(w['error'] for w in written if 'error' in w)
@@ -179,8 +179,8 @@ def _judge(store: SqlStore, out: pathlib.Path, requests: int) -> Outcome:
     while page := store.claims(limit=1000, marker=marker):
         claims.update({claim.id: claim for claim in page})
         marker = page[-1].id
-    told = [c for answer in acked for c in answer['claims']]
-    for c in told:
+    acknowledged = [c for answer in acked for c in answer['claims']]
+    for c in acknowledged:
         claim = claims.get(c['id'])
         if claim is None or (claim.consumer, claim.host) != (c['consumer'], c['host']):
             problems.append(f'acknowledged claim {c["id"]} is not there')
@@ -190,9 +190,9 @@ def _judge(store: SqlStore, out: pathlib.Path, requests: int) -> Outcome:
             problems.append(f'claim {c["id"]} had to be adopted')
     live = collections.Counter(c.consumer for c in claims.values() if c.is_live)
     problems += [f'consumer {c} has {n} live claims' for c, n in live.items() if n > 1]
-    asked = len(acked) + refused.total()
-    if asked != requests:
-        problems.append(f'{requests - asked} requests have no answer at all')
+    answered = len(acked) + refused.total()
+    if answered != requests:
+        problems.append(f'{requests - answered} requests have no answer at all')
     flagged = [c.row.name for c in store.load_everything().hosts if c.row and c.row.over_committed]
     problems += [f'host {name} is over-committed' for name in flagged]
     for name, lines in store.audit().items():
@@ -200,7 +200,7 @@ def _judge(store: SqlStore, out: pathlib.Path, requests: int) -> Outcome:
     return Outcome(
         seconds=0,
         acknowledged=len(acked),
-        placed=len(told),
+        placed=len(acknowledged),
         kills=0,
         built=dict(collections.Counter(built.values())),
         refused=dict(refused),

@@ -32,12 +32,12 @@ QUIET, GREEDY = 'quiet', 'greedy'
 #: Requests of the quiet project that may be under way at once.
 AT_ONCE = 32
 ANSWERED_SECONDS = 60.0
-#: Of a body: as many as the message to a scheduler may have, with what surrounds and escapes it.
+#: Bytes of a body: the bound of the message to a scheduler, less its envelope and escapes.
 FULL_BYTES = base.REQUEST_BYTES_MAX * 9 // 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this bench."""
+    """Add the options of this bench."""
     parser.add_argument('--hosts', type=int, default=1000)
     parser.add_argument('--schedulers', type=int, default=2)
     parser.add_argument('--callers', type=int, default=2000, help='of the project that floods')
@@ -49,10 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Quiet:
-    """The project that asks for little.
+    """A project that sends few requests.
 
     :ivar promised: consumer -> host
-    :ivar refused: what was said to the requests that were not placed
+    :ivar refused: answers to the requests that were not placed
     """
 
     def __init__(self, port: int) -> None:
@@ -63,7 +63,7 @@ class Quiet:
         self.refused: list[str] = []
 
     def phase(self, seconds: float, rate: float) -> list[float]:
-        """Milliseconds from when each request was due to its answer, sorted."""
+        """Return sorted milliseconds from when each request was due to its answer."""
         times: list[float] = []
         began = time.perf_counter()
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -112,7 +112,7 @@ class Quiet:
 
 
 class Memory:
-    """The resident memory of processes, looked at now and then.
+    """The resident memory of processes, sampled now and then.
 
     :ivar before: name -> MiB
     :ivar most: name -> MiB, the most since
@@ -148,7 +148,7 @@ class Memory:
 
 @contextlib.contextmanager
 def flooded(port: int, args: argparse.Namespace, answered: dict[str, int]) -> Iterator[None]:
-    """Another project floods meanwhile; ``answered`` has how often it was told what."""
+    """Flood with another project meanwhile; ``answered`` counts its answers by outcome."""
     process = subprocess.Popen(
         [
             sys.executable,
@@ -180,7 +180,7 @@ def flooded(port: int, args: argparse.Namespace, answered: dict[str, int]) -> It
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Phases without the flood and with it, in turn."""
+    """Run phases without the flood and with it, in turn."""
     _allow_files()
     port = callers.free_port()
     options = callers.options(
@@ -192,28 +192,28 @@ def run(args: argparse.Namespace) -> Result:
     calm: list[list[float]] = []
     flood: list[list[float]] = []
     answered: dict[str, int] = {}
-    with rig(options) as made:
-        several = callers.Several(made)
+    with rig(options) as testbed:
+        several = callers.Several(testbed)
         names = [f'scheduler-{number + 1}' for number in range(args.schedulers)]
         several.start(*names)
-        with callers.connected(made) as transport:
-            callers.report_hosts(made, transport, args.hosts)
-        made.start('api', 'gantt-api')
-        made.wait_for('api', 'listens on')
+        with callers.connected(testbed) as transport:
+            callers.report_hosts(testbed, transport, args.hosts)
+        testbed.start('api', 'gantt-api')
+        testbed.wait_for('api', 'listens on')
         quiet = Quiet(port)
         quiet.phase(min(5.0, args.seconds), args.rate)  # the first ones find everything cold
         refused_before = list(quiet.refused)
-        memory = Memory(made, [*names, 'api'])
+        memory = Memory(testbed, [*names, 'api'])
         with memory.watched():
             for _ in range(args.repeats):
                 calm.append(quiet.phase(args.seconds, args.rate))
                 with flooded(port, args, answered):
                     flood.append(quiet.phase(args.seconds, args.rate))
-        problems = [f'refused before the flood: {one}' for one in refused_before]
-        problems += callers.broken(made.database, quiet.promised, only=False)
-        problems += callers.violations(made.database)
-        stated = callers.servers(made)
-        callers.end(made)
+        problems = [f'refused before the flood: {problem}' for problem in refused_before]
+        problems += callers.broken(testbed.database, quiet.promised, only=False)
+        problems += callers.violations(testbed.database)
+        stated = callers.servers(testbed)
+        callers.end(testbed)
     every, stick = sorted(sum(flood, [])), sorted(sum(calm, []))
     value, yardstick = callers.percentile(every, 0.99), callers.percentile(stick, 0.99)
     return Result(
@@ -237,12 +237,12 @@ def run(args: argparse.Namespace) -> Result:
             'first_refusals': quiet.refused[len(refused_before) :][:3],
             'rss_growth_mb': max(memory.growth.values()),
             'rss_growth_mb_by_process': memory.growth,
-            'rss_mb': {name: round(most, 1) for name, most in memory.most.items()},
+            'rss_mb': {name: round(peak, 1) for name, peak in memory.most.items()},
             'flood_answered': answered,
             'p50_ms': round(statistics.median(every), 2),
             'p50_ms_without': round(statistics.median(stick), 2),
-            'p99_ms_by_repeat': [callers.percentile(one, 0.99) for one in flood],
-            'p99_ms_without_by_repeat': [callers.percentile(one, 0.99) for one in calm],
+            'p99_ms_by_repeat': [callers.percentile(times, 0.99) for times in flood],
+            'p99_ms_without_by_repeat': [callers.percentile(times, 0.99) for times in calm],
             'maximum': round(every[-1], 2),
             'problems': problems[:20],
         },
@@ -251,6 +251,6 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _allow_files() -> None:
-    """The flood has a connection for each caller; it is allowed what we are."""
+    """Raise the limit of open files: the flood has a connection for each caller."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

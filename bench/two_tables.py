@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two tables of the same hosts, one of them with something more, get the same news and requests.
 
-What a request costs that does not ask for what is more is the figure; the table without is the
+The figure is the cost of a request that does not use the addition; the table without is the
 yardstick.
 """
 
@@ -30,7 +30,7 @@ After = Callable[[int, SelectDestinations, dict[str, float]], None]
 
 
 class Side:
-    """A table, what it and a copy of it take in memory, and the decisions on it."""
+    """A table, the memory of it and of a copy, and the decisions on it."""
 
     def __init__(self, world: list[HostChange], aggregates: list[Aggregate]) -> None:
         gc.collect()
@@ -48,7 +48,7 @@ class Side:
         self.standing: list[tuple[Decision, SelectDestinations]] = []
 
     def change(self, host: int, used: dict[str, int]) -> None:
-        """News of one host."""
+        """Apply a change of one host."""
         row = self.rows[host]
         row = msgspec.structs.replace(row, used=used, version=row.version + 1)
         self.rows[host] = row
@@ -58,7 +58,7 @@ class Side:
     def decide(
         self, request: SelectDestinations, seed: int, stands: bool = True
     ) -> tuple[float, list[str]]:
-        """One decision, in us, and where to; it is taken back, at once or when 32 others stand."""
+        """Return the us of one decision and its hosts; it is undone, at once or after 32 others."""
         started = time.perf_counter()
         decision = place(
             self.table, request, self.pipeline, seed=seed, decision_id=request.request_id
@@ -70,7 +70,7 @@ class Side:
         return spent * 1e6, [m.selection.host for m in decision.members if m.selection]
 
     def wrong(self) -> int:
-        """How many classes have wrong arithmetic."""
+        """Return how many classes have wrong arithmetic."""
         table = self.table
         return sum(
             bool((table.free[code] != table.cap[code] - table.used[code]).any())
@@ -79,9 +79,9 @@ class Side:
 
 
 class Measured(NamedTuple):
-    """What ``in_turn`` has found.
+    """Results of ``in_turn``.
 
-    :ivar medians: in us, by what was timed
+    :ivar medians: in us, by the name of what was timed
     :ivar repeats: of each side
     :ivar elsewhere: requests that the two sides placed on different hosts
     """
@@ -98,11 +98,11 @@ def in_turn(
     also: Callable[[int, Side], tuple[str, float, list[str]] | None] = lambda number, side: None,
     after: After = lambda number, request, spent: None,
 ) -> Measured:
-    """Rounds of both tables in turn; the first round warms up.
+    """Run rounds of both tables in turn; the first round warms up.
 
-    :param also: a further decision on each side, of some numbers: what it is called after the
+    :param also: a further decision on each side, of some numbers: its name after the
         side's name, its time and where to
-    :param after: whatever else is timed, once both sides have decided
+    :param after: further timings, once both sides have decided
     """
     requests = decide.shapes(args.hosts, rng)
     rounds = args.rounds or (12 if args.hosts <= 20_000 else 4)
@@ -118,7 +118,7 @@ def in_turn(
         used = {name: int(cap * rng.uniform(0, 1)) for name, cap in decide.CAPS.items()}
         spent: dict[str, float] = {}
         places: list[list[str]] = []
-        # Who begins changes from decision to decision, and every fourth time once more.
+        # The first side alternates from decision to decision, and every fourth time once more.
         named = list(sides.items())
         for name, side in named if (number + number // 4) % 2 else reversed(named):
             side.change(host, used)
@@ -131,7 +131,7 @@ def in_turn(
         elsewhere += places[0] != places[1]
         after(number, request, spent)
         if number >= decide.SHAPES:
-            for name, one in spent.items():
-                times.setdefault(name, []).append(one)
-    medians = {name: statistics.median(found) for name, found in times.items()}
+            for name, duration in spent.items():
+                times.setdefault(name, []).append(duration)
+    medians = {name: statistics.median(durations) for name, durations in times.items()}
     return Measured(medians, rounds * decide.SHAPES, elsewhere)

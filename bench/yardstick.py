@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bare NumPy loop: what a decision costs with everything left out.
+"""The bare NumPy loop: the cost of a decision with everything left out.
 
 Four comparisons, one trait test and one flag make a mask; three weighers are
 each brought to [0, 1] over the survivors and added; the largest wins and its
@@ -34,12 +34,12 @@ class BareLoop:
     def decide(self, number: int) -> int:
         """Pick a host for shape ``number`` and take from it, or give, in turn."""
         amounts, trait = self.wanted[number % len(self.wanted)]
-        free, fits, one = self.free, self._fits, self._one
+        free, fits, fits_one = self.free, self._fits, self._one
         np.greater_equal(free[0], amounts[0], out=fits)
         for line in range(1, 4):
             if amounts[line]:
-                np.greater_equal(free[line], amounts[line], out=one)
-                np.logical_and(fits, one, out=fits)
+                np.greater_equal(free[line], amounts[line], out=fits_one)
+                np.logical_and(fits, fits_one, out=fits)
         np.logical_and(fits, (self.traits & trait) != 0, out=fits)
         np.logical_and(fits, self.enabled, out=fits)
         rows = np.flatnonzero(fits)

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 #: Heads that are of a connection, not of a message.
 OF_A_HOP = ('connection', 'keep-alive', 'transfer-encoding')
-#: What comes whether or not anybody asks.
+#: Calls that come with or without requests.
 BY_THE_CLOCK = {'GET changes'}
 
 
 class CallCounts:
-    """Calls and bytes by what was called, over any number of links.
+    """Calls and bytes by the name of the call, over any number of links.
 
     :ivar calls: ``POST evaluations`` -> how many
     :ivar bytes: of heads and bodies, both ways
@@ -26,7 +26,7 @@ class CallCounts:
         self._lock = threading.Lock()
 
     def add(self, method: str, path: str, size: int) -> None:
-        """One call, ``/zone/v1/allocations/4f…`` as ``allocations``."""
+        """Count one call, ``/zone/v1/allocations/4f…`` as ``allocations``."""
         name = f'{method} {urlsplit(path).path.removeprefix("/zone/v1/").split("/")[0]}'
         with self._lock:
             self.calls[name] += 1
@@ -39,12 +39,12 @@ class CallCounts:
             self.bytes.clear()
 
     def of_requests(self) -> 'CallCounts':
-        """As it is now, without what comes by the clock."""
-        found = CallCounts()
+        """Return the counts now, without the calls that come by the clock."""
+        counts = CallCounts()
         with self._lock:
             for name in self.calls.keys() - BY_THE_CLOCK:
-                found.calls[name], found.bytes[name] = self.calls[name], self.bytes[name]
-        return found
+                counts.calls[name], counts.bytes[name] = self.calls[name], self.bytes[name]
+        return counts
 
 
 class CountedLink:
@@ -60,7 +60,7 @@ class CountedLink:
 
     @property
     def url(self) -> str:
-        """By what it is called."""
+        """URL of the proxy."""
         return f'http://127.0.0.1:{self._server.server_address[1]}'
 
     def close(self) -> None:

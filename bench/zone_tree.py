@@ -26,11 +26,11 @@ BUDGET_MS = 60_000
 #: For two dozen processes that start at the same time.
 START_SECONDS = 300.0
 CONNECT_SECONDS, END_SECONDS = 60.0, 60.0
-#: Of the top zone: the usual ones but for that which queries all zones where they are few.
+#: Strategies of the top zone: the usual ones except that which queries all zones if few.
 TWO_FIRST = 'StaticRuleOut, WeightedRandom, Threshold'
 #: Two dozen processes share the connections of one server, which has a hundred of them.
 POOLS: dict[str, dict[str, object]] = {'database': {'max_pool_size': 1, 'max_overflow': 2}}
-#: What has not ended, in any table.
+#: Counts of live rows, in any table.
 LIVE = {
     'claims': 'SELECT count(*) FROM claims WHERE live = 1',
     'claims below': "SELECT count(*) FROM claims_below WHERE state IN ('reserved', 'confirmed')",
@@ -43,7 +43,7 @@ MakeDatabase = Callable[[], contextlib.AbstractContextManager[str]]
 
 
 class ZoneProcesses:
-    """One zone: a scheduler, and an API where others ask it.
+    """A zone: a scheduler, and an API where others query it.
 
     :ivar below: the zones directly below
     :ivar level: 1 of the top zone
@@ -64,13 +64,13 @@ class ZoneProcesses:
             self.rig.start('api', 'gantt-api')
 
     def wait(self) -> None:
-        """Until they are ready."""
+        """Wait until the processes are ready."""
         self.rig.wait_for('scheduler', 'is ready', START_SECONDS)
         if 'api' in self.rig.processes:
             self.rig.wait_for('api', 'listens on', START_SECONDS)
-            found = re.search(r'listens on (http://[\d.:]+)', self.rig.log('api'))
-            assert found is not None
-            self.url = found[1]
+            match = re.search(r'listens on (http://[\d.:]+)', self.rig.log('api'))
+            assert match is not None
+            self.url = match[1]
 
     def close(self) -> None:
         """End the processes."""
@@ -85,24 +85,24 @@ class ZoneProcesses:
 
         :param url: by which it is called; '': its own
         """
-        own = httpx.get(f'{self.url}/v1/zones', headers=VERSION, timeout=60.0).json()['uuid']
-        given = {'identity': own, 'project_id': self.name, 'trusted': True}
+        zone_uuid = httpx.get(f'{self.url}/v1/zones', headers=VERSION, timeout=60.0).json()['uuid']
+        given = {'identity': zone_uuid, 'project_id': self.name, 'trusted': True}
         zone.put(f'/v1/parents/{self.name}', given | {'lease_seconds_max': callers.LEASE_SECONDS})
         self.put(f'/v1/zones/{zone.name}', {'url': url or zone.url, 'trusted': True})
         if zone not in self.below:
             self.below.append(zone)
 
     def live(self) -> list[str]:
-        """What has not ended, and what is noted of those below: how much of each."""
-        found = [(what, self._rows(query)[0][0]) for what, query in LIVE.items()]
-        return [f'{self.name}: {many} {what}' for what, many in found if many]
+        """Return counts of live rows here, and of those recorded of zones below."""
+        counts = [(what, self._rows(query)[0][0]) for what, query in LIVE.items()]
+        return [f'{self.name}: {many} {what}' for what, many in counts if many]
 
     def claims(self) -> list[tuple[str, str]]:
-        """Id and consumer of the live claims on its hosts."""
+        """Return id and consumer of the live claims on its hosts."""
         return [(row.id, row.consumer) for row in self._rows(CLAIMS_OF)]
 
     def _rows(self, query: str) -> list[Any]:
-        """What a query returns; where the server has no connection left, after a while."""
+        """Return the rows of a query; where the server has no connection left, after a while."""
         end = time.monotonic() + CONNECT_SECONDS
         while True:
             try:
@@ -114,7 +114,7 @@ class ZoneProcesses:
                 time.sleep(0.2)
 
     def cpu_seconds(self) -> float:
-        """Of its processes so far."""
+        """Return the CPU seconds of its processes so far."""
         return sum(self.rig.cpu_seconds(name) for name in self.rig.processes)
 
 
@@ -133,7 +133,7 @@ class Tree:
 
     @property
     def zones(self) -> list[ZoneProcesses]:
-        """All of them."""
+        """All zones of the tree."""
         return [self.top, self.thorough, *self.below]
 
     @property
@@ -143,11 +143,11 @@ class Tree:
 
     @property
     def bottom(self) -> list[ZoneProcesses]:
-        """Those with no zone below."""
+        """Zones with no zone below."""
         return [zone for zone in self.below if not zone.below]
 
     def links(self) -> list[tuple[ZoneProcesses, ZoneProcesses]]:
-        """Each zone under the top one with each directly below it."""
+        """Return each zone under the top one with each directly below it."""
         return [(zone, child) for zone in self.under_top for child in zone.below]
 
 
@@ -158,22 +158,22 @@ def zone(
     database: MakeDatabase,
     options: dict[str, dict[str, object]] | None = None,
 ) -> Iterator[ZoneProcesses]:
-    """One, not started.
+    """Yield a zone that is not started.
 
     :param database: makes one that is synced
     """
     given = callers.options(api={'port': 0}, **POOLS, **(options or {}))
-    with rig(given, database, is_synced=True) as made, callers.connected(made) as transport:
-        found = ZoneProcesses(name, made, transport, level)
+    with rig(given, database, is_synced=True) as testbed, callers.connected(testbed) as transport:
+        processes = ZoneProcesses(name, testbed, transport, level)
         try:
-            yield found
+            yield processes
         finally:
-            found.close()
+            processes.close()
 
 
 @contextlib.contextmanager
 def tree(levels: int, hosts: int, database: MakeDatabase) -> Iterator[Tree]:
-    """Two top zones without hosts over the same zones, and ``hosts`` in each of these.
+    """Yield two top zones without hosts over the same zones, and ``hosts`` in each of these.
 
     :param levels: 2, or 3
     """
@@ -190,34 +190,34 @@ def tree(levels: int, hosts: int, database: MakeDatabase) -> Iterator[Tree]:
             ]
             for hall in (halls if levels == 3 else ())
         }
-        below = [*halls, *(room for found in rooms.values() for room in found)]
-        for one in (top, thorough, *below):
-            one.start()
-        for one in (top, thorough, *below):
-            one.wait()
-        for one in below:
-            used = LESS_MB * (levels - one.level)
-            callers.report_hosts(one.rig, one.transport, hosts, used_mb=used)
-        for above, found in [*rooms.items(), (top, halls), (thorough, halls)]:
-            for child in found:
+        below = [*halls, *(room for rooms_below in rooms.values() for room in rooms_below)]
+        for zone_ in (top, thorough, *below):
+            zone_.start()
+        for zone_ in (top, thorough, *below):
+            zone_.wait()
+        for zone_ in below:
+            used = LESS_MB * (levels - zone_.level)
+            callers.report_hosts(zone_.rig, zone_.transport, hosts, used_mb=used)
+        for above, children in [*rooms.items(), (top, halls), (thorough, halls)]:
+            for child in children:
                 above.add_below(child)
         yield Tree(top, thorough, below)
 
 
 @contextlib.contextmanager
 def flat(hosts: int, database: MakeDatabase) -> Iterator[ZoneProcesses]:
-    """One zone that has as many hosts as all others together."""
-    with zone('flat', 1, database) as found:
-        found.start(api=False)
-        found.wait()
-        callers.report_hosts(found.rig, found.transport, hosts)
-        yield found
+    """Yield a zone that has as many hosts as all others together."""
+    with zone('flat', 1, database) as single:
+        single.start(api=False)
+        single.wait()
+        callers.report_hosts(single.rig, single.transport, hosts)
+        yield single
 
 
 class OneCaller:
-    """Asks at one zone, and knows what it was promised.
+    """A caller of one zone, with its promises.
 
-    :ivar promised: consumer -> claim, of what was not taken back
+    :ivar promised: consumer -> claim, of all that were not cancelled
     """
 
     def __init__(self, at: ZoneProcesses) -> None:
@@ -226,7 +226,7 @@ class OneCaller:
         self._requests: list[str] = []
 
     def place(self) -> None:
-        """One instance; the same each time, but for who it is."""
+        """Place one instance; each request is the same, but for its id."""
         request = SelectDestinations(
             request_id=str(uuid.uuid4()),
             spec=RequestSpec(resources=callers.TAKES),
@@ -247,12 +247,12 @@ class OneCaller:
 
 
 def wait_until_empty(zones: Sequence[ZoneProcesses]) -> None:
-    """Until nothing lives in any of these zones.
+    """Wait until no claim or reservation lives in any of these zones.
 
     :raises RuntimeError: something does
     """
     end = time.monotonic() + END_SECONDS
-    while left := [line for zone in zones for line in zone.live()]:
+    while live := [line for zone in zones for line in zone.live()]:
         if time.monotonic() > end:
-            raise RuntimeError(f'not ended within {END_SECONDS:.0f} s: {", ".join(left)}')
+            raise RuntimeError(f'not ended within {END_SECONDS:.0f} s: {", ".join(live)}')
         time.sleep(0.1)

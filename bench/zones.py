@@ -40,18 +40,18 @@ from bench.zone_tree import (
 
 #: Requests of each kind between two moments at which what was placed is cancelled.
 BLOCK = 20
-#: What a zone has heard of by then that was registered with it.
+#: Seconds after which a zone has heard of zones registered with it.
 HEARD_SECONDS = 5.0
 #: Requests that are counted between zones, and those that stay for the audit.
 COUNTED, HELD = 20, 10
-#: For so long nobody asks, to see what the tree takes by itself.
+#: Seconds without any request, to measure what the tree takes by itself.
 IDLE_SECONDS = 3.0
-#: What is asked for, by levels: of the ratio.
+#: Bounds of the ratio, by levels.
 BOUNDS = {2: 3.0, 3: 5.0}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this bench."""
+    """Add the options of this bench."""
     parser.add_argument('--levels', type=int, choices=sorted(BOUNDS), default=2)
     parser.add_argument('--hosts', type=count, default=100, help='of each zone but the top one')
     parser.add_argument('--requests', type=count, default=200, help='of the tree, and as many')
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Requests in turn, then windows of the rates, then the count, then the audit."""
+    """Run requests in turn, then windows of the rates, then the count, then the audit."""
     began = time.monotonic()
 
     def note(line: str) -> None:
@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 def _with_hosts(args: argparse.Namespace) -> int:
-    """How many zones have hosts."""
+    """Return how many zones have hosts."""
     return BELOW_TOP * (1 if args.levels == 2 else 1 + BELOW_EACH)
 
 
@@ -144,12 +144,12 @@ class Turns:
         self.places: collections.Counter[str] = collections.Counter()
 
     def clear(self) -> None:
-        """Forget what was measured."""
+        """Forget the measurements."""
         for measured in (self.over, self.brute, self.direct, self.places):
             measured.clear()
 
     def measure(self, number: int) -> None:
-        """So many of each; who begins changes; all of it is cancelled."""
+        """Measure so many requests of each in turn, the first alternating; cancel all of them."""
         sides = list(zip(self._callers, (self.over, self.brute, self.direct), strict=True))
         for n in range(number):
             for caller, times in sides if n % 2 else reversed(sides):
@@ -167,7 +167,7 @@ class Turns:
 
 
 def _rates(zones: Tree, one: ZoneProcesses, args: argparse.Namespace) -> dict[str, Any]:
-    """Requests a second of the one caller, through the tree and in one zone with all hosts."""
+    """Measure requests a second of one caller, through the tree and in one zone with all hosts."""
     sides = {
         'tree': Side(OneCaller(zones.top), zones.under_top),
         'flat': Side(OneCaller(one), [one]),
@@ -199,13 +199,13 @@ class Side:
         self.cpu, self.requests = 0.0, 0
 
     def cpu_of(self, what: Callable[[], object]) -> float:
-        """Seconds that all processes take while something is done."""
+        """Return seconds that all processes take while something is done."""
         before = sum(zone.cpu_seconds() for zone in self._zones)
         what()
         return sum(zone.cpu_seconds() for zone in self._zones) - before
 
     def window(self, seconds: float) -> None:
-        """One; what was placed is cancelled after it."""
+        """Measure one window; cancel what was placed after it."""
         self.cpu += self.cpu_of(
             lambda: self.rates.append(callers.window(self._caller.place, 1, seconds)[0])
         )
@@ -215,7 +215,7 @@ class Side:
 
 
 def _between(zones: Tree, number: int) -> CallCounts:
-    """Calls and bytes of so many requests, over all links of the tree."""
+    """Count calls and bytes of so many requests, over all links of the tree."""
     counts, caller = CallCounts(), OneCaller(zones.top)
     with contextlib.ExitStack() as stack:
         for above, child in zones.links():
@@ -227,18 +227,18 @@ def _between(zones: Tree, number: int) -> CallCounts:
         counts.clear()
         for _ in range(number):
             caller.place()
-        found = counts.of_requests()
+        difference = counts.of_requests()
         for above, child in zones.links():
             above.add_below(child)
         time.sleep(HEARD_SECONDS)
     caller.cancel()
     wait_until_empty(zones.zones)
-    return found
+    return difference
 
 
 def _audit(zones: Tree, one: ZoneProcesses, number: int) -> list[str]:
-    """What is wrong in any zone, and with places that the top zone has just promised."""
-    found = []
+    """Return the problems in any zone, and with places that the top zone has just promised."""
+    lines = []
     caller = OneCaller(zones.top)
     for _ in range(number):
         caller.place()
@@ -249,9 +249,9 @@ def _audit(zones: Tree, one: ZoneProcesses, number: int) -> list[str]:
     for consumer in caller.promised.keys() | claims.keys():
         promised, here = caller.promised.get(consumer), claims.get(consumer, [])
         if here != [promised]:
-            found.append(f'{consumer} was promised {promised} and has {here}')
+            lines.append(f'{consumer} was promised {promised} and has {here}')
     caller.cancel()
     wait_until_empty(zones.zones)
     for zone in [*zones.zones, one]:
-        found += [f'{zone.name}: {line}' for line in callers.violations(zone.rig.database)]
-    return found
+        lines += [f'{zone.name}: {line}' for line in callers.violations(zone.rig.database)]
+    return lines

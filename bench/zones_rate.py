@@ -40,22 +40,22 @@ ROOM = {
 }
 #: Requests under way at once; beyond it they wait for their turn, on the clock.
 AT_ONCE, BUDGET_MS = 64, 20_000
-#: What a zone has heard of by then that was registered with it.
+#: Seconds after which a zone has heard of zones registered with it.
 HEARD_SECONDS = 12.0
-#: What is asked for, of half of the requests.
+#: Bound of the median latency.
 P50_MS_MOST = 100.0
 CROWDED = 'SELECT count(*) FROM claims WHERE live = 1 GROUP BY provider_id HAVING count(*) > :most'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this bench."""
+    """Add the options of this bench."""
     parser.add_argument('--hosts', type=count, default=1000, help='of each of the nine zones')
     parser.add_argument('--rate', type=float, default=10.0, help='requests a second')
     parser.add_argument('--seconds', type=float, default=60.0, help='for so long')
 
 
 def run(args: argparse.Namespace) -> Result:
-    """The rate at one of the nine, then at the top; then what became of it in all databases."""
+    """Measure the rate at one of the nine, then at the top; then audit all databases."""
     with _tree(args.hosts) as zones:
         top, leaves = zones[0], zones[-(BELOW ** (LEVELS - 1)) :]
         time.sleep(HEARD_SECONDS)
@@ -71,9 +71,9 @@ def run(args: argparse.Namespace) -> Result:
         crowded = sum(_crowded(leaf) for leaf in leaves)
         problems = _broken(over.promised, leaves)
         places = {leaf.name: len(leaf.claims()) for leaf in leaves}
-        for found in zones:
-            lines = callers.violations(found.rig.database)
-            problems += [f'{found.name}: {line}' for line in lines]
+        for zone_processes in zones:
+            lines = callers.violations(zone_processes.rig.database)
+            problems += [f'{zone_processes.name}: {line}' for line in lines]
         stated = callers.servers(top.rig)
         over.cancel()
         wait_until_empty(zones)
@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> Result:
 
 
 class RatedCaller:
-    """Asks at one zone, each request when it is due.
+    """A caller of one zone, each request sent when it is due.
 
     :ivar promised: consumer -> claim
     :ivar milliseconds: of each request that was placed, from when it was due
@@ -127,7 +127,7 @@ class RatedCaller:
         self._lock = threading.Lock()
 
     def ask(self, rate: float, seconds: float) -> None:
-        """So many requests a second; returns when all are answered."""
+        """Send so many requests a second; return when all are answered."""
         begun = time.perf_counter()
         with ThreadPoolExecutor(AT_ONCE) as threads:
             for number in range(max(1, int(rate * seconds))):
@@ -136,7 +136,7 @@ class RatedCaller:
                 threads.submit(self._place, due)
 
     def forget(self) -> None:
-        """What was measured."""
+        """Forget all measurements."""
         self.milliseconds.clear()
         self.outcomes.clear()
 
@@ -172,37 +172,37 @@ class RatedCaller:
 
 @contextlib.contextmanager
 def _tree(hosts: int) -> Iterator[list[ZoneProcesses]]:
-    """All zones, level by level."""
+    """Yield all zones, level by level."""
     with contextlib.ExitStack() as stack:
         database = stack.enter_context(synced_postgresql())
         levels = [[stack.enter_context(zone('top', 1, database))]]
         for level in range(2, LEVELS + 1):
-            names = [f'{one.name}-{n}' for one in levels[-1] for n in range(1, BELOW + 1)]
+            names = [f'{zone_.name}-{n}' for zone_ in levels[-1] for n in range(1, BELOW + 1)]
             levels.append([stack.enter_context(zone(name, level, database)) for name in names])
-        found = [one for level in levels for one in level]
+        all_zones = [zone_ for level in levels for zone_ in level]
         # As many at a time as there are processors: some would not be ready in time.
-        for number in range(0, len(found), BELOW):
-            for one in found[number : number + BELOW]:
-                one.start()
-            for one in found[number : number + BELOW]:
-                one.wait()
-        for one in levels[-1]:
-            callers.report_hosts(one.rig, one.transport, hosts, ROOM)
+        for number in range(0, len(all_zones), BELOW):
+            for zone_ in all_zones[number : number + BELOW]:
+                zone_.start()
+            for zone_ in all_zones[number : number + BELOW]:
+                zone_.wait()
+        for zone_ in levels[-1]:
+            callers.report_hosts(zone_.rig, zone_.transport, hosts, ROOM)
         for upper, lower in reversed(list(zip(levels, levels[1:], strict=False))):
             for number, child in enumerate(lower):
                 upper[number // BELOW].add_below(child)
-        yield found
+        yield all_zones
 
 
 def _crowded(leaf: ZoneProcesses) -> int:
-    """Hosts with more claims than processors."""
+    """Return hosts with more claims than processors."""
     engine = sa.create_engine(leaf.rig.database, poolclass=sa.NullPool)
     with engine.connect() as connection:
         return len(list(connection.execute(sa.text(CROWDED), {'most': VCPUS})))
 
 
 def _broken(promised: dict[str, str], leaves: Sequence[ZoneProcesses]) -> list[str]:
-    """Promises that are not there, and places that nobody was promised."""
+    """Return promises that are not kept, and places that were promised to no caller."""
     claims = collections.defaultdict(list)
     for leaf in leaves:
         for claim_id, consumer in leaf.claims():

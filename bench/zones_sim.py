@@ -20,7 +20,7 @@ IS_TIMED = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this bench."""
+    """Add the options of this bench."""
     parser.add_argument('--hosts', type=count, default=100_000, help='in all zones together')
     parser.add_argument('--middle', type=count, default=10, help='zones directly below the top')
     parser.add_argument('--sites', type=count, default=100, help='with hosts, below each of these')
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Result:
-    """One run."""
+    """Run once."""
     began, cpu = time.monotonic(), time.process_time()
     names = [name for name in args.strategies.split(',') if name]
     plan = TreePlan(
@@ -53,13 +53,13 @@ def run(args: argparse.Namespace) -> Result:
         print(f'{at:6.0f} s, {conditions.rss_mb():.0f} MB: {line}', file=sys.stderr, flush=True)
 
     tree = TreeRun(plan, note=note)
-    found = tree.figures()
+    figures = tree.figures()
     return Result(
         bench='zones-sim',
-        value=found.quality,
+        value=figures.quality,
         unit='mean share of fitting hosts that are not better',
-        yardstick={'name': 'all zones queried at once', 'value': found.brute},
-        ratio=round(found.quality / found.brute, 4),
+        yardstick={'name': 'all zones queried at once', 'value': figures.brute},
+        ratio=round(figures.quality / figures.brute, 4),
         conditions={
             **conditions.here(),
             'hosts': len(tree.tree.sites) * len(tree.tree.sites[0].zone.table),
@@ -68,19 +68,19 @@ def run(args: argparse.Namespace) -> Result:
             'summaries': args.summaries,
             'summary_seconds': plan.age,
             'concurrent': args.concurrent,
-            'requests': found.requests,
-            'placed': found.placed,
-            'refused': found.refused,
-            'missed': found.missed,
-            'sampled': found.sampled,
-            'quality_p05': found.quality_p05,
-            'messages_mean': found.messages,
-            'messages_p99': found.messages_p99,
-            'conflicts_per_request': found.conflicts,
+            'requests': figures.requests,
+            'placed': figures.placed,
+            'refused': figures.refused,
+            'missed': figures.missed,
+            'sampled': figures.sampled,
+            'quality_p05': figures.quality_p05,
+            'messages_mean': figures.messages,
+            'messages_p99': figures.messages_p99,
+            'conflicts_per_request': figures.conflicts,
             'minutes': round((time.monotonic() - began) / 60, 2),
             'cpu_minutes': round((time.process_time() - cpu) / 60, 2),
             'rss_mb': conditions.rss_mb(),
-            'problems': found.defects[:20],
+            'problems': figures.defects[:20],
         },
-        audit=found.missed + found.overcommitted + len(found.defects),
+        audit=figures.missed + figures.overcommitted + len(figures.defects),
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of a run goes, by folder of tests, and how much of it each folder may take.
+"""Time of a run by folder of tests, and the budget of each folder.
 
 Seconds are those of the processes that run tests, on a quiet machine with two cores, rounded
 up.  A folder that takes longer is a loud line at the end of a run and no failure: a slow
@@ -39,26 +39,26 @@ SECONDS = {
     'transfer': 80,
     'zones': 530,
 }
-#: What the next features may add to a run, in seconds of the clock.
+#: Seconds of the clock that the next features may add to a run.
 REST = 585
-#: Processes that run tests, as JOBS of the Makefile says.
+#: Processes that run tests, as JOBS of the Makefile states.
 JOBS = 3
 
 
 def by_folder(reports: Iterable[Any]) -> dict[str, float]:
-    """Seconds by folder, of pytest's reports: set-up, call and tear-down."""
-    found: collections.Counter[str] = collections.Counter()
+    """Return seconds by folder, of pytest's reports: set-up, call and tear-down."""
+    seconds_by_folder: collections.Counter[str] = collections.Counter()
     for report in reports:
         parts = str(getattr(report, 'nodeid', '')).partition('::')[0].split('/')
-        found[parts[1] if len(parts) > 2 else ''] += getattr(report, 'duration', 0.0)
-    return dict(found.most_common())
+        seconds_by_folder[parts[1] if len(parts) > 2 else ''] += getattr(report, 'duration', 0.0)
+    return dict(seconds_by_folder.most_common())
 
 
 def lines(spent: dict[str, float]) -> list[str]:
-    """The table that ends a run."""
-    said = []
+    """Return the table that ends a run."""
+    report_lines = []
     for folder, seconds in spent.items():
         may = SECONDS.get(folder)
         over = '  OVER ITS BUDGET' if may is not None and seconds > may else ''
-        said.append(f'{folder or "tests":<14}{seconds:8.0f} of {may or "-":>4}{over}')
-    return said
+        report_lines.append(f'{folder or "tests":<14}{seconds:8.0f} of {may or "-":>4}{over}')
+    return report_lines

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fluent builders: say what matters for a test, get the rest filled in.
+"""Fluent builders: state what matters for a test, the rest has defaults.
 
-A builder never changes; every word returns a new one, ``build()`` the message.
+A builder never changes; every call returns a new one, ``build()`` the message.
 ``a_host(...).on(store)`` is a compute host that speaks to a store by itself.
 """
 
@@ -42,34 +42,34 @@ CLEAN: dict[str, list[str]] = {kind: [] for kind in KINDS_OF_FINDINGS}
 
 
 def new_uuid() -> str:
-    """A uuid that was never there before."""
+    """Return a new uuid."""
     return str(uuid.uuid4())
 
 
 def uuid_of(*parts: object) -> str:
-    """The uuid of a name: the same in every run."""
+    """Return the uuid of a name: the same in every run."""
     return derived_id('test', *parts)
 
 
 def amounts(**short: int) -> dict[str, int]:
-    """``vcpu=2, ram=1024`` by resource class; other names are classes themselves."""
+    """Return ``vcpu=2, ram=1024`` by resource class; other names are classes themselves."""
     return {CLASSES.get(name, name): amount for name, amount in short.items()}
 
 
 class Builder:
-    """Words collected as fields."""
+    """A collection of message fields."""
 
     def __init__(self, **fields: Any) -> None:
         self.fields = fields
 
     def having(self, **fields: Any) -> Self:
-        """The same with these fields of the message."""
+        """Return the same with these fields of the message."""
         return type(self)(**{**self.fields, **fields})
 
 
 # -- requests --------------------------------------------------------------------------
 class ARequest(Builder):
-    """Builds ``SelectDestinations``."""
+    """Builder of ``SelectDestinations``."""
 
     def needing(self, **short: int) -> Self:
         return self.having(resources=amounts(**short))
@@ -88,13 +88,13 @@ class ARequest(Builder):
 
 
 def a_request(**fields: Any) -> ARequest:
-    """A request for one consumer that needs one core."""
+    """Return a request for one consumer that needs one core."""
     return ARequest(**fields)
 
 
 # -- drafts of a commit -----------------------------------------------------------------
 class ADraft(Builder):
-    """Builds ``RequestDraft``: what a scheduler asks the store to commit."""
+    """Builder of ``RequestDraft``: the placements that a scheduler submits to the store."""
 
     @property
     def id(self) -> str:
@@ -113,7 +113,7 @@ class ADraft(Builder):
         layout: dict | None = None,
         **short: int,
     ) -> Self:
-        """One more member, on a host."""
+        """Add one more member, on a host."""
         provider_id = host if isinstance(host, int) else host.id
         member = len(self.fields['claims']) + self.fields.get('first_member', 0)
         swap = self.fields.get('group')
@@ -140,15 +140,15 @@ class ADraft(Builder):
         return self.having(owner=owner)
 
     def leased(self, seconds: float) -> Self:
-        """Below 0: the lease has run out when it begins."""
+        """Set the seconds of the lease; below 0: it has run out when it begins."""
         return self.having(lease_seconds=seconds)
 
     def within(self, seconds: float) -> Self:
-        """Below 0: the deadline of its row has passed when it is written."""
+        """Set the seconds to the deadline; below 0: it has passed when the row is written."""
         return self.having(budget_seconds=seconds)
 
     def unfinished(self) -> Self:
-        """Other members are to follow in a later batch."""
+        """Mark the draft as unfinished: other members are to follow in a later batch."""
         return self.having(completes=False)
 
     def whole(self) -> Self:
@@ -161,11 +161,11 @@ class ADraft(Builder):
         return self.having(takes_over=attempt, attempt=attempt + 1)
 
     def continuing(self, made: int) -> Self:
-        """Carries on with its row; ``made`` members were claimed before."""
+        """Continue with its row; ``made`` members were claimed before."""
         return self.having(continues=True, first_member=made, claims=[])
 
     def planned_at(self, generation: int, group: str, policy: str = 'anti-affinity') -> Self:
-        """In a server group, planned with its rule at that generation."""
+        """Place in a server group, planned with its rule at that generation."""
         return self.having(group=GroupSwap(uuid=group, generation=generation, policy=policy))
 
     def build(self) -> RequestDraft:
@@ -174,7 +174,7 @@ class ADraft(Builder):
 
 
 def a_draft(request_id: str | None = None, **fields: Any) -> ADraft:
-    """A request of worker-1, without members yet, answered with b'answer'."""
+    """Return a request of worker-1, without members yet, answered with b'answer'."""
     base: dict[str, Any] = {
         'id': request_id or new_uuid(),
         'fingerprint': 'body',
@@ -203,7 +203,7 @@ def claimed(store: Store, draft: ADraft) -> list[Claim]:
 
 
 def a_decision(**fields: Any) -> DecisionRecord:
-    """A refusal."""
+    """Return a refusal."""
     base: dict[str, Any] = {
         'id': new_uuid(),
         'request_id': new_uuid(),
@@ -216,42 +216,43 @@ def a_decision(**fields: Any) -> DecisionRecord:
 
 
 def a_group(policy: str = 'anti-affinity', **fields: Any) -> Group:
-    """A server group that nobody is in."""
+    """Return a server group without members."""
     return Group(**{'uuid': new_uuid(), 'policy': policy, **fields})
 
 
 # -- reports ------------------------------------------------------------------------------
 class AReport(Builder):
-    """Builds ``HostReport``."""
+    """Builder of ``HostReport``."""
 
     def at(self, epoch: int, sequence: int) -> Self:
         return self.having(epoch=epoch, sequence=sequence)
 
     def with_room(self, **short: int) -> Self:
-        """Totals, nothing reserved, no overcommit."""
+        """Set totals, nothing reserved, no overcommit."""
         return self.having(
             inventories={name: Inventory(total=x) for name, x in amounts(**short).items()}
         )
 
     def listing(self, running: Iterable[Any] = (), pending: Iterable[Any] = ()) -> Self:
-        """Claims, or consumers of no claim; all others are not there."""
+        """List claims, or consumers of no claim; all others are not there."""
         return self.having(
-            running=[a_guest(one) for one in running], pending=[a_guest(one) for one in pending]
+            running=[a_guest(guest) for guest in running],
+            pending=[a_guest(guest) for guest in pending],
         )
 
     def without_opinion(self) -> Self:
         return self.having(running=None, pending=None)
 
     def outside(self, **short: int) -> Self:
-        """What runs outside any claim."""
+        """Set the amounts used outside any claim."""
         return self.having(foreign=amounts(**short))
 
     def using(self, **short: int) -> Self:
-        """What is used in all, guests included."""
+        """Set the amounts used in all, guests included."""
         return self.having(used=amounts(**short))
 
     def since(self, base: int) -> Self:
-        """A delta on that full report; what it does not say is unchanged."""
+        """Make a delta on that full report; fields that it leaves out are unchanged."""
         kept = {k: v for k, v in self.fields.items() if k != 'inventories'}
         return type(self)(**{**kept, 'full': False, 'base': base})
 
@@ -260,7 +261,7 @@ class AReport(Builder):
 
 
 def a_report(name: str = 'cmp-1', **fields: Any) -> AReport:
-    """A full report of 8 cores, 16 GiB and 100 GiB with nothing on it."""
+    """Return a full report of 8 cores, 16 GiB and 100 GiB with nothing on it."""
     base: dict[str, Any] = {
         'name': name,
         'epoch': 1,
@@ -273,7 +274,7 @@ def a_report(name: str = 'cmp-1', **fields: Any) -> AReport:
 
 
 def a_guest(what: 'Claim | Running | str', **short: int) -> Running:
-    """An entry of a report: of a claim, of a consumer without one, or as it is."""
+    """Return an entry of a report: of a claim, of a consumer without one, or as it is."""
     if isinstance(what, Running):
         return what
     if isinstance(what, Claim):
@@ -283,7 +284,7 @@ def a_guest(what: 'Claim | Running | str', **short: int) -> Running:
 
 # -- hosts ------------------------------------------------------------------------------
 class AHost:
-    """A compute host that has not spoken yet."""
+    """A compute host that has not registered yet."""
 
     def __init__(self, name: str, report: AReport) -> None:
         self.name = name
@@ -293,30 +294,30 @@ class AHost:
         return AHost(self.name, self.facts.with_room(**short))
 
     def having(self, **fields: Any) -> 'AHost':
-        """With these fields in each of its reports."""
+        """Set these fields in each of its reports."""
         return AHost(self.name, self.facts.having(**fields))
 
     def on(self, store: Store, **said: Any) -> 'Host':
-        """Registered there, with a first report."""
+        """Register the host on a store, with a first report."""
         host = Host(store, self.name, self.facts)
         host.register(**said)
         assert host.report().outcome == 'applied'
         return host
 
     def at_work(self, store: Store, row: dict[str, Any]) -> 'Host':
-        """One that registered long ago and goes on where ``row`` says."""
+        """Return a host that registered long ago and goes on where ``row`` states."""
         host = Host(store, self.name, self.facts)
         host.id, host.epoch, host.sequence = row['id'], row['epoch'], row['sequence']
         return host
 
 
 def a_host(name: str = 'cmp-1') -> AHost:
-    """A host of 8 cores, 16 GiB and 100 GiB."""
+    """Return a host of 8 cores, 16 GiB and 100 GiB."""
     return AHost(name, a_report(name))
 
 
 class Host:
-    """A host that speaks to a store; it counts its messages as an agent does."""
+    """A host that reports to a store; it counts its messages as an agent does."""
 
     def __init__(self, store: Store, name: str, facts: AReport) -> None:
         self.store = store
@@ -327,29 +328,29 @@ class Host:
         self.id = 0
 
     def register(self, nonce: str | None = None, **fields: Any) -> int:
-        """A new start of the agent; its epoch."""
-        said = RegisterHost(name=self.name, boot_nonce=nonce or new_uuid(), **fields)
-        registered, change = self.store.register_host(said)
+        """Register a new start of the agent; return its epoch."""
+        message = RegisterHost(name=self.name, boot_nonce=nonce or new_uuid(), **fields)
+        registered, change = self.store.register_host(message)
         self.id = change.provider_id
         if registered.epoch != self.epoch:
             self.epoch, self.sequence = registered.epoch, 0
         return self.epoch
 
     def stamp(self) -> int:
-        """The next number."""
+        """Return the next number."""
         self.sequence += 1
         return self.sequence
 
     @property
     def row(self) -> HostRow:
-        """Its row as everybody reads it."""
+        """Row of the host as readers see it."""
         rows = {change.provider_id: change.row for change in self.store.load_everything().hosts}
         row = rows[self.id]
         assert row is not None
         return row
 
     def says(self) -> AReport:
-        """The next report, to be completed."""
+        """Return the next report, to be completed."""
         return self.facts.at(self.epoch, self.stamp())
 
     def send(self, *reports: AReport) -> list[ReportOutcome]:
@@ -357,11 +358,11 @@ class Host:
         return self.store.apply_reports([report.build() for report in reports]).outcomes
 
     def report(self, running: Iterable[Any] = (), pending: Iterable[Any] = ()) -> ReportOutcome:
-        """Say truthfully what is there."""
+        """Report truthfully what is there."""
         return self.send(self.says().listing(running, pending))[0]
 
     def words(self, *claims: Claim | str, **fields: Any) -> ClaimUpdate:
-        """A word about claims, with the next number unless one is given."""
+        """Return an update of claims, with the next number unless one is given."""
         base: dict[str, Any] = {
             'name': self.name,
             'epoch': self.epoch,
@@ -381,25 +382,25 @@ class Host:
 
 
 def state_of(store: Store, claim: Claim | str) -> State:
-    """The state of a claim as it is now."""
-    found = store.load_claim(claim.id if isinstance(claim, Claim) else claim)
-    assert found is not None
-    return found.state
+    """Return the state of a claim as it is now."""
+    claim_row = store.load_claim(claim.id if isinstance(claim, Claim) else claim)
+    assert claim_row is not None
+    return claim_row.state
 
 
 def generation_of(store: Store, group: str) -> int:
-    """The generation of a server group as it is now; 0: there is none."""
-    found = store.load_group(group)
-    return found.generation if found is not None else 0
+    """Return the generation of a server group as it is now; 0: there is none."""
+    group_row = store.load_group(group)
+    return group_row.generation if group_row is not None else 0
 
 
 def live(store: Store, **where: Any) -> list[Claim]:
-    """Live claims."""
+    """Return live claims."""
     return [claim for claim in store.claims(limit=10_000, **where) if claim.is_live]
 
 
 def changed(message: Any, **fields: Any) -> Any:
-    """The same message with other fields."""
+    """Return the same message with other fields."""
     return msgspec.structs.replace(message, **fields)
 
 

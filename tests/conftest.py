@@ -34,7 +34,7 @@ STORES = [
     pytest.param('postgresql', marks=pytest.mark.postgresql),
     pytest.param('mysql', marks=pytest.mark.mysql),
 ]
-#: Those that have what people read: the one in memory is a reference of what is written.
+#: Stores with data for readers: the one in memory is a reference of writes.
 READERS = STORES[1:]
 
 
@@ -42,7 +42,7 @@ READERS = STORES[1:]
 #: of all others the last of them begins.
 WAITING, SLOW_BEFORE = {'faults', 'functional'}, 0.8
 
-#: What broken connections warn of once nobody refers to them.
+#: Warnings of broken connections, once no object refers to them.
 LEFT = (
     'ignore:unclosed <:ResourceWarning',
     'ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning',
@@ -54,19 +54,19 @@ SETTLED = pytest.StashKey[Path]()
 
 
 # Each call of httpx that has no client makes one, which reads all public authorities for 20 ms,
-# also for "http".  Tests ask nobody whom those know; this one authority has signed nothing.
+# also for "http".  Tests query no server that those certify; this one authority has signed nothing.
 os.environ['SSL_CERT_FILE'] = str(Path(__file__).with_name('authority.pem'))
 
 
 @sa.event.listens_for(sa.Engine, 'connect')
 def _wait_for_no_disk(connection: Any, record: object) -> None:
-    """SQLite waits for its disk at each commit, for the sake of a machine that loses its power."""
+    """Turn off SQLite's wait for its disk at each commit, which guards against a loss of power."""
     if hasattr(connection, 'create_function'):  # as no other driver has
         connection.execute('PRAGMA synchronous = OFF')
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What broken connections leave behind is no warning where a test may break some."""
+    """Allow warnings about open connections where a test may break some."""
     if item.get_closest_marker('leaves_sockets') or item.get_closest_marker('rabbit'):
         for ignored in LEFT:
             item.add_marker(pytest.mark.filterwarnings(ignored))
@@ -74,7 +74,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_sockets_for_later_tests(request: pytest.FixtureRequest) -> Iterator[None]:
-    """They go with the test that left them, and warn in no later one.
+    """Close sockets with the test that left them, so that they warn in no later one.
 
     Of those that only meet a broker, with the last one of their file.
     """
@@ -89,11 +89,11 @@ def _no_sockets_for_later_tests(request: pytest.FixtureRequest) -> Iterator[None
 
 @pytest.fixture(autouse=True)
 def _no_request_in_the_log() -> Iterator[None]:
-    """A request that is over is in no line of the log that its thread writes later."""
+    """Check that a request that is over is in no line of the log that its thread writes later."""
     yield
-    left = context.get_current()
+    current = context.get_current()
     vars(context._request_store).pop('context', None)
-    assert left is None, f'the log still names request {left.request_id}'
+    assert current is None, f'the log still names request {current.request_id}'
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -110,7 +110,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope='session')
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with the schema and nothing else; copy it."""
+    """Return a SQLite file with the schema and nothing else; copy it."""
     from gantt.db.engine import session
     from gantt.db.schema import migration
 
@@ -123,19 +123,19 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope='session')
 def server_engine() -> Iterator[Callable[[str], Any]]:
-    """``server_engine(url)``: who prepares the database of a server for each test."""
+    """Return ``server_engine(url)``, which prepares the database of a server for each test."""
     from gantt.db.engine import session
 
-    made: dict[str, Any] = {}
+    engines: dict[str, Any] = {}
 
     def engine(url: str) -> Any:
-        if url not in made:
-            made[url] = session.build_engine(url, waits=UNHURRIED)
-        return made[url]
+        if url not in engines:
+            engines[url] = session.build_engine(url, waits=UNHURRIED)
+        return engines[url]
 
     yield engine
-    for one in made.values():
-        one.dispose()
+    for server in engines.values():
+        server.dispose()
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def store_url(
     tmp_path: Path,
     server_engine: Callable[[str], Any],
 ) -> Callable[[str], str]:
-    """``store_url(kind)``: a synced, empty database of this test."""
+    """Return ``store_url(kind)``: a synced, empty database of this test."""
     from gantt.db.schema import migration
 
     numbers = itertools.count()
@@ -155,25 +155,25 @@ def store_url(
             path = tmp_path / f'gantt-{next(numbers)}.db'
             shutil.copy(sqlite_template, path)
             return f'sqlite:///{path}'
-        found = request.getfixturevalue(f'{kind}_url')
-        engine = server_engine(found)
+        server_url = request.getfixturevalue(f'{kind}_url')
+        engine = server_engine(server_url)
         migration.sync(engine)
         migration.empty(engine)
         engine.dispose()  # a test counts its own connections, and may make the server fail
-        return found
+        return server_url
 
     return url
 
 
 @pytest.fixture
 def make_store(store_url: Callable[[str], str]) -> Iterator[Callable[..., Any]]:
-    """``make_store(kind)``: an empty store, 'memory', 'sqlite', 'postgresql' or 'mysql'.
+    """Yield ``make_store(kind)``: an empty store, 'memory', 'sqlite', 'postgresql' or 'mysql'.
 
     Options are those of ``SqlStore.for_url``; nothing of them concerns the one in memory.
 
     One call per kind and test: the second empties what the first one holds.
     """
-    made: list[Any] = []
+    stores: list[Any] = []
 
     def make(kind: str, **options: Any) -> Any:
         if kind == 'memory':
@@ -184,16 +184,16 @@ def make_store(store_url: Callable[[str], str]) -> Iterator[Callable[..., Any]]:
 
         options.setdefault('waits', UNHURRIED)
         store = SqlStore.for_url(store_url(kind), **options)
-        made.append(store)
+        stores.append(store)
         return store
 
     yield make
-    for store in made:
+    for store in stores:
         store.close()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Ids without colons: gabbi's plugin takes every test with one for its own, and stumbles."""
+    """Make ids without colons: gabbi's plugin takes a test with one for its own, and fails."""
     if isinstance(val, bytes):
         val = ascii(val)[2:-1]
     if isinstance(val, str) and ':' in val:
@@ -203,7 +203,7 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse other ids with colons by name: the plugin's own words say nothing of the test."""
+    """Refuse other ids with colons by name: the plugin's own error does not name the test."""
     for item in items:
         if ':' in item.name and item.path.name != 'test_gabbi.py':
             raise pytest.UsageError(f'{item.nodeid}: the id of a test may hold no colon')
@@ -212,7 +212,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """No look for garbage goes over all that is imported and collected: it stays."""
+    """Freeze what is imported and collected, so that no garbage collection reads it."""
     gc.disable()
     try:
         return (yield)
@@ -223,7 +223,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The files that wait more than they compute, evenly among the first of the others.
+    """Spread the files that wait more than they compute evenly among the first of the others.
 
     So both cores have work all the time, and no long file begins when all else is done.
     """
@@ -238,9 +238,9 @@ def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Where the time went, by folder."""
+    """Report the time that each folder took."""
     reports = itertools.chain.from_iterable(terminalreporter.stats.values())
-    spent = budget.by_folder(one for one in reports if hasattr(one, 'duration'))
+    spent = budget.by_folder(report for report in reports if hasattr(report, 'duration'))
     if sum(spent.values()) > 10.0:
         terminalreporter.section('seconds of processes by folder')
         for line in budget.lines(spent):

@@ -11,8 +11,8 @@ from gantt.core.resources.provider import ResourceProvider
 def below(
     store: Any, name: str, parent: str, traits: Sequence[str] = (), **inventories: int | Inventory
 ) -> ResourceProvider:
-    """A provider of these classes below another one, which goes by its uuid."""
-    made: ResourceProvider = store.create_provider(
+    """Create a provider of these classes below another one, which is identified by its uuid."""
+    provider: ResourceProvider = store.create_provider(
         name,
         parent=parent,
         inventories={
@@ -23,5 +23,5 @@ def below(
     for trait in traits:
         store.create_trait(trait)
     if traits:
-        store.save_provider_traits(made.uuid, list(traits))
-    return made
+        store.save_provider_traits(provider.uuid, list(traits))
+    return provider

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova itself, in another process and an environment of its own, asked line by line.
+"""Nova itself, in another process and an environment of its own, queried line by line.
 
 ``make venv-nova`` makes the environment; ``GANTT_TEST_NOVA`` names the Python
 of another one.
@@ -19,7 +19,7 @@ HELP = f'"make venv-nova" installs it, or set {VARIABLE} to a Python that has it
 
 
 class CannotAsk(RuntimeError):
-    """Nova's classes do not accept what they were given."""
+    """Nova's classes do not accept their input."""
 
 
 class NoNova(RuntimeError):
@@ -27,18 +27,18 @@ class NoNova(RuntimeError):
 
 
 def python() -> str:
-    """The Python that has Nova.
+    """Return the Python that has Nova.
 
     :raises NoNova: it was not made
     """
-    said = os.environ.get(VARIABLE)
-    if said is None and not MADE.exists():
+    configured = os.environ.get(VARIABLE)
+    if configured is None and not MADE.exists():
         raise NoNova(f'there is no {HOME.name}')
-    return said or str(HOME / 'bin' / 'python')
+    return configured or str(HOME / 'bin' / 'python')
 
 
 class NovaProcess:
-    """One process that answers; to be used as a context.
+    """A process that answers; to be used as a context.
 
     :param side: the program, a directory with ``__main__.py``
     :param words: its arguments
@@ -66,7 +66,7 @@ class NovaProcess:
         self._process.wait()
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The answer to one question.
+        """Return the answer to one query.
 
         :raises CannotAsk: Nova's classes do not accept it
         :raises RuntimeError: the process ended
@@ -75,7 +75,7 @@ class NovaProcess:
         return self.read()
 
     def send(self, line: str) -> None:
-        """Ask; a process that ended is noticed by who reads."""
+        """Send a line; a process that ended is noticed by the reader."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line)
@@ -84,7 +84,7 @@ class NovaProcess:
             return
 
     def read(self) -> dict[str, Any]:
-        """The next answer; raises as :meth:`ask`."""
+        """Return the next answer; raises as :meth:`ask`."""
         assert self._process.stdout is not None and self._process.stderr is not None
         line = self._process.stdout.readline()
         if not line:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who plans groups, in a small real world: no thread runs, a test says when a group is planned."""
+"""A planner of groups in a small real world: no thread runs, a test decides when to plan."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.world import World, new_uuid
 
 
 class BeforeCommit:
-    """A store of which a commit is preceded, or followed, by what others do.
+    """A store whose commits are preceded, or followed, by actions of others.
 
     :param before: called with the batch; ``after`` likewise, once it is committed
     """
@@ -36,7 +36,7 @@ class BeforeCommit:
 
 
 def a_planner(world: World, solver: Any = None, store: Any = None, **bounds: Any) -> GroupPlanner:
-    """Who plans in a world, with a table of its own.
+    """Return a planner in a world, with a table of its own.
 
     :param store: the world's, as it is seen here
     """
@@ -56,26 +56,26 @@ def a_planner(world: World, solver: Any = None, store: Any = None, **bounds: Any
 
 
 def a_member(name: str, count: Any = 1, vcpu: int = 1, **fields: Any) -> dict[str, Any]:
-    """A member of a description."""
+    """Return a member of a description."""
     spec = {'resources': {'VCPU': vcpu, 'MEMORY_MB': 1024}, **fields.pop('spec', {})}
     return {'name': name, 'count': count, 'spec': spec, **fields}
 
 
 def a_description(*members: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A group of two kinds unless others are given, no two of which are on one host."""
+    """Return a group of two kinds unless others are given, no two of which are on one host."""
     members = members or (a_member('web', 2), a_member('db'))
     return {'policies': ['anti-affinity'], 'members': list(members), **fields}
 
 
 def a_plan_request(group: dict[str, Any] | None = None, **fields: Any) -> PlaceGroup:
-    """A request to plan a group."""
+    """Return a request to plan a group."""
     body = {'request_id': new_uuid(), 'project_id': 'p1', **fields}
     body['group'] = group or a_description()
     return base.decode(body, PlaceGroup, inside='request')
 
 
 def a_change(group: dict[str, Any], **fields: Any) -> ChangeGroup:
-    """A request to change one."""
+    """Return a request to change a planned group."""
     body = {'request_id': new_uuid(), 'group': group, **fields}
     return base.decode(body, ChangeGroup, inside='request')
 
@@ -90,21 +90,21 @@ def place(planner: GroupPlanner, request: PlaceGroup | ChangeGroup) -> GroupAnsw
 
 
 def refused(planner: GroupPlanner, request: PlaceGroup | ChangeGroup) -> exceptions.GanttError:
-    """The error of a group that is not placed."""
+    """Return the error of a group that is not placed."""
     try:
-        found = place(planner, request)
+        answer = place(planner, request)
     except exceptions.GanttError as e:
         return e
-    raise AssertionError(f'it was placed: {found}')
+    raise AssertionError(f'it was placed: {answer}')
 
 
 def hosts_of(answer: GroupAnswer) -> dict[str, str]:
-    """Name of a member -> its host."""
+    """Return the host of each member by name."""
     assert answer.plan is not None
-    return {one.name: one.host for one in answer.plan.members}
+    return {member.name: member.host for member in answer.plan.members}
 
 
 def places(world: World, group: str) -> dict[str, Claim]:
-    """The live claims of a group's members."""
-    found = world.store.load_places([group])[group]
-    return {claim.member_name or '': claim for claim in found}
+    """Return the live claims of a group's members."""
+    claims = world.store.load_places([group])[group]
+    return {claim.member_name or '': claim for claim in claims}

@@ -29,7 +29,7 @@ def a_plan(
     request_id: str | None = None,
     **short: int,
 ) -> ADraft:
-    """A request that plans members of a group by name, each on its host."""
+    """Return a request that plans members of a group by name, each on its host."""
     swap = swap or GroupSwap(group, generation, POLICIES, policies=DOCUMENT)
     draft = a_draft(request_id, group=swap, project_id=project).whole().leased(seconds)
     claims = []
@@ -61,7 +61,7 @@ def a_plan(
 
 
 def planned(store: Store, hosts: Mapping[str, Host], **fields: object) -> dict[str, Claim]:
-    """A group that is planned; its places by the names of their members."""
+    """Plan a group; return its places by the names of their members."""
     group = str(fields.pop('group', None) or new_uuid())
     outcome = report_outcome(store, a_plan(group, hosts, **fields))  # type: ignore[arg-type]
     assert outcome.outcome == 'placed', outcome
@@ -69,15 +69,15 @@ def planned(store: Store, hosts: Mapping[str, Host], **fields: object) -> dict[s
 
 
 def places(store: Store, group: str) -> dict[str, Claim]:
-    """The live claims of members by their names, of which there is one each."""
-    found = store.load_places([group])[group]
-    by_name = {claim.member_name: claim for claim in found if claim.member_name is not None}
-    assert len(by_name) == len(found)
+    """Return the live claims of members by their names, of which there is one each."""
+    claims = store.load_places([group])[group]
+    by_name = {claim.member_name: claim for claim in claims if claim.member_name is not None}
+    assert len(by_name) == len(claims)
     return by_name
 
 
 def by(place: Claim, consumer: str | None = None, **fields: object) -> PlaceTaken:
-    """A place as a create names it."""
+    """Return a place as a create names it."""
     assert place.group is not None and place.member_name is not None
     return PlaceTaken(
         claim_id=place.id,
@@ -90,9 +90,9 @@ def by(place: Claim, consumer: str | None = None, **fields: object) -> PlaceTake
 
 
 def a_create(*takes: PlaceTaken, request_id: str | None = None, **fields: object) -> ADraft:
-    """A request that takes over places, a member for each."""
+    """Return a request that takes over places, a member for each."""
     numbered = tuple(
-        msgspec.structs.replace(one, member=number) for number, one in enumerate(takes)
+        msgspec.structs.replace(create, member=number) for number, create in enumerate(takes)
     )
     return a_draft(request_id, takes_places=numbered, first_member=len(takes), **fields)
 
@@ -104,7 +104,7 @@ def created(
     request_id: str | None = None,
     **fields: object,
 ) -> ADraft:
-    """A create that has taken over a place."""
+    """Return a create that has taken over a place."""
     draft = a_create(by(place, consumer), request_id=request_id, **fields)
     outcome = report_outcome(store, draft)
     assert (outcome.outcome, outcome.taken) == ('placed', [0]), outcome

@@ -2,7 +2,7 @@
 """Servers that tests use: one database and one vhost per test worker.
 
 A server is found by its environment variable, else at its usual local address.
-Where there is none the test is skipped, saying what it looked for.
+Where there is none the test is skipped, with the tried address as the reason.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ RABBIT = ('GANTT_TEST_RABBIT', 'rabbit://guest:guest@127.0.0.1:5672/')
 #: On a machine that has little time for it a test is cut off in no transaction.
 UNHURRIED = session.Waits(idle_transaction=60.0)
 
-#: For tests whose threads want the same rows without an end: nobody waits in vain, either.
+#: For tests whose threads contend for the same rows without an end: none waits in vain, either.
 PATIENT = session.Waits(lock=30.0, idle_transaction=30.0)
 
 
 def own_name() -> str:
-    """A name for a database or vhost that no other worker or run uses."""
+    """Return a name for a database or vhost that no other worker or run uses."""
     worker = os.environ.get('PYTEST_XDIST_WORKER', 'main')
     return f'gantt_test_{worker}_{os.getpid()}_{uuid.uuid4().hex[:6]}'
 
@@ -66,20 +66,20 @@ def _database(what: str, variable: str, default: str) -> Iterator[str]:
 
 @pytest.fixture(scope='session')
 def postgresql_url() -> Iterator[str]:
-    """The url of an empty PostgreSQL database of this worker."""
+    """Yield the url of an empty PostgreSQL database of this worker."""
     with _database('POSTGRESQL', *POSTGRESQL) as url:
         yield url
 
 
 @pytest.fixture(scope='session')
 def mysql_url() -> Iterator[str]:
-    """The url of an empty MariaDB or MySQL database of this worker."""
+    """Yield the url of an empty MariaDB or MySQL database of this worker."""
     with _database('MYSQL', *MYSQL) as url:
         yield url
 
 
 def rabbitmqctl(*arguments: str) -> bool:
-    """Whether it could be run, and did it."""
+    """Return whether it could be run, and succeeded."""
     if shutil.which('rabbitmqctl') is None:
         return False
     try:
@@ -93,7 +93,7 @@ def rabbitmqctl(*arguments: str) -> bool:
 
 @pytest.fixture(scope='session')
 def rabbit_url() -> Iterator[str]:
-    """A transport url with a vhost of this worker.
+    """Yield a transport url with a vhost of this worker.
 
     Where vhosts cannot be made here, the url is used as it was given.
     """

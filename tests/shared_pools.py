@@ -12,16 +12,16 @@ from gantt.core.resources.shared_pool import SHARES
 def a_shared_pool(
     store: Any, name: str, aggregates: Sequence[str], **inventories: int | Inventory
 ) -> ResourceProvider:
-    """A pool of these classes that serves the hosts in aggregates."""
-    made = store.create_provider(
+    """Create a pool of these classes that serves the hosts in aggregates."""
+    pool = store.create_provider(
         name,
         inventories={
             name: of if isinstance(of, Inventory) else Inventory(total=of)
             for name, of in inventories.items()
         },
     )
-    share(store, made, aggregates)
-    return made
+    share(store, pool, aggregates)
+    return pool
 
 
 def share(store: Any, provider: ResourceProvider, aggregates: Sequence[str] | None) -> None:

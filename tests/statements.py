@@ -2,8 +2,8 @@
 """Statements are compiled once for all engines of a process, and not by each engine anew.
 
 A process of ours has one engine, and so has each statement as often as it likes from the cache of
-that.  Tests make engines by the thousand: two fifths of what a test of a store takes went into
-compiling what the test before had compiled.
+that.  Tests make engines by the thousand: two fifths of the time of a test of a store went into
+compiling statements that the test before had compiled.
 """
 
 import functools
@@ -24,7 +24,7 @@ def _compiled(*what_text_depends_on: object) -> 'LRUCache[Any, Any]':
 
 
 class Compiled:
-    """The cache of one engine: that of all that are of its kind."""
+    """The cache of one engine, shared by all engines of its kind."""
 
     def __init__(self, dialect: sa.Dialect) -> None:
         # The clock is another one in some tests, which statements have in their text.
@@ -32,7 +32,7 @@ class Compiled:
         self._shared = _compiled(*kind)
 
     def get(self, key: tuple[Any, ...]) -> Any:
-        """What was compiled for a key, which begins with the dialect of the engine."""
+        """Return the statement compiled for a key, which begins with the dialect of the engine."""
         return self._shared.get(key[1:])
 
     def __setitem__(self, key: tuple[Any, ...], compiled: Any) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading plugins: by entry point, with their options, and what is said when it fails."""
+"""Loading plugins: by entry point, with their options, and the errors when it fails."""
 
 import sys
 import textwrap
@@ -18,7 +18,7 @@ from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
 
 
 def a_conf(tmp_path, text=''):
-    """A configuration with [filters] and [weighers] registered."""
+    """Return a configuration with [filters] and [weighers] registered."""
     path = tmp_path / 'gantt.conf'
     path.write_text(textwrap.dedent(text))
     conf = cfg.ConfigOpts()
@@ -157,14 +157,14 @@ def test_options_have_defaults_and_bounds():
 
 
 def test_options_become_options_of_the_configuration():
-    made = {opt.name: opt for opt in section.opts_of(Sized)}
-    assert {name: type(opt) for name, opt in made.items()} == {
+    opts = {opt.name: opt for opt in section.opts_of(Sized)}
+    assert {name: type(opt) for name, opt in opts.items()} == {
         'size': cfg.IntOpt,
         'share': cfg.FloatOpt,
         'strict': cfg.BoolOpt,
         'label': cfg.StrOpt,
     }
-    assert (made['size'].type.min, made['size'].type.max, made['size'].default) == (1, 9, 3)
+    assert (opts['size'].type.min, opts['size'].type.max, opts['size'].default) == (1, 9, 3)
 
 
 class Odd(Weigher):
@@ -223,9 +223,9 @@ def test_the_pipeline_is_what_the_configuration_asks_for(tmp_path):
 @pytest.mark.finding('N16', 'one more filter needs no list of the default ones')
 def test_extra_plugins_are_beside_the_default_ones(tmp_path):
     more = '[filters]\nextra_filters = IoOpsFilter\nextra_weighers = LoadWeigher\n'
-    made = pipeline_from_conf(a_conf(tmp_path, more)).described()
-    assert list(made['filters']) == [*plugin_loader.DEFAULT_FILTERS, 'IoOpsFilter']
-    assert list(made['weighers']) == [*plugin_loader.DEFAULT_WEIGHERS, 'LoadWeigher']
+    described = pipeline_from_conf(a_conf(tmp_path, more)).described()
+    assert list(described['filters']) == [*plugin_loader.DEFAULT_FILTERS, 'IoOpsFilter']
+    assert list(described['weighers']) == [*plugin_loader.DEFAULT_WEIGHERS, 'LoadWeigher']
 
 
 def test_an_extra_filter_that_is_there_already_is_told(tmp_path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of ours that begin with everything imported, which is most of what a start takes.
+"""Processes of ours that begin with everything imported, which is most of the time of a start.
 
     made = warm.Rig(database, broker, folder, options)     # as one of bench/rig.py
     life = warm.PROCESSES.Process(target=..., daemon=True)
@@ -37,7 +37,7 @@ PROCESSES.set_forkserver_preload(
 
 
 class Started:
-    """A command that runs: what tests use of ``subprocess.Popen``."""
+    """A running command: the part of ``subprocess.Popen`` that tests use."""
 
     def __init__(
         self,
@@ -57,16 +57,16 @@ class Started:
 
     @property
     def returncode(self) -> int | None:
-        """As it was found last."""
+        """Exit code at the last check."""
         return self.poll()
 
     def poll(self) -> int | None:
-        """The exit code, below 0 that of a signal; None: it runs."""
+        """Return the exit code, below 0 that of a signal; None: it runs."""
         with self._asked:
             return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, once it has ended.
+        """Wait for its end; return its exit code.
 
         :raises TimeoutExpired: it has not
         """
@@ -81,18 +81,18 @@ class Started:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
 
 def _run(
     arguments: Sequence[str], files: Sequence[str], environment: Mapping[str, str], folder: str
 ) -> None:
-    """In the process: the command, as if it had been started as one."""
+    """Run the command in the process, as if it had been started as one."""
     # As in any process, one of its own is a plain fork of it; a supervisor has such.
     multiprocessing.current_process()._config['daemon'] = False
     multiprocessing.set_start_method('fork', force=True)
@@ -136,20 +136,20 @@ def run(
 
 
 class Rig(rig.Rig):
-    """Whose processes are forked from a warm one, where they run this tree's code."""
+    """A rig whose processes are forked from a warm one, where they run this tree's code."""
 
     def run(self, command: str, *words: str, seconds: float = 120) -> str:
-        """As that of a plain rig."""
+        """Run a command as a plain rig does."""
         if self.tree is not None:
             return super().run(command, *words, seconds=seconds)
         done = run(*self._words(command, words), seconds=seconds)
         if done.returncode:
-            said = done.stdout + done.stderr
-            raise RuntimeError(f'{command} {" ".join(words)}: {said}')
+            output = done.stdout + done.stderr
+            raise RuntimeError(f'{command} {" ".join(words)}: {output}')
         return done.stdout
 
     def start(self, name: str, command: str, *words: str) -> 'subprocess.Popen[bytes] | Started':
-        """As that of a plain rig."""
+        """Start a process as a plain rig does."""
         if self.tree is not None:
             return super().start(name, command, *words)
         log = self.folder / f'{name}.log'

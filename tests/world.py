@@ -42,7 +42,7 @@ def new_uuid() -> str:
 
 
 class Replies:
-    """Keeps every answer by its handle."""
+    """A carrier that keeps every answer by its handle."""
 
     def __init__(self) -> None:
         self.answers: dict[object, Answer] = {}
@@ -58,7 +58,7 @@ class Replies:
 
 
 class Host:
-    """A compute host that tells the truth."""
+    """A compute host that reports the truth."""
 
     def __init__(self, world: 'World', name: str, **facts: object) -> None:
         self.world = world
@@ -109,7 +109,7 @@ class Host:
 
 @functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Of this process, with an empty database in it to copy."""
+    """Return a folder of this process, with an empty database in it to copy."""
     folder = tempfile.TemporaryDirectory()
     engine = session.build_engine(f'sqlite:///{folder.name}/empty.db')
     migration.sync(engine)
@@ -118,13 +118,13 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def sqlite_store(clock: Clock, kind: type[SqlStore] = SqlStore) -> SqlStore:
-    """An empty store on SQLite whose clock is ours, for tests of what people read."""
+    """Return an empty store on SQLite whose clock is ours, for tests of read views."""
     url = f'{_folder().name}/{new_uuid()}.db'
     shutil.copy(f'{_folder().name}/empty.db', url)
     engine = session.build_engine(f'sqlite:///{url}')
 
     def connected(connection: Any, record: object) -> None:
-        # By this the database asks for the time, see session.CLOCK.
+        # The database reads the time from this, see session.CLOCK.
         connection.create_function('julianday', 1, lambda now: clock.wall() / 86400.0 + 2440587.5)
 
     sa.event.listen(engine, 'connect', connected)
@@ -198,7 +198,7 @@ def a_request(
     group: GroupRef | None = None,
     **fields: object,
 ) -> SelectDestinations:
-    """A request for ``count`` equal members."""
+    """Return a request for ``count`` equal members."""
     top = {k: fields.pop(k) for k in list(fields) if k in SelectDestinations.__struct_fields__}
     spec = RequestSpec(
         resources={'VCPU': vcpu, 'MEMORY_MB': ram, 'DISK_GB': disk}, group=group, **fields

@@ -20,12 +20,12 @@ NOW = 1_000_000.0
 
 
 def an_id(number: int, kind: int = 0) -> str:
-    """A uuid by number."""
+    """Return a uuid by number."""
     return str(uuid.UUID(int=(kind << 64) + number + 1))
 
 
 def a_host(number: int = 1, **fields: Any) -> HostRow:
-    """Host ``cmp-<number>`` with 16 vCPU, 32 GiB and 500 GiB of disk, up and empty.
+    """Return host ``cmp-<number>`` with 16 vCPU, 32 GiB and 500 GiB of disk, up and empty.
 
     Facts and amounts may be given beside the fields of the row.
     """
@@ -46,12 +46,12 @@ def a_host(number: int = 1, **fields: Any) -> HostRow:
 
 
 def a_change(row: HostRow, *placed: Placed) -> HostChange:
-    """News of a host and what is placed there."""
+    """Return a change of a host with its placed guests."""
     return HostChange(provider_id=row.id, row=row, placed=list(placed))
 
 
 def a_guest(number: int, host: int, group: str | None = None) -> Placed:
-    """A consumer with a live claim on a host."""
+    """Return a consumer with a live claim on a host."""
     return Placed(an_id(number, 2), an_id(number, 3), host, group)
 
 
@@ -60,7 +60,7 @@ def a_table(
     aggregates: Iterable[Aggregate] = (),
     groups: dict[str, int] | None = None,
 ) -> HostTable:
-    """A table of hosts, at ``NOW``."""
+    """Return a table of hosts, at ``NOW``."""
     changes = [h if isinstance(h, HostChange) else a_change(h) for h in hosts]
     return HostTable.build(changes, list(aggregates), groups or {}, (), NOW)
 
@@ -68,7 +68,7 @@ def a_table(
 def a_request(
     count: int = 1, number: int = 0, alternates: int = 2, **spec: Any
 ) -> SelectDestinations:
-    """A request for ``count`` members of 2 vCPU, 4 GiB and 20 GiB unless said otherwise."""
+    """Build a request for ``count`` members of 2 vCPU, 4 GiB and 20 GiB unless stated otherwise."""
     dry_run = spec.pop('dry_run', False)
     spec.setdefault('resources', {'VCPU': 2, 'MEMORY_MB': 4096, 'DISK_GB': 20})
     return SelectDestinations(
@@ -98,12 +98,12 @@ def decide(
 
 
 def hosts_of(decision: Decision) -> list[str | None]:
-    """The chosen hosts, by member."""
+    """Return the chosen hosts, by member."""
     return [m.selection.host if m.selection else None for m in decision.members]
 
 
 def state_of(table: HostTable) -> dict[str, Any]:
-    """Everything of a table that a pick changes, to compare with."""
+    """Return everything of a table that a pick changes, to compare with."""
     return {
         'used': table.used.copy().tolist(),
         'free': table.free.copy().tolist(),
@@ -117,7 +117,7 @@ def state_of(table: HostTable) -> dict[str, Any]:
 
 
 def passing(table: HostTable, rule: Any, spec: RequestSpec) -> list[str]:
-    """Names of the hosts that a filter lets pass."""
+    """Return names of the hosts that a filter lets pass."""
     mask = rule.mask(table, spec)
     return [
         name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many more of a shape fit, and what runs out first."""
+"""Number of further requests of a shape that fit, and the resource that runs out first."""
 
 import random
 
@@ -33,24 +33,24 @@ def counted(table, group=None, **amounts):
 
 def test_counts_by_host_and_what_bounds_them():
     table = a_table(a_host(1), a_host(2, vcpu=4), a_host(3, ram=1000), a_host(4, used={'VCPU': 16}))
-    found = counted(table, VCPU=2, MEMORY_MB=4096)
-    assert found.counts.tolist() == [8, 2, 0, 0]
-    assert found.total == 10
-    assert found.bound_counts() == {'VCPU': 3, 'MEMORY_MB': 1}
-    assert found.runs_out_first == 'VCPU'
+    count = counted(table, VCPU=2, MEMORY_MB=4096)
+    assert count.counts.tolist() == [8, 2, 0, 0]
+    assert count.total == 10
+    assert count.bound_counts() == {'VCPU': 3, 'MEMORY_MB': 1}
+    assert count.runs_out_first == 'VCPU'
 
 
 def test_no_host_no_room():
-    found = counted(a_table(), VCPU=1)
-    assert (found.total, found.runs_out_first) == (0, None)
+    count = counted(a_table(), VCPU=1)
+    assert (count.total, count.runs_out_first) == (0, None)
 
 
 def test_the_rule_of_a_group_bounds():
     table = a_table(a_change(a_host(1), a_guest(1, 1, GROUP)), a_host(2), a_host(3, vcpu=1))
     apart = GroupRef(uuid=GROUP, policy=Policy.ANTI_AFFINITY, max_per_host=2)
-    found = counted(table, apart, VCPU=1)
-    assert found.counts.tolist() == [1, 2, 1]
-    assert found.bound_counts() == {GROUP_RULE: 2, 'VCPU': 1}
+    count = counted(table, apart, VCPU=1)
+    assert count.counts.tolist() == [1, 2, 1]
+    assert count.bound_counts() == {GROUP_RULE: 2, 'VCPU': 1}
 
 
 def test_together_is_what_one_host_takes_unless_the_group_is_on_several():
@@ -66,7 +66,7 @@ PIPELINE = plugin_loader.load_pipeline(options={'pci_aliases': ALIASES})
 
 
 def a_big_host(number=1, **fields):
-    """Amounts without end; two cells of 8 dedicated processors unless said otherwise."""
+    """Return a host with ample amounts; by default two cells of 8 dedicated processors."""
     fields.setdefault('numa', [a_cell(0), a_cell(1)])
     return a_host(number, **(ROOMY | fields))
 
@@ -84,10 +84,10 @@ def test_guests_are_laid_out_one_after_another():
         a_big_host(3, numa=[]),
         a_big_host(4, inventories={'PCPU': Inventory(total=3)}),
     )
-    found = of_layouts(table, PCPU=3)
-    assert found.counts.tolist() == [4, 1, 0, 1]
-    assert (found.total, found.uncounted) == (6, 0)
-    assert found.bound_counts() == {
+    count = of_layouts(table, PCPU=3)
+    assert count.counts.tolist() == [4, 1, 0, 1]
+    assert (count.total, count.uncounted) == (6, 0)
+    assert count.bound_counts() == {
         'dedicated processors in one NUMA cell': 2,
         'NUMA cells': 1,
         'PCPU': 1,
@@ -96,16 +96,16 @@ def test_guests_are_laid_out_one_after_another():
 
 def test_what_is_there_already_and_pages_and_devices_count():
     host = a_big_host(1, devices=[a_pool(3, None)])
-    one = laid(pinned(6), a_table(host).room(0))
-    guest = msgspec.structs.replace(a_guest(1, 1), layout=one)
+    layout = laid(pinned(6), a_table(host).room(0))
+    guest = msgspec.structs.replace(a_guest(1, 1), layout=layout)
     table = a_table(a_change(host, guest), msgspec.structs.replace(host, id=2, name='cmp-2'))
     assert of_layouts(table, PCPU=4).counts.tolist() == [2, 4]
     large = {'hw:mem_page_size': '1GB'}
-    found = of_layouts(table, large, PCPU=1, MEMORY_MB=3072)
-    assert found.counts.tolist() == [4, 4]
-    assert found.runs_out_first == 'pages in one NUMA cell'
-    found = of_layouts(table, {'pci_passthrough:alias': 'gpu'}, PCPU=1, MEMORY_MB=64)
-    assert (found.counts.tolist(), found.runs_out_first) == ([3, 3], 'devices')
+    count = of_layouts(table, large, PCPU=1, MEMORY_MB=3072)
+    assert count.counts.tolist() == [4, 4]
+    assert count.runs_out_first == 'pages in one NUMA cell'
+    count = of_layouts(table, {'pci_passthrough:alias': 'gpu'}, PCPU=1, MEMORY_MB=64)
+    assert (count.counts.tolist(), count.runs_out_first) == ([3, 3], 'devices')
     assert table.room(1).pools[0].free == 3
 
 
@@ -146,13 +146,13 @@ def test_as_many_are_counted_as_can_be_placed(seed):
         specs['hw:numa_nodes'] = '2'
     spec = a_spec(specs, PCPU=2, MEMORY_MB=2048)
     table = a_table(*hosts)
-    found = room(table, spec, np.arange(len(table)), PIPELINE.inside)
+    counted_ = room(table, spec, np.arange(len(table)), PIPELINE.inside)
     request = msgspec.structs.replace(a_request(alternates=0), spec=spec)
     placed = [0] * len(table)
     for n in range(100):
-        one = msgspec.structs.replace(request, request_id=an_id(n, 4), consumers=[an_id(n, 5)])
-        (name,) = hosts_of(decide(table, one, PIPELINE))
+        single = msgspec.structs.replace(request, request_id=an_id(n, 4), consumers=[an_id(n, 5)])
+        (name,) = hosts_of(decide(table, single, PIPELINE))
         if name is None:
             break
         placed[table.row_of(name)] += 1
-    assert found.counts.tolist() == placed
+    assert counted_.counts.tolist() == placed

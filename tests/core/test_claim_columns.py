@@ -17,10 +17,10 @@ KINDS = st.lists(st.tuples(st.integers(1, 4), st.booleans(), st.booleans()), min
 def like(draft: ClaimDraft, member: int, provider: int) -> ClaimDraft:
     claim = draft.claim
     amounts = claim.allocations[claim.provider_id]
-    own = {'id': new_uuid(), 'member': member, 'consumer': new_uuid(), 'host': f'h{provider}'}
+    fields = {'id': new_uuid(), 'member': member, 'consumer': new_uuid(), 'host': f'h{provider}'}
     allocations = {provider: amounts}
     return replace(
-        draft, claim=replace(claim, **own, provider_id=provider, allocations=allocations)
+        draft, claim=replace(claim, **fields, provider_id=provider, allocations=allocations)
     )
 
 
@@ -37,9 +37,9 @@ def test_columns_are_the_drafts_that_were_added(kinds):
         drafts.append(first)
         columns.add(first)
         for _ in range(size - 1):
-            made = like(first, len(drafts), 10 + len(drafts))
-            drafts.append(made)
-            claim = made.claim
+            added = like(first, len(drafts), 10 + len(drafts))
+            drafts.append(added)
+            claim = added.claim
             columns.add_like(claim.id, claim.member, claim.consumer, claim.provider_id, claim.host)
     assert list(columns) == drafts == list(ClaimColumns.of(drafts))
     assert columns == ClaimColumns.of(drafts) and ClaimColumns.of(columns) is columns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every filter and weigher of ours conforms; who breaks a rule of the kit is found out."""
+"""Every filter and weigher of ours conforms; a plugin that breaks a rule of the kit is reported."""
 
 import datetime
 import importlib.metadata
@@ -292,16 +292,16 @@ BAD = {
 
 @pytest.mark.parametrize('plugin', BAD, ids=lambda plugin: plugin.__name__)
 def test_who_breaks_a_rule_is_found_out(plugin):
-    found = conformance.examine(plugin)
-    assert BAD[plugin] in {finding.rule for finding in found}, found
+    findings = conformance.examine(plugin)
+    assert BAD[plugin] in {finding.rule for finding in findings}, findings
     with pytest.raises(AssertionError, match=f'{plugin.__name__} does not conform'):
         conformance.check(plugin)
 
 
 def test_a_finding_can_be_seen_again_by_its_seed():
-    (found, *_) = conformance.examine(ByRow)
-    again = conformance.examine(ByRow, cases=1, first=found.seed)
-    assert str(found) in map(str, again)
+    (finding, *_) = conformance.examine(ByRow)
+    again = conformance.examine(ByRow, cases=1, first=finding.seed)
+    assert str(finding) in map(str, again)
 
 
 class Unmade(Filter):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of extra specs, compiled: what fits, and that nothing raises."""
+"""The operators of extra specs, compiled: matching values, and no error for any."""
 
 import json
 import math
@@ -32,7 +32,7 @@ VALUES = st.one_of(
 
 
 def fits(value, requirement, as_nova=False):
-    """What the compiled requirement says of a host whose driver says that value."""
+    """Return whether the compiled requirement passes a host whose driver reports that value."""
     table = a_table(a_host(1, hypervisor=Hypervisor(cpu_info=json.dumps({'x': value}))))
     family = 'capabilities_printed' if as_nova else 'capabilities'
     condition = nova_specs.expression(requirement, f'{family}.cpu_info:x', as_nova)
@@ -138,11 +138,11 @@ def test_numbers_at_once_are_as_one_by_one(values, requirement):
     )
     condition = nova_specs.expression(requirement, 'capabilities.x', False)
     texts = [str(int(v) if float(v).is_integer() else v) for v in map(float, values)]
-    # What is not finite counts as not measured.
-    wanted = [
+    # A value that is not finite counts as not measured.
+    expected = [
         math.isfinite(v) and match(t, requirement) for v, t in zip(values, texts, strict=True)
     ]
-    assert condition.mask(table, SPEC).tolist() == wanted
+    assert condition.mask(table, SPEC).tolist() == expected
 
 
 @given(REQUIREMENTS)

@@ -287,9 +287,12 @@ def test_the_only_member_of_an_affinity_group_may_move_anywhere():
 
 def test_same_and_different_host():
     table = a_grouped_table()
-    one, three = an_id(1, 3), an_id(3, 3)
-    assert passing(table, SameHostFilter(), a_spec(same_host=[one, three])) == ['cmp-1', 'cmp-2']
+    first, third = an_id(1, 3), an_id(3, 3)
+    assert passing(table, SameHostFilter(), a_spec(same_host=[first, third])) == ['cmp-1', 'cmp-2']
     assert passing(table, SameHostFilter(), a_spec(same_host=[an_id(99)])) == []
     assert passing(table, SameHostFilter(), a_spec()) == ALL
-    assert passing(table, DifferentHostFilter(), a_spec(different_host=[one])) == ['cmp-2', 'cmp-3']
+    assert passing(table, DifferentHostFilter(), a_spec(different_host=[first])) == [
+        'cmp-2',
+        'cmp-3',
+    ]
     assert passing(table, DifferentHostFilter(), a_spec(different_host=[an_id(99)])) == ALL

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts in decisions: the best host that has one, and what is said of those that have none."""
+"""Layouts in decisions: the best host that has one, and the report of those that have none."""
 
 import pytest
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ def pipeline():
 
 
 def a_numa_host(number=1, cells=2, **fields):
-    """A host that is better the higher its number is."""
+    """Return a host that is better the higher its number is."""
     numa = fields.pop('numa', None) or [a_cell(n) for n in range(cells)]
     pinned = sum(len(cell.pinned_cpus) for cell in numa)
     fields.setdefault('ram', 32768 + 8192 * number)
@@ -38,7 +38,7 @@ def asking(specs=None, count=1, pcpu=4, **fields):
 
 
 def torn(number):
-    """A host with enough of everything, and nothing of it together."""
+    """Return a host with enough of everything, and nothing of it together."""
     return a_numa_host(number, numa=[a_cell(0, pages=[]), a_cell(1, pinned_cpus=[201, 202])])
 
 
@@ -53,9 +53,9 @@ def test_a_selection_carries_its_layout(pipeline):
     table = a_table(a_numa_host())
     decision = decide(table, asking(), pipeline)
     selection = decision.members[0].selection
-    found = layouts.read(selection.layout)
-    assert found.cells[0].cell == 0 and cores(decision) == [[4, 5, 6, 7]]
-    assert next(iter(table.placed.on(1).values())).layout == found
+    layout = layouts.read(selection.layout)
+    assert layout.cells[0].cell == 0 and cores(decision) == [[4, 5, 6, 7]]
+    assert next(iter(table.placed.on(1).values())).layout == layout
 
 
 def test_processors_dedicated_by_amount_alone_are_laid_out_as_well(pipeline):
@@ -87,7 +87,7 @@ def near(specs=None):
 
 
 def far(number):
-    """Its device is where there are no processors left."""
+    """Return a host whose device is where there are no processors left."""
     full = a_cell(1, used_pinned_cpus=a_cell(1).pinned_cpus)
     return a_numa_host(number, numa=[a_cell(0), full], devices=[a_pool(4, node=1)])
 
@@ -130,7 +130,7 @@ def test_where_no_host_has_a_layout_all_are_told(pipeline):
 
 
 def in_many_cells(number):
-    """A host of more cells than are judged at once; processors are where its devices are not."""
+    """Return a host of more cells than are judged at once; devices are apart from processors."""
     pinned = {200: [], 201: [201, 202, 203, 204]}
     cells = [a_cell(n, pinned_cpus=pinned.get(n, [])) for n in range(180, 220)]
     return a_numa_host(number, numa=cells, devices=[a_pool(4, node=200)])
@@ -174,7 +174,7 @@ def test_alternates_have_room_inside_as_well(pipeline):
     hosts = [a_numa_host(1, devices=[a_pool()]), far(2), a_numa_host(3, devices=[a_pool()])]
     decision = decide(a_table(*hosts), asking(near()), pipeline)
     assert hosts_of(decision) == ['cmp-3']
-    assert [one.host for one in decision.members[0].alternates] == ['cmp-1']
+    assert [alternate.host for alternate in decision.members[0].alternates] == ['cmp-1']
 
 
 def test_a_forced_host_is_not_pinned_twice(pipeline):

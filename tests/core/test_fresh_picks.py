@@ -19,14 +19,14 @@ BUSY = {'stats.io_workload': ReportedMetric(value=2)}
 
 
 def committed(table, host, guests, version):
-    """These picks are laid over a host, and the commit went well."""
+    """Lay these picks over a host as after a commit that went well."""
     for guest in guests:
         table.take(host.id, {'VCPU': 1}, guest)
     table.correct_usage(msgspec.structs.replace(host, version=version, used={'VCPU': len(guests)}))
 
 
 def reported(host, guests, version, later=1.0, metrics=BUSY):
-    """News of a host that has reported since."""
+    """Return the change of a host that has reported since."""
     row = msgspec.structs.replace(
         a_host(host.id, metrics=metrics), version=version, reported_at=host.reported_at + later
     )
@@ -163,12 +163,12 @@ def test_picks_take_devices_and_give_them_back():
     pool, other = a_pool(4), a_pool(2, product_id='ff')
     table = a_table(a_host(1, devices=[pool, other]), a_host(2))
     assert table.free_devices.tolist() == [6, 0]
-    one, two = with_devices(1, 1, pool, 3), with_devices(2, 1, other, 2)
-    table.take(1, {}, one)
-    table.take(1, {}, two)
+    first, second = with_devices(1, 1, pool, 3), with_devices(2, 1, other, 2)
+    table.take(1, {}, first)
+    table.take(1, {}, second)
     assert table.free_devices.tolist() == [1, 0]
     snapshot = table.snapshot()
-    table.give(1, {}, one.claim_id)
+    table.give(1, {}, first.claim_id)
     assert (table.free_devices.tolist(), snapshot.free_devices.tolist()) == ([4, 0], [1, 0])
 
 
@@ -180,10 +180,10 @@ def test_claims_take_devices_until_the_host_counts_them_itself():
     table.apply(a_change(a_host(1, devices=[pool], metrics=BUSY, version=2), guest))
     assert table.free_devices.tolist() == [1]
     settled = msgspec.structs.replace(guest.layout, settled=True)
-    known = Placed(guest.claim_id, guest.consumer, 1, None, settled)
-    table.apply(a_change(a_host(1, devices=[a_pool(1)], version=3), known))
+    placed = Placed(guest.claim_id, guest.consumer, 1, None, settled)
+    table.apply(a_change(a_host(1, devices=[a_pool(1)], version=3), placed))
     assert table.free_devices.tolist() == [1]
-    table.apply(a_change(a_host(1, version=4), known))
+    table.apply(a_change(a_host(1, version=4), placed))
     assert table.free_devices.tolist() == [0]
 
 

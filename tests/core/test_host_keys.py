@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a signature of a host covers: one encoding, whoever makes it, and nothing else's."""
+"""A signature of a host covers one encoding, the same on every side, and nothing else's."""
 
 import json
 import struct
@@ -28,7 +28,7 @@ WORDS = st.tuples(TEXT, TEXT, st.integers(0, 2**53), st.integers(0, 2**53), BODI
 
 
 def by_the_book(value):
-    """MessagePack as its specification has it, each value as short as can be."""
+    """Encode as the specification of MessagePack has it, each value as short as can be."""
     if value is None:
         return b'\xc0'
     if isinstance(value, bool):
@@ -41,18 +41,18 @@ def by_the_book(value):
         raw = value.encode()
         return head(len(raw), (0xA0, 32), ((0xD9, 'B', 2**8), (0xDA, 'H', 2**16))) + raw
     if isinstance(value, list):
-        items = [by_the_book(one) for one in value]
+        items = [by_the_book(item) for item in value]
         return head(len(items), (0x90, 16), ((0xDC, 'H', 2**16),)) + b''.join(items)
     pairs = sorted(value.items(), key=lambda pair: pair[0].encode())
-    items = [by_the_book(one) for pair in pairs for one in pair]
+    items = [by_the_book(item) for pair in pairs for item in pair]
     return head(len(pairs), (0x80, 16), ((0xDE, 'H', 2**16),)) + b''.join(items)
 
 
 def head(size, short, longer):
-    first, most = short
-    if size < most:
+    first, short_max = short
+    if size < short_max:
         return bytes([first | size])
-    code, form, _ = next(one for one in longer if size < one[2])
+    code, form, _ = next(encoding for encoding in longer if size < encoding[2])
     return bytes([code]) + struct.pack(f'>{form}', size)
 
 
@@ -89,7 +89,7 @@ def test_the_way_over_the_wire_changes_no_byte(word, dice, by_us):
             keys = list(value)
             dice.shuffle(keys)
             return {key: shuffled(value[key]) for key in keys}
-        return [shuffled(one) for one in value] if isinstance(value, list) else value
+        return [shuffled(item) for item in value] if isinstance(value, list) else value
 
     wire = json.dumps(shuffled(body), indent=dice.choice((None, 2)), ensure_ascii=by_us)
     arrived = msgspec.json.decode(wire) if by_us else json.loads(wire)
@@ -103,7 +103,7 @@ def test_another_word_has_other_bytes(word, which, text, number, value):
     other = list(word)
     other[which] = (text, text, number, number, {**word[4], text: value})[which]
     is_signed = which < 4 or text not in host_keys.UNSIGNED
-    # JSON tells 0, 0.0 and -0.0 apart, as the bytes do, and Python does not.
+    # JSON distinguishes 0, 0.0 and -0.0, as the bytes do, and Python does not.
     is_same = json.dumps(other, sort_keys=True) == json.dumps(word, sort_keys=True)
     assert (host_keys.signed_bytes(*other) == host_keys.signed_bytes(*word)) == (
         is_same or not is_signed
@@ -120,8 +120,8 @@ def test_the_example_of_the_documents():
     """The bytes and the signature in doc/source/admin/signatures.rst."""
     key = PrivateKey(bytes(range(32)))
     body = {'name': 'cmp-1', 'epoch': 3, 'sequence': 7, 'claim_ids': ['a'], 'signature': None}
-    said = host_keys.signed_bytes('confirm_claims', 'cmp-1', 3, 7, body)
-    document = (host_keys.text(key.public), said.hex(), host_keys.text(key.sign(said)))
+    signed = host_keys.signed_bytes('confirm_claims', 'cmp-1', 3, 7, body)
+    document = (host_keys.text(key.public), signed.hex(), host_keys.text(key.sign(signed)))
     assert document == EXAMPLE
 
 
@@ -140,33 +140,33 @@ def a_proof(older=1):
         (before.public, before.sign(host_keys.link(after.public)))
         for after, before in zip(keys, keys[1:], strict=False)
     ]
-    said = b'a registration'
-    parts = Parts(number=7, key=keys[0].public, signature=keys[0].sign(said), older=tuple(links))
-    return parts, said, [host_keys.text(key.public) for key in keys]
+    signed = b'a registration'
+    parts = Parts(number=7, key=keys[0].public, signature=keys[0].sign(signed), older=tuple(links))
+    return parts, signed, [host_keys.text(key.public) for key in keys]
 
 
 def test_a_proof_is_read_as_it_was_written():
     for older in range(host_keys.OLDER_MOST + 1):
-        parts, said, keys = a_proof(older)
+        parts, signed, keys = a_proof(older)
         text = host_keys.written(parts)
         assert len(text) <= 1024  # what the field takes
         assert host_keys.parse(text) == parts
-        proven = ed25519.proven(parts, said)
+        proven = ed25519.proven(parts, signed)
         assert [proven.key, *proven.older] == keys
     assert host_keys.parse(host_keys.written(a_proof(host_keys.OLDER_MOST + 1)[0])) is None
 
 
 @given(st.data())
 def test_a_proof_with_anything_changed_proves_nothing(data):
-    parts, said, _ = a_proof()
+    parts, signed, _ = a_proof()
     text = host_keys.written(parts)
     start = len('ed25519 ')
     at = data.draw(st.integers(start, len(text) - 1))
     other = data.draw(st.characters(codec='ascii').filter(lambda c: c != text[at]))
     changed = host_keys.parse(text[:at] + other + text[at + 1 :])
-    # The number is among what is signed, see ``word``.
+    # The number is part of the signed bytes, see ``word``.
     if changed is not None and changed.number == parts.number:
-        assert ed25519.proven(changed, said) is None
+        assert ed25519.proven(changed, signed) is None
 
 
 @given(st.text(max_size=300))

@@ -32,8 +32,8 @@ def test_service_state_says_who_disabled_it_and_how_old_it_is():
 def test_every_fact_says_where_it_comes_from_and_how_old_it_is():
     metrics = {'watts': ReportedMetric(value=90.0, source='meter', age_seconds=5.0)}
     state = a_table(a_host(1, version=7, metrics=metrics, zone='east')).host_state(0)
-    said = state.provenance('metrics.watts')
-    assert (said.source, said.version, said.age_seconds) == ('meter', 7, 15)
+    provenance = state.provenance('metrics.watts')
+    assert (provenance.source, provenance.version, provenance.age_seconds) == ('meter', 7, 15)
     assert state.provenance('traits').source == 'report'
     assert state.provenance('used').source == 'claims'
     assert state.provenance('used').age_seconds == 0

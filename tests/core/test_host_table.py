@@ -300,12 +300,12 @@ def test_group_generations_are_remembered():
 
 def test_a_consumer_with_two_claims_on_a_host_stays_when_one_ends():
     table = a_table(a_host(1))
-    one, two = (Placed(an_id(n, 2), an_id(7, 3), 1) for n in (1, 2))
-    table.take(1, SOME, one)
-    table.take(1, SOME, two)
-    table.give(1, SOME, one.claim_id)
+    first, second = (Placed(an_id(n, 2), an_id(7, 3), 1) for n in (1, 2))
+    table.take(1, SOME, first)
+    table.take(1, SOME, second)
+    table.give(1, SOME, first.claim_id)
     assert table.rows_of_consumer(an_id(7, 3)) == [0]
-    table.give(1, SOME, two.claim_id)
+    table.give(1, SOME, second.claim_id)
     assert table.rows_of_consumer(an_id(7, 3)) == []
 
 
@@ -325,9 +325,9 @@ def test_a_pick_on_an_unknown_host_is_a_bug():
 def test_equal_hosts_share_their_trait_lists():
     names = [f'CUSTOM_{n}' for n in range(50)]
     table = a_table(a_host(1, traits=list(names)), a_host(2, traits=list(names)))
-    one, two = (table.hosts[i].facts.traits for i in (0, 1))
-    assert one == names
-    assert one is two
+    first, second = (table.hosts[i].facts.traits for i in (0, 1))
+    assert first == names
+    assert first is second
 
 
 def test_facts_follow_news():

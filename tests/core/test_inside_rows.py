@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def a_big_host(number=1, cells=2, **fields):
-    """A host of so many cells."""
+    """Return a host of so many cells."""
     fields.setdefault('numa', [a_cell(n) for n in range(cells)])
     return a_host(number, **fields)
 
@@ -48,7 +48,7 @@ def columns_of(table, row=0):
 
 
 def trimmed(lines):
-    """Without the lines that only wider tables have."""
+    """Return it without the lines that only wider tables have."""
     if not isinstance(lines, list):
         return lines
     while lines and lines[-1] == -1:
@@ -119,15 +119,15 @@ def test_columns_follow_any_history_and_never_rule_out_who_fits(seed):
         wish_spec = a_random_spec(rng)
         row = rng.randrange(len(hosts))
         wish, room = wish_of(wish_spec), table.room(row)
-        found = lay_out(wish, room)
+        result = lay_out(wish, room)
         for rule in (NUMA, PCI):
             mask = rule.mask(table, wish_spec)
             if mask is not None:
-                assert mask[row] or found.layout is None
+                assert mask[row] or result.layout is None
                 assert all(rule.passes(table, wish_spec, i) == mask[i] for i in range(len(hosts)))
-        if found.layout is not None:
+        if result.layout is not None:
             serial += 1
-            guest = a_laid_guest(serial, hosts[row].id, found.layout)
+            guest = a_laid_guest(serial, hosts[row].id, result.layout)
             table.take(hosts[row].id, {}, guest)
             standing[guest.claim_id] = guest
         elif standing:

@@ -19,7 +19,7 @@ def a_nova_report(**fields):
 def test_figures_that_contain_our_guests_settle_their_layouts():
     claim, waiting = a_claim(layout=LAYOUT), a_claim('reserved', layout=OTHER)
     effect = fold(a_nova_report(numa=[CELL]), claim, waiting, row=NUMA_ROW)
-    assert [(one.id, one.layout) for one in effect.claims] == [
+    assert [(settled.id, settled.layout) for settled in effect.claims] == [
         (claim.id, {**LAYOUT, 'settled': True})
     ]
     assert effect.row.generation > NUMA_ROW.generation

@@ -55,8 +55,8 @@ class Quiet:
     run_filter_once_per_request = True
 
     def host_passes(self, host_state, spec_obj):
-        wanted = spec_obj.get_scheduler_hint('quiet')
-        return not wanted or host_state.num_instances == 0
+        quiet = spec_obj.get_scheduler_hint('quiet')
+        return not quiet or host_state.num_instances == 0
 
 
 class Rude(BaseHostFilter):

@@ -22,7 +22,7 @@ GUEST, OTHER = a_guest(1, 2).consumer, an_id(77)
 
 
 def a_cloud():
-    """Three hosts; a guest of a group on the second."""
+    """Return three hosts; a guest of a group on the second."""
     guest = a_guest(1, 2, an_id(5))
     return a_table(a_host(1), a_change(a_host(2), guest), a_host(3), groups={an_id(5): 1})
 
@@ -122,13 +122,13 @@ BAD = {
 @pytest.mark.parametrize('what', BAD)
 @pytest.mark.parametrize('form', ['object', 'json'])
 def test_what_cannot_be_meant_is_refused_by_name(what, form):
-    spec, field, said = BAD[what]
+    spec, field, problem = BAD[what]
     body = {
         'request_id': an_id(1),
         'consumers': [an_id(2)],
         'spec': {'resources': {'VCPU': 1}, **spec},
     }
-    with pytest.raises(exceptions.InvalidMessage, match=said) as caught:
+    with pytest.raises(exceptions.InvalidMessage, match=problem) as caught:
         if form == 'object':
             base.decode(body, SelectDestinations, inside='request')
         else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims on hosts of an unmodified Nova: what its casts prove, and what they do not."""
+"""Claims on hosts of an unmodified Nova: facts that its casts prove, and those they do not."""
 
 import msgspec
 import pytest
@@ -32,7 +32,7 @@ def a_claim(host=HERE, state='reserved', purpose='create', at=0.0, **fields):
 
 
 class Nova:
-    """Keeps the claims as a store would, and casts."""
+    """A Nova that keeps the claims as a store would, and casts."""
 
     def __init__(self, *claims):
         self.claims = {claim.id: claim for claim in claims}
@@ -67,7 +67,7 @@ class Nova:
         return [claim for claim in self.claims.values() if claim.is_live]
 
 
-# -- lists that say more ---------------------------------------------------------------------
+# -- lists with more fields -------------------------------------------------------------------
 def told(**fields):
     return [NovaGuest(consumer=GUEST, **{'resources': {'VCPU': 3}, 'flavor': 'm1'} | fields)]
 
@@ -322,8 +322,8 @@ def test_presence_on_one_host_does_not_tell_which_claim_of_a_move_is_used():
 def test_a_move_that_stays_open_is_found_and_not_ended():
     source, target = a_move('resize')
     assert nova_host.overdue_moves([source, target], now=50.0, seconds=60.0) == []
-    found = nova_host.overdue_moves([source, target], now=100.0, seconds=60.0)
-    assert [(m.source.id, m.target.id) for m in found] == [(source.id, target.id)]
+    overdue = nova_host.overdue_moves([source, target], now=100.0, seconds=60.0)
+    assert [(m.source.id, m.target.id) for m in overdue] == [(source.id, target.id)]
 
 
 def test_a_second_resize_moves_from_where_the_first_one_led():
@@ -407,12 +407,12 @@ def test_a_delete_from_before_a_move_does_not_end_its_source():
     assert nova.state(source) == 'confirmed'
     nova.take(nova_host.delete(HERE, nova.live(), GUEST, 600.0, 510.0, 30.0))
     assert nova.state(source) == 'confirmed'
-    # It may have been about this move: the next list without it tells.
+    # It may have been about this move: the next list without it decides.
     nova.sync(HERE)
     assert nova.state(source) == 'released'
 
 
-# -- those who know ------------------------------------------------------------------------
+# -- settled by locations --------------------------------------------------------------------
 def settled(nova, **said):
     claims = list(nova.claims.values())
     return nova.take(nova_host.located(claims, GuestLocation(consumer=GUEST, **said), nova.now))

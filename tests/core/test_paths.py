@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A refusal names the place as the sender wrote it, and what would have been right."""
+"""A refusal names the place as the sender wrote it, and the expected value."""
 
 import pytest
 

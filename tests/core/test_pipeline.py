@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""place(): the decision, what it leaves on the table, and what it says."""
+"""place(): the decision, its changes of the table, and its report."""
 
 import msgspec
 import numpy as np
@@ -31,7 +31,7 @@ GROUP = an_id(9)
 
 
 def a_row_of(count: int, **fields):
-    """Hosts of rising size: the last one is best."""
+    """Return hosts of rising size: the last one is best."""
     return [a_host(n, ram=16384 + n * 4096, **fields) for n in range(1, count + 1)]
 
 
@@ -117,8 +117,8 @@ def test_the_counts_add_up_and_the_verdicts_name_the_filter():
         'ResourcesFilter': 2,
     }
     assert sum(removed.values()) + member.survivors == decision.hosts == 6
-    said = [names[v] if v < PASSED else v for v in member.verdicts]
-    assert said == [
+    verdicts = [names[v] if v < PASSED else v for v in member.verdicts]
+    assert verdicts == [
         CHOSEN,
         'ComputeFilter',
         'AvailabilityZoneFilter',
@@ -220,7 +220,7 @@ def test_a_random_pick_among_the_best_few():
 
 def test_who_lost_a_race_picks_among_more():
     table = a_table(*a_row_of(8))
-    found = {
+    hosts_by_races = {
         spread: {
             hosts_of(decide(table, a_request(number=seed, dry_run=True), seed=seed, spread=spread))[
                 0
@@ -229,8 +229,8 @@ def test_who_lost_a_race_picks_among_more():
         }
         for spread in (1, 2, 4, 16)
     }
-    assert [len(hosts) for hosts in found.values()] == [1, 2, 4, 8]
-    assert found[1] < found[2] < found[4] < found[16]
+    assert [len(hosts) for hosts in hosts_by_races.values()] == [1, 2, 4, 8]
+    assert hosts_by_races[1] < hosts_by_races[2] < hosts_by_races[4] < hosts_by_races[16]
 
 
 def test_a_dry_run_leaves_nothing_and_claims_nothing():
@@ -262,15 +262,15 @@ def test_forced_hosts_skip_filters_but_neither_capacity_nor_group_rules():
         a_host(2, used={'VCPU': 16}),
         a_change(a_host(3), a_guest(1, 3, GROUP)),
     )
-    asked = {
+    fields = {
         'different_host': [an_id(1, 3)],  # the guest on cmp-1
         'force_hosts': ['cmp-1', 'cmp-2', 'cmp-3'],
         'group': GroupRef(uuid=GROUP, policy=Policy.ANTI_AFFINITY),
     }
-    assert decide(table, a_request(2, **asked)).outcome is Outcome.NO_VALID_HOST
-    assert hosts_of(decide(table, a_request(1, **asked))) == ['cmp-1']
-    del asked['force_hosts']
-    assert hosts_of(decide(table, a_request(1, **asked))) == [None]
+    assert decide(table, a_request(2, **fields)).outcome is Outcome.NO_VALID_HOST
+    assert hosts_of(decide(table, a_request(1, **fields))) == ['cmp-1']
+    del fields['force_hosts']
+    assert hosts_of(decide(table, a_request(1, **fields))) == [None]
 
 
 def test_members_of_a_hard_group_are_apart_also_within_the_request():
@@ -442,8 +442,8 @@ def test_a_failing_plugin_may_be_skipped_and_the_decision_says_so(plugin):
     parts = ([plugin()], []) if issubclass(plugin, Filter) else ([], [plugin()])
     decision = decide(a_table(a_host(1)), a_request(2), Pipeline(*parts, skip_failing=True))
     assert decision.is_placed
-    (said,) = decision.relaxed
-    assert said.startswith(f'skipped {plugin.__name__}, which failed with ')
+    (message,) = decision.relaxed
+    assert message.startswith(f'skipped {plugin.__name__}, which failed with ')
 
 
 def test_details_of_placed_decisions_where_asked():
@@ -454,8 +454,8 @@ def test_details_of_placed_decisions_where_asked():
     ]
     counts = [(f.name, f.removed) for f in brief.filters]
     assert counts == [(f.name, f.removed) for f in full.filters]
-    said = {f.name: f.detail.get('parts') for f in full.filters if f.removed}
-    assert said == {
+    parts_by_filter = {f.name: f.detail.get('parts') for f in full.filters if f.removed}
+    assert parts_by_filter == {
         'ComputeFilter': {'disabled': 1},
         'ResourcesFilter': {'too little free VCPU (need 2 vCPU, best has 1 vCPU)': 1},
     }
@@ -464,9 +464,11 @@ def test_details_of_placed_decisions_where_asked():
 def test_a_decision_survives_packing():
     request = a_request(2)
     decision = decide(a_table(*a_row_of(4)), request)
-    found = decision_codec.unpack(decision_codec.pack(decision, request))
-    assert found.request == request
-    assert msgspec.structs.replace(found.decision, provider_ids=decision.provider_ids) == decision
+    unpacked = decision_codec.unpack(decision_codec.pack(decision, request))
+    assert unpacked.request == request
+    assert (
+        msgspec.structs.replace(unpacked.decision, provider_ids=decision.provider_ids) == decision
+    )
 
 
 def test_verdicts_of_a_huge_request_stay_bounded():

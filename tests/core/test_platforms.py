@@ -23,8 +23,8 @@ def test_hosts_of_one_kind_share_a_platform_and_what_it_says():
         a_host(2, hypervisor=a_hypervisor(hostname='two', host_ip='10.0.0.2')),
         a_host(3, hypervisor=a_hypervisor(type='ironic')),
     )
-    one, two, three = table.platform.tolist()
-    assert one == two != three
+    first, second, third = table.platform.tolist()
+    assert first == second != third
     assert table.hosts[0].facts.hypervisor.cpu_info is table.hosts[1].facts.hypervisor.cpu_info
     assert table.hosts[1].facts.hypervisor.hostname == 'two'
     assert [int(low) for low in table.address[1]] == [MAPPED + 0x0A000001, MAPPED + 0x0A000002, 0]
@@ -66,9 +66,9 @@ def test_codes_change_with_their_column():
     interned, column = Interned(), np.zeros(3, np.int32)
     for number in range(SPARE + 20):
         column[number % 3] = interned.add(number, f'value {number}')
-    wanted = [interned.values[code] for code in column]
+    values = [interned.values[code] for code in column]
     interned.compact(column)
-    assert [interned.values[code] for code in column] == wanted
+    assert [interned.values[code] for code in column] == values
     assert len(interned) == 3
     assert interned.add('new', 'new') == 3
 

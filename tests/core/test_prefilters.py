@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is added to a request before any host is looked at, and that it is told."""
+"""Fields added to a request before any host is evaluated, and their report."""
 
 from typing import Any
 
@@ -33,8 +33,8 @@ def a_spec(**fields: Any) -> RequestSpec:
 
 def rewritten(spec: RequestSpec, **on: bool) -> tuple[RequestSpec, list[str]]:
     table = a_table(a_host(1), a_host(2), a_host(3), aggregates=[OWN, FAST])
-    found = rewrite(spec, table, Prefilters(**on))
-    return found.spec, found.added
+    rewritten_spec = rewrite(spec, table, Prefilters(**on))
+    return rewritten_spec.spec, rewritten_spec.added
 
 
 def test_a_plain_request_stays_what_it_is():

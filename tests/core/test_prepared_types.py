@@ -23,7 +23,7 @@ while waiting:
                 msgspec.json.Decoder(one)
                 print(one.__module__, one.__name__)
 """
-#: Each type is decoded by eight threads at once, its last field first, as nobody has before.
+#: Each type is decoded by eight threads at once, its last field first, for the first time.
 DECODED = """
 THREADS = 8
 prepare_types()
@@ -48,7 +48,7 @@ print('alive')
 
 
 def printed(script, given=''):
-    """What a process of its own prints, which has decoded nothing before."""
+    """Return the output of a process of its own, which has decoded nothing before."""
     done = subprocess.run(
         [sys.executable, '-c', BEFORE + script],
         input=given,

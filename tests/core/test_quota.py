@@ -29,7 +29,7 @@ consumers = st.lists(st.sampled_from(['a', 'b', 'x', 'y', 'z']), unique=True, mi
 
 
 def with_claims(before: list[Claim], wanted: list[str], each: dict[str, int]) -> list[Claim]:
-    """The claims after a request was let in and committed."""
+    """Return the claims after a request was let in and committed."""
     return [
         *before,
         *(
@@ -44,14 +44,14 @@ def test_what_is_let_in_passes_no_limit_that_it_adds_to(before, wanted, each, bo
     """The usage after is that of the rule's sum, and over a limit only where it was before."""
     used = quota.usage_of(before)
     held = [claim for claim in before if claim.is_live and claim.consumer in wanted]
-    asked = quota.demand(each, wanted, held)
+    added = quota.demand(each, wanted, held)
     after = quota.usage_of(with_claims(before, wanted, each))
-    assert after.claims_in_flight == used.claims_in_flight + asked.claims_in_flight
-    assert after.live_claims == used.live_claims + asked.live_claims
+    assert after.claims_in_flight == used.claims_in_flight + added.claims_in_flight
+    assert after.live_claims == used.live_claims + added.live_claims
     for name in ('VCPU', 'MEMORY_MB', 'DISK_GB'):
-        now = used.amounts.get(name, 0) + asked.amounts.get(name, 0)
+        now = used.amounts.get(name, 0) + added.amounts.get(name, 0)
         assert after.amounts.get(name, 0) == now
-    over = quota.excess(bound, used, asked)
+    over = quota.excess(bound, used, added)
     passed = [
         name
         for name, limit in bound.items()
@@ -73,16 +73,16 @@ def test_the_limit_of_the_project_goes_before_the_default_and_that_before_the_op
     options, default, own, other, name
 ) -> None:
     stored = [
-        Limit(project_id=project, name=one, limit=limit)
-        for project, found in (('default', default), ('red', own), ('blue', other))
-        for one, limit in found.items()
+        Limit(project_id=project, name=class_name, limit=limit)
+        for project, bounds in (('default', default), ('red', own), ('blue', other))
+        for class_name, limit in bounds.items()
     ]
-    found = Limits(stored, options)
+    all_limits = Limits(stored, options)
     first = next((of[name] for of in (own, default, options) if name in of), -1)
-    assert found.of('red', True).get(name, -1) == first
-    assert found.of('red', False).get(name, -1) == own.get(name, -1)
-    assert found.of(None, True) == {}
-    assert found.shown('red').get(name, (-1, ''))[0] == first
+    assert all_limits.of('red', True).get(name, -1) == first
+    assert all_limits.of('red', False).get(name, -1) == own.get(name, -1)
+    assert all_limits.of(None, True) == {}
+    assert all_limits.shown('red').get(name, (-1, ''))[0] == first
 
 
 @hypothesis.given(
@@ -90,7 +90,7 @@ def test_the_limit_of_the_project_goes_before_the_default_and_that_before_the_op
     pauses=st.lists(st.floats(0, 30), max_size=60),
 )
 def test_no_minute_has_more_requests_than_twice_the_limit(limit, pauses) -> None:
-    """And who waits as long as it was told is let in."""
+    """Let in a caller that waits as long as stated."""
     bucket, now, let_in = Bucket(limit, 0.0), 0.0, []
     for pause in pauses:
         now += pause
@@ -116,5 +116,5 @@ def test_a_limit_that_is_raised_holds_at_once() -> None:
 
 def test_who_asks_for_nothing_of_a_kind_is_not_refused_for_it() -> None:
     used = Usage(live_claims=9, amounts={'VCPU': 90})
-    asked = Usage(claims_in_flight=1, amounts={'VCPU': 0})
-    assert quota.excess({'live_claims': 1, 'class:VCPU': 1}, used, asked) is None
+    added = Usage(claims_in_flight=1, amounts={'VCPU': 0})
+    assert quota.excess({'live_claims': 1, 'class:VCPU': 1}, used, added) is None

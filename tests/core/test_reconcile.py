@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fold of a report, where it is finer than what a store shows."""
+"""The fold of a report, where it is finer than a store shows."""
 
 import pytest
 
@@ -185,9 +185,9 @@ def test_usage_leaves_out_what_is_nothing():
 
 # -- registration ---------------------------------------------------------------------------
 def test_a_new_host_begins_after_the_last_epoch_of_its_name():
-    said = RegisterHost(name='cmp-9', boot_nonce='a')
-    assert registration.register(None, said, provider_id=3).epoch == 1
-    assert registration.register(None, said, provider_id=3, last_epoch=6).epoch == 7
+    registration_ = RegisterHost(name='cmp-9', boot_nonce='a')
+    assert registration.register(None, registration_, provider_id=3).epoch == 1
+    assert registration.register(None, registration_, provider_id=3, last_epoch=6).epoch == 7
 
 
 def test_another_nonce_begins_a_new_epoch_and_the_same_does_not():
@@ -205,18 +205,18 @@ def test_another_nonce_begins_a_new_epoch_and_the_same_does_not():
 )
 def test_only_an_older_registration_of_the_same_journal_is_refused(journal, count, taken):
     row = changed(ROW, boot_nonce='a', journal=uuid_of(1), journal_count=5)
-    said = RegisterHost(
+    message = RegisterHost(
         name='cmp-1', boot_nonce='b', journal=journal and uuid_of(journal), journal_count=count
     )
     if taken:
-        assert registration.register(row, said, provider_id=7).epoch == 4
+        assert registration.register(row, message, provider_id=7).epoch == 4
     else:
         with pytest.raises(exceptions.StaleRegistration):
-            registration.register(row, said, provider_id=7)
+            registration.register(row, message, provider_id=7)
 
 
 def test_the_very_same_registration_is_a_repeat_whatever_it_counts():
     row = changed(ROW, boot_nonce='a', journal=uuid_of(1), journal_count=5)
-    said = RegisterHost(name='cmp-1', boot_nonce='a', journal=uuid_of(1), journal_count=4)
-    same = registration.register(row, said, provider_id=7)
+    message = RegisterHost(name='cmp-1', boot_nonce='a', journal=uuid_of(1), journal_count=4)
+    same = registration.register(row, message, provider_id=7)
     assert (same.epoch, same.journal_count) == (3, 5)

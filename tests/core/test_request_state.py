@@ -34,8 +34,8 @@ DRAFT = RequestDraft(id='r', fingerprint='f', owner='me', claims=[])
 
 
 def judged(row=None, **draft):
-    found = None if row is None else SimpleNamespace(**ROW | row)
-    return judge_request(found, msgspec.structs.replace(DRAFT, **draft), NOW)
+    request_row = None if row is None else SimpleNamespace(**ROW | row)
+    return judge_request(request_row, msgspec.structs.replace(DRAFT, **draft), NOW)
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def judged(row=None, **draft):
     ],
 )
 def test_a_request_goes_on_or_is_told_why_not(row, draft, fate):
-    found = judged(row, **draft)
-    assert (found if found is None else found.outcome) == fate
+    judgement = judged(row, **draft)
+    assert (judgement if judgement is None else judgement.outcome) == fate
     if fate is CommitStatus.REPEAT:
-        assert found.answer == b'x'
+        assert judgement.answer == b'x'
     if fate is CommitStatus.OPEN:
-        assert found.wait_seconds == 5.0
+        assert judgement.wait_seconds == 5.0
 
 
 def test_only_an_overdue_attempt_is_replaced():
@@ -143,12 +143,12 @@ def test_the_seed_is_that_of_the_try():
 @given(st.lists(st.tuples(st.sampled_from(RequestEvent), st.integers(0, 3), st.integers(0, 3))))
 def test_whatever_happens_there_is_one_answer_and_races_are_counted_once(happens):
     attempt, answers, lost = Attempt(number=1, todo=range(6)), 0, 0
-    for event, made, missed in [*happens, (RequestEvent.OUT_OF_TIME, 0, 0)]:
+    for event, finished, missed in [*happens, (RequestEvent.OUT_OF_TIME, 0, 0)]:
         if len(attempt.conflicts) == TRIES_MAX:
             event = RequestEvent.OUT_OF_TRIES  # as the scheduler does
         is_race = event in (RequestEvent.PARTIAL, RequestEvent.DROPPED, RequestEvent.GROUP_CHANGED)
         before = attempt
-        done = dict.fromkeys(attempt.todo[:made] if event is RequestEvent.PARTIAL else ())
+        done = dict.fromkeys(attempt.todo[:finished] if event is RequestEvent.PARTIAL else ())
         attempt, effects = transition(
             before, event, made=done, lost=['cmp-1'] * missed, number=before.number
         )

@@ -37,16 +37,16 @@ def test_sums_largest_and_pieces():
         an_entry(2, DISK_GB=ClassInventory(cap=4)),
         an_entry(3, DISK_GB=ClassInventory(cap=5, used=9)),
     )
-    found = class_roll_up('DISK_GB', table.classes['DISK_GB'])
-    assert (found.providers, found.capacity, found.used) == (3, 19, 12)
-    assert (found.free, found.largest) == (11, 7)
-    assert found.pieces == [11, 3 + 2, 1 + 1]
+    roll_up = class_roll_up('DISK_GB', table.classes['DISK_GB'])
+    assert (roll_up.providers, roll_up.capacity, roll_up.used) == (3, 19, 12)
+    assert (roll_up.free, roll_up.largest) == (11, 7)
+    assert roll_up.pieces == [11, 3 + 2, 1 + 1]
 
 
 def test_pieces_go_by_units():
-    one = ClassInventory(cap=100, min_unit=2, max_unit=4, step_size=2)
-    found = class_roll_up('X', a_table(an_entry(1, X=one)).classes['X'])
-    assert (found.largest, found.pieces) == (4, [0, 50, 25])
+    inventory = ClassInventory(cap=100, min_unit=2, max_unit=4, step_size=2)
+    roll_up = class_roll_up('X', a_table(an_entry(1, X=inventory)).classes['X'])
+    assert (roll_up.largest, roll_up.pieces) == (4, [0, 50, 25])
 
 
 def test_a_shape_fits_where_a_tree_has_all_of_it():
@@ -94,26 +94,33 @@ def test_random_clouds_as_counted_one_by_one(seed):
             return 0
         return 0 if amount % one.step_size else one.free // amount
 
-    for found in classes_roll_up(table):
+    for result in classes_roll_up(table):
         those = [
-            one.inventories[found.resource_class]
-            for one in entries
-            if found.resource_class in one.inventories
+            entry.inventories[result.resource_class]
+            for entry in entries
+            if result.resource_class in entry.inventories
         ]
-        assert found.free == sum(max(one.free, 0) for one in those)
-        assert found.largest == max(0, *(min(one.free, one.max_unit) for one in those), 0)
-        assert found.pieces == [
-            sum(times(one, 2**power) for one in those) for power in range(len(found.pieces))
+        assert result.free == sum(max(inventory.free, 0) for inventory in those)
+        assert result.largest == max(
+            0, *(min(inventory.free, inventory.max_unit) for inventory in those), 0
+        )
+        assert result.pieces == [
+            sum(times(inventory, 2**power) for inventory in those)
+            for power in range(len(result.pieces))
         ]
     shape = {name: rnd.randint(1, 5) for name in rnd.sample(names, 2)}
     counts = []
     for root in roots:
-        tree = [one for one in entries if one.root_id == root.id]
+        tree = [entry for entry in entries if entry.root_id == root.id]
         counts.append(
             min(
-                sum(times(one.inventories[name], amount) for one in tree if name in one.inventories)
+                sum(
+                    times(entry.inventories[name], amount)
+                    for entry in tree
+                    if name in entry.inventories
+                )
                 for name, amount in shape.items()
             )
         )
-    found = trees_fitting(table, shape)
-    assert found == TreesFitting(sum(counts), sum(map(bool, counts)), max(counts))
+    result = trees_fitting(table, shape)
+    assert result == TreesFitting(sum(counts), sum(map(bool, counts)), max(counts))

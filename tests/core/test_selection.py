@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which filters run for whom, and how the pick is made, against what Nova's users expect."""
+"""Filters that run by purpose, and the pick, against what Nova's users expect."""
 
 import collections
 
@@ -20,8 +20,8 @@ from tests.core.builders import (
 )
 
 ALL = plugin_loader.load_pipeline(plugin_loader.installed(plugin_loader.FILTERS))
-#: Capacity, group rules, what Nova asks Placement, and what the request itself says of hosts:
-#: asked of forced hosts too.
+#: Capacity, group rules, what Nova queries from Placement, and the request's own hosts:
+#: checked for forced hosts too.
 OF_FORCED = {
     'AggregatesFilter',
     'AvailabilityZoneFilter',
@@ -38,7 +38,7 @@ OF_FORCED = {
     'ServerGroupAntiAffinityFilter',
     'TraitsFilter',
 }
-#: Nova's three, and what says where the guest is and what its new image needs.
+#: Nova's three, and those on the guest's host and on the needs of its new image.
 OF_REBUILDS = {
     'AggregateImagePropertiesIsolation',
     'ImagePropertiesFilter',
@@ -55,7 +55,7 @@ def running(purpose: Purpose, forced: bool) -> set[str]:
 
 
 def picks(pipeline, table, count=200):
-    """How often each host was chosen, by seed."""
+    """Return how often each host was chosen, by seed."""
     chosen = collections.Counter()
     for seed in range(count):
         decision = decide(table, a_request(number=seed, dry_run=True), pipeline, seed=seed)
@@ -79,19 +79,19 @@ def test_a_forced_host_is_taken_past_filters_but_not_past_what_placement_holds(f
         a_host(2),
         aggregates=[Aggregate(id=1, uuid=an_id(1), name='red', hosts=['cmp-2'])],
     )
-    asked = {'availability_zone': 'east', 'different_host': [an_id(1, 3)]}
-    assert hosts_of(decide(table, a_request(**asked, **{field: ['cmp-1']}))) == ['cmp-1']
+    fields = {'availability_zone': 'east', 'different_host': [an_id(1, 3)]}
+    assert hosts_of(decide(table, a_request(**fields, **{field: ['cmp-1']}))) == ['cmp-1']
     kept = [
         {'availability_zone': 'west'},
         {'required_traits': ['A']},
         {'member_of': [['red']]},
         {'destination': Destination(host='cmp-2')},
     ]
-    for one in kept:
-        request = a_request(**{**asked, **one}, **{field: ['cmp-1']})
-        assert hosts_of(decide(table, request)) == [None], one
-    asked['resources'] = {'VCPU': 17}
-    refused = decide(table, a_request(**asked, **{field: ['cmp-1']}))
+    for hint in kept:
+        request = a_request(**{**fields, **hint}, **{field: ['cmp-1']})
+        assert hosts_of(decide(table, request)) == [None], hint
+    fields['resources'] = {'VCPU': 17}
+    refused = decide(table, a_request(**fields, **{field: ['cmp-1']}))
     assert hosts_of(refused) == [None]
     assert refused.reason == 'cmp-1: too little free VCPU (need 17 vCPU, has 14 vCPU)'
 
@@ -149,7 +149,7 @@ def test_so_many_alternates_as_asked_none_of_them_claimed_or_selected(wanted):
     for member in decision.members:
         names = [alternate.host for alternate in member.alternates]
         cell = member.selection.cell
-        left = [name for name in cells if cells[name] == cell and name not in selected]
-        assert len(set(names)) == len(names) == min(wanted, len(left))
-        assert set(names) <= set(left)
+        unused = [name for name in cells if cells[name] == cell and name not in selected]
+        assert len(set(names)) == len(names) == min(wanted, len(unused))
+        assert set(names) <= set(unused)
         assert all(alternate.claim_id is None for alternate in member.alternates)

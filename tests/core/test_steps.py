@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members that are alike go by what a pick changes; who says that wrongly is asked instead."""
+"""Members that are alike go by what a pick changes; a weigher that states it wrongly is run."""
 
 import msgspec
 import pytest

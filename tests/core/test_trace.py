@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trace ids: what is read of a header, and what is made where there is none that is valid."""
+"""Trace ids: read from a header, and created where there is no valid one."""
 
 import msgspec
 import pytest
@@ -44,11 +44,11 @@ def test_what_is_not_valid_is_as_good_as_none(header):
 
 def test_a_request_has_the_trace_of_its_caller_or_one_that_a_repeat_has_as_well():
     request = a_request()
-    made = request.traced().trace
-    assert trace_in(traceparent(made, CALL)) == made
-    assert request.traced().trace == made != a_request().traced().trace
+    trace = request.traced().trace
+    assert trace_in(traceparent(trace, CALL)) == trace
+    assert request.traced().trace == trace != a_request().traced().trace
     assert request.traced(TRACE).trace == TRACE
-    assert request.traced(TRACE).traced(made).trace == TRACE
+    assert request.traced(TRACE).traced(trace).trace == TRACE
     assert request.traced(TRACE).fingerprint == request.fingerprint
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an audit says of trees, beside a plain walk from each provider upwards."""
+"""Findings of an audit of trees, beside a plain walk from each provider upwards."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +20,7 @@ def a_node(pid, parent, root=None, **fields):
 
 
 def walked(parents, pid):
-    """The root that is reached, 'gone', or 'circle'."""
+    """Return the root that is reached, 'gone', or 'circle'."""
     for _ in range(len(parents) + 1):
         if pid not in parents:
             return 'gone'
@@ -31,15 +31,15 @@ def walked(parents, pid):
 
 
 def circles(parents):
-    """Each circle as the set of those on it."""
-    found = set()
+    """Return each circle as the set of those on it."""
+    cycles = set()
     for pid in parents:
         path = [pid]
         while path[-1] in parents and parents[path[-1]] not in (None, *path):
             path.append(parents[path[-1]])
         if parents.get(path[-1]) == pid:
-            found.add(frozenset(path))
-    return found
+            cycles.add(frozenset(path))
+    return cycles
 
 
 @given(PARENTS)
@@ -54,31 +54,33 @@ def test_each_fault_has_one_line_where_it_is(parents, noted):
     roots = roots_of(parents)
     nodes = [a_node(pid, parent, noted.get(pid)) for pid, parent in sorted(parents.items())]
     lines = list(broken(nodes))
-    gone = {pid: p for pid, p in parents.items() if p is not None and p not in parents}
+    orphans = {pid: p for pid, p in parents.items() if p is not None and p not in parents}
     wrong = [pid for pid, root in roots.items() if noted.get(pid, pid) != root]
-    assert len(lines) == len(gone) + len(circles(parents)) + len(wrong)
-    for pid, parent in gone.items():
+    assert len(lines) == len(orphans) + len(circles(parents)) + len(wrong)
+    for pid, parent in orphans.items():
         below = sum(pid in path(parents, other) for other in parents) - 1
         more = f'; {below} are below it' if below else ''
         assert f'provider u{pid} (n{pid}): its parent, row {parent}, is gone{more}' in lines
     for circle in circles(parents):
         (line,) = [
-            one for one in lines if one.startswith(f'provider u{min(circle)} (') and 'itself' in one
+            line
+            for line in lines
+            if line.startswith(f'provider u{min(circle)} (') and 'itself' in line
         ]
         assert len(circle) > 5 or set(line.rpartition(' by ')[2].split(', ')) == {
-            f'n{one}' for one in circle
+            f'n{member}' for member in circle
         }
     for pid in wrong:
-        assert any(one.startswith(f'provider u{pid} (n{pid}): its root is ') for one in lines)
+        assert any(line.startswith(f'provider u{pid} (n{pid}): its root is ') for line in lines)
 
 
 def path(parents, pid):
-    """All that are passed on the way up, with itself."""
-    found = []
-    while pid in parents and pid not in found:
-        found.append(pid)
+    """Return all providers passed on the way up, with itself."""
+    passed = []
+    while pid in parents and pid not in passed:
+        passed.append(pid)
         pid = parents[pid]
-    return found
+    return passed
 
 
 def test_trees_that_are_whole_have_no_line():
@@ -95,7 +97,7 @@ def test_a_long_circle_is_named_in_part():
 
 
 def test_a_deep_tree_is_followed_without_recursion():
-    """In one walk: each provider is passed once, however deep the tree."""
+    """Walk once: each provider is passed once, however deep the tree."""
     deep = [a_node(1, None), *(a_node(n, n - 1, 1) for n in range(2, 50_001))]
     assert list(broken(deep)) == []
     assert list(broken(deep[::-1])) == []

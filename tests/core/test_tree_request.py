@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups and devices of a request: what they stand for, and what is refused, by field."""
+"""Groups and devices of a request: their meaning, and refusals by field."""
 
 import uuid
 
@@ -15,17 +15,17 @@ ONE = str(uuid.uuid4())
 def asked(**tree: object) -> SelectDestinations:
     spec = {'resources': {'VCPU': 1}, 'tree': tree}
     body = {'request_id': ONE, 'spec': spec, 'consumers': [ONE]}
-    found = base.decode(body, SelectDestinations, inside='request')
-    request.check(found)
-    return found
+    message = base.decode(body, SelectDestinations, inside='request')
+    request.check(message)
+    return message
 
 
 def test_devices_stand_for_groups_that_lie_apart() -> None:
     tree = asked(devices=[{'resource_class': 'VGPU', 'count': 2, 'amount': 500}]).spec.tree
     assert tree is not None
     groups = list(tree.expanded())
-    assert [one.suffix for one in groups] == ['device1-1', 'device1-2']
-    assert all(one.group.resources == {'VGPU': 500} for one in groups)
+    assert [group.suffix for group in groups] == ['device1-1', 'device1-2']
+    assert all(group.group.resources == {'VGPU': 500} for group in groups)
     assert list(tree.distinct()) == [{'device1-1', 'device1-2'}]
 
 

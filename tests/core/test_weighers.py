@@ -31,7 +31,7 @@ class Between(Given):
 
 
 def normalized(kind, values, factor=1.0):
-    """What each host gets, by row."""
+    """Return the normalized weight of each host, by row."""
     kind.values = values
     table = a_table(*(a_host(n + 1) for n in range(len(values))))
     decision = decide(table, a_request(alternates=10), Pipeline([], [kind({'factor': factor})]))

@@ -158,7 +158,7 @@ def an_aggregate(rng: random.Random, number: int) -> Aggregate:
 
 
 def a_table(rng: random.Random) -> HostTable:
-    """Up to eight hosts, some with a pick laid over them."""
+    """Return up to eight hosts, some with a pick laid over them."""
     changes = []
     for number in range(1, rng.randint(0, 8) + 1):
         row = a_host(
@@ -217,7 +217,7 @@ LITERALS = (0, 1, 4, 12, 1.5, True, False, None, '', 'cmp-1', 'QEMU', 'uefi', '1
 
 
 def a_query(rng: random.Random, depth: int = 0) -> list[Any]:
-    """A query with anything in it."""
+    """Return a query with any contents."""
     if rng.random() < 0.05:
         return []
     if depth < 3 and rng.random() < 0.5:
@@ -233,7 +233,7 @@ def a_query(rng: random.Random, depth: int = 0) -> list[Any]:
 
 
 def a_spec(rng: random.Random) -> RequestSpec:
-    """A request that every filter may have something to say about."""
+    """Return a request with fields for every filter."""
     properties = {
         'hw_architecture': ('x86_64', 'amd64', 'aarch64', 'hvm', ''),
         'img_hv_type': ('kvm', 'xen'),
@@ -284,5 +284,5 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 
 
 def options_of(rng: random.Random, plugin: Any) -> dict[str, Any]:
-    """Some setting of a filter's options."""
+    """Return some setting of a filter's options."""
     return {o.name: rng.choice(OPTIONS[o.name]) for o in plugin.options if o.name in OPTIONS}

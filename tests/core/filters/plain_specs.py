@@ -25,19 +25,19 @@ TEXTUAL = {
 def match(
     value: str, text: str, as_nova: bool = False, items: frozenset[str] | None = None
 ) -> bool:
-    """Whether a value meets a requirement.
+    """Return whether a value meets a requirement.
 
-    :param items: of a list its members as text, of which <in> and <all-in> are then
+    :param items: of a list its members as text, the operands of <in> and <all-in>
     """
-    wanted = extra_specs.parse(text, as_nova=as_nova)
-    op, operands = wanted.operator, wanted.operands
+    requirement = extra_specs.parse(text, as_nova=as_nova)
+    op, operands = requirement.operator, requirement.operands
     if not op:
         return value == text
     if op in NUMERIC:
         number = extra_specs.number_of(value)
-        if number is None or wanted.number is None:
+        if number is None or requirement.number is None:
             return False
-        return NUMERIC[op](number, wanted.number)
+        return NUMERIC[op](number, requirement.number)
     if not operands:
         return False
     if op in TEXTUAL:

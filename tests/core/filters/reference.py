@@ -24,12 +24,12 @@ def parts(text: str) -> set[str]:
 
 
 def metadata_of(host: HostState) -> dict[str, set[str]]:
-    """All values of all keys over the host's aggregates, split at commas."""
-    found: dict[str, set[str]] = {}
+    """Return all values of all keys over the host's aggregates, split at commas."""
+    metadata: dict[str, set[str]] = {}
     for aggregate in host.aggregates:
         for key, value in aggregate.metadata.items():
-            found.setdefault(key, set()).update(parts(value))
-    return found
+            metadata.setdefault(key, set()).update(parts(value))
+    return metadata
 
 
 # -- aggregates ---------------------------------------------------------------------------
@@ -60,10 +60,12 @@ def image_isolation(rule: Any, host: HostState, spec: RequestSpec) -> bool:
             space + rule.aggregate_image_properties_isolation_separator
         ):
             continue
-        asked = spec.image.properties.get(key, '')
-        if not asked or (as_nova and asked in ('False', '0')):
+        image_value = spec.image.properties.get(key, '')
+        if not image_value or (as_nova and image_value in ('False', '0')):
             continue
-        if asked not in values and (as_nova or not any(same_truth(asked, v) for v in values)):
+        if image_value not in values and (
+            as_nova or not any(same_truth(image_value, v) for v in values)
+        ):
             return False
     return True
 
@@ -75,18 +77,18 @@ def same_truth(one: str, other: str) -> bool:
 
 def aggregate_extra_specs(rule: Any, host: HostState, spec: RequestSpec) -> bool:
     metadata = metadata_of(host)
-    for key, wanted in spec.flavor.extra_specs.items():
+    for key, requirement in spec.flavor.extra_specs.items():
         scope, colon, rest = key.partition(':')
         if colon and scope != 'aggregate_instance_extra_specs':
             continue
         values = metadata.get(rest if colon else key, set())
-        if not any(match(value, wanted, rule.extra_specs_as_nova) for value in values):
+        if not any(match(value, requirement, rule.extra_specs_as_nova) for value in values):
             return False
     return True
 
 
 def least(host: HostState, key: str, read: Any, otherwise: Any) -> Any:
-    """The least value of a key that can be read, over the host's aggregates."""
+    """Return the least value of a key that can be read, over the host's aggregates."""
     values = [read(a.metadata[key]) for a in host.aggregates if key in a.metadata]
     return min((v for v in values if v is not None), default=otherwise)
 
@@ -144,14 +146,14 @@ def metrics(rule: Any, host: HostState, spec: RequestSpec) -> bool:
 def image_props(rule: Any, host: HostState, spec: RequestSpec) -> bool:
     properties, hypervisor = spec.image.properties, host.hypervisor
     default = rule.image_properties_default_architecture
-    asked = [
+    requested = [
         image_properties.canonical(0, properties.get('hw_architecture', default)),
         image_properties.canonical(1, properties.get('img_hv_type', '')),
         image_properties.canonical(2, properties.get('hw_vm_mode', '')),
     ]
     as_nova = rule.image_properties_as_nova
-    if any(asked):
-        if not any(runs(kind, asked, as_nova) for kind in hypervisor.supported):
+    if any(requested):
+        if not any(runs(kind, requested, as_nova) for kind in hypervisor.supported):
             return False
     elif as_nova:
         return True
@@ -168,7 +170,7 @@ def runs(kind: list[str], asked: list[str], as_nova: bool) -> bool:
 
 
 def version_fits(number: int, text: str) -> bool:
-    """As Nova has it, by the same library."""
+    """Compare as Nova does, by the same library."""
     if not text:
         return True
     try:
@@ -181,26 +183,26 @@ def version_fits(number: int, text: str) -> bool:
 def bits_fit(cpu_info: Any, asked: str) -> bool:
     if not asked or asked == '0':
         return True
-    wanted = extra_specs.number_of(asked)
+    bits = extra_specs.number_of(asked)
     has = inside(cpu_info, ['maxphysaddr', 'bits'])
     has = extra_specs.number_of(has) if isinstance(has, str) else has
-    if wanted is None:
+    if bits is None:
         return False
-    return not isinstance(has, int | float) or not has or has >= wanted
+    return not isinstance(has, int | float) or not has or has >= bits
 
 
 # -- amounts ------------------------------------------------------------------------------
 def by_ratio(resource: str, key: str = '') -> Any:
-    """RamFilter and its kin."""
+    """Return the decision of RamFilter and its kin."""
 
     def passes(rule: Any, host: HostState, spec: RequestSpec) -> bool:
-        asked = spec.resources.get(resource)
-        if asked is None:
+        amount = spec.resources.get(resource)
+        if amount is None:
             return True
         has = host.inventories.get(resource, Inventory(total=0))
         used = host.used.get(resource, 0) + host.foreign.get(resource, 0) + has.reserved
         ratio = least(host, key, ratio_of, has.allocation_ratio) if key else has.allocation_ratio
-        return asked <= has.total and asked <= has.total * ratio - used
+        return amount <= has.total and amount <= has.total * ratio - used
 
     return passes
 
@@ -211,13 +213,13 @@ def ratio_of(text: str) -> float | None:
 
 
 def exact(resource: str) -> Any:
-    """ExactRamFilter and its kin."""
+    """Return the decision of ExactRamFilter and its kin."""
 
     def passes(rule: Any, host: HostState, spec: RequestSpec) -> bool:
-        asked = spec.resources.get(resource)
+        amount = spec.resources.get(resource)
         has = host.inventories.get(resource, Inventory(total=0))
         used = host.used.get(resource, 0) + host.foreign.get(resource, 0)
-        return asked is None or asked == has.total - has.reserved - used
+        return amount is None or amount == has.total - has.reserved - used
 
     return passes
 

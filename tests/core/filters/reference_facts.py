@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What filters see of one host, slow and plain; and what looks inside of it."""
+"""Facts that filters see of one host, slow and plain; and paths inside of them."""
 
 import json
 from typing import Any
@@ -11,14 +11,14 @@ from tests.core.filters.plain_specs import match
 
 
 def guests(host: HostState) -> int:
-    said = host.metrics.get('stats.num_instances')
+    metric = host.metrics.get('stats.num_instances')
     picks = host._table.picks().get(host.row, 0)
-    return max(host.instances, int(said.value) + picks if said else 0)
+    return max(host.instances, int(metric.value) + picks if metric else 0)
 
 
 def operations(host: HostState) -> int:
-    said = host.metrics.get('stats.io_workload')
-    return (max(0, int(said.value)) if said else 0) + host._table.picks().get(host.row, 0)
+    metric = host.metrics.get('stats.io_workload')
+    return (max(0, int(metric.value)) if metric else 0) + host._table.picks().get(host.row, 0)
 
 
 def inside(value: Any, path: list[str]) -> Any:
@@ -33,7 +33,7 @@ def inside(value: Any, path: list[str]) -> Any:
 
 
 def attributes(host: HostState) -> dict[str, Any]:
-    """The host under Nova's names."""
+    """Return the host under Nova's names."""
 
     def amount(name: str) -> tuple[int, int, int]:
         inventory = host.inventories.get(name, Inventory(total=0))
@@ -85,12 +85,12 @@ def stat(host: HostState, name: str) -> Any:
 
 
 def look_up(host: HostState, path: list[str]) -> Any:
-    """What a host has at a path, None where nothing."""
-    known = attributes(host)
+    """Return the host's value at a path, None where it has none."""
+    facts = attributes(host)
     if path[0] == 'stats' and len(path) > 1:
         return inside(stat(host, path[1]), path[2:])
-    own = inside(known.get(path[0]), path[1:])
-    return own if own is not None else inside(stat(host, path[0]), path[1:])
+    value = inside(facts.get(path[0]), path[1:])
+    return value if value is not None else inside(stat(host, path[0]), path[1:])
 
 
 def capabilities(rule: Any, host: HostState, spec: RequestSpec) -> bool:
@@ -98,7 +98,7 @@ def capabilities(rule: Any, host: HostState, spec: RequestSpec) -> bool:
     bits = wants.pop('hw:maxphysaddr_bits', None)
     if bits is not None:
         wants['capabilities:cpu_info:maxphysaddr:bits'] = f'>= {bits}'
-    for key, wanted in wants.items():
+    for key, requirement in wants.items():
         path = key.split(':')
         scoped = len(path) > 1
         if scoped and path[0] != 'capabilities':
@@ -111,7 +111,7 @@ def capabilities(rule: Any, host: HostState, spec: RequestSpec) -> bool:
         items = None
         if isinstance(value, list) and not rule.extra_specs_as_nova:
             items = frozenset(map(str, value))
-        if not match(str(value), wanted, rule.extra_specs_as_nova, items):
+        if not match(str(value), requirement, rule.extra_specs_as_nova, items):
             return False
     return True
 
@@ -122,20 +122,20 @@ def query(rule: Any, host: HostState, spec: RequestSpec) -> bool:
     if not texts or not texts[0]:
         return True
     body = json.loads(texts[0])
-    found = answer(host, body, rule.json_filter_as_nova) if body else True
-    return any(found) if isinstance(found, Nots) else bool(found)
+    result = answer(host, body, rule.json_filter_as_nova) if body else True
+    return any(result) if isinstance(result, Nots) else bool(result)
 
 
 class Nots(list):
-    """What Nova's not gives: a list."""
+    """A list, as Nova's not returns."""
 
 
 def answer(host: HostState, body: list[Any], as_nova: bool) -> Any:
     if not body:
         return True
-    said = [(item, argument(host, item, as_nova)) for item in body[1:]]
-    said = [(item, value) for item, value in said if value is not None]
-    values = [value for _, value in said]
+    arguments = [(item, argument(host, item, as_nova)) for item in body[1:]]
+    arguments = [(item, value) for item, value in arguments if value is not None]
+    values = [value for _, value in arguments]
     match body[0]:
         case 'and':
             return all(truth(value, as_nova) for value in values)
@@ -143,11 +143,11 @@ def answer(host: HostState, body: list[Any], as_nova: bool) -> Any:
             return any(truth(value, as_nova) for value in values)
         case 'not':
             return Nots([not truth(value, as_nova) for value in values])
-    # Of what not gave only whether any of it holds counts for us; Nova has a list there.
+    # Here a result of not counts only by whether any of it holds; Nova has a list there.
     if not as_nova:
-        said = [(i, any(v) if isinstance(v, Nots) else v) for i, v in said]
+        arguments = [(i, any(v) if isinstance(v, Nots) else v) for i, v in arguments]
     texts = any(isinstance(i, str) and i and not is_fact(i) for i in body[1:])
-    return compared(body[0], said, texts)
+    return compared(body[0], arguments, texts)
 
 
 def is_fact(item: Any) -> bool:
@@ -161,7 +161,7 @@ def truth(value: Any, as_nova: bool) -> bool:
 
 
 def compared(op: str, said: list[tuple[Any, Any]], texts: bool) -> bool:
-    """The first against each of the others; ``texts``: the query has a text among them."""
+    """Compare the first with each of the others; ``texts``: the query has a text among them."""
     if len(said) < 2:
         return False
     first, rest = said[0], said[1:]
@@ -169,15 +169,15 @@ def compared(op: str, said: list[tuple[Any, Any]], texts: bool) -> bool:
     def related(other: tuple[Any, Any]) -> bool:
         if isinstance(first[1], Nots) or isinstance(other[1], Nots):
             return False
-        one, two = beside(first, other, texts), beside(other, first, texts)
+        left, right = beside(first, other, texts), beside(other, first, texts)
         try:
             return {
-                '=': lambda: one == two,
-                'in': lambda: one == two,
-                '<': lambda: one < two,
-                '>': lambda: one > two,
-                '<=': lambda: one <= two,
-                '>=': lambda: one >= two,
+                '=': lambda: left == right,
+                'in': lambda: left == right,
+                '<': lambda: left < right,
+                '>': lambda: left > right,
+                '<=': lambda: left <= right,
+                '>=': lambda: left >= right,
             }[op]()
         except TypeError:
             return False
@@ -186,7 +186,7 @@ def compared(op: str, said: list[tuple[Any, Any]], texts: bool) -> bool:
 
 
 def beside(said: tuple[Any, Any], other: tuple[Any, Any], texts: bool) -> Any:
-    """A number of stats beside text is text: in Nova all stats are."""
+    """Return a number of stats beside text as text: in Nova all stats are."""
     item, value = said
     is_stat = is_fact(item) and item.startswith('$stats.') and item.count('.') == 1
     is_text = isinstance(other[1], str) or (texts and not is_fact(other[0]))

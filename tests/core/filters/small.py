@@ -29,7 +29,7 @@ def a_filter(name: str, **options: Any) -> Any:
 
 
 def in_aggregates(*metadata: dict[str, str], hosts: int = 2, **facts: Any) -> HostTable:
-    """``hosts`` hosts, the first of them in an aggregate with each of ``metadata``."""
+    """Return ``hosts`` hosts, the first of them in an aggregate with each of ``metadata``."""
     return a_table(
         *(a_host(n, **facts) for n in range(1, hosts + 1)),
         aggregates=[
@@ -44,7 +44,7 @@ def running(*hypervisors: Hypervisor) -> HostTable:
 
 
 def counting(**counts: list[float]) -> HostTable:
-    """Hosts that report such numbers in ``stats``."""
+    """Return hosts that report such numbers in ``stats``."""
     many = len(next(iter(counts.values())))
     return a_table(
         *(

@@ -138,8 +138,8 @@ def test_members_of_one_request_count_at_once(name):
 )
 def test_the_least_limit_of_aggregates_that_can_be_read_counts(values, limit):
     table = in_aggregates(*({'max_instances_per_host': value} for value in values), hosts=1)
-    found, wrong = a_filter('AggregateNumInstancesFilter').limits(table)
-    assert found.tolist() == [limit]
+    limits, wrong = a_filter('AggregateNumInstancesFilter').limits(table)
+    assert limits.tolist() == [limit]
     assert all(text in values for text in wrong)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters on what a hypervisor is: whom they let pass, and what they say."""
+"""Filters on the hypervisor of a host: the hosts that they let pass, and their reports."""
 
 import numpy as np
 import pytest
@@ -37,9 +37,9 @@ def test_a_rebuild_runs_those_that_look_at_the_image(name):
         'AggregateImagePropertiesIsolation',
         'IsolatedHostsFilter',
     )
-    found = a_filter(name)
-    assert found.purposes == (EVERY_PURPOSE if name in of_rebuilds else PLACING)
-    assert not found.always or name == 'RetryFilter'
+    filter_ = a_filter(name)
+    assert filter_.purposes == (EVERY_PURPOSE if name in of_rebuilds else PLACING)
+    assert not filter_.always or name == 'RetryFilter'
 
 
 # -- capabilities ------------------------------------------------------------------------

@@ -22,18 +22,18 @@ def test_a_test_that_the_page_names_exists(name):
 
 
 def test_an_option_that_brings_novas_way_back_exists():
-    found = set(re.findall(r'``(\w+_as_nova)``', PAGE))
-    known = {
+    documented = set(re.findall(r'``(\w+_as_nova)``', PAGE))
+    options = {
         option.name
         for name in plugin_loader.installed(plugin_loader.FILTERS)
         for option in plugin_loader.find(plugin_loader.FILTERS, name).options
     }
-    assert found
-    assert found == {name for name in known if name.endswith('_as_nova')}
+    assert documented
+    assert documented == {name for name in options if name.endswith('_as_nova')}
 
 
 def test_every_filter_of_nova_is_there():
-    """Those of Nova 34 and those that it removed, but for one that the page names."""
+    """Compare with filters of Nova 34 and those it removed, but for one that the page names."""
     removed = ('Ram', 'Core', 'Disk', 'AggregateRam', 'AggregateCore', 'AggregateDisk', 'Retry')
     exact = ('ExactRam', 'ExactCore', 'ExactDisk', 'AvailabilityZone')
     now = (
@@ -59,7 +59,7 @@ def test_every_filter_of_nova_is_there():
         'NUMATopology',
         'PciPassthrough',
     )
-    wanted = {f'{name}Filter' for name in (*removed, *exact, *now)}
-    wanted |= {'AggregateImagePropertiesIsolation', 'AggregateMultiTenancyIsolation'}
-    assert wanted <= set(plugin_loader.installed(plugin_loader.FILTERS))
-    assert wanted >= set(REFERENCE)
+    expected = {f'{name}Filter' for name in (*removed, *exact, *now)}
+    expected |= {'AggregateImagePropertiesIsolation', 'AggregateMultiTenancyIsolation'}
+    assert expected <= set(plugin_loader.installed(plugin_loader.FILTERS))
+    assert expected >= set(REFERENCE)

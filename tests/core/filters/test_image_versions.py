@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Versions that images ask for are compared as Nova's library compares them."""
+"""Versions that images require are compared as Nova's library compares them."""
 
 import pytest
 from hypothesis import given
@@ -44,10 +44,10 @@ def passes(number, text):
 
 @given(PREDICATES)
 def test_a_version_is_compared_as_nova_compares_it(text):
-    known = VersionPredicate(text)
+    predicate = VersionPredicate(text)
     for number in HOSTS:
-        wanted = not number or known.satisfied_by(convert_version_to_str(number))
-        assert passes(number, text) is wanted, (number, text)
+        expected = not number or predicate.satisfied_by(convert_version_to_str(number))
+        assert passes(number, text) is expected, (number, text)
 
 
 @pytest.mark.parametrize('text', ['6.2', '>=', '>=6.x', '>=6.2 beta', '>=6.2,', '=>6', '>=6.2+'])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever is asked, and whatever hosts say, no filter raises."""
+"""No filter raises for any request and any report of hosts."""
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +14,7 @@ from tests.core.filters.small import (
     in_aggregates,
 )
 
-# -- whatever is asked, nothing raises ----------------------------------------------------
+# -- any request, nothing raises ----------------------------------------------------------
 KEYS = st.one_of(
     st.sampled_from(
         [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each of Nova's filters over all hosts at once says what a plain one says host by host."""
+"""Each of Nova's filters over all hosts at once decides what a plain one decides host by host."""
 
 import random
 
@@ -31,7 +31,7 @@ def test_a_filter_is_its_reference_many_times(name):
 
 
 def compare(name: str, cases: int) -> None:
-    """One filter against its reference, on random clouds."""
+    """Compare one filter with its reference, on random clouds."""
     removed = passed = 0
     for seed in range(cases):
         rng = random.Random(f'{name} {seed}')
@@ -40,12 +40,12 @@ def compare(name: str, cases: int) -> None:
         rule = plugin(clouds.options_of(rng, plugin))
         mask = rule.mask(table, spec)
         mask = np.ones(len(table), np.bool_) if mask is None else mask
-        wanted = [REFERENCE[name](rule, table.host_state(row), spec) for row in range(len(table))]
-        assert mask.tolist() == wanted, (seed, spec, rule.settings())
+        expected = [REFERENCE[name](rule, table.host_state(row), spec) for row in range(len(table))]
+        assert mask.tolist() == expected, (seed, spec, rule.settings())
         assert mask.dtype == np.bool_
         if rule.local:
-            assert [rule.passes(table, spec, row) for row in range(len(table))] == wanted, seed
-        removed, passed = removed + wanted.count(False), passed + wanted.count(True)
+            assert [rule.passes(table, spec, row) for row in range(len(table))] == expected, seed
+        removed, passed = removed + expected.count(False), passed + expected.count(True)
     assert passed
     assert removed or name == 'AllHostsFilter', 'the cases never show it at work'
 
@@ -79,15 +79,17 @@ def test_in_one_pipeline_the_order_does_not_matter():
         rules = plugin_loader.load(names)
         if not all(understood(rule, spec) for rule in rules):
             continue
-        one, other = (decide(table.copy(), request, Pipeline(r, [])) for r in (rules, rules[::-1]))
-        assert hosts_of(one) == hosts_of(other), (seed, names)
-        assert [m.survivors for m in one.members] == [m.survivors for m in other.members]
-        placed += one.is_placed
+        first, second = (
+            decide(table.copy(), request, Pipeline(r, [])) for r in (rules, rules[::-1])
+        )
+        assert hosts_of(first) == hosts_of(second), (seed, names)
+        assert [m.survivors for m in first.members] == [m.survivors for m in second.members]
+        placed += first.is_placed
     assert placed > 5
 
 
 def understood(rule: Filter, spec: RequestSpec) -> bool:
-    """Whether a filter takes what the request asks of it."""
+    """Return whether a filter takes what the request needs of it."""
     try:
         rule.check_request(spec)
     except exceptions.InvalidMessage:

@@ -25,12 +25,12 @@ LENIENT = TypeAffinityFilter({'type_affinity_ignores_unknown': True})
 
 
 def of(flavor, number=1, host=1):
-    """A guest of a flavor."""
+    """Return a guest of a flavor."""
     return msgspec.structs.replace(a_guest(number, host), flavor=flavor)
 
 
 def some_hosts():
-    """Small, large, both, unknown and none at all."""
+    """Return hosts with small, large, both, unknown and no guests."""
     kinds = (['small', 'small'], ['large'], ['small', 'large'], ['small', None], [])
     return a_table(
         *(

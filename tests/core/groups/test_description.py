@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptions of groups: what is understood, and the field that is named where it is not."""
+"""Descriptions of groups: valid ones, and the field that an error names."""
 
 import pytest
 
@@ -24,14 +24,14 @@ def body(**fields):
 
 
 def refusal(what):
-    with pytest.raises(exceptions.InvalidMessage) as found:
+    with pytest.raises(exceptions.InvalidMessage) as caught:
         group_description.read(what)
-    return str(found.value)
+    return str(caught.value)
 
 
 def test_members_are_named_and_counted():
-    found = group_description.read(body())
-    web, db = found.members
+    description = group_description.read(body())
+    web, db = description.members
     assert web.unit_names == ['web-1', 'web-2', 'web-3']
     assert (web.least, web.most, db.least, db.most) == (3, 3, 1, 2)
 
@@ -61,29 +61,29 @@ def test_a_range_is_refused_by_its_path(at):
     member = {'name': 'web', 'spec': ranging if at == 'spec' else SPEC}
     if at != 'spec':
         member['alternatives'] = [ranging]
-    said = refusal({'members': [member]})
-    assert said.startswith(f'group.members[0].{at}.most: expected none')
+    message = refusal({'members': [member]})
+    assert message.startswith(f'group.members[0].{at}.most: expected none')
 
 
 @pytest.mark.parametrize('at', ['spec', 'alternatives[0]'])
 def test_an_order_of_hosts_is_refused_by_its_path(at):
-    one, several = (
+    hosts_spec, several = (
         {**SPEC, 'destination': {'hosts': hosts}} for hosts in (['cmp-1'], ['cmp-2', 'cmp-1'])
     )
-    member = {'name': 'web', 'spec': one, 'alternatives': [one]}
+    member = {'name': 'web', 'spec': hosts_spec, 'alternatives': [hosts_spec]}
     assert group_description.read({'members': [member]}).members[0].specs
     wrong = {'spec': several} if at == 'spec' else {'alternatives': [several]}
-    said = refusal({'members': [{**member, **wrong}]})
-    assert said.startswith(f'group.members[0].{at}.destination.hosts: expected at most one')
+    message = refusal({'members': [{**member, **wrong}]})
+    assert message.startswith(f'group.members[0].{at}.destination.hosts: expected at most one')
 
 
 def test_policies_are_about_so_many_in_all():
     members = [{'name': f'm{i}', 'spec': SPEC} for i in range(500)]
-    of_all = {'policy': 'anti-affinity', 'of': [one['name'] for one in members]}
+    of_all = {'policy': 'anti-affinity', 'of': [member['name'] for member in members]}
     enough = {'members': members, 'policies': [of_all] * 4}
     assert len(group_description.read(enough).full_policies) == 4
-    said = refusal({'members': members, 'policies': [*[of_all] * 4, 'affinity']})
-    assert said.startswith('group.policies[4].of: expected at most 2000 subgroups and members')
+    message = refusal({'members': members, 'policies': [*[of_all] * 4, 'affinity']})
+    assert message.startswith('group.policies[4].of: expected at most 2000 subgroups and members')
 
 
 def test_a_name_has_room_for_the_number_of_the_last_member():
@@ -92,8 +92,10 @@ def test_a_name_has_room_for_the_number_of_the_last_member():
 
     assert group_description.read(named(253, 9)).members[0].unit_names[-1].endswith('x-9')
     assert group_description.read(named(255, 1)).members[0].unit_names == ['x' * 255]
-    said = refusal(named(253, 10))
-    assert said.startswith('group.members[0].name: expected at most 255 characters with the number')
+    message = refusal(named(253, 10))
+    assert message.startswith(
+        'group.members[0].name: expected at most 255 characters with the number'
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,8 +161,8 @@ def test_a_group_that_is_absurd_is_refused_with_its_field(fields, line):
 
 def test_members_are_in_no_server_group_of_their_own():
     spec = {**SPEC, 'group': {'uuid': '0' * 8 + '-0000-0000-0000-' + '0' * 12}}
-    found = refusal({'members': [{'name': 'a', 'spec': spec}]})
-    assert found.startswith('group.members[0].spec.group: expected none')
+    message = refusal({'members': [{'name': 'a', 'spec': spec}]})
+    assert message.startswith('group.members[0].spec.group: expected none')
 
 
 @pytest.mark.parametrize(
@@ -187,10 +189,10 @@ def test_members_are_in_no_server_group_of_their_own():
     ],
 )
 def test_what_the_cloud_does_not_have_is_refused_with_its_field(policy, line):
-    found = group_description.read(body(policies=[policy]))
+    description = group_description.read(body(policies=[policy]))
     table = a_table(a_host(1, location='s1.r1.k1'))
     with pytest.raises(exceptions.InvalidMessage) as error:
-        build(table, found, plugin_loader.load_pipeline())
+        build(table, description, plugin_loader.load_pipeline())
     assert str(error.value).startswith(f'group.policies[0].{line}')
 
 
@@ -199,16 +201,16 @@ def test_a_rule_that_is_not_understood_is_refused_with_the_member():
         {'name': 'a', 'spec': SPEC},
         {'name': 'b', 'spec': SPEC, 'alternatives': [{**SPEC, 'hints': {'rules': ['free >']}}]},
     ]
-    found = group_description.read({'members': members})
+    description = group_description.read({'members': members})
     with pytest.raises(exceptions.InvalidMessage) as error:
-        build(a_table(a_host(1)), found, plugin_loader.load_pipeline())
+        build(a_table(a_host(1)), description, plugin_loader.load_pipeline())
     assert str(error.value).startswith('group.members[1].alternatives[0].hints.rules[0]: ')
 
 
 def test_one_policy_of_several_subjects_is_one_for_each():
-    found = group_description.read(
+    description = group_description.read(
         body(policies=[{'policy': 'anti-affinity', 'of': ['web', 'db'], 'most': 2}])
     )
-    problem = build(a_table(a_host(1)), found, plugin_loader.load_pipeline())
+    problem = build(a_table(a_host(1)), description, plugin_loader.load_pipeline())
     assert [p.form for p in problem.policies] == [PolicyForm.MOST, PolicyForm.MOST]
     assert [int(p.of.sum()) for p in problem.policies] == [3, 2]

@@ -18,7 +18,7 @@ def a_spec(**fields):
 
 
 def lines(planned, requested):
-    return [one.line for one in differences.differences(planned, requested)]
+    return [difference.line for difference in differences.differences(planned, requested)]
 
 
 def test_an_equal_description_differs_in_nothing():
@@ -119,7 +119,7 @@ def test_a_difference_names_the_field_and_both_values(what):
     assert lines(a_spec(**planned), a_spec(**requested)) == [line]
 
 
-#: What a create may say that no plan has, and be as planned all the same.
+#: Fields of a create that no plan has, and that do not count as a difference.
 LEFT_OPEN = {
     'flavor': {'flavor': {'name': 'm1.small'}},
     'image': {'image': {'uuid': 'i', 'disk_format': 'qcow2', 'properties': {'os_distro': 'x'}}},
@@ -140,9 +140,9 @@ def test_what_a_plan_leaves_open_is_not_compared(what):
 
 def test_many_differences_are_counted_and_a_long_value_is_cut():
     many = a_spec(resources={f'CUSTOM_{i}': 1 for i in range(9)})
-    found = differences.differences(a_spec(), many)
-    assert len(found) == 11
-    assert differences.in_words(found).endswith('; and 5 more')
+    changed = differences.differences(a_spec(), many)
+    assert len(changed) == 11
+    assert differences.in_words(changed).endswith('; and 5 more')
     long = a_spec(flavor={'extra_specs': {'hw:cpu_policy': 'x' * 900}})
     assert len(lines(a_spec(), long)[0]) < 250
 
@@ -176,7 +176,7 @@ SPECS = st.fixed_dictionaries(
 
 
 def shuffled(spec, seed):
-    """The same, said in another order."""
+    """Return the same spec in another order."""
     rng = random.Random(seed)
 
     def again(value, is_ordered=False):
@@ -185,7 +185,7 @@ def shuffled(spec, seed):
             rng.shuffle(items)
             return dict(items)
         if isinstance(value, list) and not is_ordered:
-            items = [again(one) for one in value]
+            items = [again(item) for item in value]
             rng.shuffle(items)
             return items
         return value
@@ -204,13 +204,13 @@ def test_what_is_said_in_another_order_is_the_same(spec, seed):
 @settings(max_examples=200)
 @given(SPECS, SPECS)
 def test_keys_are_equal_where_nothing_that_counts_differs(planned, requested):
-    found = differences.differences(planned, requested)
+    changed = differences.differences(planned, requested)
     left_open = differences.differences_left_open(planned, requested)
     is_same = differences.key_of(planned) == differences.key_of(requested)
-    assert is_same == (len(found) == len(left_open))
-    assert all(one in found for one in left_open)
+    assert is_same == (len(changed) == len(left_open))
+    assert all(difference in changed for difference in left_open)
     # A field that differs is named once, with two values that are not the same to people either.
-    assert len({one.field for one in found}) == len(found)
+    assert len({difference.field for difference in changed}) == len(changed)
 
 
 @settings(max_examples=200)
@@ -225,5 +225,5 @@ def test_a_field_that_is_changed_is_the_one_that_is_named(spec, name):
     body = msgspec.to_builtins(spec)
     body[name] = changes[name]
     other = msgspec.convert(body, RequestSpec)
-    found = differences.differences(spec, other)
-    assert found and {one.field.split('.')[0] for one in found} == {name}
+    changed = differences.differences(spec, other)
+    assert changed and {difference.field.split('.')[0] for difference in changed} == {name}

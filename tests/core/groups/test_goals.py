@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What plans come to, compared."""
+"""Goals of plans, compared."""
 
 import numpy as np
 from hypothesis import given

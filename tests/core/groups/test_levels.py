@@ -10,8 +10,8 @@ from tests.core.builders import a_host, a_table, an_id
 
 
 def domains(table, level, **settings):
-    found = Levels(table, **settings).on(level)
-    return [None if code < 0 else found.names[code] for code in found.codes.tolist()]
+    domains_ = Levels(table, **settings).on(level)
+    return [None if code < 0 else domains_.names[code] for code in domains_.codes.tolist()]
 
 
 @pytest.fixture

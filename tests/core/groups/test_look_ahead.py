@@ -19,7 +19,7 @@ FOUR = {'resources': {'VCPU': 4, 'MEMORY_MB': 1024}}
 
 
 def a_cloud(*racks):
-    """Hosts with so many processors, rack by rack; those with fewer have more memory."""
+    """Return hosts with so many processors, rack by rack; those with fewer have more memory."""
     hosts = []
     for number, vcpus in enumerate(racks, 1):
         for vcpu in vcpus:
@@ -112,8 +112,8 @@ def test_the_first_places_stay_where_the_budget_ends_while_better_ones_are_looke
     cloud = a_cloud(*racks)
     request = a_request(2, group=group, dry_run=dry_run, **FOUR)
     before, answers = cloud.free.copy(), []
-    for asked in (1, 2):  # each run of two members asks once
-        pauses = iter([Pause.GO_ON] * asked)
+    for pause_count in (1, 2):  # each run of two members asks once
+        pauses = iter([Pause.GO_ON] * pause_count)
         decision = decide(cloud, request, pause=lambda _, of=pauses: next(of, Pause.OVER))
         assert decision.outcome is Outcome.PLACED, decision.reason
         answers.append((hosts_of(decision), 'its budget ended' in decision.reason))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which places of a plan a create is offered: against plain reading of the rules, and by name."""
+"""Places of a plan that a create is offered: against plain reading of the rules, and by name."""
 
 import hypothesis.strategies as st
 import msgspec
@@ -17,7 +17,7 @@ SMALL, LARGE = {'resources': {'VCPU': 1}}, {'resources': {'VCPU': 4}}
 
 
 def a_claim(name, number, *, spec=SMALL, taken=None, state=State.RESERVED, until=2000.0, **fields):
-    """The claim of a member; ``taken``: by that consumer."""
+    """Return the claim of a member; ``taken``: by that consumer."""
     lifecycle = Lifecycle.HOST if state is State.CONFIRMED else Lifecycle.PLAN
     planned = None
     if taken is not None and state is State.RESERVED:
@@ -91,8 +91,8 @@ def test_a_member_that_was_alone_keeps_its_place_where_there_are_more_of_it():
     three = [an_id(i, 3) for i in range(3)]
     seen = offer(places, a_create('db', consumers=three), 3, view())
     assert names_of(seen) == ['db-2', 'db', 'db-7']
-    gone = places_of(body, [a_claim('db-9', 4, state=State.RELEASED)])
-    assert 'no place in the plan' in offer(gone, a_create('db-1'), 1, view()).why
+    released = places_of(body, [a_claim('db-9', 4, state=State.RELEASED)])
+    assert 'no place in the plan' in offer(released, a_create('db-1'), 1, view()).why
 
 
 def test_a_place_is_compared_with_the_alternative_that_was_planned():
@@ -109,11 +109,11 @@ def test_a_place_is_compared_with_the_alternative_that_was_planned():
 def test_who_loses_races_is_offered_another_of_the_free_ones():
     body = {'members': [{'name': 'a', 'count': 4, 'spec': SMALL}]}
     places = places_of(body, [a_claim(f'a-{i}', i) for i in range(1, 5)])
-    found = {
+    offered = {
         names_of(offer(places, a_create('a'), 1, view(spread=3, seed=seed)))[0]
         for seed in range(30)
     }
-    assert found == {'a-1', 'a-2', 'a-3'}
+    assert offered == {'a-1', 'a-2', 'a-3'}
     assert names_of(offer(places, a_create('a'), 1, view(seed=17))) == ['a-1']
 
 
@@ -126,7 +126,7 @@ STATES = st.sampled_from(['free', 'free', 'taken', 'mine', 'created', 'ended', '
 
 @st.composite
 def situations(draw):
-    """States of all members, a create, and what else is known."""
+    """Draw states of all members, a create, and the other facts."""
     states = {name: draw(STATES) for name in NAMES}
     member = draw(st.sampled_from([None, None, 'a', 'b', 'c', *NAMES, 'z']))
     spec = draw(st.sampled_from([SMALL, LARGE, {'resources': {'VCPU': 9}}]))
@@ -194,7 +194,7 @@ def test_what_is_offered_is_what_the_rules_say(situation):
     instead = [n for n in instead if n not in laid]
     if member is not None and policy == 'replan' and len(instead) >= count and about:
         assert len(seen.replaces) == count
-        assert {one.name for one in seen.replaces} <= set(instead)
+        assert {place.name for place in seen.replaces} <= set(instead)
         return
     assert not seen.replaces
     assert seen.why or seen.planned is not None

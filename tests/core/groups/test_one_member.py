@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single requests of a group with policies at any level: where they go, and what is said of it."""
+"""Single requests of a group with policies at any level: their hosts, and the report."""
 
 import msgspec
 import numpy as np
@@ -20,12 +20,12 @@ PLACES = ('s1.r1.k1', 's1.r1.k1', 's1.r1.k2', 's2.r1.k1', '')
 
 
 def a_group(*policies, member=None, **fields):
-    found = msgspec.convert({'policies': policies, **fields}, PolicySet)
-    return GroupRef(uuid=GROUP, policies=found, member=member)
+    group_policies = msgspec.convert({'policies': policies, **fields}, PolicySet)
+    return GroupRef(uuid=GROUP, policies=group_policies, member=member)
 
 
 def a_cloud(*standing, group=GROUP):
-    """Hosts in racks.
+    """Return hosts in racks.
 
     :param standing: (host, member) of guests of the group
     """
@@ -102,8 +102,8 @@ def test_a_trace_of_a_host_says_each_policy():
         {'policy': 'spread', 'level': 'site', 'skew': 1, 'soft': 1},
     )
     pipeline, spec = plugin_loader.load_pipeline(), RequestSpec(resources={'VCPU': 1}, group=group)
-    found = steps_of(a_cloud((1, None), (2, None)), spec, '', pipeline, 0)
-    step = next(one for one in found if one.filter == 'GroupPolicyFilter')
+    steps = steps_of(a_cloud((1, None), (2, None)), spec, '', pipeline, 0)
+    step = next(host_step for host_step in steps if host_step.filter == 'GroupPolicyFilter')
     assert not step.passes
     assert step.why == 'against anti-affinity at rack'
     assert step.facts == ['does not meet anti-affinity at rack', 'costs 1 by spread at site skew 1']
@@ -114,9 +114,9 @@ def test_room_is_counted_under_the_policies():
     table, pipeline = a_cloud((1, None)), plugin_loader.load_pipeline()
     spec = a_request(group=group).spec
     rows = [0, 1, 2, 3]
-    found = capacity.room(table, spec, np.array(rows), pipeline.inside)
-    assert found.total == 5
-    assert found.runs_out_first == capacity.GROUP_RULE
+    count = capacity.room(table, spec, np.array(rows), pipeline.inside)
+    assert count.total == 5
+    assert count.runs_out_first == capacity.GROUP_RULE
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_documents_that_differ_in_anything_differ():
     policies = ['affinity', {'policy': 'affinity', 'level': 'rack'}, 'soft-affinity']
     policies += [{'policy': 'spread', 'skew': n} for n in (0, 1)]
     policies += [{'policy': 'affinity', 'soft': 2.0}, {'policy': 'affinity', 'drop': 2}]
-    texts = {msgspec.convert({'policies': [one]}, PolicySet).text for one in policies}
+    texts = {msgspec.convert({'policies': [policy]}, PolicySet).text for policy in policies}
     assert len(texts) == len(policies)
 
 

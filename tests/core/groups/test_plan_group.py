@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups from description to plan: what is answered where not all is well."""
+"""Groups from description to plan: the answers where not all have a place."""
 
 import time
 from collections import Counter
@@ -62,7 +62,7 @@ def a_member(name, count=1, **fields):
 
 
 def hosts_of(plan):
-    return {one.name: one.host for one in plan.members}
+    return {member.name: member.host for member in plan.members}
 
 
 @pytest.mark.parametrize('solver', SOLVERS)
@@ -71,9 +71,9 @@ def test_what_a_plugin_refuses_in_the_end_is_cut_and_planned_again(solver):
     filters, weighers = default.filters, default.weighers
     pipeline = Pipeline([*filters, OneOfThem()], weighers)
     table = a_cloud(costing(1, 1), costing(2, 50), costing(3, 60))
-    found = planned(table, [a_member('a', 3)], pipeline=pipeline, solver=solver, seconds=2.0)
-    assert not found.missing
-    assert sorted(hosts_of(found).values()) == ['cmp-1', 'cmp-2', 'cmp-3']
+    plan = planned(table, [a_member('a', 3)], pipeline=pipeline, solver=solver, seconds=2.0)
+    assert not plan.missing
+    assert sorted(hosts_of(plan).values()) == ['cmp-1', 'cmp-2', 'cmp-3']
     assert not table.instances.any(), 'the table is as it was'
 
 
@@ -89,9 +89,9 @@ def test_members_with_layouts_are_where_these_are_found(solver):
         resources={'PCPU': 5, 'MEMORY_MB': 1024},
         flavor={'extra_specs': {'hw:cpu_policy': 'dedicated'}},
     )
-    found = planned(a_cloud(*hosts), [member], solver=solver, seconds=2.0)
+    plan = planned(a_cloud(*hosts), [member], solver=solver, seconds=2.0)
     # Three times 5 of 16 is room by amounts, but each cell has 8.
-    assert Counter(hosts_of(found).values()) == {'cmp-1': 2, 'cmp-2': 1}
+    assert Counter(hosts_of(plan).values()) == {'cmp-1': 2, 'cmp-2': 1}
 
 
 def test_what_hosts_share_is_counted_once():
@@ -101,9 +101,9 @@ def test_what_hosts_share_is_counted_once():
     has = {'CUSTOM_A': Inventory(total=8)}
     table.set_pool(SharedPool(id=100, version=1, inventories=has, aggregates=[aggregate]))
     member = a_member('a', 3, resources={'VCPU': 1, 'CUSTOM_A': 3})
-    found = planned(table, [member], solver=CpSat())
-    assert (found.status, len(found.missing)) == ('infeasible', 1)
-    assert found.conflict.members == {'a': 3}
+    plan = planned(table, [member], solver=CpSat())
+    assert (plan.status, len(plan.missing)) == ('infeasible', 1)
+    assert plan.conflict.members == {'a': 3}
 
 
 def racks(count):
@@ -118,48 +118,50 @@ def test_policies_that_contradict_each_other_are_named_with_their_members():
         {'policy': 'anti-affinity', 'level': 'rack', 'of': 'web'},
     ]
     members = [a_member('web', 3), a_member('db', 2), a_member('rest', 4)]
-    found = planned(a_cloud(*racks(6)), members, policies, solver=CpSat())
-    assert found.status == 'infeasible'
-    assert [index for index, _ in found.conflict.policies] == [1, 3]
-    assert (found.conflict.members, found.conflict.is_minimal) == ({'web': 2}, True)
-    assert found.conflict.line.startswith('2 web cannot be placed together under affinity of web')
+    plan = planned(a_cloud(*racks(6)), members, policies, solver=CpSat())
+    assert plan.status == 'infeasible'
+    assert [index for index, _ in plan.conflict.policies] == [1, 3]
+    assert (plan.conflict.members, plan.conflict.is_minimal) == ({'web': 2}, True)
+    assert plan.conflict.line.startswith('2 web cannot be placed together under affinity of web')
     # Three in one rack are two too many apart; two racks are as close as they get otherwise.
-    assert {(one.policy, one.amount) for one in found.relaxations} >= {(3, 2.0)}
-    assert len(found.missing) == 2, 'the others have their places'
+    assert {(relaxation.policy, relaxation.amount) for relaxation in plan.relaxations} >= {(3, 2.0)}
+    assert len(plan.missing) == 2, 'the others have their places'
 
 
 def test_a_level_that_no_host_says_its_domain_of_is_named():
     hosts = [costing(n, n, vcpu=4) for n in range(1, 7)]
     policies = [{'policy': 'anti-affinity', 'level': 'rack', 'of': 'web'}]
-    found = planned(a_cloud(*hosts), [a_member('web', 5)], policies, solver=CpSat())
-    assert (found.status, len(found.missing)) == ('infeasible', 5)
-    assert found.conflict.unknown_levels == ['rack']
-    assert found.conflict.line.endswith('; no host says its rack')
-    assert 'without 5 of its members' not in [one.line for one in found.relaxations], 'five are all'
-    known = planned(a_cloud(*racks(6)), [a_member('web', 5)], policies, solver=CpSat())
-    assert (known.status, known.conflict.unknown_levels) == ('infeasible', [])
+    plan = planned(a_cloud(*hosts), [a_member('web', 5)], policies, solver=CpSat())
+    assert (plan.status, len(plan.missing)) == ('infeasible', 5)
+    assert plan.conflict.unknown_levels == ['rack']
+    assert plan.conflict.line.endswith('; no host says its rack')
+    assert 'without 5 of its members' not in [relaxation.line for relaxation in plan.relaxations], (
+        'five are all'
+    )
+    known_plan = planned(a_cloud(*racks(6)), [a_member('web', 5)], policies, solver=CpSat())
+    assert (known_plan.status, known_plan.conflict.unknown_levels) == ('infeasible', [])
 
 
 def test_a_member_that_no_host_has_room_for_is_the_conflict():
-    found = planned(
+    plan = planned(
         a_cloud(*racks(4)), [a_member('a'), a_member('big', resources={'VCPU': 99})], solver=CpSat()
     )
-    assert (found.status, found.missing) == ('infeasible', ['big'])
-    assert (found.conflict.policies, found.conflict.members) == ([], {'big': 1})
+    assert (plan.status, plan.missing) == ('infeasible', ['big'])
+    assert (plan.conflict.policies, plan.conflict.members) == ([], {'big': 1})
 
 
 def test_without_a_solver_the_answer_says_that_it_is_not_known():
     policies = [{'policy': kind, 'level': 'rack'} for kind in ('affinity', 'anti-affinity')]
-    found = planned(a_cloud(*racks(6)), [a_member('a', 2)], policies, seconds=0.2)
-    assert (found.status, found.conflict) == ('partial', None)
-    assert 'OR-tools is not installed' in found.proofs
+    plan = planned(a_cloud(*racks(6)), [a_member('a', 2)], policies, seconds=0.2)
+    assert (plan.status, plan.conflict) == ('partial', None)
+    assert 'OR-tools is not installed' in plan.proofs
 
 
 def test_what_counting_shows_is_known_without_a_solver():
     policies = [{'policy': 'anti-affinity', 'level': 'rack'}]
-    found = planned(a_cloud(*racks(6)), [a_member('a', 5)], policies, seconds=0.5)
-    assert (found.status, found.conflict.members) == ('infeasible', {'a': 3})
-    assert [index for index, _ in found.conflict.policies] == [0]
+    plan = planned(a_cloud(*racks(6)), [a_member('a', 5)], policies, seconds=0.5)
+    assert (plan.status, plan.conflict.members) == ('infeasible', {'a': 3})
+    assert [index for index, _ in plan.conflict.policies] == [0]
 
 
 def test_members_make_room_for_each_other_where_scores_change_with_them():
@@ -168,8 +170,8 @@ def test_members_make_room_for_each_other_where_scores_change_with_them():
     hosts = [a_host(1, vcpu=16), a_host(2, vcpu=8), a_host(3, vcpu=8)]
     sizes = {'a': 4, 'b': 4, 'c': 4, 'd': 8}
     members = [a_member(name, resources={'VCPU': size}) for name, size in sizes.items()]
-    found = planned(a_cloud(*hosts), members, pipeline=pipeline, solver=CpSat(), seconds=5.0)
-    assert found.score > -found.sequential.lack + 0.05
+    plan = planned(a_cloud(*hosts), members, pipeline=pipeline, solver=CpSat(), seconds=5.0)
+    assert plan.score > -plan.sequential.lack + 0.05
 
 
 def test_pairs_that_one_after_the_other_end_in_a_dead_end_are_placed():
@@ -177,10 +179,10 @@ def test_pairs_that_one_after_the_other_end_in_a_dead_end_are_placed():
     hosts = [costing(1, 1, vcpu=4), costing(2, 50, vcpu=8)]
     members = [a_member('a', resources={'VCPU': 4}), a_member('b', resources={'VCPU': 4})]
     for solver in SOLVERS:
-        found = planned(a_cloud(*hosts), members, ['affinity'], solver=solver, seconds=2.0)
-        assert found.sequential.missing == 1
-        assert hosts_of(found) == {'a': 'cmp-2', 'b': 'cmp-2'}
-        assert found.status == 'optimal'
+        plan = planned(a_cloud(*hosts), members, ['affinity'], solver=solver, seconds=2.0)
+        assert plan.sequential.missing == 1
+        assert hosts_of(plan) == {'a': 'cmp-2', 'b': 'cmp-2'}
+        assert plan.status == 'optimal'
 
 
 def test_what_was_given_up_is_told_with_its_cost():
@@ -188,10 +190,12 @@ def test_what_was_given_up_is_told_with_its_cost():
         {'policy': 'anti-affinity', 'level': 'rack', 'soft': 2.0},
         {'policy': 'affinity', 'level': 'host', 'drop': 1},
     ]
-    found = planned(a_cloud(*racks(4)), [a_member('a', 6)], policies, solver=CpSat())
-    assert not found.missing
+    plan = planned(a_cloud(*racks(4)), [a_member('a', 6)], policies, solver=CpSat())
+    assert not plan.missing
     # Four cores a host: two members are away from most of them, and in one rack there are four.
-    assert {(one.line, one.amount, one.cost) for one in found.given_up} == {
+    assert {
+        (concession.line, concession.amount, concession.cost) for concession in plan.given_up
+    } == {
         ('affinity at host', 2.0, 0.0),
         ('anti-affinity at rack', 4.0, 8.0),
     }

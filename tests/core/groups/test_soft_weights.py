@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weight of a soft policy is what its violation costs, to a single request as well."""
+"""The weight of a soft policy is the cost of its violation, to a single request as well."""
 
 import pytest
 
@@ -13,14 +13,14 @@ RACKS = ('k1', 'k1', 'k2', 'k2', 'k2')
 
 
 def racks_of(group, many=6):
-    """The racks of members that are asked for one by one, on hosts that get full."""
+    """Return the racks of members placed one at a time, on hosts that get full."""
     table = a_table(*(a_host(n, location=f's.r.{rack}') for n, rack in enumerate(RACKS, 1)))
-    found = []
+    racks = []
     for number in range(many):
         decision = decide(table, a_request(1, number, group=group))
         [member] = decision.members
-        found.append(RACKS[int(member.selection.host.removeprefix('cmp-')) - 1])
-    return found
+        racks.append(RACKS[int(member.selection.host.removeprefix('cmp-')) - 1])
+    return racks
 
 
 def weighed(soft, kind='affinity'):
@@ -48,5 +48,5 @@ def test_two_policies_are_worth_what_they_say():
 @pytest.mark.parametrize('normalization', ['', 'nova', 'fraction', 'rank', 'absolute'])
 def test_no_normalization_takes_a_price_away(normalization):
     pipeline = plugin_loader.load_pipeline(normalization=normalization)
-    [own] = [w for w in pipeline.weighers if isinstance(w, GroupPolicyWeigher)]
-    assert own.normalized_by(normalization) == PRICE
+    [policy_weigher] = [w for w in pipeline.weighers if isinstance(w, GroupPolicyWeigher)]
+    assert policy_weigher.normalized_by(normalization) == PRICE

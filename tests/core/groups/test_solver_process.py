@@ -25,13 +25,13 @@ from tests.core.builders import a_host, a_table
 
 @pytest.fixture
 def solver():
-    made = SolverProcess(memory_mb=1024)
-    yield made
-    made.stop()
+    solver_process = SolverProcess(memory_mb=1024)
+    yield solver_process
+    solver_process.stop()
 
 
 def a_group(count=6):
-    """Items that fill hosts of 4 to the last core, so that search alone does not do."""
+    """Return items that fill hosts of 4 to the last core, so that search alone does not do."""
     members = [
         {'name': f'm{i}', 'count': count, 'spec': {'resources': {'VCPU': i}}} for i in (1, 2, 3)
     ]
@@ -58,13 +58,13 @@ def test_one_that_is_killed_is_an_answer_and_the_next_call_begins_another(solver
     os.kill(solver.pid, signal.SIGKILL)
     model = a_model()
     # It may have been noticed before it was called: then another one was begun already.
-    found = solver.solve(model, SolverGoal(0), seconds=10.0, seed=1)
-    assert found.status == 'optimal' or 'signal 9' in found.problem
+    solution = solver.solve(model, SolverGoal(0), seconds=10.0, seed=1)
+    assert solution.status == 'optimal' or 'signal 9' in solution.problem
     assert solver.solve(model, SolverGoal(0), seconds=10.0, seed=1).status == 'optimal'
 
 
 def a_plan(solver):
-    """Three that are to be apart and together: what stands in the way takes a solver to know."""
+    """Plan three members that are to be apart and together: only a solver finds the conflict."""
     table = a_table(*(a_host(i, vcpu=4, location=f's.r.k{i % 3}') for i in range(1, 7)))
     together = {'policy': 'affinity', 'level': 'rack', 'of': 'a'}
     spec = {'resources': {'VCPU': 1}}
@@ -84,31 +84,31 @@ def a_plan(solver):
 
 
 def test_a_plan_goes_on_without_a_solver_that_has_ended(solver):
-    known = a_plan(solver)
-    assert (known.status, known.proofs) == ('infeasible', '')
-    assert known.conflict.line.startswith('3 a cannot be placed together under anti-affinity')
+    before = a_plan(solver)
+    assert (before.status, before.proofs) == ('infeasible', '')
+    assert before.conflict.line.startswith('3 a cannot be placed together under anti-affinity')
     small = SolverProcess(memory_mb=-300)
     try:
         plan = a_plan(small)
     finally:
         small.stop()
     assert (plan.status, plan.conflict) == ('partial', None)
-    assert len(plan.members) == len(known.members)
+    assert len(plan.members) == len(before.members)
     assert plan.proofs.startswith('the solver ended')
 
 
 def test_one_that_needs_more_memory_than_it_may_have_ends_and_says_so():
     small = SolverProcess(memory_mb=-300)  # what its libraries need is more than is left
     try:
-        found = small.solve(a_model(), SolverGoal(0), seconds=5.0, seed=1)
+        solution = small.solve(a_model(), SolverGoal(0), seconds=5.0, seed=1)
     finally:
         small.stop()
-    assert found.status == 'unknown'
-    assert found.problem.startswith('the solver ended')
+    assert solution.status == 'unknown'
+    assert solution.problem.startswith('the solver ended')
 
 
 def ends(work):
-    """Whether it comes back by itself."""
+    """Return whether it ends by itself."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(60)
@@ -117,19 +117,19 @@ def ends(work):
 
 @pytest.mark.parametrize('hosts', [9, 2000])
 def test_one_that_stands_still_is_ended_and_another_one_begun(solver, monkeypatch, hosts):
-    """With a model that fits into a pipe, and with one that does not."""
+    """Solve a model that fits into a pipe, and one that does not."""
     monkeypatch.setattr(process, 'GRACE_SECONDS', 0.2)
-    model, found = a_model(hosts), []
+    model, solutions = a_model(hosts), []
     assert solver.solve(a_model(), SolverGoal(0), seconds=20.0, seed=1).status == 'optimal'
     frozen = solver.pid
     os.kill(frozen, signal.SIGSTOP)
 
     def work():
-        found.append(solver.solve(model, SolverGoal(0), seconds=0.2, seed=1))
+        solutions.append(solver.solve(model, SolverGoal(0), seconds=0.2, seed=1))
 
     assert ends(work)
-    assert found[0].status == 'unknown'
-    assert found[0].problem == 'the solver did not answer in time, and was ended'
+    assert solutions[0].status == 'unknown'
+    assert solutions[0].problem == 'the solver did not answer in time, and was ended'
     assert solver.solve(a_model(), SolverGoal(0), seconds=20.0, seed=1).status == 'optimal'
     assert solver.pid != frozen
 
@@ -137,17 +137,17 @@ def test_one_that_stands_still_is_ended_and_another_one_begun(solver, monkeypatc
 def test_a_call_ends_with_the_solver(solver):
     solver.start()
     os.kill(solver.pid, signal.SIGSTOP)
-    found = []
+    solutions = []
 
     def work():
-        found.append(solver.solve(a_model(), SolverGoal(0), seconds=600.0, seed=1))
+        solutions.append(solver.solve(a_model(), SolverGoal(0), seconds=600.0, seed=1))
 
     calling = threading.Thread(target=work, daemon=True)
     calling.start()
     assert ends(solver.stop)
     calling.join(60)
     # Where the solver had ended before it was called, another one was begun.
-    assert [one.status for one in found] in (['unknown'], ['optimal'])
+    assert [solution.status for solution in solutions] in (['unknown'], ['optimal'])
 
 
 def test_a_solver_that_is_left_while_it_begins_ends_without_a_word():

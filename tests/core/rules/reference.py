@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions as one would ask them first: of one host after the other, with three answers.
+"""Conditions evaluated plainly: of one host after the other, with three answers.
 
-Shares the tree and the rows of the database with what is tested, nothing else:
+Shares the tree and the rows of the database with the tested code, nothing else:
 no columns, no codes, no opposites pushed down.  None is "that is not known".
 """
 
@@ -36,7 +36,7 @@ SETS = (
 
 @dataclasses.dataclass
 class World:
-    """What a host is looked at in."""
+    """A host's surroundings for the evaluation of a condition."""
 
     aggregates: list[Aggregate]
     spec: RequestSpec
@@ -45,7 +45,7 @@ class World:
     declared: dict[str, DeclaredMetric] = dataclasses.field(default_factory=dict)
 
     def holds(self, expr: tree.Expr, host: HostRow) -> bool:
-        """Whether the condition is known to hold."""
+        """Return whether the condition is known to hold."""
         return self.says(expr, host) is True
 
     def says(self, expr: tree.Expr, host: HostRow) -> bool | None:
@@ -71,11 +71,14 @@ class World:
             right = self.value(right.name, host)
             if right is None or right == set():
                 return None
-        wanted = sorted(right) if isinstance(right, set) else [right]
+        operands = sorted(right) if isinstance(right, set) else [right]
         if is_set(expr.fact):
             op = '==' if op == 'contains' else op
             return any(
-                said is True for one in value for r in wanted for said in [asked(op, one, r)]
+                answer is True
+                for member in value
+                for r in operands
+                for answer in [asked(op, member, r)]
             )
         if value is None:
             return None
@@ -86,7 +89,7 @@ class World:
             )
         if expr.fact == 'hypervisor.version':
             return asked(op, value, counted(right))
-        answers = [asked(op, value, r) for r in wanted]
+        answers = [asked(op, value, r) for r in operands]
         return None if None in answers else any(answers)
 
     def value(self, name: str, host: HostRow):
@@ -130,13 +133,13 @@ class World:
         }[name]
 
     def measured(self, name: str, host: HostRow) -> float | None:
-        """None where what is reported has no say."""
-        metric, known = host.facts.metrics.get(name), self.declared.get(name)
-        if metric is None or known is None:
+        """Return the metric; None where its report does not count."""
+        metric, declared = host.facts.metrics.get(name), self.declared.get(name)
+        if metric is None or declared is None:
             return metric and metric.value
         age = max(0.0, self.now - host.reported_at) + (metric.age_seconds or 0.0)
-        old = known.stale_seconds is not None and age > known.stale_seconds
-        return None if old or not known.takes(metric.value) else metric.value
+        old = declared.stale_seconds is not None and age > declared.stale_seconds
+        return None if old or not declared.takes(metric.value) else metric.value
 
     def asked_for(self, name: str, spec: RequestSpec):
         if name.startswith('resources.'):
@@ -147,7 +150,7 @@ class World:
 
 
 def is_set(name: str) -> bool:
-    return any(name == one or name.startswith(f'{one}.') for one in SETS)
+    return any(name == set_name or name.startswith(f'{set_name}.') for set_name in SETS)
 
 
 def opposite(said: bool | None) -> bool | None:
@@ -161,18 +164,18 @@ def least(answers: list[bool | None]) -> bool | None:
 
 
 def at_or_below(path: str, place: str, exact: bool) -> bool:
-    here, wanted = path.split('.'), place.split('.')
-    if len(here) < len(wanted) or (exact and len(here) != len(wanted)):
+    here, levels = path.split('.'), place.split('.')
+    if len(here) < len(levels) or (exact and len(here) != len(levels)):
         return False
-    return all(w in ('*', h) for w, h in zip(wanted, here, strict=False))
+    return all(w in ('*', h) for w, h in zip(levels, here, strict=False))
 
 
 def counted(right):
-    """Versions of hypervisors as the number that they report."""
+    """Return versions of hypervisors as the number that they report."""
     if isinstance(right, tree.Range):
         return tree.Range(counted(right.low), counted(right.high))
     if isinstance(right, tuple):
-        return tuple(counted(one) for one in right)
+        return tuple(counted(item) for item in right)
     if isinstance(right, tree.VersionNumber):
         parts = [int(p) for p in right.text.split('.')] + [0, 0]
         return (parts[0] * 1000 + parts[1]) * 1000 + parts[2]
@@ -190,7 +193,7 @@ def parts_of(text: str) -> list[int] | None:
 
 
 def asked(op: str, value, right) -> bool | None:
-    """One value against one right side."""
+    """Compare one value with one right side."""
     if isinstance(right, tree.Range):
         if isinstance(value, str):
             here = parts_of(value)
@@ -202,7 +205,7 @@ def asked(op: str, value, right) -> bool | None:
         above = right.low is None or value >= right.low
         return above and (right.high is None or value <= right.high)
     if isinstance(right, tuple):
-        answers = [asked('==', value, one) for one in right]
+        answers = [asked('==', value, item) for item in right]
         return None if None in answers else any(answers)
     if isinstance(right, tree.VersionNumber):
         here = parts_of(value)

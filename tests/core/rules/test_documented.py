@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page about rules says what is so."""
+"""The page about rules is true."""
 
 import pathlib
 import re
@@ -21,13 +21,13 @@ SPEC = RequestSpec(resources={'VCPU': 2})
 
 
 def blocks(name):
-    """Lines of the literal blocks of a class."""
-    found = re.findall(rf'   :class: {name}\n\n((?:   .*\n|\n)+)', PAGE)
-    return [line.strip() for block in found for line in block.splitlines() if line.strip()]
+    """Return lines of the literal blocks of a class."""
+    blocks_ = re.findall(rf'   :class: {name}\n\n((?:   .*\n|\n)+)', PAGE)
+    return [line.strip() for block in blocks_ for line in block.splitlines() if line.strip()]
 
 
 def rows(name):
-    """Rows of the tables of a class, without their headers."""
+    """Yield rows of the tables of a class, without their headers."""
     for body in re.findall(rf'   :class: {name}\n\n((?:   .*\n|\n)+)', PAGE):
         for row in body.split('   * - ')[2:]:
             yield [' '.join(cell.split()) for cell in re.split(r'\n     -(?=\s|$)', row)]
@@ -85,10 +85,10 @@ def test_every_rule_of_the_page_is_understood():
 def test_every_error_of_the_page_is_the_one_that_comes():
     lines = blocks('wrong-rule')
     assert len(lines) % 2 == 0
-    for text, said in zip(lines[::2], lines[1::2], strict=True):
+    for text, problem in zip(lines[::2], lines[1::2], strict=True):
         with pytest.raises(exceptions.InvalidRule) as caught:
             read(text)
-        assert caught.value.kwargs['problem'] == said
+        assert caught.value.kwargs['problem'] == problem
 
 
 def test_the_refusal_of_the_page_is_the_one_that_comes():
@@ -97,14 +97,14 @@ def test_the_refusal_of_the_page_is_the_one_that_comes():
 
 
 def test_the_bounds_of_the_page_are_those_in_force():
-    for said in (
+    for bound in (
         f'at most {tree.TEXT_MAX} characters',
         f'{tree.NODES_MAX} comparisons',
         f'{tree.LIST_MAX} items in a list',
         f'{tree.LITERAL_MAX} characters in one text',
         f'at most {RULES_MAX} rules',
     ):
-        assert said in ' '.join(PAGE.split()), said
+        assert bound in ' '.join(PAGE.split()), bound
 
 
 def test_every_fact_can_be_asked_about_and_says_what_it_is():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Perfect matches first, then rules given up in order; and who is in whose way."""
+"""Perfect matches first, then rules given up in order; and the conflicts between rules."""
 
 import itertools
 import random
@@ -66,7 +66,7 @@ def test_rules_are_given_up_in_their_order_and_the_answer_says_which():
 
 
 def test_a_rule_that_can_be_kept_is_kept_although_an_earlier_step_was_given_up():
-    # Nobody is in s9; of the others only cmp-1 has SSD in s1.
+    # No host is in s9; of the others only cmp-1 has SSD in s1.
     decision, hosts = placed(
         'drop 3: location in "s9"', 'drop 1: "SSD" in traits', 'drop 2: location in "s1"'
     )
@@ -161,10 +161,10 @@ def test_a_rule_of_an_aggregate_that_is_not_understood_closes_its_hosts():
     assert placed(table=table)[1] == ['cmp-1']
     decision, _ = placed('name == "cmp-3"', table=table)
     assert "1 against the operator's rule big of an aggregate" in decision.reason
-    (found,) = [f for f in decision.members[0].filters if f.name == 'RulesFilter']
+    (rules_result,) = [f for f in decision.members[0].filters if f.name == 'RulesFilter']
     assert any(
         'against the rule rule:big, which is not understood: character 25' in part
-        for part in found.detail['parts']
+        for part in rules_result.detail['parts']
     )
     table.set_aggregates([an_aggregate(1, 'gold', 'cmp-3', rule__big='true')])
     assert placed('name == "cmp-3"', table=table)[1] == ['cmp-3']
@@ -176,8 +176,8 @@ def test_no_user_can_relax_or_contradict_a_rule_of_the_operator():
         for user in ('name == "cmp-3"', 'hard: "GPU" in traits', 'location not in "s1"'):
             decision, _ = placed(user, pipeline=pipeline)
             assert decision.outcome is Outcome.NO_VALID_HOST, (operator, user)
-            said = [f'{operator} (configuration, rule 1)', f'{user} (user)']
-            assert decision.contradiction.rules == said
+            lines = [f'{operator} (configuration, rule 1)', f'{user} (user)']
+            assert decision.contradiction.rules == lines
             assert 's1' not in decision.reason.replace(user, '')
             assert "the operator's rule 1 of the configuration" in decision.reason
         decision, hosts = placed('drop 1: "GPU" in traits', pipeline=pipeline)
@@ -297,29 +297,33 @@ def test_the_ladder_is_the_one_that_tries_step_after_step(operator, user, cloud,
     hosts, aggregates = cloud
     table, world = a_table(*hosts, aggregates=aggregates), World(aggregates, spec, NOW)
     alive = np.array([random.Random(seed + i).random() < 0.7 for i in range(len(hosts))])
-    left = [h for h, yes in zip(hosts, alive, strict=True) if yes]
-    found = []
+    remaining = [h for h, yes in zip(hosts, alive, strict=True) if yes]
+    ladder_layers = []
     for layer in (operator, user):
-        left, kept = _climbed(layer, left, world)
-        found.append(layers.layer_of([read(prefix + trees.tree.to_text(e)) for prefix, e in layer]))
-    mask = ladder.narrow(table, spec, alive, found)
-    assert [h for h, yes in zip(hosts, mask, strict=True) if yes] == left
+        remaining, kept = _climbed(layer, remaining, world)
+        ladder_layers.append(
+            layers.layer_of([read(prefix + trees.tree.to_text(e)) for prefix, e in layer])
+        )
+    mask = ladder.narrow(table, spec, alive, ladder_layers)
+    assert [h for h, yes in zip(hosts, mask, strict=True) if yes] == remaining
     for row in np.flatnonzero(mask):
-        missed = {(step, text) for step, text in ladder.given_up(table, spec, row, found)}
-        assert len({step for step, _ in missed}) <= sum(len(f.steps) for f in found)
+        missed = {(step, text) for step, text in ladder.given_up(table, spec, row, ladder_layers)}
+        assert len({step for step, _ in missed}) <= sum(len(f.steps) for f in ladder_layers)
 
 
 def _climbed(layer, hosts, world):
-    """Steps are tried from none given up to all, later ones given up as late as can be."""
+    """Try steps from none given up to all, later ones given up as late as can be."""
     hard = [e for prefix, e in layer if not prefix]
     hosts = [h for h in hosts if all(world.holds(e, h) for e in hard)]
     orders = sorted({prefix for prefix, _ in layer if prefix})
     # Sets of steps to give up, in the order of trying: the last steps last.
-    for gone in sorted(itertools.product((0, 1), repeat=len(orders)), key=lambda bits: bits[::-1]):
-        kept = [e for prefix, e in layer if prefix and not gone[orders.index(prefix)]]
-        left = [h for h in hosts if all(world.holds(e, h) for e in kept)]
-        if left:
-            return left, kept
+    for given_up in sorted(
+        itertools.product((0, 1), repeat=len(orders)), key=lambda bits: bits[::-1]
+    ):
+        kept = [e for prefix, e in layer if prefix and not given_up[orders.index(prefix)]]
+        remaining = [h for h in hosts if all(world.holds(e, h) for e in kept)]
+        if remaining:
+            return remaining, kept
     return [], []
 
 
@@ -333,8 +337,12 @@ def test_members_one_by_one_are_placed_as_by_a_fresh_look_at_each(rules, cloud, 
     fresh = decide(a_table(*hosts, aggregates=aggregates), request, a_pipeline(detailed=True))
     assert hosts_of(quick) == hosts_of(fresh)
     assert quick.relaxed == fresh.relaxed
-    for one, other in zip(quick.members, fresh.members, strict=True):
-        assert (one.verdicts, one.scores, one.level) == (other.verdicts, other.scores, other.level)
+    for member, other in zip(quick.members, fresh.members, strict=True):
+        assert (member.verdicts, member.scores, member.level) == (
+            other.verdicts,
+            other.scores,
+            other.level,
+        )
 
 
 @trees.unhurried
@@ -348,9 +356,11 @@ def test_the_order_of_filters_changes_nobody(rules, cloud, rng):
     rng.shuffle(filters)
     other = Pipeline(filters, usual.weighers)
     tables = [a_table(*hosts, aggregates=aggregates) for _ in range(2)]
-    one, two = (decide(t, request, p) for t, p in zip(tables, (usual, other), strict=True))
-    assert hosts_of(one) == hosts_of(two)
-    assert one.members[0].survivors == two.members[0].survivors
+    usual_decision, other_decision = (
+        decide(t, request, p) for t, p in zip(tables, (usual, other), strict=True)
+    )
+    assert hosts_of(usual_decision) == hosts_of(other_decision)
+    assert usual_decision.members[0].survivors == other_decision.members[0].survivors
 
 
 # -- contradictions ------------------------------------------------------------------
@@ -447,17 +457,17 @@ def test_a_conflict_is_minimal_by_brute_force(lines, base):
     base, masks = np.array(base), [np.array(line) for line in lines]
 
     def somebody(chosen):
-        left = base.copy()
+        mask = base.copy()
         for i in chosen:
-            left &= masks[i]
-        return left.any()
+            mask &= masks[i]
+        return mask.any()
 
     if somebody(range(len(masks))):
         return
-    found = ladder.minimal(base, masks)
-    assert not somebody(found)
-    for size in range(len(found)):
-        for fewer in itertools.combinations(found, size):
+    minimal = ladder.minimal(base, masks)
+    assert not somebody(minimal)
+    for size in range(len(minimal)):
+        for fewer in itertools.combinations(minimal, size):
             assert somebody(fewer)
 
 
@@ -468,12 +478,12 @@ def test_a_conflict_of_rules_is_minimal_among_the_hosts(user, operator, cloud):
     table = a_table(*hosts, aggregates=aggregates)
     spec = trees.RequestSpec(resources={'VCPU': 1})
     alive = np.array([h.free('VCPU') >= 1 for h in hosts])
-    found = [
+    conditions = [
         layers.layer_of([read(prefix + trees.tree.to_text(e)) for prefix, e in rules])
         for rules in (operator, user)
     ]
-    rules, scope = ladder.conflict(table, spec, alive, found)
-    fits = ladder.narrow(table, spec, alive, found).any()
+    rules, scope = ladder.conflict(table, spec, alive, conditions)
+    fits = ladder.narrow(table, spec, alive, conditions).any()
     assert not (rules and fits)
     if alive.any() and not fits:
         assert rules

@@ -26,11 +26,11 @@ def test_it_says_of_every_host_what_the_plain_evaluator_says(expr, cloud, spec, 
     table.set_metrics(declared)
     world = World(aggregates, spec, NOW, declared={metric.name: metric for metric in declared})
     expression = Expression(expr)
-    said = expression.mask(table, spec).tolist()
-    assert dict(zip(table.names, said, strict=True)) == {
+    holds = expression.mask(table, spec).tolist()
+    assert dict(zip(table.names, holds, strict=True)) == {
         host.name: world.holds(expr, host) for host in hosts
     }
-    assert [expression.holds(table, spec, row) for row in range(len(table))] == said
+    assert [expression.holds(table, spec, row) for row in range(len(table))] == holds
 
 
 @trees.unhurried
@@ -134,14 +134,14 @@ def test_a_tree_beyond_a_bound_is_refused_as_well():
     deep = enabled
     for _ in range(tree.DEPTH_MAX):
         deep = tree.Not(of=deep)
-    for expr, said in (
+    for expr, problem in (
         (deep, 'levels of nesting'),
         (tree.Or(of=(enabled,) * tree.NODES_MAX), 'tests and connectives'),
         (tree.In(fact='zone', value=('a',) * 65), 'items in a list'),
         (tree.Equal(fact='zone', value='a' * 256), 'texts of at most'),
         (tree.Greater(fact='instances', value=float('nan')), 'a number of at most'),
     ):
-        with pytest.raises(exceptions.InvalidRule, match=said):
+        with pytest.raises(exceptions.InvalidRule, match=problem):
             checked(expr)
     for text in ('{"op":"not","of":' * 50_000, '[' * 1_000, '{"op":"not","of":' * 900):
         with pytest.raises(exceptions.InvalidRule):
@@ -201,14 +201,16 @@ def test_a_list_is_the_same_however_its_texts_are_quoted(texts, space):
         "'" + text.replace("'", "\\'") + "'" if at % 2 else f'"{text}"'
         for at, text in enumerate(texts)
     )
-    for found in (plain, other):
-        said = parse(f'not (zone in [{space}{found}{space}]) and instances < 5').tree
+    for quoted in (plain, other):
+        expression = parse(f'not (zone in [{space}{quoted}{space}]) and instances < 5').tree
         within = tree.In(fact='zone', value=tuple(texts))
-        assert said == tree.And(of=(tree.Not(of=within), tree.Less(fact='instances', value=5)))
+        assert expression == tree.And(
+            of=(tree.Not(of=within), tree.Less(fact='instances', value=5))
+        )
 
 
 def test_a_list_at_a_wrong_place_or_with_too_much_in_it_is_refused():
-    for text, at, said in (
+    for text, at, problem in (
         ('zone == "a" ["b"]', 13, "expected 'and', 'or' or the end, got '['"),
         ('known ["a"]', 7, "expected the name of a fact, got '['"),
         ('["a"] contains zone', 1, "expected a fact on the left side of 'contains'"),
@@ -218,7 +220,7 @@ def test_a_list_at_a_wrong_place_or_with_too_much_in_it_is_refused():
         with pytest.raises(exceptions.InvalidRule) as error:
             parse(text)
         assert error.value.kwargs['at'] == at
-        assert said in error.value.message
+        assert problem in error.value.message
 
 
 def test_which_facts_it_is_about():
@@ -254,12 +256,12 @@ def test_a_metric_out_of_its_bounds_or_too_old_is_not_known():
         )
     )
     spec = trees.RequestSpec(resources={'VCPU': 1})
-    hot, cold, known = map(
+    hot, cold, reported = map(
         parse, ('metrics.temp >= 200', '50 > metrics.temp', 'known metrics.temp')
     )
 
     def said():
-        return [one.mask(table, spec).tolist() for one in (hot, cold, known)]
+        return [condition.mask(table, spec).tolist() for condition in (hot, cold, reported)]
 
     assert said() == [[True, False, False], [False, True, True], [True, True, True]]
     table.set_metrics([DeclaredMetric(name='temp', lower=0, upper=100, stale_seconds=60)])

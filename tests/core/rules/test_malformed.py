@@ -31,7 +31,7 @@ SIGNS = '()[]{}"\'\\.,:;=<>!&|*-+_ \t\n\0é\U0001f600v0123456789andornotin'
 
 
 def spoilt(rng: random.Random) -> str:
-    """A rule after one to four accidents."""
+    """Return a rule after one to four accidents."""
     text = rng.choice(GOOD)
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(text) + 1)
@@ -52,7 +52,7 @@ def spoilt(rng: random.Random) -> str:
 
 
 def try_rules(seeds: range) -> tuple[int, int]:
-    """How many were refused, and how many were asked."""
+    """Return how many were refused, and how many were checked."""
     table = a_site()
     alive = np.ones(len(table), bool)
     rule, weigher, place = RulesFilter(), RulesWeigher(), LocationFilter()
@@ -78,8 +78,8 @@ def try_rules(seeds: range) -> tuple[int, int]:
         weigher.raw(table, spec, np.arange(len(table)))
         place.mask(table, spec)
         for layer in rule._layers(table, spec):
-            for one in layer.hard:
-                assert sum(1 for _ in tree.walk(one.condition.tree)) <= tree.NODES_MAX
+            for hard_rule in layer.hard:
+                assert sum(1 for _ in tree.walk(hard_rule.condition.tree)) <= tree.NODES_MAX
         accepted += 1
     return refused, accepted
 

@@ -117,20 +117,20 @@ queries = queries_of(st.recursive(arguments, queries_of, max_leaves=8))
 def test_a_query_compiled_is_the_plain_one_host_by_host(query, as_nova):
     table, text = the_hosts(), json.dumps(query)
     expression = nova_json.compiled(text, as_nova)
-    wanted = []
+    expected = []
     for row in range(len(table)):
-        said = answer(table.host_state(row), query, as_nova)
-        wanted.append(any(said) if isinstance(said, Nots) else bool(said))
-    assert expression.mask(table, SPEC).tolist() == wanted
-    assert [expression.holds(table, SPEC, row) for row in range(len(table))] == wanted
+        result = answer(table.host_state(row), query, as_nova)
+        expected.append(any(result) if isinstance(result, Nots) else bool(result))
+    assert expression.mask(table, SPEC).tolist() == expected
+    assert [expression.holds(table, SPEC, row) for row in range(len(table))] == expected
     if not may_be_written(expression.tree):
         return
-    assert parse(expression.text).mask(table, SPEC).tolist() == wanted
-    assert trees.from_json(trees.to_json(expression.tree)).mask(table, SPEC).tolist() == wanted
+    assert parse(expression.text).mask(table, SPEC).tolist() == expected
+    assert trees.from_json(trees.to_json(expression.tree)).mask(table, SPEC).tolist() == expected
 
 
 def may_be_written(expr):
-    """Whether an operator could write it as a rule: a compiled one may be larger."""
+    """Return whether an operator could write it as a rule: a compiled one may be larger."""
     try:
         tree.check_size(expr, tree.WRITTEN)
     except tree.TooLarge:
@@ -149,8 +149,8 @@ def test_a_compiled_query_may_be_larger_than_a_written_rule():
 def test_a_fact_that_every_host_is_said_to_have_it_has():
     table = the_hosts()
     for name in facts.NAMES:
-        found = parse(f'known nova.{name}').mask(table, SPEC)
-        assert found.all() or name not in nova_json.EVERYWHERE, name
+        reported = parse(f'known nova.{name}').mask(table, SPEC)
+        assert reported.all() or name not in nova_json.EVERYWHERE, name
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_query_as_text(query, text):
 
 
 def test_a_query_may_have_many_arguments():
-    """As many as the message has room for; each costs what it says."""
+    """Pass as many as the message has room for; each costs what it states."""
     query = ['or', *(['=', '$stats.x', number] for number in range(40))]
     assert nova_json.compiled(json.dumps(query)).mask(the_hosts(), SPEC).tolist() == [
         False,
@@ -183,7 +183,7 @@ def test_a_query_may_have_many_arguments():
 
 
 def doubled(depth):
-    """A query whose compiled form has twice the size for each level."""
+    """Return a query whose compiled form has twice the size for each level."""
     inner = ['=', '$stats.x', 1]
     for _ in range(depth):
         inner = ['=', inner, '$stats.x']

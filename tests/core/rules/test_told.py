@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for who asks: their own in full, an operator's by where it stands."""
+"""Rules that callers see: their own in full, an operator's by where it is stored."""
 
 import pytest
 

@@ -125,7 +125,7 @@ hypervisors = st.builds(
 
 @st.composite
 def clouds(draw):
-    """Hosts, and the aggregates that some are in."""
+    """Draw hosts, and the aggregates that some are in."""
     count = draw(st.integers(1, 6))
     hosts = [
         a_host(
@@ -189,10 +189,10 @@ specs = st.builds(
 
 
 def to_json(expr: tree.Expr) -> str:
-    """A condition as JSON."""
+    """Return a condition as JSON."""
     return msgspec.json.encode(expr).decode()
 
 
 def from_json(text: str) -> Expression:
-    """The condition that a tree in JSON says, as a rule has it."""
+    """Return the condition that a tree in JSON stands for, as a rule has it."""
     return rule.read(f'{{"rule": {text}}}').condition

@@ -15,7 +15,7 @@ from tests.core.builders import a_host, a_request, a_table, an_id, decide
 
 
 def a_pipeline(operator: str = '', preferences: str = '', **settings: Any) -> Pipeline:
-    """Room, liveness and rules; the filter of rules is listed first and runs last."""
+    """Return room, liveness and rules; the filter of rules is listed first and runs last."""
     return Pipeline(
         [RulesFilter({'operator_rules': operator}), ComputeFilter(), ResourcesFilter()],
         [RAMWeigher(), RulesWeigher({'operator_preferences': preferences})],
@@ -24,13 +24,13 @@ def a_pipeline(operator: str = '', preferences: str = '', **settings: Any) -> Pi
 
 
 def an_aggregate(number: int, name: str, *hosts: str, **metadata: str) -> Aggregate:
-    """An aggregate; ``__`` in a key stands for a colon."""
+    """Return an aggregate; ``__`` in a key stands for a colon."""
     named = {key.replace('__', ':'): value for key, value in metadata.items()}
     return Aggregate(id=number, uuid=an_id(number, 9), name=name, hosts=list(hosts), metadata=named)
 
 
 def asked(*rules: str, count: int = 1, flavor: dict[str, str] | None = None, **spec: Any):
-    """A request with rules of its user, and of its flavor."""
+    """Return a request with rules of its user, and of its flavor."""
     hints = spec.pop('hints', {}) | ({'rules': list(rules)} if rules else {})
     if flavor:
         spec['flavor'] = Flavor(extra_specs={f'rule:{k}': v for k, v in flavor.items()})
@@ -38,7 +38,7 @@ def asked(*rules: str, count: int = 1, flavor: dict[str, str] | None = None, **s
 
 
 def a_site():
-    """Two sites: s1 has two rooms of one host, s2 one; the first host is the smallest."""
+    """Return two sites: s1 has two rooms of one host, s2 one; the first host is the smallest."""
     return a_table(
         a_host(1, location='s1.r1.k1.h1', ram=16384, traits=['SSD']),
         a_host(2, location='s1.r2.k1.h2', ram=32768),

@@ -23,7 +23,7 @@ GIB = 1 << 20
 
 
 def a_cell(number: int = 0, **fields: Any) -> NumaCell:
-    """A cell of 4 shared and 8 dedicated processors in pairs, 16 GiB, half of it 1 GiB pages."""
+    """Return a cell of 4 shared, 8 dedicated processors in pairs, 16 GiB, half in 1 GiB pages."""
     base = number * 100
     defaults: dict[str, Any] = {
         'cpus': [base + i for i in range(4)],
@@ -37,7 +37,7 @@ def a_cell(number: int = 0, **fields: Any) -> NumaCell:
 
 
 def a_pool(count: int = 1, node: int | None = 0, **fields: Any) -> DevicePool:
-    """Free devices; a GPU unless said otherwise."""
+    """Return free devices; a GPU unless stated otherwise."""
     defaults: dict[str, Any] = {'vendor_id': '10de', 'product_id': '1EB8'}
     return DevicePool(count=count, free=count, numa_node=node, **(defaults | fields))
 
@@ -45,7 +45,7 @@ def a_pool(count: int = 1, node: int | None = 0, **fields: Any) -> DevicePool:
 def a_room(
     *cells: NumaCell, devices: Any = (), taken: Any = (), ratio: float = 1.0
 ) -> FreeTopology:
-    """What is left in a host of these cells; two plain ones unless said otherwise."""
+    """Return the free room of a host of these cells; two plain ones unless stated otherwise."""
     inventories = {
         name: Inventory(total=1, allocation_ratio=ratio) for name in ('VCPU', 'MEMORY_MB')
     }
@@ -53,14 +53,14 @@ def a_room(
 
 
 def aliases() -> Aliases:
-    """The names of devices that are known."""
+    """Return the names of devices that are known."""
     return read_option(ALIASES, 'pci_aliases')
 
 
 def a_spec(
     specs: dict[str, str] | None = None, image: dict[str, str] | None = None, **resources: int
 ) -> RequestSpec:
-    """A request of 4 GiB whose flavor and image say so much."""
+    """Return a request of 4 GiB with these properties of flavor and image."""
     return RequestSpec(
         resources={'MEMORY_MB': 4096} | resources,
         flavor=Flavor(extra_specs=specs or {}),
@@ -71,29 +71,29 @@ def a_spec(
 def a_wish(
     specs: dict[str, str] | None = None, image: dict[str, str] | None = None, **resources: int
 ) -> Wish:
-    """What such a request asks of the inside of a host."""
-    found = read(a_spec(specs, image, **resources), aliases())
-    assert found is not None
-    return found
+    """Return the wish of such a request for the inside of a host."""
+    wish = read(a_spec(specs, image, **resources), aliases())
+    assert wish is not None
+    return wish
 
 
 def pinned(count: int = 4, **specs: str) -> Wish:
-    """A guest of dedicated processors."""
+    """Return a guest of dedicated processors."""
     return a_wish(
         {'hw:cpu_policy': 'dedicated', **{f'hw:{k}': v for k, v in specs.items()}}, PCPU=count
     )
 
 
 def laid(wish: Wish, room: FreeTopology, **how: Any) -> Layout:
-    """The layout of a wish that fits."""
-    found = lay_out(wish, room, **how)
-    assert found.layout is not None, [str(one) for one in found.obstacles]
-    assert room.holds(found.layout), room.in_the_way(found.layout)
-    return found.layout
+    """Return the layout of a wish that fits."""
+    result = lay_out(wish, room, **how)
+    assert result.layout is not None, [str(obstacle) for obstacle in result.obstacles]
+    assert room.holds(result.layout), room.in_the_way(result.layout)
+    return result.layout
 
 
 def in_the_way(wish: Wish, room: FreeTopology) -> list[str]:
-    """What keeps a wish out that does not fit."""
-    found = lay_out(wish, room)
-    assert found.layout is None
-    return [str(one) for one in found.obstacles]
+    """Return the obstacles of a wish that does not fit."""
+    result = lay_out(wish, room)
+    assert result.layout is None
+    return [str(obstacle) for obstacle in result.obstacles]

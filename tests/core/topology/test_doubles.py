@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the audit looks for inside of a host."""
+"""Double use inside of a host, as the audit finds it."""
 
 import random
 
@@ -44,19 +44,19 @@ def test_ordinary_memory_is_counted_where_it_is_not_promised_more_than_once():
 
 def test_devices_are_counted_by_pool():
     pool, other = a_pool(2), a_pool(1, product_id='ff', address='0000:81:00.0')
-    two, one = (
+    first, second = (
         Layout(devices=[DeviceLayout(pool=key_of(of), count=count)])
         for of, count in ((pool, 2), (other, 1))
     )
     devices = [pool, other]
-    assert lines(two, one, devices=devices) == []
-    assert lines(two, one, one, devices=devices) == [
+    assert lines(first, second, devices=devices) == []
+    assert lines(first, second, second, devices=devices) == [
         'cmp-1: of devices 10de ff 0000:81:00.0 claims have 2, there are 1'
     ]
-    assert lines(two, two, devices=[a_pool(1), a_pool(1)]) == [
+    assert lines(first, first, devices=[a_pool(1), a_pool(1)]) == [
         'cmp-1: of devices 10de 1EB8 claims have 4, there are 2'
     ]
-    assert lines(two, two, devices=[]) == []
+    assert lines(first, first, devices=[]) == []
 
 
 @pytest.mark.parametrize('seed', range(30))
@@ -75,9 +75,9 @@ def test_what_was_laid_out_one_after_the_other_is_never_found(seed):
             specs['pci_passthrough:alias'] = rng.choice(['gpu', 'any:2'])
         amounts = {'PCPU' if 'hw:cpu_policy' in specs else 'VCPU': 1}
         wish = a_wish(specs, MEMORY_MB=rng.choice([1024, 2048, 5120]), **amounts)
-        found = lay_out(wish, FreeTopology(facts.numa, facts.devices, {}, laid)).layout
-        if found is not None:
-            laid.append(found)
+        layout = lay_out(wish, FreeTopology(facts.numa, facts.devices, {}, laid)).layout
+        if layout is not None:
+            laid.append(layout)
     assert laid
     assert list(overdrawn('cmp-1', facts, laid)) == []
     assert list(doubled('cmp-1', [(str(i), layout) for i, layout in enumerate(laid)])) == []

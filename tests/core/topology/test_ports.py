@@ -32,7 +32,7 @@ VF = {'dev_type': 'type-VF', 'physical_network': 'net1', 'remote_managed': 'fals
 
 
 def a_port(*kinds, **fields):
-    """A device of a port on network net1 unless kinds say otherwise."""
+    """Return a device of a port on network net1 unless kinds state otherwise."""
     kinds = kinds or ({'physical_network': 'net1', 'remote_managed': 'False'},)
     return DeviceRequest(
         port=fields.pop('port', 'port-1'),
@@ -74,17 +74,17 @@ def vfs(count=1, node=0, **tags):
 )
 def test_tags_of_the_pool_are_as_the_port_asks(kind, tags, fits):
     room = a_room(devices=[vfs(**tags)])
-    found = lay_out(wish(a_port(kind)), room).layout
-    assert (found is not None) is fits
+    layout = lay_out(wish(a_port(kind)), room).layout
+    assert (layout is not None) is fits
     if fits:
-        assert [(d.alias, d.count) for d in found.devices] == [('port-1', 1)]
+        assert [(d.alias, d.count) for d in layout.devices] == [('port-1', 1)]
 
 
 def test_a_port_on_no_physical_network_gets_a_device_of_none():
     bare = a_pool(1, 0, tags={'dev_type': 'type-VF'})
     port = a_port({'physical_network': None, 'remote_managed': 'False'})
     assert laid(wish(port), a_room(devices=[vfs(), bare])).devices[0].pool == key_of(bare)
-    # Of what is no network device nobody knows who manages it.
+    # Devices other than network devices have no known manager.
     assert in_the_way(wish(port), a_room(devices=[a_pool(1)]))
 
 
@@ -102,8 +102,8 @@ def test_whole_cards_are_only_for_who_names_them():
 def test_ports_and_names_share_pools():
     both = {'pci_passthrough:alias': 'any:2'}
     room = a_room(devices=[vfs(2), a_pool(1)])
-    found = laid(wish(a_port(), **both), room)
-    assert sorted((d.alias, d.count) for d in found.devices) == [
+    layout = laid(wish(a_port(), **both), room)
+    assert sorted((d.alias, d.count) for d in layout.devices) == [
         ('any', 1),
         ('any', 1),
         ('port-1', 1),
@@ -114,14 +114,14 @@ def test_ports_and_names_share_pools():
 def test_names_that_are_known_here_are_read_from_the_flavor_and_others_as_described():
     kind = DeviceKind(vendor_id='15B3')
     gpu, other = (DeviceRequest(alias=name, count=3, any_of=[kind]) for name in ('gpu', 'other'))
-    found = wish(gpu, other, **{'pci_passthrough:alias': 'gpu:2,other:3'})
-    assert [(d.alias, d.count, d.specs[0].vendor_id) for d in found.devices] == [
+    read_wish = wish(gpu, other, **{'pci_passthrough:alias': 'gpu:2,other:3'})
+    assert [(d.alias, d.count, d.specs[0].vendor_id) for d in read_wish.devices] == [
         ('gpu', 2, '10de'),
         ('other', 3, '15b3'),
     ]
     with pytest.raises(exceptions.InvalidMessage, match="no device is called 'other' here"):
         wish(gpu, **{'pci_passthrough:alias': 'other:3'})
-    # Of a flavor that does not say so any more what the request says is all there is.
+    # Where a flavor does not state it any more the request's own field is all there is.
     assert [d.count for d in wish(gpu).devices] == [3]
 
 
@@ -138,11 +138,11 @@ def test_names_that_are_known_here_are_read_from_the_flavor_and_others_as_descri
 )
 def test_a_port_has_an_affinity_of_its_own(affinity, node, fits):
     room = a_room(a_cell(0), a_cell(1, pinned_cpus=[]), devices=[vfs(1, node)])
-    found = lay_out(wish(a_port(affinity=affinity)), room).layout
-    assert (found is not None) is fits
+    layout = lay_out(wish(a_port(affinity=affinity)), room).layout
+    assert (layout is not None) is fits
 
 
-# -- who looks at them ----------------------------------------------------------------------
+# -- readers of ports ------------------------------------------------------------------------
 def test_the_filters_look_at_ports():
     rules = [NUMATopologyFilter(), PciPassthroughFilter({'pci_aliases': ALIASES})]
     table = a_table(a_host(1, devices=[vfs()]), a_host(2))
@@ -163,7 +163,7 @@ def test_where_nobody_looks_at_devices_ports_are_refused_by_name(rules):
 
 # -- networks ---------------------------------------------------------------------------------
 def near(*cells):
-    """A host of cells at networks; a cell is (names, whether tunneled, how many free cores)."""
+    """Return a host of cells at networks; a cell is (names, whether tunneled, free cores)."""
     return a_room(
         *(
             a_cell(
@@ -204,8 +204,8 @@ def test_a_guest_without_cells_is_near_to_everything():
 
 
 def plainly_near(networks, taken, host):
-    """The rule, word by word: what some cell of the host has, one of those taken has."""
-    wanted = {('name', name) for name in networks.physical} | (
+    """Evaluate the rule literally: a network of some cell of the host is one of those taken."""
+    required = {('name', name) for name in networks.physical} | (
         {'tunnel'} & {networks.tunneled and 'tunnel'}
     )
     has = [
@@ -214,7 +214,7 @@ def plainly_near(networks, taken, host):
     ]
     here = set().union(*has) if has else set()
     mine = set().union(*(has[cell.index] for cell in taken)) if taken else set()
-    return wanted & here <= mine
+    return required & here <= mine
 
 
 @pytest.mark.parametrize('seed', range(60))
@@ -227,14 +227,14 @@ def test_a_guest_is_laid_out_where_any_arrangement_is_near(seed):
             for _ in range(rng.randint(1, 4))
         )
     )
-    asked = Networks(physical=rng.sample(names, rng.randint(0, 2)), tunneled=rng.random() < 0.3)
+    networks = Networks(physical=rng.sample(names, rng.randint(0, 2)), tunneled=rng.random() < 0.3)
     count = rng.choice((1, 2))
-    found = lay_out(wish(networks=asked, **{'hw:numa_nodes': str(count)}), room).layout
+    layout = lay_out(wish(networks=networks, **{'hw:numa_nodes': str(count)}), room).layout
     able = [cell for cell in room.cells if cell.free.bit_count() >= 2 // count]
     right = any(
-        plainly_near(asked, some, room.cells) for some in itertools.combinations(able, count)
+        plainly_near(networks, some, room.cells) for some in itertools.combinations(able, count)
     )
-    assert (found is not None) == right
-    if found is not None:
+    assert (layout is not None) == right
+    if layout is not None:
         by_id = {cell.id: cell for cell in room.cells}
-        assert plainly_near(asked, [by_id[c.cell] for c in found.cells], room.cells)
+        assert plainly_near(networks, [by_id[c.cell] for c in layout.cells], room.cells)

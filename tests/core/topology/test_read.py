@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What flavors and images ask of the inside of a host, and what is refused."""
+"""Requests of flavors and images for the inside of a host, and those that are refused."""
 
 import pytest
 
@@ -158,8 +158,8 @@ def test_cells_as_the_image_says_them():
 
 @pytest.mark.parametrize('model', ['amd-sev', 'amd-sev-snp', 'intel-tdx'])
 def test_flavor_and_image_may_agree_on_how_memory_is_encrypted(model):
-    said = {'hw:mem_encryption': 'true', 'hw:mem_encryption_model': model}
-    assert a_wish({**DEDICATED, **said}, {'hw_mem_encryption_model': model}, PCPU=1).encrypted
+    encryption = {'hw:mem_encryption': 'true', 'hw:mem_encryption_model': model}
+    assert a_wish({**DEDICATED, **encryption}, {'hw_mem_encryption_model': model}, PCPU=1).encrypted
 
 
 def test_devices_by_the_names_that_they_have_here():
@@ -323,6 +323,6 @@ def test_an_alias_may_be_of_two_types():
         '[{"name": "n", "vendor_id": "8086", "device_type": "type-PF"}, '
         '{"name": "n", "vendor_id": "10de"}]'
     )
-    known = read_option(entries, 'pci_aliases')
-    (wish,) = read(a_spec({'pci_passthrough:alias': 'n:1'}, VCPU=1), known).devices
-    assert [one.dev_type for one in wish.specs] == ['type-pf', '']
+    named = read_option(entries, 'pci_aliases')
+    (wish,) = read(a_spec({'pci_passthrough:alias': 'n:1'}, VCPU=1), named).devices
+    assert [device_spec.dev_type for device_spec in wish.specs] == ['type-pf', '']

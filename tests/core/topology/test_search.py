@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts: what fits, how it is laid, and what is said where it does not."""
+"""Layouts: requests that fit, their layout, and the obstacles of those that do not."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from tests.core.topology.hosts import (
 
 
 def pins(layout):
-    """(guest, host) processors of each cell."""
+    """Return (guest, host) processors of each cell."""
     return [list(cell.pins) for cell in layout.cells]
 
 

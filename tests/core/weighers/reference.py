@@ -15,7 +15,7 @@ Guests = Mapping[int, list[Placed]]
 
 
 class Site:
-    """Hosts with what is placed there, and the options of the weighers."""
+    """Hosts with their placed guests, and the options of the weighers."""
 
     def __init__(
         self,
@@ -30,12 +30,12 @@ class Site:
 
     # -- raw values ----------------------------------------------------------------
     def raw(self, weigher: str, spec: RequestSpec) -> dict[str, float] | None:
-        """By host; None: no preference."""
+        """Return raw weights by host; None: no preference."""
         ask = getattr(self, f'_{weigher}')
-        found = {host.name: ask(host, spec) for host in self.hosts}
-        if all(value is None for value in found.values()):
+        weights = {host.name: ask(host, spec) for host in self.hosts}
+        if all(value is None for value in weights.values()):
             return None
-        return {name: 0.0 if value is None else float(value) for name, value in found.items()}
+        return {name: 0.0 if value is None else float(value) for name, value in weights.items()}
 
     def _free(self, host: HostRow, name: str) -> float:
         inventory = host.facts.inventories.get(name)
@@ -52,11 +52,11 @@ class Site:
         return max(0, self._free(host, 'DISK_GB'))
 
     def _class_ratios(self):
-        """By class, to the nearest 1/1024; those of classes that a host has or uses."""
+        """Return ratios of classes that a host has or uses, to the nearest 1/1024."""
         pairs = [e.split('=') for e in self.options['class_weight_setting'].split(',') if e]
-        found = {name.strip(): round(float(ratio) * 1024) / 1024 for name, ratio in pairs}
-        known = {n for h in self.hosts for n in (*h.facts.inventories, *h.used, *h.foreign)}
-        return {name: ratio for name, ratio in found.items() if name in known}
+        ratios = {name.strip(): round(float(ratio) * 1024) / 1024 for name, ratio in pairs}
+        used_classes = {n for h in self.hosts for n in (*h.facts.inventories, *h.used, *h.foreign)}
+        return {name: ratio for name, ratio in ratios.items() if name in used_classes}
 
     def _ResourceClassWeigher(self, host, spec):
         ratios = self._class_ratios()
@@ -75,8 +75,8 @@ class Site:
         return low, high
 
     def _IoOpsWeigher(self, host, spec):
-        said = host.facts.metrics.get('stats.io_workload')
-        return said.value if said else 0
+        metric = host.facts.metrics.get('stats.io_workload')
+        return metric.value if metric else 0
 
     def _NumInstancesWeigher(self, host, spec):
         return len(self.guests.get(host.id, []))
@@ -90,14 +90,14 @@ class Site:
         return 100 - min(sum(pool.free for pool in host.facts.devices), 99)
 
     def _BuildFailureWeigher(self, host, spec):
-        said = host.facts.metrics.get('stats.failed_builds')
-        return said.value if said else None
+        metric = host.facts.metrics.get('stats.failed_builds')
+        return metric.value if metric else None
 
     def _CrossCellWeigher(self, host, spec):
-        wanted = spec.destination.preferred_cell if spec.destination else None
-        if wanted is None:
+        preferred = spec.destination.preferred_cell if spec.destination else None
+        if preferred is None:
             return None
-        return 1 if host.cell == wanted else -1
+        return 1 if host.cell == preferred else -1
 
     def _members(self, host, spec, policy):
         if spec.group is None or spec.group.policy is not policy:
@@ -111,27 +111,27 @@ class Site:
         return self._members(host, spec, Policy.SOFT_AFFINITY)
 
     def _ServerGroupSoftAntiAffinityWeigher(self, host, spec):
-        found = self._members(host, spec, Policy.SOFT_ANTI_AFFINITY)
-        return None if found is None else -found
+        members = self._members(host, spec, Policy.SOFT_ANTI_AFFINITY)
+        return None if members is None else -members
 
     def _ImagePropertiesWeigher(self, host, spec):
         setting = self.options['image_props_weight_setting']
         pairs = [entry.split('=') for entry in setting.split(',') if entry]
         ratios = {name: float(ratio) for name, ratio in pairs}
-        wanted = spec.image.properties
-        if not [name for name in wanted if not ratios or ratios.get(name)]:
+        properties = spec.image.properties
+        if not [name for name in properties if not ratios or ratios.get(name)]:
             return None
         total = 0.0
         for guest in self.guests.get(host.id, []):
             has = json.loads(guest.image) if guest.image else {}
-            for name, value in wanted.items():
+            for name, value in properties.items():
                 if has.get(name) == value:
                     total += ratios.get(name, 0.0) if ratios else 1.0
         return total
 
     # -- shares --------------------------------------------------------------------
     def shares(self, weigher: str, spec: RequestSpec, kind: str) -> dict[str, float]:
-        """By host; of a weigher without a preference, 0."""
+        """Return shares by host; of a weigher without a preference, 0."""
         raw = self.raw(weigher, spec)
         if raw is None:
             return dict.fromkeys([host.name for host in self.hosts], 0.0)
@@ -164,8 +164,8 @@ class Site:
     def _by_fraction(self, weigher: str, raw: dict[str, float]) -> dict[str, float]:
         if weigher in self.CLASSES:
             return self._of_capacity(weigher, raw)
-        most = max(abs(value) for value in raw.values())
-        return {name: value / most if most else 0.0 for name, value in raw.items()}
+        largest = max(abs(value) for value in raw.values())
+        return {name: value / largest if largest else 0.0 for name, value in raw.items()}
 
     def _by_absolute(self, weigher: str, raw: dict[str, float]) -> dict[str, float]:
         if weigher in self.CLASSES:
@@ -192,24 +192,24 @@ class Site:
 
     # -- totals --------------------------------------------------------------------
     def multiplier(self, option: str, host: HostRow) -> float:
-        """The least that an aggregate of the host says, where all say numbers."""
-        said = [
+        """Return the least value of the host's aggregates, where all values are numbers."""
+        texts = [
             a.metadata[option]
             for a in self.aggregates
             if host.name in a.hosts and option in a.metadata
         ]
         try:
-            found = min(float(text) for text in said)
+            least = min(float(text) for text in texts)
         except ValueError:
             return self.options[option]
-        return self.options[option] if any(abs(float(text)) > 1e12 for text in said) else found
+        return self.options[option] if any(abs(float(text)) > 1e12 for text in texts) else least
 
     def totals(self, spec: RequestSpec, kinds: Mapping[str, tuple[str, str]]) -> dict[str, float]:
-        """By host, summed over weighers: name -> (option of the multiplier, normalization)."""
-        found = dict.fromkeys([host.name for host in self.hosts], 0.0)
+        """Return sums by host over weighers: name -> (option of the multiplier, normalization)."""
+        sums = dict.fromkeys([host.name for host in self.hosts], 0.0)
         for weigher, (option, kind) in kinds.items():
             sign = -1 if weigher == 'BuildFailureWeigher' else 1
             shares = self.shares(weigher, spec, kind)
             for host in self.hosts:
-                found[host.name] += shares[host.name] * sign * self.multiplier(option, host)
-        return found
+                sums[host.name] += shares[host.name] * sign * self.multiplier(option, host)
+        return sums

@@ -44,8 +44,8 @@ SAID = st.sampled_from(('2.5', '-1', '0', '0.125', ' 4 ', 'many', '', 'inf', '1,
 
 @st.composite
 def hosts(draw, most=6):
-    """Hosts of any size, with any use."""
-    found = []
+    """Draw hosts of any size, with any use."""
+    changes = []
     for number in range(1, draw(st.integers(1, most)) + 1):
         metrics = {
             name: ReportedMetric(value=draw(st.integers(0, 5)))
@@ -53,22 +53,22 @@ def hosts(draw, most=6):
             if draw(st.booleans())
         }
         free = draw(st.sampled_from((0, 0, 1, 3, 120)))
-        own = {
+        own_classes = {
             name: Inventory(total=draw(st.integers(0, 9))) for name in OWN if draw(st.booleans())
         }
-        found.append(
+        changes.append(
             a_host(
                 number,
                 inventories={
                     'VCPU': Inventory(total=draw(st.integers(1, 8)), allocation_ratio=2.0),
                     'MEMORY_MB': Inventory(total=draw(st.integers(0, 8)) * 1000),
                     'DISK_GB': Inventory(total=draw(st.sampled_from((0, 50, 51, 500)))),
-                    **own,
+                    **own_classes,
                 },
                 used={
                     'VCPU': draw(st.integers(0, 9)),
                     'MEMORY_MB': draw(st.integers(0, 4000)),
-                    **{name: draw(st.integers(0, 10)) for name in own},
+                    **{name: draw(st.integers(0, 10)) for name in own_classes},
                 },
                 metrics=metrics,
                 devices=[DevicePool(count=free, free=free)],
@@ -76,20 +76,20 @@ def hosts(draw, most=6):
                 cell=draw(st.sampled_from(CELLS)),
             )
         )
-    return found
+    return changes
 
 
 @st.composite
 def images(draw):
-    """Images with few properties, of few values."""
+    """Draw images with few properties, of few values."""
     names, values = st.sampled_from(('os_distro', 'hw_disk_bus', 'x')), st.sampled_from(('a', 'b'))
     return Image(properties=draw(st.dictionaries(names, values, max_size=2)))
 
 
 @st.composite
 def guests(draw, rows):
-    """Up to three guests on each host, some of the group."""
-    found, number = {}, 0
+    """Draw up to three guests on each host, some of the group."""
+    placed_by_host, number = {}, 0
     for row in rows:
         placed = []
         for _ in range(draw(st.integers(0, 3))):
@@ -97,13 +97,13 @@ def guests(draw, rows):
             guest = a_guest(number, row.id, draw(st.sampled_from((None, GROUP))))
             image = image_properties.text_of(draw(images()))
             placed.append(msgspec.structs.replace(guest, image=image))
-        found[row.id] = placed
-    return found
+        placed_by_host[row.id] = placed
+    return placed_by_host
 
 
 @st.composite
 def aggregates(draw):
-    """Up to three aggregates that set some multipliers."""
+    """Draw up to three aggregates that set some multipliers."""
     return [
         Aggregate(
             id=number + 1,
@@ -118,20 +118,20 @@ def aggregates(draw):
 
 @st.composite
 def options(draw):
-    """Multipliers and normalizations, in part."""
-    found = {}
+    """Draw multipliers and normalizations, in part."""
+    settings = {}
     for option in WEIGHERS.values():
-        found[option] = draw(MULTIPLIERS)
+        settings[option] = draw(MULTIPLIERS)
         kind = option.removesuffix('_multiplier') + '_normalization'
-        found[kind] = draw(st.sampled_from(NORMALIZATIONS))
+        settings[kind] = draw(st.sampled_from(NORMALIZATIONS))
     setting = draw(st.sampled_from(('', 'os_distro=2.5,x=0', 'hw_disk_bus=0.1,x=0.7')))
     ratios = draw(st.sampled_from(('', *OWN_RATIOS)))
-    return {**found, 'image_props_weight_setting': setting, 'class_weight_setting': ratios}
+    return {**settings, 'image_props_weight_setting': setting, 'class_weight_setting': ratios}
 
 
 @st.composite
 def specs(draw):
-    """What weighers look at in a request."""
+    """Draw requests with the fields that weighers evaluate."""
     fields = {'image': draw(images())}
     if draw(st.booleans()):
         fields['group'] = GroupRef(

@@ -14,11 +14,11 @@ from tests.core.builders import a_host, a_request, a_table, an_id, decide
 
 
 def scores(table, names, **settings):
-    """Total by host."""
+    """Return total by host."""
     pipeline = plugin_loader.load_pipeline(weighers=names, **settings)
-    made = decide(table, a_request(alternates=5), pipeline)
-    assert made.outcome == 'placed', made.reason
-    return {score.host: score.total for score in made.members[0].scores}
+    decision = decide(table, a_request(alternates=5), pipeline)
+    assert decision.outcome == 'placed', decision.reason
+    return {score.host: score.total for score in decision.members[0].scores}
 
 
 @pytest.mark.parametrize('value', [1e308, -2e12, float('inf'), float('nan')])
@@ -32,8 +32,8 @@ def test_a_multiplier_beyond_the_bound_is_refused_and_of_an_aggregate_has_no_say
     )
     table = a_table(a_host(1, ram=8192), a_host(2), aggregates=[fast])
     assert scores(table, ['RAMWeigher']) == {'cmp-1': 0.25, 'cmp-2': 1.0}
-    (said,) = aggregates.problems([fast])
-    assert 'expected a number from -1e12 to 1e12' in said
+    (problem,) = aggregates.problems([fast])
+    assert 'expected a number from -1e12 to 1e12' in problem
     option = 'cpu_weight_multiplier'
     with pytest.raises(exceptions.PluginError, match=option) as caught:
         plugin_loader.load_pipeline(options={option: value})
@@ -51,9 +51,9 @@ def test_the_largest_multipliers_and_values_add_up_to_numbers(kind):
         *(a_host(n, metrics={'m': ReportedMetric(value=(-1) ** n * 1e308)}) for n in (1, 2, 3))
     )
     names = ['RAMWeigher', 'CPUWeigher', 'DiskWeigher', 'MetricsWeigher']
-    found = scores(table, names, options=options, normalization=kind)
-    assert all(map(math.isfinite, found.values()))
-    assert found['cmp-2'] > found['cmp-1'] == found['cmp-3']
+    totals = scores(table, names, options=options, normalization=kind)
+    assert all(map(math.isfinite, totals.values()))
+    assert totals['cmp-2'] > totals['cmp-1'] == totals['cmp-3']
 
 
 @pytest.mark.parametrize('value', [float('nan'), float('inf')])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left on the tightest devices, against a list of them."""
+"""Free amounts left on the tightest devices, against a list of them."""
 
 import numpy as np
 import pytest
@@ -14,12 +14,14 @@ DEVICES = st.lists(
 
 
 def plain(devices, amount, count, length):
-    """The reference: each host by itself."""
-    found = []
+    """Compute the reference: each host by itself."""
+    shares = []
     for host in range(length):
-        left = sorted((free - amount) / cap for at, cap, free in devices if at == host)
-        found.append(sum(left[:count]) / count if len(left) >= count else float('inf'))
-    return found
+        free_shares = sorted((free - amount) / cap for at, cap, free in devices if at == host)
+        shares.append(
+            sum(free_shares[:count]) / count if len(free_shares) >= count else float('inf')
+        )
+    return shares
 
 
 @settings(max_examples=300, deadline=None)
@@ -27,16 +29,16 @@ def plain(devices, amount, count, length):
 def test_it_is_what_a_list_says(devices, amount, count):
     fitting = [(at, cap, free) for at, cap, free in devices if amount <= free <= cap]
     hosts = np.array([at for at, _, _ in fitting], np.int64)
-    left = np.array([(free - amount) / cap for _, cap, free in fitting], np.float64)
-    found = left_over(hosts, left, count, 5)
-    assert found.tolist() == pytest.approx(plain(fitting, amount, count, 5))
-    assert all(0.0 <= value <= 1.0 for value in found.tolist() if value != float('inf'))
+    free_shares = np.array([(free - amount) / cap for _, cap, free in fitting], np.float64)
+    tightest = left_over(hosts, free_shares, count, 5)
+    assert tightest.tolist() == pytest.approx(plain(fitting, amount, count, 5))
+    assert all(0.0 <= value <= 1.0 for value in tightest.tolist() if value != float('inf'))
     # Whatever the order of the devices is, bit for bit.
-    back = left_over(hosts[::-1], left[::-1], count, 5)
-    assert found.tolist() == back.tolist()
+    back = left_over(hosts[::-1], free_shares[::-1], count, 5)
+    assert tightest.tolist() == back.tolist()
 
 
 def test_a_partly_used_device_is_tighter_than_a_whole_one():
-    hosts, left = np.array([0, 0, 1, 2]), np.array([0.75, 0.25, 0.75, 0.0])
-    assert left_over(hosts, left, 1, 4).tolist() == [0.25, 0.75, 0.0, np.inf]
-    assert left_over(hosts, left, 2, 4).tolist() == [0.5, np.inf, np.inf, np.inf]
+    hosts, free_shares = np.array([0, 0, 1, 2]), np.array([0.75, 0.25, 0.75, 0.0])
+    assert left_over(hosts, free_shares, 1, 4).tolist() == [0.25, 0.75, 0.0, np.inf]
+    assert left_over(hosts, free_shares, 2, 4).tolist() == [0.5, np.inf, np.inf, np.inf]

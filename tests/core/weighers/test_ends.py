@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the ends of Nova's scale stay when one raw value changes: counted, and looked at anew."""
+"""Ends of Nova's scale when one raw value changes: counted, and evaluated anew."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each weigher prefers on small tables, and where that is not what Nova would do."""
+"""Preferences of each weigher on small tables, and where they differ from Nova's."""
 
 import msgspec
 import numpy as np
@@ -32,19 +32,19 @@ HERE, THERE = an_id(1, 9), an_id(2, 9)
 
 
 def weigh(table, names, options=None, skip_failing=False, count=1, **spec):
-    """The decision of these weighers alone."""
+    """Return the decision of these weighers alone."""
     loaded = plugin_loader.load(names.split(), options or {}, plugin_loader.WEIGHERS)
     pipeline = Pipeline([], loaded, skip_failing=skip_failing)
     return decide(table, a_request(count, alternates=20, **spec), pipeline)
 
 
 def totals(*args, **kwargs):
-    """Total by host."""
+    """Return total by host."""
     return {s.host: s.total for s in weigh(*args, **kwargs).members[0].scores}
 
 
 def measured(number, value=None, age=0.0, **fields):
-    """A host that measured ``m``, or did not."""
+    """Return a host that measured ``m``, or did not."""
     metrics = {} if value is None else {'m': ReportedMetric(value=value, age_seconds=age)}
     return a_host(number, metrics=metrics, **fields)
 
@@ -63,8 +63,8 @@ def an_aggregate(number, hosts, **metadata):
 def test_hosts_busy_with_builds_come_last_and_each_pick_counts_as_one():
     busy = {'stats.io_workload': ReportedMetric(value=2)}
     table = a_table(a_host(1, metrics=busy), a_host(2))
-    found = weigh(table, 'IoOpsWeigher', count=3)
-    assert hosts_of(found) == ['cmp-2', 'cmp-2', 'cmp-1']
+    decision = weigh(table, 'IoOpsWeigher', count=3)
+    assert hosts_of(decision) == ['cmp-2', 'cmp-2', 'cmp-1']
 
 
 def test_builds_of_picks_given_back_count_no_more():
@@ -103,8 +103,11 @@ def test_a_host_with_failed_builds_is_the_last_resort():
 
 def test_a_move_that_may_leave_its_cell_rather_stays():
     table = a_table(a_host(1, cell=THERE), a_host(2, cell=HERE))
-    wanted = Destination(preferred_cell=HERE)
-    assert totals(table, 'CrossCellWeigher', destination=wanted) == {'cmp-2': 1e6, 'cmp-1': 0.0}
+    destination = Destination(preferred_cell=HERE)
+    assert totals(table, 'CrossCellWeigher', destination=destination) == {
+        'cmp-2': 1e6,
+        'cmp-1': 0.0,
+    }
     assert totals(table, 'CrossCellWeigher') == {'cmp-1': 0.0, 'cmp-2': 0.0}
 
 
@@ -150,18 +153,18 @@ def test_guests_of_one_kind_of_image_come_together_and_the_next_ones_follow():
     options = {'image_props_weight_multiplier': 1.0}
 
     def raw(**more):
-        found = weigh(
+        decision = weigh(
             table, 'ImagePropertiesWeigher', {**options, **more}, dry_run=True, image=image
         ).members[0]
-        scores = {s.host: s.raw[0] for s in found.scores}
+        scores = {s.host: s.raw[0] for s in decision.scores}
         return [scores['cmp-1'], scores['cmp-2'], scores['cmp-3']]
 
     assert raw() == [2, 2, 0]
     assert raw(image_props_weight_setting='os=1, bus=0') == [2, 1, 0]
     assert raw(image_props_weight_setting='bus=3') == [0, 3, 0]
     windows = Image(properties={'os': 'windows'})
-    found = weigh(table, 'ImagePropertiesWeigher', options, count=3, image=windows)
-    assert hosts_of(found) == ['cmp-3', 'cmp-3', 'cmp-3']
+    decision = weigh(table, 'ImagePropertiesWeigher', options, count=3, image=windows)
+    assert hosts_of(decision) == ['cmp-3', 'cmp-3', 'cmp-3']
 
 
 def test_an_aggregate_alone_may_switch_image_properties_on():
@@ -194,8 +197,8 @@ def test_a_sum_of_metrics_each_with_its_ratio():
         a_host(1, metrics={'a': ReportedMetric(value=1), 'b': ReportedMetric(value=4)}),
         a_host(2, metrics={'a': ReportedMetric(value=3), 'b': ReportedMetric(value=1)}),
     )
-    found = weigh(table, 'MetricsWeigher', {'metrics_weight_setting': 'a=2, b = -0.5,'})
-    assert {s.host: s.raw[0] for s in found.members[0].scores} == {'cmp-1': 0.0, 'cmp-2': 5.5}
+    decision = weigh(table, 'MetricsWeigher', {'metrics_weight_setting': 'a=2, b = -0.5,'})
+    assert {s.host: s.raw[0] for s in decision.members[0].scores} == {'cmp-1': 0.0, 'cmp-2': 5.5}
 
 
 def test_a_missing_metric_is_the_worst_and_fails_nobody():
@@ -207,9 +210,9 @@ def test_a_missing_metric_is_the_worst_and_fails_nobody():
 
 def test_nova_fails_the_request_where_a_required_metric_is_missing_and_so_may_we():
     as_nova = {**M, 'metrics_fail_on_missing': True}
-    found = weigh(a_table(measured(1), measured(2, 5)), 'MetricsWeigher', as_nova)
-    assert found.outcome == 'failed'
-    assert 'host cmp-1 lacks one of the metrics m' in found.reason
+    decision = weigh(a_table(measured(1), measured(2, 5)), 'MetricsWeigher', as_nova)
+    assert decision.outcome == 'failed'
+    assert 'host cmp-1 lacks one of the metrics m' in decision.reason
     assert hosts_of(weigh(a_table(measured(1)), 'MetricsWeigher', as_nova)) == ['cmp-1']
 
 
@@ -312,8 +315,8 @@ def test_the_least_multiplier_of_a_hosts_aggregates_counts_and_one_that_is_none_
 def test_a_weigher_that_is_off_is_on_where_an_aggregate_says_so():
     guests = [an_aggregate(1, [1], num_instances_weight_multiplier='-1')]
     table = a_table(a_host(1), a_host(2), aggregates=guests)
-    found = weigh(table, 'RAMWeigher NumInstancesWeigher', count=2)
-    assert found.weighers == ['RAMWeigher', 'NumInstancesWeigher']
+    decision = weigh(table, 'RAMWeigher NumInstancesWeigher', count=2)
+    assert decision.weighers == ['RAMWeigher', 'NumInstancesWeigher']
     table = a_table(a_host(1), a_host(2))
     assert weigh(table, 'RAMWeigher NumInstancesWeigher').weighers == ['RAMWeigher']
 
@@ -322,8 +325,8 @@ def test_multipliers_follow_the_aggregates_and_their_hosts():
     table = a_table(a_host(1), a_host(2))
 
     def now():
-        found = totals(table, 'RAMWeigher', dry_run=True)
-        return [found['cmp-1'], found['cmp-2']]
+        by_host = totals(table, 'RAMWeigher', dry_run=True)
+        return [by_host['cmp-1'], by_host['cmp-2']]
 
     assert now() == [1.0, 1.0]
     table.set_aggregates([an_aggregate(1, [1], ram_weight_multiplier='3')])
@@ -358,8 +361,8 @@ def test_free_memory_in_four_ways(kind, shares):
         a_host(n, ram=total, used={'MEMORY_MB': total - 1000 * n})
         for n, total in ((1, 1000), (2, 4000), (3, 12_000))
     ]
-    found = totals(a_table(*hosts), 'RAMWeigher', {'ram_weight_normalization': kind})
-    assert [found[f'cmp-{n}'] for n in (1, 2, 3)] == pytest.approx(shares)
+    by_host = totals(a_table(*hosts), 'RAMWeigher', {'ram_weight_normalization': kind})
+    assert [by_host[f'cmp-{n}'] for n in (1, 2, 3)] == pytest.approx(shares)
 
 
 def test_one_setting_for_all_weighers_that_have_none_of_their_own():

@@ -28,20 +28,20 @@ def test_totals_are_those_of_the_reference(data):
     aggregates, options = data.draw(sites.aggregates()), data.draw(sites.options())
     request = a_request(alternates=10, **data.draw(sites.specs()))
     table = a_table(*(a_change(row, *guests[row.id]) for row in rows), aggregates=aggregates)
-    found = decide(table, request, a_pipeline(options)).members[0]
+    member = decide(table, request, a_pipeline(options)).members[0]
     kinds = {
         name: (option, options[option.removesuffix('_multiplier') + '_normalization'])
         for name, option in sites.WEIGHERS.items()
     }
     expected = Site(rows, guests, aggregates, options, NOW).totals(request.spec, kinds)
-    totals = {score.host: score.total for score in found.scores}
+    totals = {score.host: score.total for score in member.scores}
     assert totals == pytest.approx({name: expected[name] for name in totals}, rel=1e-9, abs=1e-9)
 
 
 @FEW
 @given(st.data())
 def test_a_score_made_anew_after_a_pick_is_that_of_a_new_ranking(data):
-    """Bit for bit, and so are the picks that follow from it."""
+    """Compare scores bit for bit, and the picks that follow from them."""
     rows = data.draw(sites.hosts())
     guests = data.draw(sites.guests(rows))
     aggregates, options = data.draw(sites.aggregates()), data.draw(sites.options())
@@ -72,10 +72,10 @@ def test_after_a_pick_the_others_are_not_weighed_again():
         plugin_loader.load(['ResourcesFilter']),
         plugin_loader.load(['RAMWeigher'], options, plugin_loader.WEIGHERS),
     )
-    asked = []
+    row_counts = []
     weigher = pipeline.weighers[0]
     raw = weigher.raw
-    weigher.raw = lambda hosts, spec, rows: asked.append(len(rows)) or raw(hosts, spec, rows)
+    weigher.raw = lambda hosts, spec, rows: row_counts.append(len(rows)) or raw(hosts, spec, rows)
     table = a_table(*(sites.a_host(n) for n in range(1, 5)))
     decide(table, a_request(count=4), pipeline)
-    assert asked == [4]
+    assert row_counts == [4]

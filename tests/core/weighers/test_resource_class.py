@@ -42,7 +42,7 @@ def decided(setting, count=1, table=None, **amounts):
 
 def hosts_of(decision):
     first = decision.members[0]
-    return [first.selection.host, *(one.host for one in first.alternates)]
+    return [first.selection.host, *(alternate.host for alternate in first.alternates)]
 
 
 def test_more_of_a_class_comes_first_and_less_with_the_other_sign():
@@ -61,9 +61,9 @@ def test_alike_members_go_by_steps_that_are_never_wrong(setting, normalization):
     request = a_request(12, resources={'VCPU': 1, 'CUSTOM_LICENCE': 1})
     pipeline = a_pipeline(setting, class_weight_normalization=normalization)
     decision = place(a_cloud(), request, pipeline, seed=CHECKED_EACH, decision_id='x')
-    asked = a_pipeline(setting, class_weight_normalization=normalization)
-    asked.weighers[0].step = lambda hosts, spec: None
-    plain = place(a_cloud(), request, asked, seed=CHECKED_EACH, decision_id='x')
+    whole = a_pipeline(setting, class_weight_normalization=normalization)
+    whole.weighers[0].step = lambda hosts, spec: None
+    plain = place(a_cloud(), request, whole, seed=CHECKED_EACH, decision_id='x')
     assert not pipeline.distrusted
     assert len(decision.members.looks) < len(plain.members.looks) == 12
     assert [m.selection.host for m in decision.members] == [m.selection.host for m in plain.members]
