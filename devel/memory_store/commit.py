@@ -47,12 +47,12 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
     """Commit one batch; see ``core.claims.commit``."""
     outcomes: dict[str, RequestOutcome] = {}
     tables.handed.clear()
-    overtaken, released, kept_places = _judge_requests(tables, batch, outcomes, now)
+    overtaken, released, remaining_places = _judge_requests(tables, batch, outcomes, now)
     groups = _judge_groups(tables, batch, outcomes)
     _judge_plans(tables, batch, outcomes)
     going = [draft for draft in batch if draft.id not in outcomes]
     owners = tables.owners_of(consumers_to_own(going))
-    live_claims = [claim for claim in _live_of(tables, going) if claim.id not in kept_places]
+    live_claims = [claim for claim in _live_of(tables, going) if claim.id not in remaining_places]
     rivals, ended = judge_rivals(live_claims, going, owners)
     outcomes.update(ended)
     going = [draft for draft in going if draft.id not in outcomes]
@@ -74,7 +74,7 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
                 if place is not None and place.is_free_place and _is_of(place, draft):
                     released |= _release(tables, place, f'given back by {draft.id}', now)
     taken_places = {d.takes_places[i].claim_id for d in going for i in outcomes[d.id].taken}
-    for place_id in sorted(kept_places - taken_places):
+    for place_id in sorted(remaining_places - taken_places):
         released |= _release(tables, tables.claims[place_id], 'taken over', now)
     groups |= _step_groups(tables, going, outcomes)
     for request_id in overtaken:
@@ -115,7 +115,7 @@ def _judge_requests(
     """
     overtaken: set[str] = set()
     released: set[int] = set()
-    kept_places: set[str] = set()
+    remaining_places: set[str] = set()
     for draft in batch:
         row = tables.requests.get(draft.id)
         is_first = row is None and not draft.continues
@@ -126,10 +126,10 @@ def _judge_requests(
             overtaken.add(draft.id)
             for claim in tables.of_request(draft.id, live=True):
                 if lives_on(claim, now) is not None:
-                    kept_places.add(claim.id)
+                    remaining_places.add(claim.id)
                 else:
                     released |= _release(tables, claim, 'taken over', now)
-    return overtaken, released, kept_places
+    return overtaken, released, remaining_places
 
 
 def _step_groups(

@@ -97,15 +97,17 @@ def _nothing_over(database: SimDatabase) -> Iterable[str]:
 def one_outcome(conductors: Conductors) -> Iterable[str]:
     """Check that a placed request is answered so again, and with the same places."""
     for request_id, answers in conductors.answers_received.items():
-        placed = [heard for heard in answers if heard.answer.outcome is Outcome.PLACED]
+        placed = [received for received in answers if received.answer.outcome is Outcome.PLACED]
         if not placed:
             continue
-        if len({_places(heard.answer) for heard in placed}) > 1:
+        if len({_places(received.answer) for received in placed}) > 1:
             yield f'P4: request {request_id} was placed in two ways'
-        first = min(heard.answered_at for heard in placed)
-        for heard in answers:
-            if heard.sent_at >= first and not _is_allowed_answer(request_id, heard, conductors):
-                yield f'P4: request {request_id} was placed, then {heard.answer.outcome.value}'
+        first = min(received.answered_at for received in placed)
+        for received in answers:
+            if received.sent_at >= first and not _is_allowed_answer(
+                request_id, received, conductors
+            ):
+                yield f'P4: request {request_id} was placed, then {received.answer.outcome.value}'
 
 
 def _places(answer: Answer) -> tuple[tuple[str, str | None], ...]:

@@ -153,9 +153,9 @@ class Checks(upgradecheck.UpgradeCommands):
             return _warning(f'not looked at: {e.message}')
         code = exceptions.UnsupportedVersion.code
         strange = {
-            f'{letter.method} on {letter.topic}: {letter.problem}'
-            for letter in dead_letter_list
-            if letter.code == code
+            f'{dead_letter.method} on {dead_letter.topic}: {dead_letter.problem}'
+            for dead_letter in dead_letter_list
+            if dead_letter.code == code
         }
         if strange:
             return _failure(

@@ -35,10 +35,10 @@ class OverRpc:
         )
 
     def confirm(self, update: ClaimUpdate) -> dict[str, str]:
-        return {fate.claim_id: fate.outcome for fate in self._claims.confirm_claims(update)}
+        return {answer.claim_id: answer.outcome for answer in self._claims.confirm_claims(update)}
 
     def refuse(self, update: ClaimUpdate) -> dict[str, str]:
-        return {fate.claim_id: fate.outcome for fate in self._claims.refuse_claims(update)}
+        return {answer.claim_id: answer.outcome for answer in self._claims.refuse_claims(update)}
 
     def release(self, update: ClaimUpdate) -> dict[str, str]:
-        return {fate.claim_id: fate.outcome for fate in self._claims.release_claims(update)}
+        return {answer.claim_id: answer.outcome for answer in self._claims.release_claims(update)}

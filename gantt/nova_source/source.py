@@ -301,8 +301,8 @@ class Source:
         due = self._guests.is_due(host, host_picture)
         if due:
             result = self.nova.list_guests(listed(host, host_picture))
-            for fate in ('confirmed', 'released', 'adopted'):
-                self.count('gantt_nova_source_claims_total', getattr(result, fate), what=fate)
+            for outcome in ('confirmed', 'released', 'adopted'):
+                self.count('gantt_nova_source_claims_total', getattr(result, outcome), what=outcome)
         self._guests.done(host, host_picture, pictures=due)
         unknown_classes = self._port.left_out
         inventories = {

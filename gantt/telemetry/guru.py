@@ -64,11 +64,9 @@ def listen(conf: Any, program: str) -> None:
 
 def print_report(sections: Sections) -> None:
     """Add these sections to the report from now on."""
-    sections_kept = [
-        section for section in Report.persistent_sections if section[0] not in sections
-    ]
+    sections = [section for section in Report.persistent_sections if section[0] not in sections]
     Report.persistent_sections = [
-        *sections_kept,
+        *sections,
         *((title, _section(section_of)) for title, section_of in sections.items()),
     ]
 

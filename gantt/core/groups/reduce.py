@@ -355,16 +355,16 @@ def _rows_that_matter(
     starts = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
     rank = np.arange(len(order)) - starts
     row_count = max(1, int(np.ceil(_come(model, levels, total) * share)))
-    is_kept = np.zeros(len(rows), np.bool_)
-    is_kept[order[rank < row_count]] = True
+    is_chosen = np.zeros(len(rows), np.bool_)
+    is_chosen[order[rank < row_count]] = True
     if len(levels) == 1 and _only_most(model, one):
         # Among so many domains one has no item of the group at all: beyond them none is better.
         best = order[first]
         near = best[np.lexsort([k[best] for k in key])][: max(1, int(np.ceil(total * share)))]
-        is_kept &= np.isin(domain, domain[near])
+        is_chosen &= np.isin(domain, domain[near])
     if wanted is not None:
-        is_kept |= np.isin(rows, wanted)
-    return option.only(np.flatnonzero(is_kept))
+        is_chosen |= np.isin(rows, wanted)
+    return option.only(np.flatnonzero(is_chosen))
 
 
 def _levels(model: Model, one: ItemClass, option: ItemOption) -> list[np.ndarray] | None:

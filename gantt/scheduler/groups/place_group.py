@@ -358,7 +358,7 @@ class PlaceGroups:
         placed, full_table = stays.placed, table
         keeps: list[PlannedMember] = []
         if before is not None and before.planned:
-            kept = remaining(
+            remainder = remaining(
                 table,
                 description,
                 pipeline,
@@ -368,16 +368,16 @@ class PlaceGroups:
                 placed=placed,
                 over=self._over(end),
             )
-            keeps, table = kept.planned, kept.table
+            keeps, table = remainder.planned, remainder.table
             # Members that had a place still have one; else more are to be planned than before.
-            is_same = not kept.lost and before.staying.placed.keys() <= placed.keys()
+            is_same = not remainder.lost and before.staying.placed.keys() <= placed.keys()
             if before.plan is not None and (is_same or len(keeps) == stays.wanted(description)):
                 return msgspec.structs.replace(before.plan, members=keeps)
             members |= {
-                place_consumer(target.uuid, kept_member.name): kept_member.member
-                for kept_member in keeps
+                place_consumer(target.uuid, staying_member.name): staying_member.member
+                for staying_member in keeps
             }
-            placed |= {kept_member.name: kept_member.member for kept_member in keeps}
+            placed |= {staying_member.name: staying_member.member for staying_member in keeps}
         plan = self._planned(request, description, table, end, attempt, members, placed)
         if keeps and (plan.missing or not plan.members) and before is not None:
             # The members that stay are in the way: all members are planned anew.
