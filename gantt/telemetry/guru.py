@@ -64,9 +64,9 @@ def listen(conf: Any, program: str) -> None:
 
 def print_report(sections: Sections) -> None:
     """Add these sections to the report from now on."""
-    sections = [section for section in Report.persistent_sections if section[0] not in sections]
+    remaining = [section for section in Report.persistent_sections if section[0] not in sections]
     Report.persistent_sections = [
-        *sections,
+        *remaining,
         *((title, _section(section_of)) for title, section_of in sections.items()),
     ]
 

@@ -100,7 +100,7 @@ class ClaimChanges(msgspec.Struct, kw_only=True):
             if now.id == was.id:
                 self.changed[at] = (before, claim)
                 return
-        self.same = [claim for claim in self.same if claim.id != was.id]
+        self.same = [other for other in self.same if other.id != was.id]
         self.changed.append((was, claim))
 
     def of(self, consumer: str) -> list[Claim]:
