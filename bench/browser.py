@@ -150,7 +150,7 @@ class Browser:
         data = os.read(self._read, 1 << 20) if ready else b''
         if not data:
             log = pathlib.Path(self._log.name).read_text(errors='replace')[-2000:]
-            raise RuntimeError(f'the browser does not answer; it said: {log}')
+            raise RuntimeError(f'the browser does not answer: {log}')
         *messages, self._buffer = (self._buffer + data).split(b'\0')
         for raw in messages:
             message = json.loads(raw)

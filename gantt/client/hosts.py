@@ -166,4 +166,4 @@ class StatsClient:
         answer = self._caller.call(
             'update_resource_stats', self._timeout, context_id=name, name=name, stats=stats
         )
-        return base.decode(answer, ReportOutcome, inside='fate')
+        return base.decode(answer, ReportOutcome, inside='outcome')

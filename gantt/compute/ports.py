@@ -85,9 +85,9 @@ class SchedulerPort(Protocol):
         """
 
     def report(self, report: HostReport) -> str | None:
-        """Send a report; return the fate of a full one, which is called; a delta is cast: None.
+        """Send a report; return the outcome of a full one (a call), None of a delta (a cast).
 
-        Fates: ``applied``, ``stale`` (overtaken), ``needs_full``; see ``report_outcome``.
+        Outcomes: ``applied``, ``stale`` (overtaken), ``needs_full``; see ``report_outcome``.
 
         :raises StaleEpoch: of an older registration; ``kwargs['current']`` has the newest epoch
         :raises NotFound: the host must register first

@@ -75,7 +75,7 @@ def test_an_agent_that_fell_silent_is_named(conf):
     engine.dispose()
     (found,) = live.database_says(conf)
     assert (found.severity, found.value) == ('warning', 'silent on 1 of 2 hosts')
-    assert 'nothing was told of cmp-2' in found.why
+    assert 'no report came for cmp-2' in found.why
 
 
 @pytest.mark.finding('H4', 'the doctor shows forged messages')

@@ -49,10 +49,10 @@ def _one_server_each(callers: GroupCallers, database: SimDatabase) -> Iterable[s
             for item in chosen if answer.outcome is Outcome.PLACED else ():
                 claim_id = item.claim_id or ''
                 if consumer_of.setdefault(claim_id, item.consumer) != item.consumer:
-                    yield f'G2: claim {claim_id} was told to two servers'
+                    yield f'G2: claim {claim_id} was given to two servers'
                 claim = claims.get(claim_id)
                 if claim is None or (claim.host, claim.consumer) != (item.host, item.consumer):
-                    yield f'G5: {item.consumer} was told claim {claim_id}, which is not its own'
+                    yield f'G5: {item.consumer} was answered claim {claim_id}, which is not its own'
 
 
 def _nobody_waits(planner: PlannerProcess) -> Iterable[str]:

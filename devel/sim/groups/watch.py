@@ -113,7 +113,7 @@ class GroupWatch:
         answered = {*answer.stayed, *(item.name for item in planned)}
         all_names = {item.member_name for item in self._known.values() if item.group == uuid}
         if not names <= answered <= all_names:
-            self._break(f'G5: {uuid} was told to have {sorted(answered)}, and has others')
+            self._break(f'G5: {uuid} was answered to have {sorted(answered)}, and has others')
         for place in planned:
             claim = self._known.get(place.claim_id)
             if claim is None or (claim.host, claim.allocations, claim.consumer) != (

@@ -326,7 +326,7 @@ def _agents(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
             Severity.WARNING,
             'gantt-compute --facts-only',
             f'silent on {len(silent)} of {len(with_agent)} hosts',
-            f'for more than [filters] service_down_time, {limit:g}, nothing was told of {names}: '
+            f'for more than [filters] service_down_time, {limit:g}, no report came for {names}: '
             'their cells and devices are taken as they were then',
             'Start it there, or see in its log why it is not received',
         )

@@ -5,10 +5,8 @@ The transition table is data; the scheduling thread feeds events and carries out
 documentation is generated from the table.  Whether a request may go on at all is judged by its row,
 which all schedulers share: see ``judge_request``, the one judge of every store.
 
-Planned extensions need more states, which are not built:
-
-- zones: FORWARDED (the row is open here under the key of the zone above, and another zone places
-  it), with the events that the zone below has replied, or has been silent for too long.
+Requests that other zones place, and groups, do not go through this table: their steps are in
+``scheduler.zones.place_over_zones`` and ``scheduler.groups.place_group``.
 """
 
 import enum

@@ -27,7 +27,7 @@ EXCHANGE_SECONDS = 300.0
 
 
 class NoExchangeYet(amqp.RecoverableConnectionError):
-    """A declaration in vain, for now: the library connects again and goes on trying."""
+    """Raised where the exchange is not declared yet: the library reconnects and retries."""
 
 
 def reply_prefix(user: str) -> str:
