@@ -154,8 +154,9 @@ class SolverProcess:
         assert child.stdout is not None, 'it was made with one'
         number, received = child.stdout.fileno(), bytearray()
         while len(received) < size:
-            seconds_left = end - time.monotonic()
-            if seconds_left <= 0 or not _is_ready(number, select.POLLIN, seconds_left):
+            # What is there already is read, however late: it may have begun long ago.
+            seconds_left = max(0.0, end - time.monotonic())
+            if not _is_ready(number, select.POLLIN, seconds_left):
                 raise TimeoutError('it did not answer in time')
             piece = os.read(number, min(_PIECE, size - len(received)))
             if not piece:

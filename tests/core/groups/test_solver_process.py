@@ -2,6 +2,7 @@
 """The solver in a process of its own: the same answers, and one when it ends."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -132,6 +133,17 @@ def test_one_that_stands_still_is_ended_and_another_one_begun(solver, monkeypatc
     assert solutions[0].problem == 'the solver did not answer in time, and was ended'
     assert solver.solve(a_model(), SolverGoal(0), seconds=20.0, seed=1).status == 'optimal'
     assert solver.pid != frozen
+
+
+def test_one_that_was_begun_long_ago_is_asked(solver, monkeypatch):
+    """A planner begins it, and the first group may come an hour later."""
+    monkeypatch.setattr(process, 'START_SECONDS', 0.0)
+    solver.start()
+    begun = solver.pid
+    assert select.select([solver._child.stdout], [], [], 60)[0], 'it has not begun'
+    solution = solver.solve(a_model(), SolverGoal(0), seconds=10.0, seed=1)
+    assert (solution.status, solution.problem) == ('optimal', '')
+    assert solver.pid == begun
 
 
 def test_a_call_ends_with_the_solver(solver):
