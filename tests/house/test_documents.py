@@ -182,3 +182,27 @@ def test_the_table_of_commands_is_complete(manage_parser):
     assert missing == []
     # Each with the options that it insists on.
     assert '``gantt claim release ID --reason TEXT``' in listed
+
+
+DECISIONS = ROOT / 'doc' / 'source' / 'decisions'
+STATUS = re.compile(r':Status: (?:accepted|(?:amended|superseded) by (\d{4}(?:, \d{4})*))')
+
+
+@pytest.mark.parametrize('page', sorted(DECISIONS.glob('0*.rst')), ids=lambda page: page.stem[:4])
+def test_a_decision_has_a_title_a_status_and_a_date(page):
+    title, line, blank, status, date, *_ = page.read_text().splitlines()
+    slug = re.sub(r'[^a-z0-9]+', '-', title.removeprefix(f'{page.stem[:4]}: ').lower())
+    assert page.stem == f'{page.stem[:4]}-{slug}', 'the file is named by the number and the title'
+    assert line == '=' * len(title)
+    assert not blank
+    assert re.fullmatch(r':Date: 20\d\d-\d\d-\d\d', date)
+    by = STATUS.fullmatch(status)
+    assert by, f'{status!r} is no status'
+    for number in (by[1] or page.stem[:4]).split(', '):
+        assert list(DECISIONS.glob(f'{number}-*.rst')), f'there is no decision {number}'
+
+
+def test_each_decision_has_a_number_of_its_own():
+    numbers = [page.stem[:4] for page in DECISIONS.glob('0*.rst')]
+    assert len(numbers) > 90
+    assert sorted(numbers) == [f'{n:04}' for n in range(1, len(numbers) + 1)]

@@ -15,6 +15,7 @@
 .. gantt-tree::
 .. gantt-contracts::
 .. gantt-flow:: request
+.. gantt-decisions::
 """
 
 import ast
@@ -408,6 +409,41 @@ class FlowFiles(Generated):
         yield ''
 
 
+class Decisions(Generated):
+    """The decisions with their status and date, from the head of each page."""
+
+    def lines(self) -> Iterator[str]:
+        rows = []
+        for path in sorted((ROOT / 'doc' / 'source' / 'decisions').glob('0*.rst')):
+            title, _, _, status, date = path.read_text().splitlines()[:5]
+            rows.append(
+                [
+                    f':doc:`{title} <{path.stem}>`',
+                    with_links(status.removeprefix(':Status: ')),
+                    date.removeprefix(':Date: '),
+                ]
+            )
+        yield from table(['Decision', 'Status', 'Date'], rows, '56 30 14')
+
+
+def with_links(status: str) -> str:
+    """A status whose numbers of decisions are links."""
+
+    def link(match: re.Match[str]) -> str:
+        [page] = (ROOT / 'doc' / 'source' / 'decisions').glob(f'{match[0]}-*.rst')
+        return f':doc:`{match[0]} </decisions/{page.stem}>`'
+
+    return re.sub(r'\d{4}', link, status)
+
+
+def link_status(app: Any, docname: str, source: list[str]) -> None:
+    """Make links of the numbers in the status of a decision, before its page is parsed."""
+    if docname.startswith('decisions/0'):
+        source[0] = re.sub(
+            r'^:Status: .*', lambda match: with_links(match[0]), source[0], count=1, flags=re.M
+        )
+
+
 @functools.cache
 def _flows() -> dict[str, Any]:
     sys.path.insert(0, str(ROOT))
@@ -505,4 +541,6 @@ def setup(app: Any) -> dict[str, Any]:
     app.add_directive('gantt-tree', Tree)
     app.add_directive('gantt-contracts', Contracts)
     app.add_directive('gantt-flow', FlowFiles)
+    app.add_directive('gantt-decisions', Decisions)
+    app.connect('source-read', link_status)
     return {'version': '1', 'parallel_read_safe': False}
