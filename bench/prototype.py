@@ -33,7 +33,6 @@ from oslo_config import cfg
 
 import gantt.cmd  # noqa: F401  (chooses native threads, before oslo.messaging comes)
 from gantt.rpc import wire
-from gantt.rpc.amqp import transport as names
 
 import oslo_messaging as om  # isort: skip
 from oslo_messaging.rpc.server import RPCServer  # isort: skip
@@ -338,7 +337,7 @@ def main() -> int:
 
     server = om.get_rpc_server(
         om.get_rpc_transport(cfg.CONF, url=given.broker),
-        om.Target(exchange=names.EXCHANGE, topic=wire.SCHEDULER_TOPIC, server='prototype'),
+        om.Target(exchange=wire.EXCHANGE, topic=wire.SCHEDULER_TOPIC, server='prototype'),
         [],
         server_cls=Deferred,
     )

@@ -161,18 +161,15 @@ class ServerCaller:
     """Calls and casts on one topic; publishing and waiting are bounded.
 
     :param carrier: from ``gantt.client.get_transport``
-    :param exchange: the one that the topic is bound to
     """
 
-    def __init__(
-        self, carrier: om.transport.RPCTransport, topic: str, exchange: str = transport.EXCHANGE
-    ) -> None:
+    def __init__(self, carrier: om.transport.RPCTransport, topic: str) -> None:
         self._carrier = carrier
         self._topic = topic
         self._servers = Servers()
         self._client = om.get_rpc_client(
             carrier,
-            om.Target(exchange=exchange, topic=topic, version=wire.VERSION),
+            om.Target(exchange=wire.exchange_of(topic), topic=topic, version=wire.VERSION),
             retry=transport.PUBLISH_RETRIES,
             transport_options=om.TransportOptions(at_least_once=True),
         )

@@ -13,7 +13,6 @@ from gantt.core.messages import base
 from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
 from gantt.core.messages.request import ExtendClaims
 from gantt.rpc import wire
-from gantt.rpc.amqp.transport import HOSTS_EXCHANGE
 
 _PASSING = (exceptions.Unavailable,)
 
@@ -63,7 +62,7 @@ class ClaimsClient:
         timeout: float = 20.0,
         signer: Signer | None = None,
     ) -> None:
-        self._caller = ServerCaller(transport, wire.CLAIMS_TOPIC, HOSTS_EXCHANGE)
+        self._caller = ServerCaller(transport, wire.CLAIMS_TOPIC)
         self._timeout = timeout
         self._signer = signer
 
@@ -138,7 +137,7 @@ class StatsClient:
         timeout: float = 15.0,
         signer: Signer | None = None,
     ) -> None:
-        self._caller = ServerCaller(transport, wire.STATS_TOPIC, HOSTS_EXCHANGE)
+        self._caller = ServerCaller(transport, wire.STATS_TOPIC)
         self._timeout = timeout
         self._signer = signer
 

@@ -19,7 +19,6 @@ from gantt.core.nova.source import (
     Moves,
 )
 from gantt.rpc import wire
-from gantt.rpc.amqp.transport import HOSTS_EXCHANGE
 
 
 class NovaClient:
@@ -37,7 +36,7 @@ class NovaClient:
         signer: Signer | None = None,
     ) -> None:
         self._signer = signer
-        self._caller = ServerCaller(transport, wire.STATS_TOPIC, HOSTS_EXCHANGE)
+        self._caller = ServerCaller(transport, wire.STATS_TOPIC)
         self._timeout = timeout
 
     def list_guests(self, listed: GuestList) -> GuestListResult:

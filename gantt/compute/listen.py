@@ -17,7 +17,7 @@ from gantt.core.messages import base
 from gantt.core.messages.base import topic_of
 from gantt.core.messages.build import Build, Delete
 from gantt.rpc import wire
-from gantt.rpc.amqp import driver, transport
+from gantt.rpc.amqp import driver
 from gantt.rpc.amqp.consumer import Consumer
 from gantt.rpc.amqp.replies import StockReplies
 from gantt.rpc.amqp.timers import DelayedExecutor
@@ -158,7 +158,7 @@ class BuildListener:
         self._later = DelayedExecutor(REPLY_BACKLOG, 'compute-later')
         self._served = Topic(
             carrier,
-            om.Target(exchange=transport.EXCHANGE, topic=self.topic, server=name),
+            om.Target(exchange=wire.EXCHANGE, topic=self.topic, server=name),
             methods.interface,
             StockReplies(self._later, REPLY_SECONDS, _count_nothing),
             threads=threads,
@@ -171,7 +171,7 @@ class BuildListener:
             self._bindings = Bindings(
                 carrier,
                 self._served.consumer,
-                transport.EXCHANGE,
+                wire.EXCHANGE,
                 self.topic,
                 [topic_of(host) for host in hosts],
             )

@@ -121,7 +121,7 @@ class RpcService:
         if planner is not None:
             interfaces[wire.PLANNER_TOPIC] = PlannerMethods(planner).interface
         topics = [
-            self._topic(self._own, transport.EXCHANGE, name, interface)
+            self._topic(self._own, wire.exchange_of(name), name, interface)
             for name, interface in interfaces.items()
         ]
         if self._notifier is not None:

@@ -36,8 +36,19 @@ PLANNER_TOPIC = 'gantt-planner'
 CLAIMS_TOPIC = 'gantt-claims'
 STATS_TOPIC = 'gantt-stats'
 
+EXCHANGE = 'gantt'
+#: Exchange of the topics that hosts send to.  Builds are at the other one: write permission on an
+#: exchange reaches every queue there, since permissions for single routing keys are evaded by a
+#: "CC" header or a binding.
+HOSTS_EXCHANGE = 'gantt-hosts'
+
 _HALF = re.compile('[\ud800-\udfff]')
 _VERSION = re.compile(r'(\d{1,9})\.(\d{1,9})\Z')
+
+
+def exchange_of(topic: str) -> str:
+    """Return the exchange that the queues of a topic of ours are bound to."""
+    return HOSTS_EXCHANGE if topic in (CLAIMS_TOPIC, STATS_TOPIC) else EXCHANGE
 
 
 def is_newer(

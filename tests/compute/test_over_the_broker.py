@@ -16,6 +16,7 @@ from gantt.compute.farm.host_agent import HostAgentSettings
 from gantt.compute.listen import BuildListener, Methods
 from gantt.compute.over_rpc import OverRpc
 from gantt.core.messages.build import Build, Delete
+from gantt.rpc import wire
 from gantt.rpc.amqp import transport
 from gantt.scheduler import settings as scheduler_settings
 from gantt.scheduler.recorder import MemoryRecorder
@@ -56,7 +57,7 @@ class Site:
     def order(self, **order):
         caller = om.get_rpc_client(
             self.bus.carrier(),
-            om.Target(exchange=transport.EXCHANGE, topic=topic_of(self.name), version='1.0'),
+            om.Target(exchange=wire.EXCHANGE, topic=topic_of(self.name), version='1.0'),
             timeout=10,
             retry=1,
         )

@@ -33,8 +33,8 @@ UNIQUE = b'0badcafe' * 4
 #: Where messages are sent: topic and exchange.
 TOPICS = [
     ('gantt-scheduler', 'gantt'),
-    ('gantt-claims', 'gantt'),
-    ('gantt-stats', 'gantt'),
+    ('gantt-claims', 'gantt-hosts'),
+    ('gantt-stats', 'gantt-hosts'),
     ('scheduler', 'nova'),
 ]
 
@@ -370,14 +370,14 @@ def good() -> list[tuple[str, str, dict[str, Any]]]:
         ),
         (
             'gantt-claims',
-            'gantt',
+            'gantt-hosts',
             call('register_host', host={'name': 'mutant', 'boot_nonce': 'n'}),
         ),
-        ('gantt-claims', 'gantt', call('confirm_claims', words=words)),
-        ('gantt-claims', 'gantt', call('release_claims', words=words | {'reason': 'x'})),
+        ('gantt-claims', 'gantt-hosts', call('confirm_claims', words=words)),
+        ('gantt-claims', 'gantt-hosts', call('release_claims', words=words | {'reason': 'x'})),
         (
             'gantt-stats',
-            'gantt',
+            'gantt-hosts',
             call('update_resource_stats', name='mutant', stats=base.to_builtins(report)),
         ),
         ('scheduler', 'nova', asked),

@@ -85,7 +85,7 @@ class Target:
         else:
             self.wire.send(one.body, topic=topic, exchange=exchange)
 
-    def answer(self, method: str, topic: str, exchange: str = 'gantt', **args):
+    def answer(self, method: str, topic: str, exchange: str | None = None, **args):
         """What a right call is answered, and what it fails with."""
         call = {'method': method, 'version': '1.0', 'args': args, '_timeout': 60}
         self.wire.replies.clear()

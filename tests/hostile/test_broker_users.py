@@ -83,8 +83,8 @@ def test_nothing_of_a_host_belongs_to_another_one(names):
         shared = [wire.SCHEDULER_TOPIC, wire.CLAIMS_TOPIC, wire.STATS_TOPIC, 'amq.default']
         for queue in theirs + shared:
             assert not any(_may(user.own, what, queue) for what in ('configure', 'write', 'read'))
-        assert not _may(user.own, 'write', transport.EXCHANGE)
-        for exchange in (transport.EXCHANGE, transport.HOSTS_EXCHANGE):
+        assert not _may(user.own, 'write', wire.EXCHANGE)
+        for exchange in (wire.EXCHANGE, wire.HOSTS_EXCHANGE):
             assert not _may(user.own, 'configure', exchange)
 
 
@@ -109,7 +109,7 @@ def test_only_who_answers_reaches_every_queue_and_nova_is_only_the_schedulers():
     (scheduler,) = permissions.users(Names(nova_vhost='/'), ['scheduler'])
     (both,) = scheduler.grants
     assert _may(both, 'read', 'gantt-claims') and _may(both, 'read', 'scheduler')
-    assert {topic.exchange for topic in both.topics} == {'gantt', 'nova'}
+    assert {topic.exchange for topic in both.topics} == {'gantt', 'gantt-hosts', 'nova'}
 
 
 def run(tmp_path, url, *arguments, more=''):

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import kombu
 
+from gantt.rpc.wire import exchange_of
+
 
 class Wire:
     """One connection that publishes anything and reads its own reply queue."""
@@ -46,7 +48,7 @@ class Wire:
         body: bytes | str,
         *,
         topic: str,
-        exchange: str = 'gantt',
+        exchange: str | None = None,
         content_type: str = 'application/json',
         content_encoding: str = 'utf-8',
         headers: dict[str, Any] | None = None,
@@ -61,7 +63,7 @@ class Wire:
                 headers=headers,
                 properties=properties,
             ),
-            exchange=exchange,
+            exchange=exchange or exchange_of(topic),
             routing_key=topic,
         )
 
@@ -70,7 +72,7 @@ class Wire:
         message: dict[str, Any],
         *,
         topic: str,
-        exchange: str = 'gantt',
+        exchange: str | None = None,
         seconds: float = 30.0,
     ) -> dict[str, Any]:
         """Send an enveloped call and wait for the raw reply to it, envelope included."""

@@ -13,6 +13,7 @@ from oslo_messaging import conffixture
 
 from gantt import client
 from gantt import conf as options
+from gantt.rpc import wire
 from gantt.rpc.amqp import in_process, transport
 from gantt.rpc.nova import captures
 from gantt.rpc.service import RpcService
@@ -110,11 +111,11 @@ class Bus:
     def scheduler(self, **options: Any) -> client.SchedulerClient:
         return client.SchedulerClient(self.carrier(), **options)
 
-    def raw(self, topic: str, version: str | None = '1.0', exchange: str = 'gantt') -> Any:
+    def raw(self, topic: str, version: str | None = '1.0', exchange: str | None = None) -> Any:
         """A stock client of the library, for what our own would not send."""
         return om.get_rpc_client(
             self.carrier(),
-            om.Target(exchange=exchange, topic=topic, version=version),
+            om.Target(exchange=exchange or wire.exchange_of(topic), topic=topic, version=version),
             timeout=10,
             retry=1,
         )

@@ -6,7 +6,6 @@ to be allowed.
 """
 
 import contextlib
-import functools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import amqp
 import msgspec
 import oslo_messaging as om
-from kombu import Exchange
 from oslo_messaging._drivers.impl_rabbit import Connection
 
 __all__ = ['needs_little', 'reply_prefix', 'send_to_self']
@@ -35,16 +33,14 @@ def reply_prefix(user: str) -> str:
     return f'reply_{user}:'
 
 
-def needs_little(transport: om.transport.RPCTransport, doors: dict[str, str]) -> None:
+def needs_little(transport: om.transport.RPCTransport) -> None:
     """Let a new transport need as few permissions of the broker as possible.
 
     Its reply queue is named after its user, and an existing exchange is not declared: the
     permission to declare it includes deleting it.
-
-    :param doors: queue of a topic -> a further exchange that it is bound to where it is served
     """
     rpc_driver = transport._driver
-    rpc_driver._connection_pool.connection_cls = functools.partial(_Careful, doors=doors)
+    rpc_driver._connection_pool.connection_cls = _Careful
     user = rpc_driver._url.hosts[0].username if rpc_driver._url.hosts else ''
     queue_name_of = rpc_driver._get_reply_queue_name
 
@@ -57,8 +53,7 @@ def needs_little(transport: om.transport.RPCTransport, doors: dict[str, str]) ->
 class _Careful(Connection):
     """The library's connection; checks whether a topic exchange exists before declaring it."""
 
-    def __init__(self, *args: Any, doors: dict[str, str], **kwargs: Any) -> None:
-        self._doors = doors
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._refused_at: float | None = None
         super().__init__(*args, **kwargs)
 
@@ -83,8 +78,6 @@ class _Careful(Connection):
                     f'exchange {exchange.name!r} is not there yet: a scheduler makes it, which '
                     f'this user may not ({e.reply_text})'
                 ) from None
-            if consumer.queue_name in self._doors:
-                self._open(consumer, self._doors[consumer.queue_name])
 
         # Called again after each reconnection.
         consumer.declare = careful
@@ -95,13 +88,6 @@ class _Careful(Connection):
         if self._refused_at is None:
             self._refused_at = time.monotonic()
         return time.monotonic() - self._refused_at < EXCHANGE_SECONDS
-
-    def _open(self, consumer: Any, name: str) -> None:
-        """Bind the queue of a consumer to another exchange as well."""
-        door = Exchange(name, type='topic', durable=consumer.durable)
-        if not self._has(door):
-            door(self.channel).declare()
-        self.channel.queue_bind(consumer.queue_name, name, consumer.routing_key)
 
     def _has(self, exchange: Any) -> bool:
         if exchange.type != 'topic' or self.connection.transport.driver_name != 'py-amqp':

@@ -23,7 +23,6 @@ import msgspec
 from gantt import exceptions
 from gantt.core.messages.base import TOPIC_PREFIX, topic_of
 from gantt.rpc import wire
-from gantt.rpc.amqp import transport
 from gantt.rpc.amqp.least_privilege import reply_prefix
 
 #: RabbitMQ's name for the exchange without a name.
@@ -154,7 +153,8 @@ def _scheduler(names: Names, role: str) -> User:
     if names.dead_letter_queue:
         parts.append(_plain(names.dead_letter_queue))
     keys = rf'^{topics}(\..+)?$'
-    grant = _grant(names.vhost, parts, [*parts, DEFAULT_EXCHANGE], parts, _keys(keys, keys))
+    both = [_keys(keys, keys, exchange) for exchange in (wire.EXCHANGE, wire.HOSTS_EXCHANGE)]
+    grant = _grant(names.vhost, parts, [*parts, DEFAULT_EXCHANGE], parts, *both)
     return User(name=name, about=role, own=grant, nova=_of_nova(names, name))
 
 
@@ -192,7 +192,7 @@ def _caller(names: Names, role: str, *topics: str) -> User:
     name = f'{names.prefix}-{role}'
     answers = _replies(name)
     keys = f'^({"|".join(topics)})$'
-    claims = _keys(f'^{_plain(wire.CLAIMS_TOPIC)}$', exchange=transport.HOSTS_EXCHANGE)
+    claims = _keys(f'^{_plain(wire.CLAIMS_TOPIC)}$', exchange=wire.HOSTS_EXCHANGE)
     write = [_EXCHANGE, _DOOR, answers]
     grant = _grant(names.vhost, [answers], write, [answers], _keys(keys), claims)
     return User(name=name, about=role, own=grant)
@@ -296,7 +296,7 @@ def _grant(
     )
 
 
-def _keys(write: str, read: str = NOTHING, exchange: str = transport.EXCHANGE) -> Topics:
+def _keys(write: str, read: str = NOTHING, exchange: str = wire.EXCHANGE) -> Topics:
     return Topics(exchange=exchange, write=write, read=read)
 
 
@@ -340,8 +340,6 @@ def _check_apart(hosts: list[str]) -> None:
             )
 
 
-_EXCHANGE, _DOOR = _plain(transport.EXCHANGE), _plain(transport.HOSTS_EXCHANGE)
+_EXCHANGE, _DOOR = _plain(wire.EXCHANGE), _plain(wire.HOSTS_EXCHANGE)
 #: Routing keys of hosts, and of report sources.
-_REPORTS = _keys(
-    f'^{_one_of(wire.CLAIMS_TOPIC, wire.STATS_TOPIC)}$', exchange=transport.HOSTS_EXCHANGE
-)
+_REPORTS = _keys(f'^{_one_of(wire.CLAIMS_TOPIC, wire.STATS_TOPIC)}$', exchange=wire.HOSTS_EXCHANGE)

@@ -16,19 +16,11 @@ import oslo_messaging as om
 
 from gantt import exceptions
 from gantt.conf import clear_text
-from gantt.rpc import wire
 from gantt.rpc.amqp import driver, in_process, least_privilege, private_names, refusals
 from gantt.rpc.amqp.driver import masked
 
 LOG = logging.getLogger(__name__)
 
-EXCHANGE = 'gantt'
-#: Exchange that hosts send to.  The queues of their two topics are bound to both exchanges, those
-#: of builds to the first one only: write permission on an exchange reaches every queue there,
-#: since permissions for single routing keys are evaded by a "CC" header or a binding.
-HOSTS_EXCHANGE = 'gantt-hosts'
-#: Queue -> the further exchange that it is bound to.
-DOORS = {wire.CLAIMS_TOPIC: HOSTS_EXCHANGE, wire.STATS_TOPIC: HOSTS_EXCHANGE}
 IN_PROCESS_URL = 'kombu+memory:///'
 
 #: Modules whose exceptions a client rebuilds from a reply.
@@ -114,7 +106,7 @@ def _transport(conf: Any, url: str, option: str, guarded: bool) -> om.transport.
         fix = 'Name options of [oslo_messaging_rabbit] only'
     if problem:
         raise exceptions.Misconfigured(option=option, problem=problem, fix=fix)
-    least_privilege.needs_little(rpc_transport, DOORS)
+    least_privilege.needs_little(rpc_transport)
     if guarded:
         try:
             clear_text.guard(conf, _exposed(rpc_transport))
