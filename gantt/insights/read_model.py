@@ -40,9 +40,9 @@ from gantt.insights.views import (
 )
 from gantt.insights.what_if import WhatIfPlanner
 from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.placing.answers import StoredAnswers
 from gantt.scheduler.ports import Clock, Store, StoredBelow, StoredRequest
 from gantt.scheduler.quotas import QuotaChecks
+from gantt.scheduler.request.answers import StoredAnswers
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.version import version_string
 

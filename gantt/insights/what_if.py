@@ -29,9 +29,8 @@ from gantt.insights import side_by_side
 from gantt.insights.explain import explaining, redacting, wording
 from gantt.insights.views import Capacity, Explanation, RoomView, View
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.placing import trial
-from gantt.scheduler.placing.plan import Plan
 from gantt.scheduler.quotas import QuotaChecks
+from gantt.scheduler.request.planner import Plan, plan_dry_run
 from gantt.scheduler.settings import SchedulerSettings
 
 #: Maximum of members times hosts of one trial.
@@ -177,7 +176,7 @@ class WhatIfPlanner:
             raise exceptions.invalid(
                 'request.consumers', f'expected {expected}, got {len(request.consumers)}'
             )
-        return trial.plan(
+        return plan_dry_run(
             table, request, self.cache, self.pipeline, self.settings, zones_not_queried
         )
 

@@ -14,10 +14,10 @@ from gantt.core.records.retention import DECISION_SECONDS
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler.claims import ClaimUpdates, jittered
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.placing.contention import Contention
 from gantt.scheduler.ports import Clock, Recorder, Store
 from gantt.scheduler.quotas import REFRESH_SECONDS, QuotaChecks
 from gantt.scheduler.recorder import StoreRecorder
+from gantt.scheduler.request.planner import Contention
 from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)

@@ -36,8 +36,6 @@ from gantt.scheduler.housekeeping import Housekeeping
 from gantt.scheduler.nova.events import NovaEvents
 from gantt.scheduler.nova.moves import NovaMoves, Then
 from gantt.scheduler.nova.source import NovaSource
-from gantt.scheduler.placing import answers
-from gantt.scheduler.placing.admission import AtOnce, refusal
 from gantt.scheduler.ports import (
     ClaimOutcome,
     Clock,
@@ -49,7 +47,9 @@ from gantt.scheduler.ports import (
 )
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.register_hosts import Registrations
-from gantt.scheduler.select_destinations import Placing
+from gantt.scheduler.request import answers
+from gantt.scheduler.request.loop import Placing
+from gantt.scheduler.request.queue import AtOnce, refusal
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.table_log import TableLog
 from gantt.scheduler.update_resource_stats import Intake

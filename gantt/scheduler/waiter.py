@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
-from gantt.scheduler.placing.admission import refusal
+from gantt.scheduler.request.queue import refusal
 
 
 class Signal(Protocol):

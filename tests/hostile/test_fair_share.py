@@ -26,7 +26,7 @@ from gantt.http.gates import QuotaGate
 from gantt.http.server import HttpServer
 from gantt.scheduler import recorder
 from gantt.scheduler.clock import ManualClock
-from gantt.scheduler.placing import admission
+from gantt.scheduler.request import queue
 from gantt.telemetry.metrics import MetricRegistry
 from tests.builders import a_decision
 from tests.conftest import READERS
@@ -231,7 +231,7 @@ def test_in_a_full_queue_who_has_most_gives_way_newest_first():
 )
 def test_nobody_is_refused_who_has_less_than_its_share(steps):
     limit, weights, replies = 12, {'blue': 2.0}, Replies()
-    door = admission.Admission(limit, 500, ManualClock(), weights)
+    door = queue.Admission(limit, 500, ManualClock(), weights)
     for step in steps:
         if isinstance(step, int):
             for call in door.drain(step, 1 << 20, 0.0, 0.0):
@@ -260,7 +260,7 @@ def test_nobody_is_refused_who_has_less_than_its_share(steps):
 
 @pytest.mark.finding('H2', 'no project fills the queue so that another is refused')
 def test_large_bodies_of_one_project_leave_room_for_those_of_another(monkeypatch):
-    monkeypatch.setattr(admission, 'BYTES_MAX', 100_000)
+    monkeypatch.setattr(queue, 'BYTES_MAX', 100_000)
     world = World(hosts=4)
     large = {'hints': {'any': ['x' * 1000] * 15}}
     flood = [world.ask(of('red', **large)) for _ in range(20)]

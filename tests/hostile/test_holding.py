@@ -17,8 +17,8 @@ from gantt.http.context import HandlerContext as HttpWorld
 from gantt.http.handlers import requests
 from gantt.http.settings import HttpSettings
 from gantt.insights import decision_reader, what_if
-from gantt.scheduler import recorder, select_destinations
-from gantt.scheduler.placing import admission, trial
+from gantt.scheduler import recorder
+from gantt.scheduler.request import loop, planner, queue
 from gantt.telemetry.metrics import MetricRegistry
 from tests.builders import a_decision, a_request, uuid_of
 from tests.conftest import READERS, STORES
@@ -28,7 +28,7 @@ from tests.world import World
 
 @pytest.mark.finding('H3', 'bodies, queues and what is kept are bounded in bytes')
 def test_requests_that_wait_are_bounded_in_bytes(monkeypatch):
-    monkeypatch.setattr(admission, 'BYTES_MAX', 100_000)
+    monkeypatch.setattr(queue, 'BYTES_MAX', 100_000)
     world = World(hosts=1)
     large = {'any': ['x' * 1000] * 15}
     handles = [world.ask(a_request(hints=large).build()) for _ in range(20)]
@@ -42,7 +42,7 @@ def test_requests_that_wait_are_bounded_in_bytes(monkeypatch):
 
 @pytest.mark.finding('H3', 'bodies, queues and what is kept are bounded in bytes')
 def test_requests_that_are_committed_together_are_bounded_in_bytes(monkeypatch):
-    monkeypatch.setattr(select_destinations, 'BATCH_BYTES_MAX', 50_000)
+    monkeypatch.setattr(loop, 'BATCH_BYTES_MAX', 50_000)
     world = World(hosts=4)
     sizes = []
     commit = world.store.commit
@@ -316,7 +316,7 @@ def test_trials_are_bounded(monkeypatch):
     assert said.status_code == 400
     assert 'expected at most 10' in said.json()['errors'][0]['detail']
     monkeypatch.setattr(what_if, 'LOOKS_MAX', 10**6)
-    monkeypatch.setattr(trial, 'SECONDS_MAX', 0.0)
+    monkeypatch.setattr(planner, 'DRY_RUN_SECONDS_MAX', 0.0)
     assert caller.post('/v1/requests', json=body).status_code == 504
 
 

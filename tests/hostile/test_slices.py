@@ -16,8 +16,8 @@ from gantt.core.placement import place as placing
 from gantt.core.placement.place import place
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import ManualClock
-from gantt.scheduler.placing.admission import PendingRequest
-from gantt.scheduler.select_destinations import SLICE_SECONDS
+from gantt.scheduler.request.loop import SLICE_SECONDS
+from gantt.scheduler.request.queue import PendingRequest
 from tests import world
 from tests.builders import CLEAN, a_request, uuid_of
 from tests.conftest import STORES

@@ -22,8 +22,8 @@ from gantt.core.messages.report import Registered, check
 from gantt.core.records.decision import Answer, Outcome, Selection
 from gantt.core.resources.host_keys import HostKey, Rules
 from gantt.scheduler.host_signatures import HostSignatures
-from gantt.scheduler.placing.admission import Bell
 from gantt.scheduler.ports import ClaimOutcome, ReportOutcome
+from gantt.scheduler.request.queue import Bell
 
 CELL = '3f08903e-ffa4-442a-bd00-09d817a78499'
 

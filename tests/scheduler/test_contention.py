@@ -8,8 +8,8 @@ from gantt.core.messages.request import CancelClaims
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import ManualClock
-from gantt.scheduler.placing import contention
-from gantt.scheduler.placing.contention import (
+from gantt.scheduler.request import planner
+from gantt.scheduler.request.planner import (
     GROWTH,
     HALF_MEMBERS,
     HALF_SECONDS,
@@ -145,7 +145,7 @@ def test_four_schedulers_on_hosts_that_are_nearly_full_lose_few_races():
 
 def test_taking_the_best_one_always_loses_ten_times_as_many(monkeypatch):
     lost, placed = usual_turnover()
-    monkeypatch.setattr(contention, 'SPREAD_MOST', 1)
+    monkeypatch.setattr(planner, 'SPREAD_MOST', 1)
     always, as_many = turnover(4, seconds=40)
     assert as_many == placed
     assert always >= 10 * max(1, lost)

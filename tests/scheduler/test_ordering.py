@@ -11,7 +11,7 @@ from gantt.core.filters.base import Filter, PerHostFilter
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.plugin import Option
 from gantt.scheduler.clock import ManualClock
-from gantt.scheduler.placing.ordering import EVERY, FIRST, Ordering
+from gantt.scheduler.request.ordering import EVERY, FIRST, Ordering
 from tests.core.builders import a_host, a_request, a_table, decide, hosts_of
 from tests.world import World
 from tests.world import a_request as asked

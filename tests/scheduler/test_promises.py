@@ -8,7 +8,7 @@ import pytest
 
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import ManualClock
-from gantt.scheduler.placing.admission import WAITERS_MAX
+from gantt.scheduler.request.queue import WAITERS_MAX
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from tests.world import World, a_request

@@ -10,7 +10,7 @@ from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
 from gantt.core.messages.policy_set import PolicySet
 from gantt.core.messages.request import GroupRef, Policy, Purpose
 from gantt.core.records.decision import Outcome
-from gantt.scheduler import select_destinations
+from gantt.scheduler.request import loop
 from tests.builders import uuid_of
 from tests.world import a_request, hosts_of
 
@@ -98,7 +98,7 @@ def requests_of(dice, alive):
 
 def test_places_at_home_are_the_same_whatever_is_below(sites, monkeypatch):
     # Where a busy machine cuts a request in slices, each is picked by a seed of its own.
-    monkeypatch.setattr(select_destinations, 'SLICE_SECONDS', 60.0)
+    monkeypatch.setattr(loop, 'SLICE_SECONDS', 60.0)
     plain, top = sites(subset_size=2)
     for one in (plain, top):
         one.store.set_quotas('red', {'class:VCPU': 60})

@@ -20,7 +20,7 @@ from gantt.core.records.members import placed_of
 from gantt.core.table.columns import FloatArray, IntArray
 from gantt.core.zones import choice
 from gantt.core.zones.choice import Share
-from gantt.scheduler.placing import trial
+from gantt.scheduler.request.planner import plan_dry_run
 from gantt.scheduler.zones.place_over_zones import WANT
 from gantt.scheduler.zones.shares import among
 
@@ -140,5 +140,5 @@ def _hosts(zone: SimZone, request: SelectDestinations, share: Share) -> list[str
     part = msgspec.structs.replace(request, consumers=consumers, dry_run=True, alternates=0)
     hosts = [host for item in share.offers for host in item.place.hosts]
     narrowed = among(part, list(dict.fromkeys(hosts)))
-    planned = trial.plan(zone.table, narrowed, zone.cache, zone.around.pipeline, zone.settings)
+    planned = plan_dry_run(zone.table, narrowed, zone.cache, zone.around.pipeline, zone.settings)
     return [item.host.host for item in placed_of(planned.decision)]

@@ -20,10 +20,10 @@ from gantt.core.zones.choice import Choice
 from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneInfo, ZoneRecord
 from gantt.core.zones.strategy import ZoneStrategy
 from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.placing.admission import PendingRequest
-from gantt.scheduler.placing.planning import Planner
 from gantt.scheduler.ports import Clock, Store
 from gantt.scheduler.ports.zones import ZoneIdentity, Zones
+from gantt.scheduler.request.planner import Planner
+from gantt.scheduler.request.queue import PendingRequest
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones.offers.own_hosts import OwnHosts
 from gantt.scheduler.zones.offers.queries import CallRunner

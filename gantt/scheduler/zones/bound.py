@@ -12,8 +12,8 @@ from gantt import exceptions
 from gantt.core.claims.claim import State, guest_of
 from gantt.core.messages.request import Policy, Purpose, SelectDestinations
 from gantt.core.resources import group_rule
+from gantt.scheduler.groups.group_rules import rule_of
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.placing.group_swaps import rule_of
 from gantt.scheduler.ports import Store, StoredBelow
 from gantt.scheduler.zones.directory import ZoneDirectory
 

@@ -16,10 +16,10 @@ from gantt.core.records.members import plain
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.zones.keys import may_be_elsewhere
-from gantt.scheduler.placing.admission import refusal
-from gantt.scheduler.placing.answers import StoredAnswers
 from gantt.scheduler.ports import Clock, Recorder, Store
 from gantt.scheduler.ports.zones import OpenRequest
+from gantt.scheduler.request.answers import StoredAnswers
+from gantt.scheduler.request.queue import refusal
 from gantt.scheduler.settings import SchedulerSettings
 
 #: Interval between two reads of a row that another scheduler has open, in seconds.

@@ -44,11 +44,11 @@ from gantt.core.zones import choice
 from gantt.core.zones.choice import Choice, GoneOffers, Share
 from gantt.core.zones.messages import ZoneRecord, ZonesQueried
 from gantt.core.zones.score import ZoneScore
-from gantt.scheduler.placing.admission import Admission, PendingRequest, first_attempt, refusal
-from gantt.scheduler.placing.answers import StoredAnswers
 from gantt.scheduler.ports import Clock, Recorder, Replies, Store
 from gantt.scheduler.ports.zones import HOLDS
 from gantt.scheduler.quotas import QuotaChecks
+from gantt.scheduler.request.answers import StoredAnswers
+from gantt.scheduler.request.queue import Admission, PendingRequest, first_attempt, refusal
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones import decisions
 from gantt.scheduler.zones.bound import may_be_bound

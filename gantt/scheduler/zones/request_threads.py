@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests carried out by threads of their own, in bounded number; beyond it the answer is "busy".
 
-Projects take turns by weight, as where hosts are chosen (``placing/admission.py``).  Where the
+Projects take turns by weight, as where hosts are chosen (``request/queue.py``).  Where the
 queue is full, the newest request of the project with the most waiting requests is turned away.
 """
 
@@ -15,8 +15,8 @@ from gantt import exceptions
 from gantt.core.fair_queue import FairQueue
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
-from gantt.scheduler.placing.admission import WAITERS_MAX, refusal
 from gantt.scheduler.ports import Clock, Replies
+from gantt.scheduler.request.queue import WAITERS_MAX, refusal
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones.threads import ZoneThreads
 

@@ -13,9 +13,9 @@ from gantt.core.records.members import plain
 from gantt.core.zones.choice import Choice, Share
 from gantt.core.zones.keys import key_of
 from gantt.core.zones.messages import ZoneAllocated, ZoneAllocation, ZoneRecord
-from gantt.scheduler.placing.admission import Admission
 from gantt.scheduler.ports import Clock, Recorder, Store
 from gantt.scheduler.ports.zones import OwnShare, StoredBelow, Zones
+from gantt.scheduler.request.queue import Admission
 from gantt.scheduler.zones import going_down
 from gantt.scheduler.zones.give_backs import GiveBacks
 from gantt.scheduler.zones.offers.evaluate import budget_below, digest_of

@@ -27,7 +27,7 @@ from gantt.core.zones import choice
 from gantt.core.zones.choice import Choice
 from gantt.core.zones.score import ScoreSet, ZoneScore
 from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.placing import trial
+from gantt.scheduler.request.planner import dry_run_planner, plan_dry_run, plan_on_table
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones.offers.fresh_hosts import FRESH_SECONDS
 
@@ -83,7 +83,7 @@ class OwnHosts:
         requested: Callable[[], object],
     ) -> None:
         self._cache, self._pipeline, self._requested = cache, pipeline, requested
-        self._planner, self._settings = trial.planner(cache, settings), settings
+        self._planner, self._settings = dry_run_planner(cache, settings), settings
 
     def offers(self, request: SelectDestinations, want: int, is_only: bool) -> OwnOffers:
         """Return the offers of the own hosts for a request.
@@ -212,8 +212,8 @@ class OwnHosts:
         """Plan on the borrowed table, or on a copy of another one."""
         cache = self._cache
         if table is cache.working:
-            return trial.on_table(self._planner, request, pipeline, cache.clock).decision
-        return trial.plan(table, request, cache, pipeline, self._settings).decision
+            return plan_on_table(self._planner, request, pipeline, cache.clock).decision
+        return plan_dry_run(table, request, cache, pipeline, self._settings).decision
 
 
 def _nothing(outcome: Outcome, reason: str, decision: Decision | None = None) -> OwnOffers:

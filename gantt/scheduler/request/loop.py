@@ -30,16 +30,14 @@ from gantt.core.messages.request import SelectDestinations
 from gantt.core.pause import Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
+from gantt.scheduler.groups.group_rules import is_of_rule
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.placing.admission import Admission, PendingRequest, out_of_time, refusal
-from gantt.scheduler.placing.answers import Answers, OnAnswers, StoredAnswers
-from gantt.scheduler.placing.contention import LockedHosts
-from gantt.scheduler.placing.group_swaps import is_of_rule
-from gantt.scheduler.placing.ordering import EVERY, Ordering
-from gantt.scheduler.placing.plan import Plan
-from gantt.scheduler.placing.planning import Planner
 from gantt.scheduler.ports import Clock, Recorder, Store, StoredRequest
 from gantt.scheduler.quotas import QuotaChecks, QuotaRound
+from gantt.scheduler.request.answers import Answers, OnAnswers, StoredAnswers
+from gantt.scheduler.request.ordering import EVERY, Ordering
+from gantt.scheduler.request.planner import LockedHosts, Plan, Planner
+from gantt.scheduler.request.queue import Admission, PendingRequest, out_of_time, refusal
 from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)

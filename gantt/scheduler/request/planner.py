@@ -1,13 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planning of a call: its placement, with the claims, the answer and the record.
+"""Planning of requests for hosts: their placement, with the claims, the answer and the record.
 
 The result of a pass is a ``Plan``.  Its picks stay on the working table until ``undo`` or
-``apply_commit``; its draft is the input of the commit.
+``apply_commit``; its draft is the input of the commit.  A dry run is planned by the same
+planner, pipeline and tie-break seed, so that it gets what a real request would get on the same
+table.
+
+**Contention.**  Schedulers that see the same hosts agree on the best one.  Each knows its own picks
+at once, those of the others when it reads the feed, so until then all of them fill
+the same few hosts in the same order, and a late one loses where there is little room.
+A scheduler that has lost races picks at random among more of the best, for all requests;
+one that places without losing, or waits, returns to the best one.
+
+Schedulers exchange no messages: lost races alone widen the choice.  In
+balance a scheduler loses a race as often as it places the members that compensate
+:data:`GROWTH`, one in 2000, for any number of schedulers; unless the bound is met.
+
+Hosts whose rows another scheduler keeps locked are left out of the next plans, so that
+requests with an alternative use it; one without waits within its budget, and is answered
+"busy" after that, not that there is no room.
 """
 
 import contextlib
+import functools
+import hashlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,28 +44,41 @@ from gantt.core.claims.commit import (
     RequestDraft,
     RequestOutcome,
 )
-from gantt.core.claims.places import PlaceLetGo
+from gantt.core.claims.places import PlaceLetGo, PlaceTaken
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import seed_of
 from gantt.core.groups import take_places
+from gantt.core.messages import base
 from gantt.core.messages.base import derived_id
-from gantt.core.messages.request import Lifecycle, RequestKind, SelectDestinations
-from gantt.core.pause import AskPause
+from gantt.core.messages.request import Lifecycle, Purpose, RequestKind, SelectDestinations
+from gantt.core.pause import AskPause, Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import Seen, place
-from gantt.core.records.decision import Decision, Outcome, not_known_here
-from gantt.core.records.members import MemberColumns
+from gantt.core.records import decision_codec
+from gantt.core.records.decision import (
+    Answer,
+    Decision,
+    FilterCount,
+    Outcome,
+    Selection,
+    not_known_here,
+)
+from gantt.core.records.members import (
+    AnswerReference,
+    MemberColumns,
+    answer_of,
+    pack,
+    selections_of,
+)
 from gantt.core.records.places_seen import PlacesSeen
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
+from gantt.scheduler.groups.group_rules import GroupSwaps
+from gantt.scheduler.groups.places_of_plans import PlacesOfPlans
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.placing.admission import PendingRequest
-from gantt.scheduler.placing.contention import SPREAD_MOST, Contention
-from gantt.scheduler.placing.group_swaps import GroupSwaps
-from gantt.scheduler.placing.places_of_plans import PlacesOfPlans
-from gantt.scheduler.placing.plan import Plan
-from gantt.scheduler.ports import Recorder, Store
+from gantt.scheduler.ports import Clock, Recorder, Store
+from gantt.scheduler.request.queue import PendingRequest
 from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
@@ -59,6 +91,253 @@ OWN_SPREAD_MOST = 16
 
 #: Refusals that show that facts known here of a host or a pool have changed.
 FACTS_CHANGED = (RefusalKind.UNITS, RefusalKind.APART)
+#: Seconds to wait for a request begun by another worker, counted from its last pass:
+#: passes of a live worker follow each other at once.
+BEGUN_SECONDS = 10.0
+#: The claims of a plan without any.
+NOTHING = ClaimColumns()
+#: The most hosts that are picked among.
+SPREAD_MOST = 256
+#: Factor of the number after a batch that lost a race.
+GROWTH = 4
+#: Members placed, or seconds, that halve the number; each has its part.
+HALF_MEMBERS, HALF_SECONDS = 1000, 60.0
+#: Number above which the feed is read more often, and how many times as often.
+HASTY_FROM, HASTE = 16, 4
+#: Seconds that a host is left out after a commit met its locked row; then it is tried again.
+AVOID_SECONDS = 1.0
+#: Seconds that a dry run may take a thread, for any budget of the request.
+DRY_RUN_SECONDS_MAX = 10.0
+
+
+class Done(NamedTuple):
+    """Answer data of a member that is claimed.
+
+    :ivar selections: the chosen host, then its alternates
+    :ivar level: highest of the soft rules that gave way
+    :ivar given_up: these rules
+    """
+
+    selections: list[Selection]
+    level: int
+    given_up: list[str]
+
+
+class Plan:
+    """A plan: one pass of a call.
+
+    :ivar request: the call's request, its group's rule filled in
+    :ivar members: the members of this pass, in order
+    :ivar drafts: their claims, in the same order
+    :ivar takes: places of a plan that they take over instead
+    :ivar lets_go: places of a plan that end with the commit of their claims
+    :ivar ask_zones: names of child zones that may have room, and are not queried for such a request
+    :ivar claims_nothing: a dry run, or a rebuild on the host where the consumer is
+    :ivar final_answer: the whole answer, valid where the draft completes the request
+    """
+
+    __slots__ = (
+        'ask_zones',
+        'call',
+        'claims_nothing',
+        'completes',
+        'decision',
+        'drafts',
+        'final_answer',
+        'group',
+        'is_placed',
+        'lease',
+        'lets_go',
+        'members',
+        'others',
+        'request',
+        'takes',
+        'whole',
+    )
+
+    def __init__(
+        self,
+        call: PendingRequest,
+        request: SelectDestinations,
+        decision: Decision,
+        members: list[int],
+        group: GroupSwap | None,
+        lease: float,
+        others: tuple[GroupSwap, ...] = (),
+        takes: tuple[PlaceTaken, ...] = (),
+    ) -> None:
+        self.call = call
+        self.request = request
+        self.decision = decision
+        self.members = members
+        self.group, self.others = group, others
+        self.lease = lease
+        self.is_placed = decision.outcome is Outcome.PLACED
+        self.claims_nothing = request.dry_run or request.spec.purpose is Purpose.REBUILD
+        self.takes = takes
+        self.ask_zones: list[str] = []
+        self.lets_go: tuple[PlaceLetGo, ...] = ()
+        self.whole = (group is not None or bool(takes)) and len(members) > 1
+        self.completes = len(members) == len(call.attempt.todo)
+        self.drafts = NOTHING
+        self.final_answer = Answer(
+            request_id=request.request_id, decision_id=decision.id, outcome=decision.outcome
+        )
+
+    def record(self) -> DecisionRecord:
+        """Return the decision as it is stored."""
+        decision = self.decision
+        ids = decision.provider_ids
+        return DecisionRecord(
+            id=decision.id,
+            request_id=decision.request_id,
+            outcome=decision.outcome.value,
+            project_id=self.request.spec.project_id,
+            reason=decision.reason,
+            worker=decision.worker,
+            table_seq=decision.table_seq,
+            packed=decision_codec.pack(decision, self.request),
+            host_set=_digest_of(ids),
+            provider_ids=ids,
+            origin=self.request.origin,
+            consumers=self.request.consumers,
+        )
+
+    @property
+    def removed(self) -> list[FilterCount]:
+        """Filters that removed hosts for the member left without one."""
+        return [
+            rule for member in self.decision.members[-1:] for rule in member.filters if rule.removed
+        ]
+
+    @property
+    def age_seconds(self) -> float:
+        """Age of the table that the decision rests on, as answers show it."""
+        return round(self.decision.age_seconds, 3)
+
+    def answer(self) -> Answer:
+        """Return the whole answer: members of earlier passes and of this one."""
+        answer = answer_of(
+            self.decision,
+            self.lease,
+            claims=not self.claims_nothing,
+            dry_run=self.request.dry_run,
+        )
+        if self.ask_zones:
+            answer = msgspec.structs.replace(answer, ask_zones=self.ask_zones)
+        earlier = self.call.attempt.done
+        if not earlier:
+            return answer
+        done = {**earlier, **self._done()}
+        return msgspec.structs.replace(
+            answer,
+            selections=[done[member].selections for member in sorted(done)],
+            level=max((done_member.level for done_member in done.values()), default=0),
+            given_up=list(
+                dict.fromkeys(
+                    rule for done_member in done.values() for rule in done_member.given_up
+                )
+            ),
+        )
+
+    @property
+    def looks(self) -> int:
+        """Number of its members for which all hosts were evaluated."""
+        return len(self.columns.looks) - self.columns.goes_on
+
+    @property
+    def columns(self) -> MemberColumns:
+        members = self.decision.members
+        assert isinstance(members, MemberColumns), 'it was just decided'
+        return members
+
+    def _done(self) -> dict[int, Done]:
+        """Return the answer data of this pass's members."""
+        members = self.columns
+        looks = {member: look for look in members.looks for member in look.members}
+        selections = selections_of(members, self.lease, claims=not self.claims_nothing)
+        return {
+            member: Done(member_selections, looks[member].level, looks[member].given_up)
+            for member, member_selections in zip(sorted(looks), selections, strict=True)
+        }
+
+    def draft(self, owner: str, now: float, *, may_refer: bool) -> RequestDraft:
+        """Return the input of the commit.
+
+        :param now: monotonic time, for the rest of the budget
+        :param may_refer: its answer may be stored as a reference to its decision
+        """
+        request, attempt = self.request, self.call.attempt
+        may_refer = may_refer and not self.takes
+        if self.completes:
+            # Built from all members, those of earlier passes too: not once for each pass.
+            self.final_answer = self.answer()
+        return RequestDraft(
+            id=request.request_id,
+            fingerprint=self.call.fingerprint,
+            owner=owner,
+            attempt=attempt.number,
+            continues=attempt.continues,
+            takes_over=attempt.takes_over,
+            whole=self.whole,
+            completes=self.completes,
+            budget_seconds=max(1.0, min(self.call.deadline - now, BEGUN_SECONDS)),
+            lease_seconds=self.lease,
+            project_id=request.spec.project_id,
+            only_project=request.only_project,
+            claims=self.drafts if len(self.drafts.ids) > 1 else list(self.drafts),
+            group=self.group,
+            groups=self.others,
+            takes_places=self.takes,
+            lets_go=self.lets_go,
+            answer=self._stored_answer(may_refer) if self.completes else b'',
+            decision=self.record(),
+        )
+
+    def _stored_answer(self, may_refer: bool) -> bytes:
+        """Return the answer for a repeat; by reference where its decision has all members."""
+        if may_refer and not self.call.attempt.done:
+            return pack(AnswerReference(self.decision.id, self.lease))
+        return pack(self.final_answer)
+
+    def providers(self, accepted: Sequence[int] | None = None) -> set[int]:
+        """Return the providers that its claims touch, or the accepted ones of them."""
+        return self.drafts.touched(accepted)
+
+    def needed(self) -> set[int]:
+        """Return the providers whose rows its commit locks."""
+        return self.providers().union(*(place.provider_ids for place in self.takes))
+
+    def evitable(self, outcome: RequestOutcome) -> int:
+        """Return how many members lost a race for a host although others had room.
+
+        Members of a changed group do not count: that race is for the group.
+        """
+        if outcome.outcome not in (CommitStatus.PARTIAL, CommitStatus.DROPPED):
+            return 0
+        accepted, spread = set(outcome.accepted), self.decision.spread
+        survivors = [look.survivors for look in self.columns.looks for _ in look.members]
+        return sum(
+            i not in accepted and hosts_left > spread for i, hosts_left in enumerate(survivors)
+        )
+
+    def outcome(self, outcome: RequestOutcome) -> tuple[dict[int, Done], list[str]]:
+        """Return claims of a commit that did not complete the request, as ``Attempt.done``.
+
+        :returns: these, and the hosts of the members that lost a race
+        """
+        accepted = {self.members[i] for i in outcome.accepted}
+        done = self._done() if accepted else {}
+        claimed = {member: done[member] for member in accepted}
+        return claimed, [
+            member.host.host for member in self.columns.placed() if member.member not in accepted
+        ]
+
+
+@functools.lru_cache(maxsize=8)
+def _digest_of(ids: bytes) -> str:
+    """Return the digest of a list of hosts, the same object until a host comes or goes."""
+    return hashlib.blake2b(ids, digest_size=16).hexdigest()
 
 
 class Planner:
@@ -506,3 +785,143 @@ def of_members(drafts: ClaimColumns, instead_of: Sequence[PlaceLetGo]) -> ClaimC
         claim = msgspec.structs.replace(draft.claim, member_name=released.member_name)
         named_claims.add(msgspec.structs.replace(draft, claim=claim))
     return named_claims
+
+
+# -- contention with other schedulers -------------------------------------------
+class Contention:
+    """Lost races of one scheduler; only the placing thread changes it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wide = 1.0
+        self._since = clock.monotonic()
+
+    @property
+    def spread(self) -> int:
+        """Number of best hosts to pick among; 1: take the best one."""
+        if self._wide == 1.0:
+            return 1
+        waited = self._clock.monotonic() - self._since
+        return max(1, round(self._wide * 0.5 ** (waited / HALF_SECONDS)))
+
+    @property
+    def haste(self) -> int:
+        """Factor by which to read the feed more often: a wide choice costs more than a read.
+
+        Any thread may read it.
+        """
+        return HASTE if self.spread > HASTY_FROM else 1
+
+    def note(self, placed: int, lost: int) -> bool:
+        """Take account of a batch; return whether the spread has changed.
+
+        :param placed: members that got their host
+        :param lost: members that lost a race although there were more hosts to pick
+            from than were considered: a wider choice would have helped them
+        """
+        spread_before = self.spread
+        if self._wide > 1.0:
+            now = self._clock.monotonic()
+            halved = placed / HALF_MEMBERS + (now - self._since) / HALF_SECONDS
+            self._wide = max(1.0, self._wide * 0.5**halved)
+            self._since = now
+        if lost:
+            if self._wide == 1.0:
+                self._since = self._clock.monotonic()
+            self._wide = min(self._wide * GROWTH, float(SPREAD_MOST))
+        return self.spread != spread_before
+
+
+class LockedHosts:
+    """Locked hosts that the commits of one scheduler met; only the placing thread changes it.
+
+    :ivar found: provider -> its name, and until when its host is left out
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.found: dict[int, tuple[str, float]] = {}
+
+    def note(self, found: Mapping[int, str]) -> None:
+        """Note providers that a commit found locked, with their names."""
+        until = self._clock.monotonic() + AVOID_SECONDS
+        self.found.update({provider_id: (name, until) for provider_id, name in found.items()})
+
+    def names(self) -> list[str]:
+        """Return the names of the hosts to be left out now, in order."""
+        if not self.found:
+            return []
+        now = self._clock.monotonic()
+        self.found = {
+            provider_id: entry for provider_id, entry in self.found.items() if entry[1] > now
+        }
+        return sorted(name for name, _ in self.found.values())
+
+    def among(self, providers: Collection[int]) -> str:
+        """Return the name of one of these to be left out now; '': none is."""
+        self.names()
+        locked_names = [
+            self.found[provider_id][0] for provider_id in providers if provider_id in self.found
+        ]
+        return min(locked_names, default='')
+
+
+# -- dry runs -------------------------------------------------------------------
+def plan_dry_run(
+    table: HostTable,
+    request: SelectDestinations,
+    cache: HostCache,
+    pipeline: Pipeline,
+    settings: SchedulerSettings,
+    zones_not_queried: Callable[[SelectDestinations], list[str]] | None = None,
+) -> Plan:
+    """Plan a dry run on a copy of ``table``.
+
+    :param cache: of ``table``: its age, and the rules of groups
+    :param zones_not_queried: returns names of child zones that may still have room
+    :raises Expired: its budget, or the bound of a dry run, ended before
+    :raises Refused: see ``Planner.plan``
+    """
+    dry_planner = dry_run_planner(_Aside(cache, table.copy()), settings)
+    if zones_not_queried is not None:
+        dry_planner.zones_not_queried = zones_not_queried
+    return plan_on_table(dry_planner, request, pipeline, cache.clock)
+
+
+def dry_run_planner(cache: HostCache, settings: SchedulerSettings) -> Planner:
+    """Return a planner of all members of a dry run at once, on the table of ``cache``."""
+    at_once = msgspec.structs.replace(settings, claims_per_commit=base.LIST_MAX)
+    return Planner(cache.store, cache, at_once)
+
+
+def plan_on_table(
+    planner: Planner, request: SelectDestinations, pipeline: Pipeline, clock: Clock
+) -> Plan:
+    """Plan a dry run on the table of ``planner``, which is unchanged afterwards.
+
+    :raises Expired: its budget, or the bound of a dry run, ended before
+    :raises Refused: see ``Planner.plan``
+    """
+    call = PendingRequest(request, float('inf'))
+    end = clock.monotonic() + min(DRY_RUN_SECONDS_MAX, request.budget_ms / 1000)
+
+    def pause(_: bool) -> Pause:
+        return Pause.OVER if clock.monotonic() >= end else Pause.GO_ON
+
+    dry_plan = planner.plan(call, pipeline, pause)
+    if dry_plan.decision.outcome is Outcome.EXPIRED:
+        raise exceptions.Expired(dry_plan.decision.reason)
+    return dry_plan
+
+
+class _Aside(HostCache):
+    """A cache for one dry run: a table of its own, the age of the other's."""
+
+    def __init__(self, of: HostCache, table: HostTable) -> None:
+        super().__init__(of.store, of.clock, working=table)
+        self.rules = dict(of.rules)
+        self._age = of.age_seconds
+
+    @property
+    def age_seconds(self) -> float:
+        return self._age

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that places: the queue in front of it, plans, answers, repeats.
+"""The life of a request: its queue, its plan, its commit, lost races, answers and repeats.
 
 Not here: the decision itself (``core.placement``).
 """

@@ -20,8 +20,8 @@ from gantt.core.records.decision import (
 from gantt.core.records.members import AnswerReference, answer_of, pack, plain, unpack
 from gantt.core.resources.host import HostRow
 from gantt.core.resources.shared_pool import SharedPool
-from gantt.scheduler.placing.admission import Admission, PendingRequest, refusal
 from gantt.scheduler.ports import Clock, Recorder, Replies, Store, StoredRequest
+from gantt.scheduler.request.queue import Admission, PendingRequest, refusal
 
 #: Callback with all answers that were sent together, for the log.
 OnAnswers = Callable[[Sequence[Answered]], None]
