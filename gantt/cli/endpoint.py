@@ -150,11 +150,7 @@ class Endpoint:
         import httpx2 as httpx  # takes longer to import than the rest of the command together
 
         content = encoded(body)
-        params = {
-            name: _text(value)
-            for name, value in query.items()
-            if value is not None and value is not False
-        }
+        params = parameters(query)
         is_plain = self.url.lower().startswith('http:')
 
         def once() -> Any:
@@ -206,9 +202,7 @@ class Endpoint:
             is_good = answer.status_code < 400 or (unwell and 'checks' in body)
             if is_good and isinstance(body, dict):
                 return body
-            error = body['errors'][0]
-            # Placement returns a sentence about the status first, and the cause below it.
-            message, code = error['detail'].rpartition('\n\n')[2].strip(), error['code']
+            refused = refusal(body)
         except (ValueError, KeyError, IndexError, TypeError, RecursionError):
             raise InDoubt(
                 f'{self.url} answers {answer.status_code} but not as Gantt does; '
@@ -216,8 +210,19 @@ class Endpoint:
                 error={'request_id': request_id, 'status': answer.status_code},
             ) from None
         if answer.status_code == 401 and not self._can_log_in:
-            message = f'{message}, or {LOG_IN}'
-        raise Failure(message, _EXITS.get(code, Exit.TROUBLE), error)
+            refused.message += f', or {LOG_IN}'
+        raise refused
+
+
+def refusal(body: Any) -> Failure:
+    """Return the failure that the body of an answer describes.
+
+    :raises ValueError, KeyError, IndexError, TypeError: it is not of Gantt
+    """
+    error = body['errors'][0]
+    # Placement returns a sentence about the status first, and the cause below it.
+    message = error['detail'].rpartition('\n\n')[2].strip()
+    return Failure(message, _EXITS.get(error['code'], Exit.TROUBLE), error)
 
 
 def encoded(body: Any) -> bytes | None:
@@ -236,8 +241,13 @@ def _trust(verify: bool | str) -> Any:
     return ssl.create_default_context(cafile=verify) if isinstance(verify, str) else verify
 
 
-def _text(value: Any) -> str:
-    return 'true' if value is True else str(value)
+def parameters(query: dict[str, Any]) -> dict[str, str]:
+    """Return a query as text; without what is None, or False."""
+    return {
+        name: 'true' if value is True else str(value)
+        for name, value in query.items()
+        if value is not None and value is not False
+    }
 
 
 def _reason(error: Exception) -> str:

@@ -4,21 +4,22 @@
 import argparse
 import functools
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
 
 from gantt.cli import base
-from gantt.cli.endpoint import Endpoint, Failure
+from gantt.cli.endpoint import Endpoint, Failure, parameters, refusal
 from gantt.core.messages.base import UUID
-
-if TYPE_CHECKING:
-    from gantt.cli.trial import Trial
 
 #: Code of a refusal after a concurrent change, and the number of attempts.
 CONCURRENT_UPDATE = 'placement.concurrent_update'
 TRIES = 3
 NUMBERS = ('total', 'reserved', 'min_unit', 'max_unit', 'step_size', 'allocation_ratio')
+_DEFAULTS = dict(zip(NUMBERS[1:], (0, 1, 2_147_483_647, 1, 1.0), strict=True))
 _UUID = re.compile(UUID)
+#: Description of an object in one line: name -> value; '': no value.
+Described = Mapping[str, str]
 
 
 def uuid(value: str) -> str:
@@ -100,12 +101,9 @@ _WOULD = {'is': 'would be', 'has': 'would have'}
 
 
 class PlacementWrite(OfPlacement):
-    """A change: says in one sentence what was done, or with --dry-run would be.
+    """A change: says in one sentence what was done, or with --dry-run would be."""
 
-    Placement's interface has no dry run: see ``gantt.cli.trial``.
-    """
-
-    _trial: 'Trial | None' = None
+    _dry_run: 'DryRunEndpoint | None' = None
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the option of a dry run."""
@@ -113,7 +111,7 @@ class PlacementWrite(OfPlacement):
 
     def verb(self, word: str) -> str:
         """Return ``is`` or ``has``, in the conditional for a dry run."""
-        return word if self._trial is None else _WOULD[word]
+        return word if self._dry_run is None else _WOULD[word]
 
     def act(self, args: argparse.Namespace) -> str:
         """Make the change and return a summary.  :raises Failure:"""
@@ -136,14 +134,111 @@ class PlacementWrite(OfPlacement):
         return self.show(parsed_args, {'dry_run': False, 'what': what}, [what])
 
     def _try(self, args: argparse.Namespace) -> int:
-        from gantt.cli.trial import Trial  # takes longer to import than most commands take
-
-        trial = self._trial = Trial(self.placement, self.endpoint)
-        self.placement = trial
+        dry_run = self.placement = self._dry_run = DryRunEndpoint(self.placement)
         what = self.act(args)
-        differences = '; '.join(trial.differences)
-        if not trial.would_change:
+        differences = '; '.join(dry_run.differences)
+        if not dry_run.would_change:
             differences = 'nothing would change'
         what += f': {differences}' if differences else ''
         self.made = []
         return self.show(args, {'dry_run': True, 'what': what}, [f'dry run: {what}'])
+
+
+class DryRunEndpoint(Endpoint):
+    """An endpoint whose writes the service carries out, and undoes in the end.
+
+    Each call sends the writes before it once more, so that it is answered as if they had been made.
+
+    :ivar differences: changes that would result, each with ``+``, ``-`` or ``~`` before it
+    :ivar would_change: whether there would be any
+    """
+
+    def __init__(self, placement: Endpoint) -> None:
+        super().__init__(placement.url, placement.timeout)
+        self.differences: list[str] = []
+        self.would_change = False
+        self._placement = placement
+        self._writes: list[dict[str, Any]] = []
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, Any],
+        body: Any = None,
+        timeout: float | None = None,
+        unwell: bool = False,
+    ) -> Any:
+        """Return the answer of a request after the writes so far.  :raises Failure: refused"""
+        if method == 'GET':
+            target = f'{path}?{urlencode(parameters(query))}'
+            return _content(self._answers(_request('GET', target))[-1])
+        write = _request(method, path, body)
+        read = _request('GET', path if method != 'POST' else f'{path}/{body["uuid"]}')
+        before, answer, after = self._answers(read, write, read)[-3:]
+        content = _content(answer)
+        self._writes.append(write)
+        self._differ(described(before), described(after))
+        return content
+
+    def _answers(self, *requests: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the answers after the writes so far.  :raises Failure: one of these is refused"""
+        body = {'requests': [*self._writes, *requests]}
+        answers: list[dict[str, Any]] = self._placement.post('/dry_run', body)['answers']
+        for answer in answers[: len(self._writes)]:
+            _content(answer)
+        return answers
+
+    def _differ(self, before: Described | None, after: Described | None) -> None:
+        self.would_change |= before != after
+        if before is None or after is None:
+            return  # the summary says that it comes or goes
+        for key in sorted(before.keys() | after.keys()):
+            old, new = before.get(key), after.get(key)
+            if old == new:
+                continue
+            sign = '+' if old is None else '-' if new is None else '~'
+            value = old if new is None else new
+            was = f' (was {old})' if sign == '~' else ''
+            self.differences.append(f'{sign} {key}{f"={value}" if value else ""}{was}')
+
+
+def _request(method: str, path: str, body: Any = None) -> dict[str, Any]:
+    return {'method': method, 'path': path} | ({} if body is None else {'body': body})
+
+
+def _content(answer: dict[str, Any]) -> Any:
+    """Return the body of one of several answers.  :raises Failure: it is a refusal"""
+    if answer['status'] >= 400:
+        raise refusal(answer['body'])
+    return answer['body'] or {}
+
+
+def described(answer: dict[str, Any]) -> Described | None:
+    """Return what a read answers, in the words of the options; None: it is not there."""
+    if answer['status'] >= 400:
+        return None
+    body = answer['body'] or {}
+    if 'parent_provider_uuid' in body:
+        return {'name': body['name'], 'parent': body['parent_provider_uuid'] or 'none'}
+    if 'inventories' in body:
+        return {name: _amounts(numbers) for name, numbers in body['inventories'].items()}
+    if 'allocations' in body:
+        return {
+            f'{uuid}:{name}': str(amount)
+            for uuid, allocation in body['allocations'].items()
+            for name, amount in allocation['resources'].items()
+        }
+    return {
+        f'{noun} {name}': '' for noun in ('trait', 'aggregate') for name in body.get(f'{noun}s', ())
+    }
+
+
+def _amounts(numbers: dict[str, Any]) -> str:
+    """Return an inventory in the form of ``--inventory``, without default numbers."""
+    rest = (
+        f',{name}={f"{numbers[name]:g}" if name == "allocation_ratio" else numbers[name]}'
+        for name, default in _DEFAULTS.items()
+        if numbers[name] != default
+    )
+    return f'{numbers["total"]}{"".join(rest)}'

@@ -3,6 +3,7 @@
 
 import argparse
 import functools
+import uuid as uuids
 from typing import Any
 
 from gantt.cli import base, placement, text
@@ -194,9 +195,7 @@ class ProviderCreate(_Change):
     )
 
     def act(self, args: argparse.Namespace) -> str:
-        body = {'name': args.name}
-        if args.uuid:
-            body['uuid'] = args.uuid
+        body = {'name': args.name, 'uuid': args.uuid or str(uuids.uuid4())}
         if args.parent:
             body['parent_provider_uuid'] = find(self.placement, args.parent)['uuid']
         provider = self.placement.post('/resource_providers', body)

@@ -208,6 +208,43 @@ def test_changes_are_on_the_audit_trail_refused_ones_too(served: Served) -> None
     ]
 
 
+# -- dry runs ---------------------------------------------------------------------------
+def test_a_dry_run_answers_each_request_as_after_those_before(served: Served) -> None:
+    content = {'resource_provider_generation': 0, 'inventories': {'VCPU': {'total': 8}}}
+    path = f'/resource_providers/{POOL}'
+    requests = [
+        {'method': 'POST', 'path': '/resource_providers', 'body': {'uuid': POOL, 'name': 'pool'}},
+        {'method': 'PUT', 'path': f'{path}/inventories', 'body': content},
+        {'method': 'PUT', 'path': f'{path}/inventories', 'body': content},
+        {'method': 'GET', 'path': '/resource_providers?name=pool&resources=VCPU%3A8'},
+        {'method': 'GET', 'path': '/allocation_candidates?resources=VCPU:1'},
+        {'method': 'DELETE', 'path': path},
+        {'method': 'GET', 'path': path},
+        {'method': 'POST', 'path': '/dry_run', 'body': {'requests': []}},
+    ]
+    told = [served.ask('POST', '/dry_run', {'requests': requests}) for _ in range(2)]
+    for answer in told:
+        answers = answer.json()['answers']
+        assert [one['status'] for one in answers] == [200, 200, 409, 200, 404, 204, 404, 404]
+        assert answers[0]['body']['generation'] == 0
+        assert answers[1]['body']['inventories']['VCPU']['total'] == 8
+        assert answers[2]['body']['errors'][0]['code'] == 'placement.concurrent_update'
+        assert answers[3]['body']['resource_providers'][0]['generation'] == 1
+        assert answers[5]['body'] is None
+    assert served.ask('GET', path).status_code == 404
+    assert served.trail == []
+
+
+def test_each_request_of_a_dry_run_meets_the_rule_of_its_route(served: Served) -> None:
+    requests = [{'method': 'PUT', 'path': '/traits/CUSTOM_A'}]
+    for headers, status in (({}, 201), ({'X-Auth-Token': 'mallory'}, 403)):
+        answer = served.ask('POST', '/dry_run', {'requests': requests}, headers=headers)
+        assert [one['status'] for one in answer.json()['answers']] == [status]
+    assert served.ask('POST', '/dry_run', {'requests': []}).status_code == 400
+    many = [{'method': 'GET', 'path': '/traits'}] * 51
+    assert served.ask('POST', '/dry_run', {'requests': many}).status_code == 400
+
+
 # -- where it is ------------------------------------------------------------------------
 @pytest.mark.parametrize('at_root', [False, True])
 def test_it_is_below_a_path_and_at_the_root_where_that_is_wanted(

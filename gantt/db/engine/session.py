@@ -35,6 +35,7 @@ __all__ = [
     'CLOCK',
     'Database',
     'Now',
+    'Savepoints',
     'Transactions',
     'Tx',
     'Waits',
@@ -289,6 +290,23 @@ class Database:
                 attempt.failed(signal, e)
         raise exceptions.Bug(invariant='the last round of a retry raises')
 
+    def rolled_back(self, work: Callable[['Savepoints'], T]) -> T:
+        """Return the result of ``work``, all of whose transactions are undone in the end.
+
+        :param work: runs its transactions on what it is given; repeated after a conflict
+        :raises Busy: rows stay locked
+        :raises DatabaseUnavailable: it did not succeed within the bounds
+        """
+        results: list[T] = []
+
+        def run(tx: Tx) -> None:
+            results.append(work(Savepoints(self.engine, tx)))
+            raise GivenUp
+
+        with contextlib.suppress(GivenUp):
+            write_once(self, run)
+        return results[-1]
+
     def _once(
         self, work: Callable[[Tx], T], reads: bool, patient: bool = False, slow: bool = False
     ) -> T:
@@ -426,6 +444,50 @@ class Database:
         for connection in idle:
             with contextlib.suppress(Exception):
                 connection.close()
+
+
+class _Step(Tx):
+    """A savepoint under way."""
+
+    def snapshot(self) -> None:
+        """Leave the snapshot as it is: other statements of the transaction were before."""
+
+
+class Savepoints(Database):
+    """Runner of transactions as savepoints of one transaction, which decides about all of them.
+
+    Conflicts and broken connections are errors of that transaction: nothing is run again here, and
+    callbacks after a commit are not called.
+    """
+
+    def __init__(self, engine: sa.Engine, tx: Tx) -> None:
+        super().__init__(engine)
+        self._tx = tx
+
+    def write(
+        self,
+        work: Callable[[Tx], T],
+        already_committed: Callable[[Tx], T | None] | None = None,
+        *,
+        patient: bool = False,
+        once_locked: bool = False,
+    ) -> T:
+        """Run ``work`` in a savepoint, which is undone where it raises."""
+        connection = self._tx.connection
+        savepoint = connection.begin_nested()
+        try:
+            result = work(_Step(connection, self.kind))
+        except BaseException:
+            # After a deadlock there is none any more; the original error has more information.
+            with contextlib.suppress(Exception):
+                savepoint.rollback()
+            raise
+        savepoint.commit()
+        return result
+
+    def read(self, work: Callable[[Tx], T], *, patient: bool = False) -> T:
+        """Run ``work`` likewise."""
+        return self.write(work)
 
 
 #: Connections for reading that stay open while idle.

@@ -17,10 +17,7 @@ from gantt.db.hosts.declared import SqlDeclarations
 from gantt.db.hosts.nova_hosts import NovaHosts
 from gantt.db.hosts.reports import SqlReports
 from gantt.db.placement.candidates import SqlCandidates
-from gantt.db.placement.providers import SqlProviderRecords
-from gantt.db.placement.reshaping import SqlReshaping
-from gantt.db.placement.usages import SqlUsages
-from gantt.db.placement.vocabulary import SqlVocabulary
+from gantt.db.placement.dry_runs import SqlPlacement
 from gantt.db.records.audit import Audit
 from gantt.db.records.decisions import SqlDecisions
 from gantt.db.records.feed import SqlChangeFeed
@@ -65,10 +62,7 @@ class SqlStore(
     SqlReports,
     NovaHosts,
     HostAdministration,
-    SqlReshaping,
-    SqlUsages,
-    SqlProviderRecords,
-    SqlVocabulary,
+    SqlPlacement,
     SqlDeclarations,
     SqlChangeFeed,
     SqlCandidates,

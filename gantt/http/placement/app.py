@@ -10,7 +10,12 @@ from gantt.http.context import MetricsSource
 from gantt.http.log_context import LogContext
 from gantt.http.placement import auth as tokens
 from gantt.http.placement.call import Handler
-from gantt.http.placement.dispatch import PlacementDispatch, PlacementRoute, VersionHeaders
+from gantt.http.placement.dispatch import (
+    PlacementDispatch,
+    PlacementRoute,
+    RouteTable,
+    VersionHeaders,
+)
 from gantt.http.placement.errors import PlacementErrors
 from gantt.http.placement.handlers import (
     aggregates,
@@ -24,10 +29,11 @@ from gantt.http.placement.handlers import (
     usages,
 )
 from gantt.http.placement.handlers.candidates import CandidatesHandler
+from gantt.http.placement.handlers.dry_run import DryRunHandler
 from gantt.http.policy import PolicyEnforcer
 from gantt.http.settings import HttpSettings
 from gantt.insights.candidates import Candidates
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import PlacementStore
 
 
 def _get(path: str, handler: Handler, rule: str, **more: Any) -> PlacementRoute:
@@ -135,7 +141,7 @@ ROUTES = (
 )
 
 
-def _routes_of(candidates: Candidates) -> tuple[PlacementRoute, ...]:
+def _further_routes(candidates: Candidates, dry_runs: DryRunHandler) -> tuple[PlacementRoute, ...]:
     """Return the routes whose handlers keep state in the process."""
     return (
         _get(
@@ -144,11 +150,13 @@ def _routes_of(candidates: Candidates) -> tuple[PlacementRoute, ...]:
             'allocation_candidates:list',
             since=10,
         ),
+        # Each request in it meets the rule of its own route.
+        _route('POST', '/dry_run', dry_runs.run, '', reads=True, writes=True),
     )
 
 
 def make_placement_app(
-    store: Store,
+    store: PlacementStore,
     metrics: MetricsSource,
     settings: HttpSettings,
     policy: PolicyEnforcer,
@@ -173,8 +181,9 @@ def make_placement_app(
     # An answer without a body has no type.
     app.resp_options.default_media_type = None  # type: ignore[assignment]
     PlacementErrors(metrics).install(app)
+    dry_runs = DryRunHandler(RouteTable(ROUTES), store, policy)
     dispatch = PlacementDispatch(
-        (*ROUTES, *_routes_of(candidates or Candidates(store))),
+        (*ROUTES, *_further_routes(candidates or Candidates(store), dry_runs)),
         store,
         policy,
         tokens.noauth if is_open else strategy,

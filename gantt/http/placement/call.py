@@ -2,11 +2,12 @@
 """The argument of a handler, a call, and its result, an answer."""
 
 import datetime
+import io
 import json
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import format_datetime
 from typing import Any, NoReturn
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import falcon
 import msgspec
@@ -17,7 +18,7 @@ from gantt.http.placement import schemas
 from gantt.http.placement.errors import PlacementError
 from gantt.http.policy import PolicyEnforcer
 from gantt.http.request_access import HOSTS
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import PlacementRecords
 
 #: The version from which on answers have ``last-modified`` and forbid unchecked caching.
 CACHE_SINCE = 15
@@ -58,7 +59,7 @@ class Call:
         version: int,
         path: Mapping[str, str],
         caller: Caller,
-        store: Store,
+        store: PlacementRecords,
         policy: PolicyEnforcer,
     ) -> None:
         self._req = req
@@ -138,6 +139,24 @@ class Call:
     def url(self, path: str) -> str:
         """Return a path for links, below the mount point of this application."""
         return f'{self._req.env.get("SCRIPT_NAME", "")}{path}'
+
+    def inner(self, method: str, target: str, body: Any = None) -> falcon.Request:
+        """Return a request of the same caller for another path and query, with a JSON body or none.
+
+        :param target: path and query, percent-encoded, below the mount point
+        """
+        path, _, query = target.partition('?')
+        content = b'' if body is None else msgspec.json.encode(body)
+        environ = self._req.env | {
+            'REQUEST_METHOD': method,
+            'PATH_INFO': unquote_to_bytes(path).decode('latin-1'),
+            'QUERY_STRING': query,
+            'CONTENT_TYPE': falcon.MEDIA_JSON if content else '',
+            'CONTENT_LENGTH': str(len(content)),
+            'HTTP_ACCEPT': falcon.MEDIA_JSON,
+            'wsgi.input': io.BytesIO(content),
+        }
+        return falcon.Request(environ, self._req.options)
 
     def header(self, name: str) -> str | None:
         """Return a header of the request."""

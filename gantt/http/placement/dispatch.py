@@ -15,14 +15,14 @@ import msgspec
 from webob.acceptparse import create_accept_header
 
 from gantt.http.auth import Strategy
-from gantt.http.caller import NOBODY
+from gantt.http.caller import NOBODY, Caller
 from gantt.http.log_context import identify
 from gantt.http.middleware import Wsgi
 from gantt.http.placement import versions
 from gantt.http.placement.call import CACHE_SINCE, Answer, Call, Handler, http_date
 from gantt.http.placement.errors import PlacementError
 from gantt.http.policy import PolicyEnforcer
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import PlacementRecords
 
 JSON = 'application/json'
 #: Mount point beside our own interface, and our own paths where Placement is at the root.
@@ -109,7 +109,7 @@ class PlacementDispatch:
     def __init__(
         self,
         routes: Sequence[PlacementRoute],
-        store: Store,
+        store: PlacementRecords,
         policy: PolicyEnforcer,
         strategy: Strategy,
     ) -> None:
@@ -126,17 +126,33 @@ class PlacementDispatch:
         version = versions.parse(req.get_header(versions.HEADER) or '')
         req.context.version = version
         _check_length(req)
-        route, path = self._table.find(req.method, req.path, version)
-        if route.reads:
-            _check_type(req)
-        if route.writes:
-            _check_accept(req)
-        call = Call(req, version, path, caller, self._store, self._policy)
-        if route.rule:
-            if route.method != 'GET':
-                req.context.change = route.rule, caller
-            call.check(route.rule)
-        _respond(call, resp, route.handler(call))
+        serve(self._table, req, resp, version, caller, self._store, self._policy)
+
+
+def serve(
+    table: RouteTable,
+    req: falcon.Request,
+    resp: falcon.Response,
+    version: int,
+    caller: Caller,
+    records: PlacementRecords,
+    policy: PolicyEnforcer,
+) -> None:
+    """Have a request handled by its route.
+
+    :raises PlacementError, GanttError: it is refused
+    """
+    route, path = table.find(req.method, req.path, version)
+    if route.reads:
+        _check_type(req)
+    if route.writes:
+        _check_accept(req)
+    call = Call(req, version, path, caller, records, policy)
+    if route.rule:
+        if route.method != 'GET':
+            req.context.change = route.rule, caller
+        call.check(route.rule)
+    _respond(call, resp, route.handler(call))
 
 
 def _respond(call: Call, resp: falcon.Response, answer: Answer) -> None:

@@ -6,7 +6,8 @@ raise ``DatabaseUnavailable`` after their own bounded retries, ``Busy`` where an
 indispensable rows locked; no other database error leaks out.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from gantt.scheduler.ports.allocations import (
     Allocations,
@@ -71,6 +72,8 @@ __all__ = [
     'Inbox',
     'Nova',
     'OpenMove',
+    'PlacementRecords',
+    'PlacementStore',
     'ProviderAllocations',
     'ProviderNews',
     'ProviderRecords',
@@ -100,6 +103,26 @@ __all__ = [
     'OpenedRequest',
     'StoredBelow',
 ]
+
+T = TypeVar('T')
+
+
+class PlacementRecords(Allocations, ProviderRecords, Providers, Vocabulary, Protocol):
+    """Records that Placement's interface reads and writes."""
+
+
+class PlacementStore(PlacementRecords, CandidateReads, Protocol):
+    """The database, as Placement's interface needs it."""
+
+    def dry_run(self, work: Callable[[PlacementRecords], T]) -> T:
+        """Return the result of ``work`` on records all of whose changes are undone in the end.
+
+        Its methods raise and return what they do otherwise, each as if the earlier ones had been
+        carried out.
+
+        :param work: may be called repeatedly
+        :raises Busy: rows stay locked
+        """
 
 
 class Store(

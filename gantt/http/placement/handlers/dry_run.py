@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handler of dry runs: requests are carried out in their order, and undone in the end.
+
+Placement has no such path, so that a client which takes a Placement for Gantt is refused, and does
+not write there as it would where a parameter or a header of an ordinary request is ignored.
+"""
+
+from typing import Any
+
+import falcon
+import msgspec
+
+from gantt import exceptions
+from gantt.http.placement import errors, schemas
+from gantt.http.placement.call import Call, PlacementAnswer
+from gantt.http.placement.dispatch import RouteTable, serve
+from gantt.http.placement.errors import PlacementError
+from gantt.http.policy import PolicyEnforcer
+from gantt.scheduler.ports import PlacementRecords, PlacementStore
+
+REQUESTS_MAX = 50
+_FORM = schemas.exactly(
+    ['requests'],
+    requests={
+        'type': 'array',
+        'minItems': 1,
+        'maxItems': REQUESTS_MAX,
+        'items': schemas.exactly(
+            ['method', 'path'],
+            method={'enum': ['DELETE', 'GET', 'POST', 'PUT']},
+            path={'type': 'string', 'pattern': '^/'},
+            body={},
+        ),
+    },
+)
+
+
+class DryRunHandler:
+    """A handler of dry runs.
+
+    :param table: routes that may be tried
+    """
+
+    def __init__(self, table: RouteTable, store: PlacementStore, policy: PolicyEnforcer) -> None:
+        self._table = table
+        self._store = store
+        self._policy = policy
+
+    def run(self, call: Call) -> PlacementAnswer:
+        """Answer each request as it would be answered after those before it."""
+        requests = call.json(_FORM)['requests']
+
+        def work(records: PlacementRecords) -> list[dict[str, Any]]:
+            return [self._answer(call, request, records) for request in requests]
+
+        return PlacementAnswer(body={'answers': self._store.dry_run(work)}, cached=False)
+
+    def _answer(
+        self, call: Call, request: dict[str, Any], records: PlacementRecords
+    ) -> dict[str, Any]:
+        req = call.inner(request['method'], request['path'], request.get('body'))
+        req.context.version = call.version
+        resp = falcon.Response()
+        try:
+            serve(self._table, req, resp, call.version, call.caller, records, self._policy)
+        except PlacementError as e:
+            errors.respond_with(req, resp, e)
+        except exceptions.GanttError as e:
+            errors.respond_with(req, resp, errors.of(e))
+        return {
+            'status': resp.status_code,
+            'body': msgspec.Raw(resp.data) if resp.data else None,
+        }
