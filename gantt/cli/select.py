@@ -106,7 +106,10 @@ def _lines(
     ]
     verb, kind = 'would place' if dry_run else 'placed', wanted.get('kind') or 'host'
     lines = [f'{verb} {len(rows)} {_places(rows, kind)}', '']
-    columns = _DRY if dry_run else _COLUMNS
+    columns = [
+        column._replace(title=kind.upper()) if column is _HOST else column
+        for column in (_DRY if dry_run else _COLUMNS)
+    ]
     lines.extend(text.table((*columns, *((_GIVEN,) if wanted.get('most') else ())), rows, width))
     lines.extend(f'given up: {rule}' for rule in answer.get('given_up', ()))
     lines.append('')
@@ -138,10 +141,11 @@ def _alternates(others: list[dict[str, Any]]) -> str:
     return ', '.join([*hosts, *(f'{count} {where}' for where, count in below.items())]) or '-'
 
 
+_HOST = TextColumn('HOST', lambda r: _where(r['chosen']), least=16)
 _COLUMNS = (
     TextColumn('CLAIM', lambda r: text.short_id(r['chosen']['claim_id'])),
     TextColumn('CONSUMER', lambda r: text.short_id(r['chosen']['consumer'])),
-    TextColumn('HOST', lambda r: _where(r['chosen']), least=16),
+    _HOST,
     TextColumn('ZONE', lambda r: r['chosen']['zone'] or '-', least=6),
     TextColumn(
         'LEASE',

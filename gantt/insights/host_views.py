@@ -491,7 +491,8 @@ def obstacles(claims: Iterable[ClaimView], elsewhere: Iterable[Claim]) -> list[O
     """
     places: dict[str, set[str]] = collections.defaultdict(set)
     for claim in elsewhere:
-        places[claim.consumer].add(claim.host or 'a host of a zone below')
+        if claim.host or claim.child:  # on a pool it may lie beside its host
+            places[claim.consumer].add(claim.host or 'a host of a zone below')
     views = [_obstacle(claim, places[claim.consumer] - {claim.host}) for claim in claims]
     order = list(ObstacleKind)
     return sorted(views, key=lambda obstacle: (order.index(obstacle.kind), obstacle.claim.id))

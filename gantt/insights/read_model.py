@@ -14,6 +14,7 @@ import msgspec
 
 from gantt import exceptions
 from gantt.core.candidates.find import STEPS_MAX
+from gantt.core.claims.claim import Claim
 from gantt.core.messages.near import did_you_mean, near
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
@@ -270,7 +271,7 @@ class Insights:
         stored = self.store.claims(host=host, project=project, **query)
         if host is not None and not stored and project is None:
             self.host_summary(host)
-        shown = [views.claim_view(claim, now) for claim in stored]
+        shown = [self._claim_view(claim, now) for claim in stored]
         if host is not None:
             return shown
         consumer = query.pop('consumer', None)
@@ -278,6 +279,11 @@ class Insights:
         below = self._below(self.store.claims_below(consumers=consumers, project=project, **query))
         all_claims = sorted((*shown, *below), key=lambda claim: claim.id)
         return all_claims[: query.get('limit')]
+
+    def _claim_view(self, claim: Claim, now: float) -> ClaimView:
+        """Return the view of a claim here, with the name of its pool where it is on no host."""
+        pool = None if claim.host else self.cache.host_row(claim.provider_id)
+        return views.claim_view(claim, now, host=pool.name if pool is not None else claim.host)
 
     def _below(self, found: Sequence[StoredBelow]) -> list[ClaimView]:
         """Return the views of claims in child zones."""
@@ -306,7 +312,7 @@ class Insights:
                     name=claim_id,
                 )
         if claim is not None:
-            return views.claim_view(claim, self._now())
+            return self._claim_view(claim, self._now())
         whole = len(claim_id) == 36
         claim_views = (
             self._below(self.store.claims_below(claim_id=claim_id, limit=1)) if whole else []
@@ -331,7 +337,7 @@ class Insights:
             raise exceptions.NotFound(kind='request', name=request_id)
         now = self._now()
         answer = self._answers.read(full_id, stored.answer) if stored.answer else None
-        claims = [views.claim_view(claim, now) for claim in stored.claims]
+        claims = [self._claim_view(claim, now) for claim in stored.claims]
         return stored, answer, [*claims, *self._below(self.store.claims_below(full_id))]
 
     def requests(
@@ -360,7 +366,7 @@ class Insights:
             hosts=reader.conditions,
             unreadable=reader.unreadable,
             hosts_total=len(reader.table),
-            claims=int(reader.table.instances.sum()),
+            claims=self._live_claims(reader.table),
             claims_below=sum(self.store.live_claims_over_zones().children.values()),
             table_age_seconds=round(self.cache.age_seconds, 3),
             usage=reader.usage(),
@@ -370,6 +376,12 @@ class Insights:
             refusals_truncated=truncated,
             configurations=self._configurations(),
         )
+
+    def _live_claims(self, table: HostTable) -> int:
+        """Return how many live claims there are, on hosts and on pools."""
+        on_hosts = int(table.instances.sum())
+        # The table has the amounts that are claimed of pools, but not the claims.
+        return on_hosts + (self.store.count_claims_on_pools() if len(table.others) else 0)
 
     def services(self) -> list[views.ServiceView]:
         """Return the processes of the site, by their own records or their reports."""

@@ -17,13 +17,13 @@ def lines(titles: tuple[str, str], one: Explanation, other: Explanation) -> list
     rows: list[tuple[str, str, str]] = [
         ('outcome', _outcome(one), _outcome(other)),
         ('placed on', _places(one.members), _places(other.members)),
-        ('hosts', str(one.hosts), str(other.hosts)),
+        (f'{one.kind}s', str(one.hosts), str(other.hosts)),
     ]
     for first, second in list(zip(one.members, other.members, strict=False))[:_MEMBERS_SHOWN]:
         has_several = len(one.members) > 1
         if has_several:
             rows.append((f'member {first.member}', '', ''))
-        rows.extend(_member_rows(first, second, '  ' if has_several else ''))
+        rows.extend(_member_rows(one.kind, first, second, '  ' if has_several else ''))
     size = min(_NAME_MAX, max(len(name) for name, _, _ in rows))
     lines_shown = [f'  {"":<{size}}  {titles[0]:<{_SIDE_MAX}}  {titles[1]}']
     for name, one_text, other_text in rows:
@@ -51,15 +51,15 @@ def summary(now: Explanation, then: Explanation) -> str:
     if not fitting_now:
         return f'{"it" if then.count == 1 else f"all {fitting_then}"} would fit, but not as it is'
     if then.count == 1:
-        where = f'on {next(iter(after.values()))} instead' if moved else 'on the same host'
+        where = f'on {next(iter(after.values()))} instead' if moved else f'on the same {then.kind}'
         return f'it still fits, {where}'
-    return f'all {fitting_then} still fit; {moved} would be on another host'
+    return f'all {fitting_then} still fit; {moved} would be on another {then.kind}'
 
 
 def _member_rows(
-    mine: MemberExplanation, its: MemberExplanation, indent: str
+    kind: str, mine: MemberExplanation, its: MemberExplanation, indent: str
 ) -> Iterable[tuple[str, str, str]]:
-    yield f'{indent}hosts that fit', str(mine.survivors), str(its.survivors)
+    yield f'{indent}{kind}s that fit', str(mine.survivors), str(its.survivors)
     here = {step.filter: step.removed for step in mine.funnel}
     there = {step.filter: step.removed for step in its.funnel}
     for name in dict.fromkeys([*here, *there]):

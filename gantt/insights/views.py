@@ -85,6 +85,7 @@ class HostSummary(View, frozen=True, kw_only=True):
 class ClaimView(View, frozen=True, kw_only=True):
     """A claim as it is shown.
 
+    :ivar host: name of the host or pool that it is on
     :ivar resources: all that it has, of whatever provider
     :ivar host_resources: the part of it that the host, or pool, itself gives
     :ivar lease_seconds: what is left of the lease of a reserved claim, else None
@@ -348,7 +349,7 @@ class Status(View, frozen=True, kw_only=True):
 
     :ivar configurations: of the workers that decided lately, the most common one first
     :ivar site: what operators call this site, empty where they have not named it
-    :ivar usage_of: how many hosts the usage is summed over (those that may take claims)
+    :ivar claims: live ones here, on hosts and on pools
     :ivar refusals_truncated: more refusals than were read; the counts are lower bounds
     :ivar claims_below: live ones of requests of here in zones below
     :ivar unreadable: host whose record cannot be read -> why: nothing is placed there; the first
@@ -445,7 +446,8 @@ class Explanation(View, frozen=True, kw_only=True):
     :ivar count: how many consumers the request has
     :ivar spread: picked by the seed among so many best, because races were lost; 1: the best one
     :ivar oldest_report_age_seconds: of the finalists' reports, when this was decided; the table
-        itself is as old as ``table_age_seconds`` of other answers says
+        itself is as old as ``table_age_seconds`` of other answers says. Pools never report: where
+        there was no other finalist it is the age of the table
     :ivar origin: the id that its request has elsewhere, such as that of Nova's API
     :ivar trace: the id that is the same one in all zones, of W3C Trace Context
     :ivar kind: host | pool: of what ``hosts`` are counted
@@ -580,11 +582,12 @@ def view_of(view: type[V], source: Any, **others: Any) -> V:
     return view(**{name: getattr(source, name) for name in names}, **others)
 
 
-def claim_view(claim: Claim, now: float, child: str = '') -> ClaimView:
+def claim_view(claim: Claim, now: float, child: str = '', host: str | None = None) -> ClaimView:
     """Return the view of a claim.
 
     :param now: the database's clock
     :param child: name of the child zone that it is in; '': it is here
+    :param host: name of the host or pool that it is on; None: as the claim has it
     """
     resources: collections.Counter[str] = collections.Counter()
     for amounts in claim.allocations.values():
@@ -596,6 +599,7 @@ def claim_view(claim: Claim, now: float, child: str = '') -> ClaimView:
         state=LOST if claim.is_lost else claim.state.value,
         lifecycle=claim.lifecycle.value,
         purpose=claim.purpose.value,
+        host=claim.host if host is None else host,
         resources=dict(resources),
         host_resources=claim.allocations.get(claim.provider_id, {}),
         lease_seconds=round(claim.lease_until - now, 3) if leased else None,

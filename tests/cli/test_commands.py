@@ -286,6 +286,9 @@ def test_the_life_of_what_is_on_a_pool(site: Site, gantt: Gantt) -> None:
     assert gantt('select', *volume, '--dry-run').out.startswith('would place 1 on 1 pool\n')
     placed = gantt('select', *volume, '--count', '2', '--request-id', fixed(1))
     assert placed.out.startswith('placed 2 on 1 pool\n')
+    assert placed.out.splitlines()[2].split()[:3] == ['CLAIM', 'CONSUMER', 'POOL']
+    assert gantt('claim', 'list', '-f', 'value', '-c', 'HOST').out == 2 * 'ceph-1\n'
+    assert '2 live' in gantt('status').out
     assert gantt('select', *volume, '--count', '2').code == 2
     some = gantt('select', *volume, '--most', 'DISK_GB=50', '--dry-run').out.splitlines()
     assert some[2].endswith('GIVEN') and some[3].split()[-2:] == ['40G', 'disk']

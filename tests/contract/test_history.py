@@ -5,6 +5,8 @@ import random
 
 import pytest
 
+from gantt.core.claims.allocations import AllocationWish
+from gantt.core.messages.resource_classes import Inventory
 from gantt.db.schema import models
 from tests.builders import a_decision, a_draft, a_guest, claimed, new_uuid
 from tests.conftest import READERS
@@ -102,6 +104,28 @@ def test_a_claim_is_waited_for_once_however_many_decisions_made_it(store, host):
     store.save_decisions([again])
     host.confirm(claim)
     assert len(store.history(**ASKED).waits) == 1
+
+
+def test_claims_on_pools_are_counted_apart_from_those_on_hosts(store, host):
+    disks = {'DISK_GB': Inventory(total=100)}
+    pool, nested = (
+        store.create_provider(name, inventories=disks, parent=parent)
+        for name, parent in (('pool', None), ('card', host.row.uuid))
+    )
+    assert store.count_claims_on_pools() == 0
+    on_pool, other = new_uuid(), new_uuid()
+    beside = {host.row.uuid: {'VCPU': 1}, pool.uuid: {'DISK_GB': 5}, nested.uuid: {'DISK_GB': 5}}
+    for consumer, shares in (
+        (on_pool, {pool.uuid: {'DISK_GB': 10}}),
+        (other, {pool.uuid: {'DISK_GB': 10}}),
+        (new_uuid(), beside),
+    ):
+        owner = {'project_id': 'p1', 'user_id': 'u1'}
+        store.write_allocations([AllocationWish(consumer=consumer, allocations=shares, **owner)])
+    _placed(store, host)
+    assert store.count_claims_on_pools() == 2
+    store.delete_allocations(on_pool)
+    assert store.count_claims_on_pools() == 1
 
 
 def test_claims_are_counted_by_state_and_adopted_ones_while_they_live(store, host):

@@ -292,6 +292,14 @@ def test_stale_hosts_are_counted_by_the_tables_clock():
     assert table.count_stale(600) == 3
 
 
+def test_the_oldest_report_is_one_that_came():
+    """Who never reported, as a pool, has no report that is older than all."""
+    table = a_table(a_host(1), a_host(2, reported_at=NOW - 500), a_host(3, reported_at=0.0))
+    assert table.oldest_report_seconds([0, 1, 2]) == 500
+    assert table.oldest_report_seconds([0, 2]) == 10
+    assert table.oldest_report_seconds([2]) == table.oldest_report_seconds([]) == 0
+
+
 def test_group_generations_are_remembered():
     table = a_table(groups={an_id(1): 4})
     table.set_groups({an_id(2): 1})

@@ -175,7 +175,10 @@ def test_nothing_that_can_be_opened_shows_a_value_that_is_not_there(
     for text in pools:
         assert '1 pool was looked at' in text
         assert 'hosts' not in text.split('How it was made')[0]
+        assert 'Host\t' not in text and 'oldest report' not in text
+    assert sum('oldest report' in text for text in dialogs) == 2  # of two where hosts were left
     page = shown['page']
+    assert '8\nlive claims' in page  # 4 on hosts, 3 planned, 1 on a pool
     assert '2 refusals. A host counts once for each of them: 12 in all.' in page
     assert '1 refusal for want of a pool beside them.' in page
     for noun in ('vCPU', 'pCPU', 'RAM', 'disk'):

@@ -98,6 +98,46 @@ def test_a_decision_is_explained_and_made_again(site: Site, caller: httpx.Client
         assert again.same, again.differences
 
 
+def test_pools_are_called_pools(site: Site, caller: httpx.Client) -> None:
+    """Pools never report: no age of a report is said of them."""
+    assert ask(caller, 1, VOLUME).json()['answer']['age_seconds'] < 60
+    ask(caller, 2, {**VOLUME, 'resources': {'DISK_GB': 5000}})
+    site.world.turn()
+    site.world.scheduler.cache.log.flush(site.world.store)
+    site.insights.reload_soon()
+    for number in (1, 2):
+        explained = site.insights.explain(fixed(number), host='ceph-1')
+        text = '\n'.join(explained.lines)
+        assert 'host' not in text.replace('no valid host', ''), text
+        assert '3 pools' in text
+        assert 'oldest report' not in text
+        assert explained.oldest_report_age_seconds < 60
+        assert '  pools that fit' in '\n'.join(site.insights.replay(fixed(number)).lines)
+    with as_caller(site, 'member') as member:
+        assert ask(member, 3, VOLUME, dry_run=True).status_code == 200
+        refused = ask(member, 4, {**VOLUME, 'resources': {'DISK_GB': 5000}}, dry_run=True)
+        assert refused.status_code == 409
+
+
+def test_claims_on_pools_are_counted_and_say_where(site: Site, caller: httpx.Client) -> None:
+    site.place(3, 2)
+    ask(caller, 1, VOLUME, 3)
+    assert site.insights.status().claims == 5
+    on_pools = [claim for claim in site.insights.claims() if claim.resources == {'DISK_GB': 60}]
+    assert [claim.host for claim in on_pools] == 3 * ['ceph-2']
+    assert site.insights.claim(on_pools[0].id).host == 'ceph-2'
+    assert {claim.host for claim in site.insights.request(fixed(1))[2]} == {'ceph-2'}
+    caller.post(f'/v1/requests/{fixed(1)}/release', json={'consumers': [fixed(1000)]})
+    assert site.insights.status().claims == 4
+    trial = caller.delete(
+        f'/v1/claims/{on_pools[1].id}', params={'reason': 'gone', 'dry_run': 'true'}
+    )
+    assert ' on ceph-2 would be released' in trial.json()['what']
+    with as_caller(site, 'member', project=None) as member:
+        found = member.get(f'/v1/claims/{on_pools[0].id}')
+        assert 'ceph-2' not in found.text
+
+
 def test_a_trial_claims_nothing(site: Site, caller: httpx.Client) -> None:
     found = ask(caller, 1, VOLUME, dry_run=True)
     assert found.json()['answer']['selections'][0][0]['host'] == 'ceph-2'

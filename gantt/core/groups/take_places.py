@@ -58,7 +58,7 @@ def decide(
     if not reason:
         rows = _lay(table, request, columns, list(zip(members, seen.free, strict=True)))
         reason = _line(table, seen, rows)
-        age = max(0.0, table.now - float(table.reported_at.take(rows).min()))
+        age = table.oldest_report_seconds(rows)
     return Decision(
         id=decision_id,
         request_id=request.request_id,

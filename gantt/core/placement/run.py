@@ -124,9 +124,7 @@ class Run:
     @property
     def age_seconds(self) -> float:
         """Age in seconds of the oldest report among the finalists."""
-        rows = list(self.members.hosts)
-        oldest = float(self.table.reported_at.take(rows).min()) if rows else self.table.now
-        return max(0.0, self.table.now - oldest)
+        return self.table.oldest_report_seconds(list(self.members.hosts))
 
     def may_go_on(self, request: SelectDestinations) -> bool:
         """Return whether the first member of ``request`` is alike to the last member of this run.

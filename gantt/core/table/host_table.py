@@ -198,6 +198,12 @@ class HostTable(PooledColumns):
         """Count the hosts that last reported more than ``limit`` seconds ago, or never."""
         return int(np.count_nonzero(self.reported_at < self.now - limit))
 
+    def oldest_report_seconds(self, rows: Sequence[int]) -> float:
+        """Return the age of the oldest report of hosts; 0.0 where none has ever reported."""
+        reported_at = self.reported_at.take(rows) if rows else self.reported_at[:0]
+        reported_at = reported_at[reported_at > 0]  # pools never report
+        return max(0.0, self.now - float(reported_at.min())) if len(reported_at) else 0.0
+
     def count_reported_within(self, first: float, last: float) -> int:
         """Count the hosts that last reported between two times."""
         reported_at = self.reported_at

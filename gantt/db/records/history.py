@@ -12,13 +12,15 @@ import sqlalchemy as sa
 from gantt.core.claims.claim import State
 from gantt.core.records.decision import Outcome
 from gantt.core.records.history import ClaimCounts, History
+from gantt.core.resources.host import HostKind
 from gantt.db.engine import session
-from gantt.db.engine.session import reading_long
+from gantt.db.engine.session import reading, reading_long
 from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
 
 _c = models.claims
 _d = models.decisions
+_p = models.providers
 
 #: Most placements, and claims of theirs, that are read for waiting times.
 PLACED_MAX = 2000
@@ -29,6 +31,11 @@ COUNTS = sa.select(
     sa.func.count().label('claims'),
     sa.func.sum(_c.c.adopted * _c.c.live).label('adopted'),
 ).group_by(_c.c.state)
+ON_POOLS = (
+    sa.select(sa.func.count().label('claims'))
+    .select_from(_c.join(_p, _p.c.id == _c.c.provider_id))
+    .where(_p.c.kind != HostKind.HOST.value, _c.c.live == 1)
+)
 ENDS = sa.select(sa.func.min(_d.c.number), sa.func.max(_d.c.number))
 NEXT = (
     sa.select(_d.c.number, _d.c.created_at)
@@ -49,6 +56,10 @@ class SqlActivity(HostTables):
             states={state.value: claims_by_state.get(state.value, 0) for state in State},
             adopted=int(sum(row.adopted for row in rows)),
         )
+
+    @reading
+    def count_claims_on_pools(self, tx: session.Tx) -> int:
+        return int(tx.first(ON_POOLS).claims)
 
     @reading_long
     def history(self, tx: session.Tx, *, seconds: float, parts: int, most: int) -> History:

@@ -656,6 +656,7 @@ const facts = (pairs) => h('dl', { class: 'facts' }, pairs.filter(([, value]) =>
 function drawExplanation(found) {
   const members = found.members.slice(0, MEMBERS);
   const more = found.members.length - members.length;
+  const ofReports = found.kind === 'host' && found.members.some((member) => member.host || member.scores.length); // pools never report
   return [
     h('p', {}, h('span', { class: `outcome ${found.outcome}` }, words(found.outcome)), `, ${age(found.age_seconds)} ago: ${number(found.count)} × ${found.shape}`),
     found.reason ? h('p', {}, found.reason) : null,
@@ -669,7 +670,7 @@ function drawExplanation(found) {
     h('h3', {}, 'How it was made'),
     facts([['decision', h('span', { class: 'id' }, found.id)], ['request', h('span', { class: 'id' }, found.request_id)],
       ['written', found.created_at], ['by', found.worker], ['project', found.project_id], ['attempts', number(found.attempts)],
-      ['oldest report', found.hosts ? `${duration(found.oldest_report_age_seconds)} old` : null], ['seed', String(found.seed)], ['configuration', found.config_digest]]),
+      [ofReports ? 'oldest report' : 'table', found.hosts ? `${duration(found.oldest_report_age_seconds)} old` : null], ['seed', String(found.seed)], ['configuration', found.config_digest]]),
     found.lines.length ? h('details', {}, h('summary', {}, 'As text'), h('pre', {}, found.lines.join('\n'))) : null,
   ];
 }
@@ -694,7 +695,8 @@ function scores(found, member) {
   const used = found.weighers.map((_, i) => i).filter((i) => member.scores.some((score) => score.weighted[i]));
   const plain = (value) => String(Number(value.toPrecision(4)) + 0);
   const name = (weigher) => weigher.replace(/Weigher$/, '');
-  const head = h('tr', {}, h('th', {}, 'Host'), h('th', { class: 'number' }, 'Total'), used.map((i) => h('th', { class: 'number' }, name(found.weighers[i]))));
+  const title = found.kind[0].toUpperCase() + found.kind.slice(1);
+  const head = h('tr', {}, h('th', {}, title), h('th', { class: 'number' }, 'Total'), used.map((i) => h('th', { class: 'number' }, name(found.weighers[i]))));
   const rows = member.scores.map((score) => h('tr', { class: score.chosen ? 'chosen' : null },
     h('td', {}, score.chosen ? `▸ ${score.host}` : score.host), h('td', { class: 'number' }, plain(score.total)),
     used.map((i) => h('td', { class: 'number', title: `raw ${plain(score.raw[i])}, normalized ${plain(score.normalized[i])}` }, plain(score.weighted[i])))));

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from gantt.core.messages.request import SelectDestinations
+from gantt.core.messages.request import RequestKind, SelectDestinations
 from gantt.core.placement.host_trace import HostStep
 from gantt.core.records.decision import (
     CHOSEN,
@@ -68,14 +68,15 @@ def explain(
     :param scores: the members, with the scores of all hosts that no filter removed
     """
     decision, request = stored.decision, stored.request
-    verdicts = list(_verdicts(decision, provider_ids, host, steps)) if host else []
+    kind = request.spec.kind.value
+    verdicts = list(_verdicts(decision, kind, provider_ids, host, steps)) if host else []
     explanation = views.view_of(
         Explanation,
         decision,
         outcome=decision.outcome.value,
         shape=shape_of(request),
         count=len(request.consumers),
-        kind=request.spec.kind.value,
+        kind=kind,
         oldest_report_age_seconds=round(decision.age_seconds, 3),
         origin=request.origin,
         trace=request.trace,
@@ -153,6 +154,7 @@ def _host_scores(members: Iterable[MemberDecision], provider_id: int) -> Iterabl
 
 def _verdicts(
     decision: Decision,
+    kind: str,
     provider_ids: bytes,
     host: tuple[str, int],
     steps: tuple[str, list[HostStep]] | None,
@@ -173,7 +175,7 @@ def _verdicts(
         if verdict == CHOSEN:
             sentence = 'was chosen'
         elif verdict == PASSED:
-            sentence = 'passed every filter, another host was chosen'
+            sentence = f'passed every filter, another {kind} was chosen'
             if member.selection is None:
                 sentence = 'passed every filter, but the request was not placed'
         elif verdict < len(member.filters):
@@ -248,12 +250,19 @@ def _decided(found: Explanation) -> Iterable[str]:
         *_of_table(found),
     )
     yield from wrap(f'decided  {", ".join(filter(None, facts))}', 9)
-    configuration_text = f', configuration {found.config_digest}' if found.config_digest else ''
     if not found.members and found.zones:
         return  # its own table was not decided on
+    configuration_text = f', configuration {found.config_digest}' if found.config_digest else ''
+    source = 'oldest report' if _has_reports(found) else 'table'
     yield from wrap(
-        f'         oldest report {found.oldest_report_age_seconds:.1f} s old{configuration_text}', 9
+        f'         {source} {found.oldest_report_age_seconds:.1f} s old{configuration_text}', 9
     )
+
+
+def _has_reports(found: Explanation) -> bool:
+    """Return whether there were finalists that report: pools never do."""
+    of_hosts = found.kind == RequestKind.HOST.value
+    return of_hosts and any(member.host or member.scores for member in found.members)
 
 
 def _of_table(found: Explanation) -> list[str]:
@@ -279,8 +288,9 @@ def _host_filters(found: Explanation) -> Iterable[str]:
     if not found.host_filters:
         return
     when = {
-        'then': 'each filter on its own, on the host as it was then',
-        'now': 'each filter on its own, on the host as it is now (the table of then is gone)',
+        'then': f'each filter on its own, on the {found.kind} as it was then',
+        'now': f'each filter on its own, on the {found.kind} as it is now (the table of then is '
+        'gone)',
     }
     yield from wrap(f'  {when[found.host_filters_when]}', 4)
     evaluated = [step for step in found.host_filters if step.passes is not None]
@@ -364,21 +374,21 @@ def _about(found: Explanation, members: Sequence[MemberExplanation]) -> Iterable
         which = f'member {first.member}'
         if len(members) > 1:
             which = f'members {first.member} to {members[-1].member}'
-        where = f' on {first.host}' if first.host else ': no host'
+        where = f' on {first.host}' if first.host else f': no {found.kind}'
         yield from wrap(f'{which}{where}')
-    yield from _funnel(found.hosts, first)
+    yield from _funnel(found, first)
     if first.scores:
-        yield from _scores(found.weighers, first)
+        yield from _scores(found, first)
     if first.alternates:
         yield from wrap(f'  alternates: {", ".join(first.alternates)}', 14)
     yield ''
 
 
-def _funnel(hosts: int, member: MemberExplanation) -> Iterable[str]:
+def _funnel(found: Explanation, member: MemberExplanation) -> Iterable[str]:
     steps = [step for step in member.funnel if step.removed]
     size = max((len(step.filter) for step in steps), default=0)
-    digits = len(str(hosts))
-    yield f'  {hosts:>{digits}} {"host" if hosts == 1 else "hosts"}'
+    digits = len(str(found.hosts))
+    yield f'  {wording.count(found.hosts, found.kind)}'
     for step in steps:
         removed = f'-{step.removed}'
         head = f'  {step.left:>{digits}} left  {removed:>{digits + 1}} {step.filter:<{size}}  '
@@ -388,7 +398,8 @@ def _funnel(hosts: int, member: MemberExplanation) -> Iterable[str]:
         yield f'  {wording.count(silent, "further filter")} removed none'
 
 
-def _scores(weighers: Sequence[str], member: MemberExplanation) -> Iterable[str]:
+def _scores(found: Explanation, member: MemberExplanation) -> Iterable[str]:
+    weighers = found.weighers
     shown = list(member.scores[:FINALISTS_SHOWN])
     chosen = next((score for score in member.scores if score.chosen), None)
     if chosen is not None and chosen not in shown:
@@ -409,7 +420,7 @@ def _scores(weighers: Sequence[str], member: MemberExplanation) -> Iterable[str]
         best = f'{len(shown) - 1} and the chosen one'
     yield f'  best {best}{total_text} that passed, by weighted score'
     titles = ''.join(f'  {_short(weighers[i]):>9}' for i in across)
-    yield f'    {"HOST":<{size}}    TOTAL{titles}'
+    yield f'    {found.kind.upper():<{size}}    TOTAL{titles}'
     for score in shown:
         mark = '>' if score.chosen else ' '
         parts = ''.join(f'  {score.weighted[i] + 0.0:>9.4g}' for i in across)  # never "-0"

@@ -179,7 +179,8 @@ def _reason(found: Explanation, words: Mapping[str, str]) -> str:
     removed.sort(key=lambda step: -step.removed)
     reasons = list(dict.fromkeys(words.get(step.filter) or OTHER for step in removed))
     reasons.sort(key=lambda text: text == OTHER)
-    return f'no host fits; in the way: {", ".join(reasons)}' if reasons else 'no host fits'
+    none = f'no {found.kind} fits'
+    return f'{none}; in the way: {", ".join(reasons)}' if reasons else none
 
 
 def _member(member: MemberExplanation) -> MemberExplanation:

@@ -83,6 +83,9 @@ class Claims(Protocol):
     def count_claims(self) -> ClaimCounts:
         """Return the numbers of claims by state, tombstones included; reads every claim."""
 
+    def count_claims_on_pools(self) -> int:
+        """Return the number of live claims that are on no host; reads these alone."""
+
     def audit(self) -> dict[str, list[str]]:
         """Return violations of P1 to P4 by query, and rows of providers that contradict each other.
 
