@@ -12,7 +12,7 @@ from gantt.version import version_string  # noqa: E402
 project = 'Gantt'
 copyright = 'the Gantt contributors'
 release = version_string()
-extensions = ['gantt_tables']
+extensions = ['gantt_tables', 'gantt_apis']
 html_theme = 'alabaster'
 html_theme_options = {
     'description': 'A placement scheduler: claims made in a transaction, every decision explained',

@@ -7,6 +7,7 @@ import io
 import pathlib
 import re
 import shlex
+import sys
 
 import pytest
 
@@ -206,3 +207,45 @@ def test_each_decision_has_a_number_of_its_own():
     numbers = [page.stem[:4] for page in DECISIONS.glob('0*.rst')]
     assert len(numbers) > 90
     assert sorted(numbers) == [f'{n:04}' for n in range(1, len(numbers) + 1)]
+
+
+@pytest.fixture(scope='module')
+def apis():
+    """The extension of the documents that renders the APIs."""
+    sys.path.insert(0, str(ROOT / 'doc' / 'source' / '_ext'))
+    try:
+        import gantt_apis
+    finally:
+        sys.path.pop(0)
+    return gantt_apis
+
+
+def _lines(directive, *arguments):
+    made = directive.__new__(directive)
+    made.arguments = arguments
+    return list(made.lines())
+
+
+def test_every_operation_and_type_of_the_http_api_is_in_its_reference(apis):
+    page = (ROOT / 'doc' / 'source' / 'reference' / 'http.rst').read_text()
+    assert '.. gantt-http-operations::' in page
+    assert '.. gantt-http-refusals::' in page
+    operations, types = _lines(apis.Operations), _lines(apis.Types)
+    refusals = _lines(apis.Refusals)
+    document = apis.document()
+    for path, methods in document['paths'].items():
+        for method in methods:
+            assert f'{method.upper()} {path}' in operations
+    assert {apis.title_of(name) for name in document['components']['schemas']} <= set(types)
+    for link in re.findall(r'<(api-[\w-]+)>', '\n'.join([*operations, *types])):
+        assert f'.. _{link}:' in {*operations, *types, *refusals}, link
+
+
+@pytest.mark.parametrize('topic', ['scheduler', 'claims', 'stats', 'planner'])
+def test_every_method_of_a_topic_is_in_the_reference_of_the_rpc_api(apis, topic):
+    page = (ROOT / 'doc' / 'source' / 'reference' / 'rpc.rst').read_text()
+    assert f'.. gantt-rpc-methods:: gantt-{topic}' in page
+    text = '\n'.join(_lines(apis.RpcMethods, f'gantt-{topic}'))
+    methods = apis.topics()[f'gantt-{topic}']
+    assert len(methods) > 3
+    assert [name for name in methods if f'``{name}``' not in text] == []

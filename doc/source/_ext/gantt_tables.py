@@ -6,7 +6,6 @@
 .. gantt-claim-states::
 .. gantt-request-states::
 .. gantt-options::
-.. gantt-message:: gantt.core.messages.request:SelectDestinations
 .. gantt-plugins:: gantt.filters
 .. gantt-facts::
 .. gantt-columns::
@@ -31,12 +30,9 @@ import re
 import sys
 import textwrap
 import tomllib
-import types
-import typing
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -60,6 +56,7 @@ def table(header: list[str], rows: list[list[str]], widths: str = 'auto') -> Ite
     yield '   :header-rows: 1'
     yield f'   :widths: {widths}'
     yield '   :class: gantt'
+    yield '   :width: 100%'
     yield ''
     for row in [header, *rows]:
         for index, cell in enumerate(row):
@@ -250,45 +247,6 @@ class Options(Generated):
         yield ''
 
 
-class MessageFields(Generated):
-    """The fields of a message, from its type."""
-
-    required_arguments = 1
-
-    def lines(self) -> Iterator[str]:
-        module, _, name = self.arguments[0].partition(':')
-        cls = getattr(importlib.import_module(module), name)
-        notes = {**comments_of(cls), **ivars_of(cls)}
-        rows = []
-        for field in msgspec.structs.fields(cls):
-            if field.required:
-                default = 'required'
-            elif field.default is msgspec.UNSET:
-                default = 'may be left out'
-            else:
-                value = (
-                    field.default_factory() if field.default is msgspec.NODEFAULT else field.default
-                )
-                default = self._default(value)
-            rows.append(
-                [
-                    f'``{field.encode_name}``',
-                    type_text(field.type),
-                    default,
-                    notes.get(field.name, ''),
-                ]
-            )
-        yield from table(['Field', 'Type', 'Default', ''], rows, '22 24 18 36')
-
-    def _default(self, value: Any) -> str:
-        if isinstance(value, msgspec.Struct):
-            return 'empty'
-        if value is None:
-            return '``null``'
-        text = msgspec.json.encode(value).decode()
-        return f'``{text}``'
-
-
 class Plugins(Generated):
     """The entry points of a group, from setup.cfg, with the first line of their docstrings."""
 
@@ -476,54 +434,6 @@ def ivars_of(cls: Any) -> dict[str, str]:
     return {name: ' '.join(text.split()) for name, text in pairs}
 
 
-def type_text(tp: Any) -> str:
-    """A field's type as a reader of JSON would say it."""
-    origin = typing.get_origin(tp)
-    if origin is typing.Annotated:
-        return annotated_text(tp)
-    if origin in (typing.Union, types.UnionType):
-        parts = [type_text(a) for a in typing.get_args(tp) if a is not msgspec.UnsetType]
-        return ' or '.join(dict.fromkeys(parts))
-    if origin is list:
-        return f'list of {type_text(typing.get_args(tp)[0])}'
-    if origin is dict:
-        return f'map of name to {type_text(typing.get_args(tp)[1])}'
-    if tp is type(None):
-        return '``null``'
-    if isinstance(tp, type) and issubclass(tp, msgspec.Struct):
-        return tp.__name__
-    if isinstance(tp, type) and hasattr(tp, '__members__'):
-        return 'one of ' + ', '.join(f'``{member.value}``' for member in tp)
-    names = {str: 'text', int: 'integer', float: 'number', bool: 'true or false', bytes: 'bytes'}
-    return names.get(tp, getattr(tp, '__name__', str(tp)).lower())
-
-
-def annotated_text(tp: Any) -> str:
-    """A type with bounds."""
-    base, *metas = typing.get_args(tp)
-    bounds = []
-    for meta in metas:
-        if getattr(meta, 'pattern', None):
-            return 'uuid'
-        if base is str:
-            # Name or text, of the usual length; other lengths are said below.
-            usual = {(1, 255): 'name', (None, 1024): 'text', (None, 255): 'text'}
-            if (meta.min_length, meta.max_length) in usual:
-                return usual[meta.min_length, meta.max_length]
-        low = meta.ge if meta.ge is not None else meta.min_length
-        high = meta.le if meta.le is not None else meta.max_length
-        unit = (
-            ''
-            if meta.ge is not None or meta.le is not None
-            else (' characters' if base is str else ' entries')
-        )
-        if low and high:
-            bounds.append(f'{low} to {high:,}{unit}')
-        elif high:
-            bounds.append(f'at most {high:,}{unit}')
-    return type_text(base) + (f' ({", ".join(bounds)})' if bounds else '')
-
-
 def setup(app: Any) -> dict[str, Any]:
     app.add_directive('gantt-errors', Errors)
     app.add_directive('gantt-metrics', MetricsTable)
@@ -534,7 +444,6 @@ def setup(app: Any) -> dict[str, Any]:
     app.add_directive('gantt-claim-states', ClaimStates)
     app.add_directive('gantt-request-states', RequestStates)
     app.add_directive('gantt-options', Options)
-    app.add_directive('gantt-message', MessageFields)
     app.add_directive('gantt-plugins', Plugins)
     app.add_directive('gantt-commands', Commands)
     app.add_directive('gantt-release-notes', ReleaseNotes)
