@@ -9,6 +9,7 @@ from oslo_config import cfg
 
 from gantt import exceptions, plugin_loader
 from gantt.conf import filters as section
+from gantt.conf import floats
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.filters.base import Filter
 from gantt.core.placement.pipeline import Pipeline
@@ -160,7 +161,7 @@ def test_options_become_options_of_the_configuration():
     opts = {opt.name: opt for opt in section.opts_of(Sized)}
     assert {name: type(opt) for name, opt in opts.items()} == {
         'size': cfg.IntOpt,
-        'share': cfg.FloatOpt,
+        'share': floats.FloatOpt,
         'strict': cfg.BoolOpt,
         'label': cfg.StrOpt,
     }

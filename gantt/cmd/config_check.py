@@ -32,9 +32,9 @@ def run(conf: Any) -> int:
     for name, check in tried:
         try:
             print(f'{name:<10} ok     {check(conf)}')
-        except exceptions.GanttError as e:
+        except (cfg.Error, exceptions.GanttError) as e:
             failed += 1
-            print(f'{name:<10} WRONG  {e.message}')
+            print(f'{name:<10} WRONG  {files.message(e)}')
     return 1 if failed else 0
 
 

@@ -22,7 +22,7 @@ from sqlalchemy.engine import make_url
 from gantt import conf as options
 from gantt import exceptions, plugin_loader
 from gantt.cmd import COLLECT_EACH, USAGE
-from gantt.conf import files, finite, quotas, security, unknown
+from gantt.conf import files, quotas, security, unknown
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.conf.zones import strategies_from_conf
 from gantt.core.placement.pipeline import Pipeline
@@ -72,7 +72,6 @@ def parse(argv: list[str], program: str, extra: list[Any] | None = None) -> Any:
         conf.register_cli_opts(extra)
     files.read(conf, argv, program)
     log.setup(conf, program)
-    finite.check(conf)
     return conf
 
 
@@ -199,7 +198,6 @@ def read_again(conf: Any) -> tuple[Pipeline, SchedulerSettings]:
         # What acts on other options, as logging on its levels, does so once all is right.
         conf._mutate_hooks = set()
         fresh = conf.mutate_config_files()
-        finite.check(conf)
         plugin_loader.look_again()
         pipeline = pipeline_from_conf(conf)
         new_settings = settings(conf, pipeline)

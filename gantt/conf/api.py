@@ -3,6 +3,7 @@
 
 from oslo_config import cfg
 
+from gantt.conf import floats
 from gantt.core.candidates.find import STEPS_MAX
 
 GROUP = cfg.OptGroup('api', title='The HTTP interface')
@@ -64,7 +65,7 @@ OPTS = [
         'Most paths take 131072 bytes at most, whatever this says; those that list many hosts '
         '(aggregates, what-if, replay) take this much.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'table_age_seconds',
         default=1.0,
         min=0.05,
@@ -72,7 +73,7 @@ OPTS = [
         help='How old the host table may be that answers are made from, in seconds. The table '
         'is brought up to date when it is asked for and older than this.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'table_age_unhealthy_seconds',
         default=60.0,
         min=1.0,

@@ -5,6 +5,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from gantt.conf import floats
+
 GROUP = cfg.OptGroup(
     'compute',
     title='The agent of a compute host',
@@ -123,21 +125,21 @@ OPTS = [
         help='Every so many reports, one states every fact; those between state what '
         'changed since it.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'change_report_seconds',
         default=1.0,
         min=0.05,
         max=60.0,
         help='Seconds from a guest that started or went to the report that says so.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'call_seconds',
         default=10.0,
         min=0.5,
         max=120.0,
         help='Seconds that one call to the scheduler may take before it is asked again.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'confirm_seconds',
         default=120.0,
         min=1.0,
@@ -212,21 +214,21 @@ OPTS = [
         default='/',
         help='A directory on the file system whose space guests get as DISK_GB.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'cpu_allocation_ratio',
         default=4.0,
         min=0.01,
         max=1000,
         help='VCPU promised per logical processor.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'ram_allocation_ratio',
         default=1.0,
         min=0.01,
         max=1000,
         help='MiB of MEMORY_MB promised per MiB that is there.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'disk_allocation_ratio',
         default=1.0,
         min=0.01,
@@ -324,7 +326,7 @@ OPTS = [
         'qemu.conf of libvirt. Processes of others are no guests, whatever they '
         'are called.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'guest_command_seconds',
         default=300.0,
         min=1.0,
@@ -333,14 +335,14 @@ OPTS = [
         'counts as failed.',
     ),
     cfg.StrOpt('farm_prefix', default='fake', help='With --fake: how the names of hosts begin.'),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'farm_start_seconds',
         default=0.0,
         min=0.0,
         max=3600.0,
         help='With --fake: seconds that a guest takes to start.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'farm_start_failures',
         default=0.0,
         min=0.0,

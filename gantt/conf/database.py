@@ -6,6 +6,8 @@ from typing import Any
 from oslo_config import cfg
 from oslo_db import options
 
+from gantt.conf import floats
+
 GROUP = 'database'
 
 OPTS = [
@@ -18,14 +20,14 @@ OPTS = [
         'again after a deadlock, a serialization failure, a lock wait that took too long '
         "and a lost connection; oslo.db's own db_max_retries is not used.",
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'transaction_seconds',
         default=15.0,
         min=0.1,
         max=300.0,
         help='How long a transaction is tried for, all attempts together.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'lock_wait_seconds',
         default=0.5,
         min=0.05,
@@ -35,7 +37,7 @@ OPTS = [
         'reports of it wait, and who asks for that very host is told to ask again. MariaDB and '
         'MySQL count whole seconds, 1 at least.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'idle_transaction_seconds',
         default=1.5,
         min=0.5,
@@ -52,7 +54,7 @@ OPTS = [
         max=3600,
         help='The longest that one statement may take.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'answer_seconds',
         default=10.0,
         min=1.0,

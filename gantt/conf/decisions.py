@@ -3,7 +3,7 @@
 
 from oslo_config import cfg
 
-from gantt.conf import mutable
+from gantt.conf import floats, mutable
 
 GROUP = cfg.OptGroup('decisions', title='How decisions are stored')
 
@@ -37,7 +37,7 @@ OPTS = [
         'of the project that has the most are dropped and '
         'counted. Placements are written with their claims.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'replay_seconds',
         default=1800.0,
         min=0.0,

@@ -13,7 +13,7 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions, plugin_loader
-from gantt.conf import groups, mutable
+from gantt.conf import floats, groups, mutable
 from gantt.core.plugin import Option, Plugin
 from gantt.core.table.facts import LOCATION_PARTS
 from gantt.core.weighers.base import NORMALIZATIONS
@@ -147,7 +147,7 @@ PREFILTER_OPTS = [
 _KINDS = {
     bool: cfg.BoolOpt,
     int: cfg.IntOpt,
-    float: cfg.FloatOpt,
+    float: floats.FloatOpt,
     str: cfg.StrOpt,
     list: cfg.ListOpt,
 }

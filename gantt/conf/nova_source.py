@@ -3,7 +3,7 @@
 
 from oslo_config import cfg
 
-from gantt.conf import listeners
+from gantt.conf import floats, listeners
 
 GROUP = cfg.OptGroup(
     'nova_source',
@@ -52,7 +52,7 @@ OPTS = [
         max=64,
         help='Requests to the APIs, and calls to the schedulers, that are under way at once.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'request_seconds',
         default=30.0,
         min=1.0,
@@ -61,7 +61,7 @@ OPTS = [
         'set; a whole answer may take twice as long. Where the API is away or '
         'busy, a request is tried three times.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'pass_seconds',
         default=600.0,
         min=10.0,
@@ -69,14 +69,14 @@ OPTS = [
         help='Seconds that all requests of one pass may take. A pass that takes longer '
         'is given up and counts as failed.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'call_seconds',
         default=20.0,
         min=0.5,
         max=120.0,
         help='Seconds that one call to a scheduler may take.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'settle_seconds',
         default=300.0,
         min=10.0,

@@ -7,6 +7,8 @@ and heartbeats are set in [oslo_messaging_rabbit].
 
 from oslo_config import cfg
 
+from gantt.conf import floats
+
 GROUP = cfg.OptGroup('rpc')
 
 OPTS = [
@@ -73,7 +75,7 @@ OPTS = [
         max=100_000,
         help='How many replies and postponed requests may wait for another try.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'self_ping_seconds',
         default=10.0,
         min=0,
@@ -82,7 +84,7 @@ OPTS = [
         'connection may be stuck although it is open; only a message shows it. 0: never, and '
         'a process that receives nothing stays so until somebody restarts it.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'self_ping_wait_seconds',
         default=5.0,
         min=0.1,
@@ -134,21 +136,21 @@ OPTS = [
         max=3600,
         help='How long a stopping process waits for the answers of what it had accepted.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'dictionary_cpu_allocation_ratio',
         default=4.0,
         min=0.01,
         max=1000,
         help='VCPU overcommit of hosts that report in a foreign form without saying it.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'dictionary_ram_allocation_ratio',
         default=1.0,
         min=0.01,
         max=1000,
         help='Memory overcommit of hosts that report in a foreign form without saying it.',
     ),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'dictionary_disk_allocation_ratio',
         default=1.0,
         min=0.01,

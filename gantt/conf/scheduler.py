@@ -4,6 +4,7 @@
 from oslo_config import cfg, types
 
 from gantt.conf import mutable
+from gantt.conf.floats import Finite
 
 GROUP = cfg.OptGroup('scheduler', title='Queue, batches and the host table')
 
@@ -36,7 +37,7 @@ OPTS = [
     ),
     mutable.Opt(
         'project_weights',
-        type=types.Dict(types.Float(min=0.01, max=100.0)),
+        type=types.Dict(Finite(min=0.01, max=100.0)),
         default={},
         sample_default='4f0c...:2,9b1d...:0.5',
         help='Weights of projects by their ids, 0.01 to 100; 1 for every other project, and '

@@ -3,7 +3,7 @@
 
 from oslo_config import cfg
 
-from gantt.conf import listeners
+from gantt.conf import floats, listeners
 
 GROUP = cfg.OptGroup(
     'shadow',
@@ -13,7 +13,7 @@ GROUP = cfg.OptGroup(
 )
 
 OPTS = [
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'outcome_seconds',
         default=300.0,
         min=10.0,
@@ -36,7 +36,7 @@ OPTS = [
         help='Comparisons that are kept in the database, the newest.',
     ),
     cfg.IntOpt('threads', default=4, min=1, max=64, help='Dry runs that are asked for at once.'),
-    cfg.FloatOpt(
+    floats.FloatOpt(
         'budget_seconds', default=10.0, min=0.1, max=600.0, help='Seconds that a dry run may take.'
     ),
     listeners.metrics_port_opt('gantt-shadow'),

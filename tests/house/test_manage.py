@@ -190,13 +190,14 @@ def test_help_is_no_error(site, manage):
     [('claims', 'lease_seconds'), ('weighers', 'ram_weight_multiplier')],
     ids=['core', 'plugin'],
 )
-def test_an_option_that_is_no_number_is_told_at_start(site, manage, group, option):
+def test_an_option_that_is_no_number_is_told(site, manage, group, option):
     with (site / 'gantt.conf').open('a') as file:
         file.write(f'[{group}]\n{option} = nan\n')
-    code, out, error = manage('config', 'check')
-    assert (code, out) == (1, '')
-    assert f'[{group}] {option}' in error
-    assert 'expected a finite number, got nan' in error
+    code, out, _ = manage('config', 'check')
+    assert code == 1
+    wrong, *_ = out.splitlines()
+    assert wrong.startswith(f'options    WRONG  [{group}] {option}: ')
+    assert 'expected a finite number, got nan' in wrong
 
 
 # -- the audit trail ---------------------------------------------------------------------
