@@ -172,6 +172,7 @@ def test_who_asks_once_more_is_told_the_refusal_again():
     for one in (repeat, request):
         again = world.select(one)
         assert (again.outcome, again.reason) == (refused.outcome, refused.reason)
+        assert again.decision_id == refused.decision_id != ''
     found = world.scheduler.get_request(GetRequest(request_id=request.request_id))
     assert found.outcome is Outcome.NO_VALID_HOST
 

@@ -69,6 +69,10 @@ def test_what_stays_in_its_zone_is_told_whom_to_ask(two, kind, dry_run):
     assert 'ask zone east' in error['detail']
     answer = two.select(msgspec.structs.replace(request, request_id=uuid_of(kind)))
     assert (answer.outcome, answer.ask_zones) == (Outcome.UNKNOWN, ['east'])
+    again = msgspec.structs.replace(request, request_id=uuid_of(f'{kind} again'), repeat=True)
+    for _ in range(2):  # the refusal of a repeat is kept
+        answer = two.select(again)
+        assert (answer.outcome, answer.ask_zones) == (Outcome.UNKNOWN, ['east'])
     # Who wants a place of this zone alone has all of it.
     alone = msgspec.structs.replace(request, hops=0, request_id=uuid_of(f'{kind} here'))
     assert answered(two, alone)[1]['code'] == 'gantt.no_valid_host'

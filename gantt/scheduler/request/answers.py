@@ -6,7 +6,6 @@ from typing import Any
 
 from gantt import exceptions
 from gantt.core.claims.claim import Claim
-from gantt.core.claims.quota import Excess
 from gantt.core.messages.base import topic_of
 from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.core.records import decision_codec
@@ -168,22 +167,21 @@ class Answers:
             self._on_answers(answered)
 
     # -- earlier answers ---------------------------------------------------------
-    def known(
-        self, call: PendingRequest, outcome: Outcome, reason: str, excess: Excess | None = None
-    ) -> Answer | StoredRequest | None:
+    def known(self, call: PendingRequest, answer: Answer) -> Answer | StoredRequest | None:
         """Return the earlier answer to a call to be refused; its row where that is open.
 
         A commit guards against repeats itself, and such a call never gets to one.  Its own claims
         may be the obstacle.  The refusal of a repeat is stored: its other copy may wait at
         another scheduler, which must not place it after the caller got a refusal.
+
+        :param answer: the refusal that the call is about to get
         """
         request = call.request
         if call.attempt.continues or request.dry_run or request.spec.purpose is Purpose.REBUILD:
             return None
         try:
             if call.repeats:
-                packed = pack(refusal(request, outcome, reason, excess=excess))
-                stored = self._store.bar_request(request.request_id, call.fingerprint, packed)
+                stored = self._store.bar_request(request.request_id, call.fingerprint, pack(answer))
             else:
                 stored = self._store.load_request(request.request_id)
         except exceptions.Unavailable as e:

@@ -265,7 +265,7 @@ class Placing:
             self._end(call, RequestEvent.OUT_OF_TIME, outcome, reason)
             return None
         if not plan.is_placed:
-            if not (self._is_put_off(call) or self._known_before(call, outcome, reason)):
+            if not (self._is_put_off(call) or self._known_before(call, outcome, reason, plan)):
                 self._end(call, RequestEvent.NO_ROOM, outcome, reason, plan)
             return None
         return None if self._needs_no_commit(plan) else plan
@@ -293,7 +293,7 @@ class Placing:
         if excess is None:
             return False
         # A copy of it may have been placed before, and be what uses the quota up.
-        if not self._known_before(call, Outcome.REFUSED, excess.line, excess):
+        if not self._known_before(call, Outcome.REFUSED, excess.line, excess=excess):
             self._quotas.counted(excess)
             self._end(call, RequestEvent.OVER_QUOTA, Outcome.REFUSED, excess.line, excess=excess)
         return True
@@ -447,10 +447,16 @@ class Placing:
         return bool(name)
 
     def _known_before(
-        self, call: PendingRequest, outcome: Outcome, reason: str, excess: Excess | None = None
+        self,
+        call: PendingRequest,
+        outcome: Outcome,
+        reason: str,
+        plan: Plan | None = None,
+        excess: Excess | None = None,
     ) -> bool:
         """Return whether a call to be refused was handled before; if so, answer like then."""
-        earlier = self._answers.known(call, outcome, reason, excess)
+        answer = self._refusal(call, outcome, reason, plan, excess)
+        earlier = self._answers.known(call, answer)
         if isinstance(earlier, StoredRequest):
             if earlier.wait_seconds <= 0:
                 # Its worker is dead; what it had claimed may be the room we need.
@@ -596,14 +602,30 @@ class Placing:
             record = plan.record()
         elif excess is not None:
             record = self._planner.refused(call, self._pipeline, excess)
-        decision_id = record.id if record is not None else ''
-        retry = self._settings.retry_after_ms if outcome is Outcome.BUSY else None
-        answer = refusal(call.request, outcome, reason, retry, decision_id, excess)
-        if plan is not None:
-            answer = msgspec.structs.replace(
-                answer, age_seconds=plan.age_seconds, ask_zones=plan.ask_zones
-            )
+        answer = self._refusal(call, outcome, reason, plan, excess)
+        if record is not None:
+            answer = msgspec.structs.replace(answer, decision_id=record.id)
         self._happens(call, event, answer, record)
+
+    def _refusal(
+        self,
+        call: PendingRequest,
+        outcome: Outcome,
+        reason: str,
+        plan: Plan | None,
+        excess: Excess | None,
+    ) -> Answer:
+        """Return the answer to a call that ends without a placement."""
+        retry = self._settings.retry_after_ms if outcome is Outcome.BUSY else None
+        answer = refusal(call.request, outcome, reason, retry, excess=excess)
+        if plan is None:
+            return answer
+        return msgspec.structs.replace(
+            answer,
+            decision_id=plan.decision.id,
+            age_seconds=plan.age_seconds,
+            ask_zones=plan.ask_zones,
+        )
 
     def _release(self, request_id: str, owner: str, attempt: int) -> None:
         try:
