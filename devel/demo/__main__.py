@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 
 from devel.demo import say, scenario
 from devel.demo.environment import Stage
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix='gantt-demo-') as folder:
         try:
             return _play(options, pathlib.Path(folder))
-        except exceptions.GanttError as e:
+        except (exceptions.GanttError, RuntimeError) as e:
             print(f'demo: {e}', file=sys.stderr)
             return 1
 
@@ -71,12 +72,12 @@ def _play(given: argparse.Namespace, folder: pathlib.Path) -> int:
         say.heading('5. Why')
         scenario.explanations(stage, tally)
         say.heading('6. Volumes and addresses: places that are not on hosts')
-        scenario.pools_are_requested(stage)
+        pools_hold = played(lambda: scenario.pools_are_requested(stage))
         leased = time.monotonic()
         say.heading('7. A cluster that is placed as a whole')
-        stays = GroupAct(stage, given.seed).play()
+        cluster_holds = played(GroupAct(stage, given.seed).play)
         say.heading('8. The audit')
-        promises_hold = scenario.audit(stage, leased) and stays
+        promises_hold = scenario.audit(stage, leased) and pools_hold and cluster_holds
         say.line(f'all of it took {time.monotonic() - began:.0f} s')
         if given.serve:
             _serve(stage, given.port)
@@ -84,6 +85,15 @@ def _play(given: argparse.Namespace, folder: pathlib.Path) -> int:
             say.heading('Next')
             say.block(NEXT)
     return 0 if promises_hold else 1
+
+
+def played(part: Callable[[], bool | None]) -> bool:
+    """Play a part; return whether it came to its end, and as it should."""
+    try:
+        return part() is not False
+    except (exceptions.GanttError, RuntimeError) as e:
+        say.paragraph(f'this part ends here: {e}')
+        return False
 
 
 def _serve(stage: Stage, port: int) -> None:

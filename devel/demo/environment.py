@@ -41,6 +41,7 @@ FARM = 'farm'
 WAIT_SECONDS = 120.0
 #: A conductor waits so long for a host that may be dead.
 BUILD_SECONDS = 2.0
+TOO_BUSY = 'the machine is too busy: '
 
 CONFIG = """\
 [DEFAULT]

@@ -7,13 +7,14 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from devel.demo import say
 from devel.demo.cluster import DATABASES, FLAVORS, HOSTS, RACKS, REPLICAS, SHOPS, SPARES, Cluster
-from devel.demo.environment import Stage, wait_until
+from devel.demo.environment import TOO_BUSY, Stage, wait_until
 from gantt import exceptions
 from gantt.compute.farm.farm import Farm, FarmPlan
 from gantt.compute.farm.faults import Fault, Selector
@@ -24,6 +25,8 @@ from gantt.core.messages.place_group import ChangeGroup, PlaceGroup
 from gantt.core.messages.request import GroupRef, RequestSpec, SelectDestinations
 from gantt.insights.explain.wording import count
 
+T = TypeVar('T')
+
 CALLERS = 8
 #: That a plan is improved for.
 PLAN_MS = 1500
@@ -33,8 +36,8 @@ NAMES = 'hall'
 LOST = 2
 #: Time that hosts may take to report that guests run.
 CONFIRM_SECONDS = 10.0
-#: Times that healing is tried where hosts do not report in time, and seconds to wait for them.
-HEALING_TRIES, LATE_SECONDS = 3, 30.0
+#: Tries of a step where hosts do not report in time, and seconds to wait for them.
+TRIES, LATE_SECONDS = 3, 30.0
 
 
 class GroupAct:
@@ -80,22 +83,20 @@ class GroupAct:
             return reported >= farm.hosts.keys()
 
         if not wait_until(is_known):
-            raise RuntimeError('the hosts of the cluster have not reported')
+            raise RuntimeError(TOO_BUSY + 'the hosts of the cluster have not reported')
 
     # -- step one: the plan ---------------------------------------------------------------
     def _planned(self) -> GroupPlan:
         try:
-            return self._place()
+            return self._once_all_report(self._place)
         except exceptions.NoValidHost as e:
             say.paragraph(e.message, '  ')
             say.paragraph(str(e.kwargs.get('proofs') or ''), '  ')
         self._open_spares()
-        return self._place()
+        return self._once_all_report(self._place)
 
     def _place(self) -> GroupPlan:
-        """Place the requests.  :raises NoValidHost: not all are placed, and nothing is claimed
-        :raises NoValidHost: not all are placed, and nothing is claimed
-        """
+        """Place the group.  :raises NoValidHost: not all are placed, and nothing is claimed"""
         began = time.monotonic()
         answer = self._stage.planner.place_group(
             PlaceGroup(
@@ -224,10 +225,7 @@ class GroupAct:
         say.line(f'{lost} has been silent for {wait:.0f} s: {_in_words(self._shown())}')
         self._open_spares()
         began = time.monotonic()
-        answer = self._healed(lost)
-        if answer is None:
-            say.line('not healed: hosts do not report in time; see it on a machine with less to do')
-            return False
+        answer = self._once_all_report(self._healed, lost)
         seconds = time.monotonic() - began
         moved = [] if answer.plan is None else answer.plan.members
         moves_text = ', '.join(f'{member.name} to {member.host}' for member in moved)
@@ -241,28 +239,36 @@ class GroupAct:
         say.line(f'{len(stayed) - len(moved_too)} of {len(stayed)} others stayed where they were')
         return self._all_run('healed') and not moved_too
 
-    def _healed(self, lost: str) -> GroupAnswer | None:
-        """Have the plan healed; None: hosts that it needs do not report in time."""
-        for _ in range(HEALING_TRIES):
+    def _healed(self) -> GroupAnswer:
+        """Have the plan healed.  :raises NoValidHost: not all that were lost are placed"""
+        return self._stage.planner.change_group(
+            ChangeGroup(
+                request_id=str(uuid.uuid4()),
+                group=self._cluster.description,
+                heal=True,
+                plan_ms=PLAN_MS,
+            )
+        )
+
+    def _once_all_report(self, step: Callable[[], T], lost: str = '') -> T:
+        """Take a step, and again where it is refused while hosts do not report in time.
+
+        :param lost: the host that is dead
+        :raises NoValidHost: it is refused although all report
+        :raises RuntimeError: hosts did not report in time again and again
+        """
+        for _ in range(TRIES):
             try:
-                return self._stage.planner.change_group(
-                    ChangeGroup(
-                        request_id=str(uuid.uuid4()),
-                        group=self._cluster.description,
-                        heal=True,
-                        plan_ms=PLAN_MS,
-                    )
-                )
+                return step()
             except exceptions.NoValidHost:
                 late = self._late(lost)
                 if not late:
                     raise
                 say.line(
-                    f'the machine is too busy: {count(len(late), "host")} did not report in time; '
-                    'waiting for them'
+                    f'{TOO_BUSY}{count(len(late), "host")} did not report in time; waiting for them'
                 )
                 wait_until(lambda: not self._late(lost), LATE_SECONDS, 0.5)
-        return None
+        raise RuntimeError(TOO_BUSY + 'hosts of the cluster do not report in time')
 
     def _late(self, lost: str) -> list[str]:
         """Return hosts beside the dead one whose last report is too old to place on them."""

@@ -9,12 +9,13 @@ import random
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import oslo_messaging as om
 
 from devel.demo import say
-from devel.demo.environment import Stage, wait_until
+from devel.demo.environment import TOO_BUSY, Stage, wait_until
 from gantt import exceptions
 from gantt.compute.farm.faults import Fault, Selector
 from gantt.core.messages.build import Delete
@@ -44,6 +45,8 @@ POOLS = {
 SWEEP_SECONDS = 6.0
 #: Placements of which one is explained.
 LOOKED_AT = 50
+#: Until a decision that is to be explained is stored; a second where the machine is not too busy.
+STORED_SECONDS = 60.0
 
 
 def hosts_appear(stage: Stage, count: int) -> None:
@@ -57,7 +60,8 @@ def hosts_appear(stage: Stage, count: int) -> None:
         return reporting >= expected
 
     if not wait_until(ready):
-        raise RuntimeError(f'only {stage.hosts_reporting()} of {expected} hosts have reported')
+        reporting = stage.hosts_reporting()
+        raise RuntimeError(f'{TOO_BUSY}only {reporting} of {expected} hosts have reported')
     say.progress_done()
     seconds = time.monotonic() - started
     say.line(f'{count} fake hosts and this machine have registered and reported in {seconds:.1f} s')
@@ -99,6 +103,12 @@ class Tally:
     @property
     def requests_sent(self) -> int:
         return len(self.answers) + len(self.refusals) + self.outcomes['trouble']
+
+    @property
+    def refused_decisions(self) -> list[str]:
+        """Ids of the decisions that refused; a refusal that was not decided here has none."""
+        ids = (str(refused.kwargs.get('decision_id') or '') for refused in self.refusals)
+        return [id_ for id_ in ids if id_]
 
 
 def _requests(count: int, seed: int) -> list[SelectDestinations]:
@@ -236,8 +246,9 @@ def _say_tally(stage: Stage, tally: Tally, seconds: float) -> None:
         f'{CALLERS} callers, who wait for every guest to run'
     )
     waits = sorted(tally.seconds)
-    half, slow = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
-    say.line(f'half of the answers came within {half * 1000:.0f} ms, 99 % within {slow:.1f} s')
+    if waits:
+        half, slow = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
+        say.line(f'half of the answers came within {half * 1000:.0f} ms, 99 % within {slow:.1f} s')
     builds = ', '.join(f'{name} {n}' for name, n in tally.outcomes.most_common())
     say.paragraph(f'builds: {builds}', '  ')
 
@@ -292,21 +303,24 @@ def where_it_went(tally: Tally, stage: Stage) -> None:
 def explanations(stage: Stage, tally: Tally) -> None:
     """Explain one placement and one refusal, to the end."""
     insights = Insights(stage.store, stage.scheduler.placing.pipeline, stage.scheduler.settings)
-    say.line('A placement:')
-    say.block(_most_informative(insights, tally).lines)
+    single = [a.decision_id for a in tally.answers if len(a.selections) == 1]
+    placed = _explained(stage, insights, single[:: max(1, len(single) // LOOKED_AT)])
+    refused = _explained(stage, insights, tally.refused_decisions[-1:])
+    say.line('A placement:' if placed else f'{TOO_BUSY}no placement is stored yet')
+    if placed:
+        # The one, of some, where most filters removed hosts and hosts differed.
+        best = max(placed, key=lambda explanation: rejected_by(explanation.members[0]))
+        say.block(best.lines)
     say.line()
-    say.line('A refusal:')
-    refused = tally.refusals[-1]
-    wait_until(lambda: stage.store.load_decision(str(refused.kwargs['decision_id'])), 5)
-    say.block(insights.explain(str(refused.kwargs['decision_id'])).lines)
+    say.line('A refusal:' if refused else f'{TOO_BUSY}no refusal is stored yet')
+    for explanation in refused:
+        say.block(explanation.lines)
 
 
-def _most_informative(insights: Insights, tally: Tally) -> Explanation:
-    """Return the explanation, of some, where most filters removed hosts and hosts differed."""
-    single = [a for a in tally.answers if len(a.selections) == 1]
-    step = max(1, len(single) // LOOKED_AT)
-    explained = [insights.explain(answer.decision_id) for answer in single[::step]]
-    return max(explained, key=lambda explanation: rejected_by(explanation.members[0]))
+def _explained(stage: Stage, insights: Insights, ids: Sequence[str]) -> list[Explanation]:
+    """Return the explanations of those decisions that are stored, once any is."""
+    wait_until(lambda: any(map(stage.store.load_decision, ids)), STORED_SECONDS)
+    return [insights.explain(id_) for id_ in ids if stage.store.load_decision(id_)]
 
 
 def rejected_by(member: MemberExplanation) -> tuple[int, int]:

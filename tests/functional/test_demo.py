@@ -6,6 +6,10 @@ import sys
 
 import pytest
 
+from devel.demo.__main__ import played
+from devel.demo.scenario import Tally
+from gantt import exceptions
+
 SMALL = ('--hosts', '20', '--requests', '20')
 #: What it says of its cluster, whoever plans it.
 SAID = (
@@ -29,7 +33,7 @@ NO_SOLVER = 'OR-tools is not installed'
 
 
 @pytest.fixture(scope='module')
-def played():
+def both():
     """What both print, played beside each other, with their exit codes."""
     commands = {
         'solver': [sys.executable, '-m', 'devel.demo', *SMALL],
@@ -57,8 +61,8 @@ def played():
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize('how', ['solver', 'search'])
-def test_it_plays_to_its_end(played, how):
-    text, code = played[how]
+def test_it_plays_to_its_end(both, how):
+    text, code = both[how]
     assert code == 0, text
     for said in SAID:
         assert said in text, text
@@ -66,6 +70,31 @@ def test_it_plays_to_its_end(played, how):
     assert max(len(line) for line in text.splitlines() if not line.startswith('  ')) <= 80
 
 
-def test_without_a_solver_it_says_so_and_more_hosts_are_needed(played):
-    assert NO_SOLVER in played['search'][0] and 'were not placed in time' in played['search'][0]
-    assert NO_SOLVER not in played['solver'][0]
+def test_a_part_that_cannot_go_on_is_not_the_end(capsys):
+    """A machine that is too busy to have hosts report in time shows the rest all the same."""
+
+    def too_busy():
+        raise RuntimeError('the machine is too busy')
+
+    def refused():
+        raise exceptions.NoValidHost(reason='silent hosts')
+
+    assert [played(part) for part in (too_busy, refused, lambda: False)] == 3 * [False]
+    assert played(lambda: None) and played(lambda: True)
+    assert capsys.readouterr().out.splitlines() == [
+        'this part ends here: the machine is too busy',
+        'this part ends here: No valid host was found. silent hosts',
+    ]
+
+
+def test_a_refusal_that_nobody_decided_is_not_the_one_that_is_explained():
+    tally = Tally()
+    assert tally.refused_decisions == []
+    for details in ({'decision_id': 'one'}, {'decision_id': ''}, {}):
+        tally.refusals.append(exceptions.NoValidHost(reason='full', **details))
+    assert tally.refused_decisions == ['one']
+
+
+def test_without_a_solver_it_says_so_and_more_hosts_are_needed(both):
+    assert NO_SOLVER in both['search'][0] and 'were not placed in time' in both['search'][0]
+    assert NO_SOLVER not in both['solver'][0]
