@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The write side of the store in memory: for tests of it, and the simulator.
 
-What people read (decisions, quotas, logs, lists, history) has its twin in SQLite, see decision 0040.
+What people read (decisions, quotas, logs, lists, history) is in SQL alone: see decision 0040.
 
 One lock replaces the database's transactions: every method is atomic, and a
 method that raises has changed nothing.  It does in the simplest way what the
