@@ -20,15 +20,18 @@ ROOT = pathlib.Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob('*.rst'), *(ROOT / 'doc' / 'source').rglob('*.rst')])
 #: In running text between double backquotes, or on a line of a literal block.
 QUOTED = re.compile(r'``((?:gantt|gantt-[a-z]+) [^`]+)``')
-BLOCK = re.compile(r'^ {3,}((?:gantt|gantt-[a-z]+) .+)$', re.MULTILINE)
+BLOCK = re.compile(r'^ {3,}(?:\$ )?((?:gantt|gantt-[a-z]+) .+)$', re.MULTILINE)
+#: Options before the command, which are not its own.
+BEFORE = re.compile(r'^((?:gantt|gantt-[a-z]+))(?: --(?:config-file|os-cloud) \S+)+')
 
 
 def _commands():
     found = {}
     for page in PAGES:
-        text = page.read_text()
+        text = page.read_text().replace('\\\n', '')
         for line in [*QUOTED.findall(text), *BLOCK.findall(text)]:
-            found.setdefault(' '.join(line.split()), page.relative_to(ROOT).as_posix())
+            command = BEFORE.sub(r'\1', ' '.join(line.split()))
+            found.setdefault(command, page.relative_to(ROOT).as_posix())
     return found
 
 
@@ -173,8 +176,8 @@ def _leaves(parser, path=()):
 
 @pytest.mark.finding('N25', 'the table of commands is complete')
 def test_the_table_of_commands_is_complete(manage_parser):
-    page = (ROOT / 'doc' / 'source' / 'admin' / 'operate.rst').read_text()
-    table = page.partition('.. list-table::')[2].partition('Exit codes:')[0]
+    page = (ROOT / 'doc' / 'source' / 'reference' / 'commands.rst').read_text()
+    table = page.partition('.. list-table::')[2].partition('.. gantt-commands::')[0]
     listed = ' '.join(table.split())
     wanted = [f'gantt {name}' for name in cli.COMMANDS]
     wanted += [f'gantt-manage {name}' for name in _leaves(manage_parser)]
@@ -249,3 +252,34 @@ def test_every_method_of_a_topic_is_in_the_reference_of_the_rpc_api(apis, topic)
     methods = apis.topics()[f'gantt-{topic}']
     assert len(methods) > 3
     assert [name for name in methods if f'``{name}``' not in text] == []
+
+
+def test_every_page_is_in_one_part_of_the_index():
+    source = ROOT / 'doc' / 'source'
+    text = (source / 'index.rst').read_text()
+    parts = re.findall(r':caption: (.+)\n.*\n\n((?:   \S+\n)+)', text)
+    assert [caption for caption, _ in parts] == [
+        'Tutorial',
+        'How-to guides',
+        'Explanation',
+        'Reference',
+    ]
+    listed = [page for _, pages in parts for page in pages.split()]
+    pages = {page.relative_to(source).with_suffix('').as_posix() for page in source.rglob('*.rst')}
+    decisions = {page for page in pages if page.startswith('decisions/0')}
+    assert sorted(listed) == sorted(pages - decisions - {'index'})
+
+
+def test_files_that_the_documents_name_exist():
+    roots = [folder for base in (ROOT, ROOT / 'gantt') for folder in base.iterdir()]
+    names = {folder.name for folder in roots if folder.is_dir() and folder.name[0].isalpha()}
+    wrong = []
+    for page in PAGES:
+        for quoted in re.findall(r'``([a-z][\w./-]+)(?:::\w+)?``', page.read_text()):
+            first, slash, _ = quoted.partition('/')
+            if not slash or first not in names or quoted.endswith(('.conf', '.journal')):
+                continue
+            path = quoted if (ROOT / first).is_dir() else f'gantt/{quoted}'
+            if not any((ROOT / f'{path}{suffix}').exists() for suffix in ('', '.py')):
+                wrong.append(f'{page.relative_to(ROOT)}: {quoted}')
+    assert wrong == []
