@@ -212,7 +212,7 @@ def room(
         for aggregate in table.host_state(row).aggregates:
             by_aggregate[aggregate.name] += count
     return Capacity(
-        shape=wording.shape(spec.resources),
+        shape=wording.needs(spec),
         resources=spec.resources,
         count=counted.total,
         hosts=len(table),

@@ -6,6 +6,11 @@ import argparse
 import pytest
 
 from gantt.cli import base
+from gantt.core.messages.request import RequestSpec
+from gantt.core.messages.tree_request import DeviceAmount, ResourceGroup, TreeRequest
+from gantt.insights.explain import wording
+from tests.cli.conftest import Gantt
+from tests.http.site import Site
 
 
 @pytest.mark.parametrize(
@@ -31,3 +36,39 @@ def test_devices_are_a_class_an_amount_and_a_count(text: str, found: dict) -> No
 def test_what_is_none_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match='VGPU=500x2'):
         base.devices(text)
+
+
+@pytest.mark.parametrize(
+    ('resources', 'tree', 'text'),
+    [
+        ({'VCPU': 2}, {}, '2 vCPU'),
+        ({}, {'devices': [DeviceAmount(resource_class='VGPU', amount=500)]}, '500 VGPU'),
+        (
+            {'VCPU': 1, 'MEMORY_MB': 4096},
+            {
+                'devices': [
+                    DeviceAmount(resource_class='VGPU', amount=500, count=2),
+                    DeviceAmount(resource_class='PGPU', whole=True),
+                ],
+                'groups': {'-net': ResourceGroup(resources={'SRIOV_NET_VF': 1})},
+                'group_policy': 'none',
+            },
+            '1 vCPU, 4 GiB RAM, 1 SRIOV_NET_VF, 2 × 500 VGPU, 1 PGPU of a whole one',
+        ),
+        ({'VCPU': 1}, {'root_required': ['HW_CPU_X86_AVX2']}, '1 vCPU'),
+    ],
+)
+def test_what_each_member_needs_has_its_devices(resources: dict, tree: dict, text: str) -> None:
+    spec = RequestSpec(resources=resources, tree=TreeRequest(**tree) if tree else None)
+    assert wording.needs(spec) == text
+
+
+def test_a_capacity_and_a_refusal_say_which_devices_they_are_about(
+    site: Site, gantt: Gantt
+) -> None:
+    ask = ('--resource', 'VCPU=1', '--devices', 'VGPU=whole')
+    assert gantt('capacity', *ask).out.startswith('no more of 1 vCPU, 1 VGPU of a whole one fit')
+    refused = gantt('select', *ask)
+    assert refused.code == 2
+    assert 'no one provider with at least 1 VGPU and all of it free (best' in refused.err
+    assert '\n  1 vCPU, 1 VGPU of a whole one\n' in gantt('status').out

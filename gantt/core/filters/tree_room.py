@@ -127,7 +127,7 @@ def _text(part: Part | None, least: int) -> str:
 
 
 def _left(amounts: str, whole: bool) -> str:
-    return f'at least {amounts}, all of it free,' if whole else f'{amounts} left'
+    return f'at least {amounts} and all of it free' if whole else f'{amounts} left'
 
 
 def _key(part: Part) -> object:

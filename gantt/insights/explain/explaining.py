@@ -42,8 +42,8 @@ _ACROSS = 11
 
 
 def shape_of(request: SelectDestinations) -> str:
-    """Return the flavor's name, where it has one, and the resources it needs."""
-    needs = wording.shape(request.spec.resources)
+    """Return the flavor's name, where it has one, and what each member needs."""
+    needs = wording.needs(request.spec)
     name = request.spec.flavor.name
     return f'{name} ({needs})' if name else needs
 

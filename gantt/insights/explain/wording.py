@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wording of numbers, alike in explanations, in HTTP and on the command line."""
 
+import collections
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from gantt.core.messages.resource_classes import format_amount
+
+if TYPE_CHECKING:  # commands begin without the messages
+    from gantt.core.messages.request import RequestSpec
 
 _NOUNS = {'MEMORY_MB': ' RAM', 'DISK_GB': ' disk'}
 _FIRST = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB')
@@ -37,6 +42,19 @@ def in_order(names: Mapping[str, object] | set[str]) -> list[str]:
     return sorted(
         names, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)
     )
+
+
+def needs(spec: 'RequestSpec') -> str:
+    """Return what each member takes, as ``2 vCPU, 4 GiB RAM, 2 × 500 VGPU``."""
+    groups = spec.tree.expanded() if spec.tree is not None else ()
+    of_tree = collections.Counter(
+        shape(group.group.resources) + ' of a whole one' * group.whole
+        for group in groups
+        if group.group.resources
+    )
+    parts = [shape(spec.resources)] if spec.resources else []
+    parts += [f'{number} × {text}' if number > 1 else text for text, number in of_tree.items()]
+    return ', '.join(parts)
 
 
 def shape(resources: Mapping[str, int]) -> str:
