@@ -9,19 +9,20 @@ from typing import Any
 from gantt.cli import base, endpoint, text
 from gantt.cli.endpoint import Exit, Failure
 from gantt.cli.text import TextColumn
+from gantt.core.messages import policy_set
 
 POLICIES = ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
 
 
 class GroupList(base.Lister):
-    """List the server groups with the number of members that hold a live claim."""
+    """List the server groups."""
 
     path = '/v1/server-groups'
     member = 'server_groups'
     nothing = 'there is no server group'
     columns = (
         TextColumn('GROUP', text.key('uuid')),
-        TextColumn('POLICY', lambda r: r['policy'] + '!' * bool(r.get('problem'))),
+        TextColumn('POLICY', lambda r: _policy_shown(r) + '!' * bool(r.get('problem'))),
         TextColumn(
             'PER HOST',
             lambda r: str(r['max_per_host']) if r['policy'] == 'anti-affinity' else '-',
@@ -101,6 +102,11 @@ def _policies(args: argparse.Namespace) -> dict[str, Any]:
         raise Failure('expected --policy or --policies-file', Exit.USAGE)
     subgroups = {**(document.get('subgroups') or {}), **subgroups}
     return {**document, 'policies': policies, 'subgroups': subgroups}
+
+
+def _policy_shown(group: dict[str, Any]) -> str:
+    is_empty = group['policy'] == policy_set.POLICIES and not group['policies']
+    return 'none' if is_empty else str(group['policy'])
 
 
 def _policy(text: str) -> Any:

@@ -9,7 +9,7 @@ import msgspec
 
 from gantt.cli import text
 from gantt.cli.text import TextColumn
-from gantt.core.messages.policy_set import Policies, strength, written_out
+from gantt.core.messages.policy_set import POLICIES, Policies, strength, written_out
 
 STATES = ('planned', 'created', 'running', 'expired', 'lost')
 #: The largest gap that is shown.
@@ -283,7 +283,9 @@ def of_group(found: dict[str, Any]) -> list[str]:
     lines = [f'server group {found["uuid"]}{named}']
     if found['project_id']:
         lines.append(f'project {found["project_id"]}')
-    if not found.get('policies'):
+    if found['policy'] == POLICIES and not found['policies']:
+        lines.append('no policy')
+    elif not found.get('policies'):
         max_per_host = found['max_per_host']
         counted = (
             f', at most {max_per_host} on a host' if found['policy'] == 'anti-affinity' else ''

@@ -87,6 +87,12 @@ def test_what_if_is_a_line_for_each_policy(gantt: Gantt, file: Any) -> None:
     assert 'there is no policy to leave out' in done.out
 
 
+def test_a_group_that_was_planned_without_a_policy_has_none(gantt: Gantt, file: Any) -> None:
+    assert gantt('group', 'plan', file(policies=[])).code == 0
+    assert gantt('group', 'show', GROUP).out.splitlines()[1] == 'no policy'
+    assert gantt('group', 'list', '-f', 'value', '-c', 'POLICY').out == 'none\n'
+
+
 def test_what_if_is_of_a_dry_run(site: Site, gantt: Gantt, file: Any) -> None:
     done = gantt('group', 'plan', file(), '--what-if')
     assert done.code == 64
