@@ -134,6 +134,8 @@ class Base(command.Command):
             parser.add_argument(
                 '--prefix', default='', help='what each name of -f shell begins with'
             )
+        if 'table' in self.forms:
+            _table_arguments(parser)
         if self.may_watch:
             parser.add_argument(
                 '--watch',
@@ -222,6 +224,9 @@ class Base(command.Command):
         """Width of the output, in characters."""
         return text.width_of(self.app.stdout)
 
+    def _table_width(self, args: argparse.Namespace) -> int:
+        return self.width if args.max_width is None else args.max_width or sys.maxsize
+
     def say(self, *lines: str) -> None:
         """Print lines for people, with control characters escaped."""
         for line in lines:
@@ -242,7 +247,7 @@ class Base(command.Command):
             self.say(*lines)
         else:
             facts = chosen if isinstance(chosen, dict) else {'value': chosen}
-            self.say(*choosing.facts(args.form, facts, self.width, args.prefix))
+            self.say(*choosing.facts(args.form, facts, self._table_width(args), args.prefix))
         return Exit.PLACED
 
 
@@ -285,19 +290,6 @@ class Lister(Base):
         )
         parser.add_argument(
             '--no-header', action='store_true', help='only the rows of the table, or of csv'
-        )
-        width = parser.add_mutually_exclusive_group()
-        width.add_argument(
-            '--max-width',
-            type=whole_number(0, 10_000),
-            metavar='CHARACTERS',
-            help='how wide the table may be, 0: as wide as it gets (default: as the terminal)',
-        )
-        width.add_argument(
-            '--fit-width', action='store_const', dest='max_width', const=None, help='the default'
-        )
-        parser.add_argument(
-            '--print-empty', action='store_true', help='the header of a table without rows as well'
         )
         return parser
 
@@ -370,8 +362,7 @@ class Lister(Base):
         if not rows and not args.print_empty:
             return [self.nothing]
         columns = [field.column for field in fields] or self.columns
-        width = self.width if args.max_width is None else args.max_width or sys.maxsize
-        lines = text.table(columns, rows, width, None if fields else self.note)
+        lines = text.table(columns, rows, self._table_width(args), None if fields else self.note)
         if args.no_header:
             return lines[1:]
         footer = self.footer(rows, last, more)
@@ -436,6 +427,23 @@ class Write(Base):
         self.made = [result['what']]
         problem = f'dry run: {result["what"]}' if result['dry_run'] else result['what']
         return self.show(parsed_args, result, [problem])
+
+
+def _table_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how wide a table is, and whether one is printed without rows, as cliff does."""
+    width = parser.add_mutually_exclusive_group()
+    width.add_argument(
+        '--max-width',
+        type=whole_number(0, 10_000),
+        metavar='CHARACTERS',
+        help='how wide a table may be, 0: as wide as it gets (default: as the terminal)',
+    )
+    width.add_argument(
+        '--fit-width', action='store_const', dest='max_width', const=None, help='the default'
+    )
+    parser.add_argument(
+        '--print-empty', action='store_true', help='the header of a table without rows as well'
+    )
 
 
 def dumped(form: str, data: Any, on_one_line: bool = False) -> str:

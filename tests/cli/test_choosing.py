@@ -51,6 +51,9 @@ def test_one_thing_in_the_forms_that_scripts_of_openstack_read(gantt: Gantt) -> 
         ['FIELD', 'VALUE'],
         ['condition', 'up'],
     ]
+    cut = gantt(*show, '-f', 'table', '--max-width', '40').out.splitlines()
+    whole = gantt(*show, '-f', 'table', '--max-width', '0').out.splitlines()
+    assert max(map(len, cut)) == 40 < max(map(len, whole))
     assert json.loads(gantt(*show, '-f', 'json', '-c', 'condition').out) == {'condition': 'up'}
     assert len(gantt(*show, '-f', 'json', '--noindent').out.splitlines()) == 1
     done = gantt(*show, '-f', 'value', '-c', 'conditon')

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 import yaml
+from cliff import lister, show
 
 from gantt import exceptions
 from gantt.cli import main
@@ -546,12 +547,22 @@ def test_a_rule_that_cannot_be_read_is_told(
     assert problem in done.err
 
 
-def test_what_shows_one_thing_prints_it_for_scripts_too() -> None:
-    """All but lists, files and the stream of events, which have forms of their own."""
+def test_all_commands_have_the_forms_and_options_of_cliffs_own() -> None:
+    """All but files and the stream of events, which have forms of their own."""
     others = {'complete', 'events', 'aggregate export', 'group export'}
+    of_cliff = {}
+    for base in (lister.Lister, show.ShowOne):
+        kind = type('Own', (base,), {'take_action': None, '__doc__': 'Print it.'})
+        parser = kind(None, None).get_parser('own')
+        [forms] = [action.choices for action in parser._actions if action.dest == 'formatter']
+        # A former name of --column, which its help does not show.
+        of_cliff[base] = set(forms), {*parser._option_string_actions} - {'--variable'}
     commands = main.Gantt('', '', main.Commands(), deferred_help=True)
     for name, parser in commands.parsers().items():
         [forms] = [action.choices for action in parser._actions if action.dest == 'form']
-        if name not in others:
-            assert {'json', 'yaml', 'value', 'table'} <= set(forms), name
-            assert ('csv' if name.endswith('list') or 'csv' in forms else 'shell') in forms, name
+        if name in others:
+            continue
+        is_list = name.endswith('list') or 'csv' in forms
+        known_forms, options = of_cliff[lister.Lister if is_list else show.ShowOne]
+        assert known_forms <= set(forms), name
+        assert options <= {*parser._option_string_actions}, name
