@@ -79,7 +79,6 @@ REMEDIES = (
         f'{_RELEASE}: what it takes elsewhere is given back. What still runs, its host reports and '
         'is adopted',
     ),
-    _of('lost', 'a consumer that is gone', r': its consumer has no row$', _RELEASE),
     _of(
         'lost',
         'a claim that cannot be read',
