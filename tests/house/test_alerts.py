@@ -84,6 +84,6 @@ def test_the_runbook_has_thirteen_troubles_and_shows_each_by_a_command():
     assert len(troubles) == 13
     for number, trouble in enumerate(troubles, 1):
         assert re.search(rf'^{number}\. ', trouble, re.MULTILINE)
-        parts = re.findall(r'^(Seen|Shown by|Why|To do)$', trouble, re.MULTILINE)
-        assert parts == ['Seen', 'Shown by', 'Why', 'To do'], trouble[:60]
+        parts = re.findall(r'^(Symptoms|Diagnosis|Cause|Remedy)$', trouble, re.MULTILINE)
+        assert parts == ['Symptoms', 'Diagnosis', 'Cause', 'Remedy'], trouble[:60]
         assert re.search(r'^ +gantt(-\w+)? \w', trouble, re.MULTILINE)
