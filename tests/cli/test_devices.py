@@ -55,6 +55,11 @@ def test_what_is_none_is_refused(text: str) -> None:
             },
             '1 vCPU, 4 GiB RAM, 1 SRIOV_NET_VF, 2 × 500 VGPU, 1 PGPU of a whole one',
         ),
+        (
+            {'VCPU': 1},
+            {'devices': [DeviceAmount(resource_class='VGPU', amount=n) for n in range(1, 9)]},
+            '1 vCPU, 1 VGPU, 2 VGPU, 3 VGPU, 4 VGPU, 5 VGPU, and 3 more',
+        ),
         ({'VCPU': 1}, {'root_required': ['HW_CPU_X86_AVX2']}, '1 vCPU'),
     ],
 )

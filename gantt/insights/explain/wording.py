@@ -11,6 +11,8 @@ if TYPE_CHECKING:  # commands begin without the messages
     from gantt.core.messages.request import RequestSpec
 
 _NOUNS = {'MEMORY_MB': ' RAM', 'DISK_GB': ' disk'}
+#: Kinds of groups of a tree that are named at most; a request may have 64.
+_GROUPS_NAMED = 5
 _FIRST = ('VCPU', 'PCPU', 'MEMORY_MB', 'DISK_GB')
 
 
@@ -53,8 +55,9 @@ def needs(spec: 'RequestSpec') -> str:
         if group.group.resources
     )
     parts = [shape(spec.resources)] if spec.resources else []
-    parts += [f'{number} × {text}' if number > 1 else text for text, number in of_tree.items()]
-    return ', '.join(parts)
+    named = [f'{number} × {text}' if number > 1 else text for text, number in of_tree.items()]
+    more = len(named) - _GROUPS_NAMED
+    return ', '.join([*parts, *named[:_GROUPS_NAMED], *([f'and {more} more'] if more > 0 else [])])
 
 
 def shape(resources: Mapping[str, int]) -> str:
