@@ -176,9 +176,13 @@ class WhatIfPlanner:
             raise exceptions.invalid(
                 'request.consumers', f'expected {expected}, got {len(request.consumers)}'
             )
-        return plan_dry_run(
-            table, request, self.cache, self.pipeline, self.settings, zones_not_queried
-        )
+        try:
+            return plan_dry_run(
+                table, request, self.cache, self.pipeline, self.settings, zones_not_queried
+            )
+        except exceptions.NotFound as e:
+            # A scheduler answers with the reason alone, and nothing that a path names is missing.
+            raise exceptions.Refused(e.message, request_id=request.request_id) from None
 
 
 def room(

@@ -124,6 +124,23 @@ def test_a_member_of_a_project_finds_out_nothing_of_hosts_by_policies(
     assert 'body.spec.group.policies' in inline.text
 
 
+@pytest.mark.parametrize('member', [None, 'web'])
+def test_a_group_that_is_not_there_is_told_at_all_doors_alike(site: Site, member: str) -> None:
+    spec = {'resources': {'VCPU': 1}, 'group': {'uuid': fixed(1), 'member': member}}
+    body = {'request_id': fixed(2), 'consumers': [fixed(3)], 'spec': spec}
+    with as_caller(site, 'admin', project=None) as admin:
+        answers = [
+            ask(admin, 10, spec),
+            ask(admin, 11, spec, dry_run=True),
+            admin.post('/v1/capacity', json={'spec': spec}),
+            admin.post('/v1/what-if', json={'request': body, 'hosts': {}}),
+        ]
+    errors = [answer.json()['errors'][0] for answer in answers]
+    assert {answer.status_code for answer in answers} == {400}
+    assert {error['code'] for error in errors} == {'gantt.refused'}
+    assert len({error['detail'] for error in errors}) == 1 and fixed(1) in errors[0]['detail']
+
+
 @pytest.mark.parametrize(
     'fields', [{'rules': {'max_server_per_host': 3}}, {'max_server_per_host': 3}]
 )

@@ -27,5 +27,6 @@ def test_candidates_of_a_few_clouds_are_those_of_placement():
 
 @pytest.mark.slow
 @pytest.mark.postgresql
+@pytest.mark.timeout(10_800)
 def test_candidates_of_two_thousand_clouds_are_those_of_placement():
     assert differences('postgresql', range(2000)) == []
