@@ -55,7 +55,7 @@ class Planning:
         self.planner = GroupPlanner(
             store, pipeline, recorder, settings, bounds(conf), solver=self._solver
         )
-        metrics.watch('gantt_group_queue_depth', lambda: self.planner.work_queue.depth)
+        metrics.watch('gantt_group_queue_depth', lambda: self.planner.queue.waiting)
 
     def start(self) -> None:
         """Read the hosts and begin.  :raises DatabaseUnavailable, DatabaseNotSynced:"""

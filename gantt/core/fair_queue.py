@@ -64,6 +64,11 @@ class FairQueue(Generic[T]):
         """Number of remembered owners."""
         return len(self._flows)
 
+    def count_of(self, owner: str) -> int:
+        """Return the number of items of an owner."""
+        flow = self._flows.get(owner)
+        return 0 if flow is None else len(flow.fresh) + len(flow.returned)
+
     def put(self, owner: str, item: T) -> None:
         """Append a new item to those of its owner."""
         flow = self._flows.get(owner)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread with a bounded queue in front of it, for work beside the placement."""
+"""Threads for work beside the placement, and a bounded queue in front of one."""
 
 import logging
 import queue
@@ -20,48 +20,33 @@ FAILING_ROUNDS = 3
 PAUSE_SECONDS, PAUSE_MOST = 0.02, 1.0
 
 
-class WorkQueue(Generic[Item]):
-    """A queue of items from any thread, processed by one.
+class WorkThread:
+    """A thread that does what is due, round by round; a failed round costs never the thread.
 
-    A failed round costs the items that it had taken, never the thread.
-
-    :param work: takes some with ``next`` and does what is due; called repeatedly with
-        the seconds that it may wait for the first; returns the number taken
-    :param limit: bound of waiting items
-    :param waiting: their queue; None: one in order of arrival
+    :param work: does what is due; called repeatedly with the seconds that it may wait for
+        something; returns how much there was
+    :param depth: returns the number of items that wait, or are worked on
     """
 
     def __init__(
         self,
         name: str,
         work: Callable[[float], int],
-        limit: int,
         recorder: Recorder,
-        waiting: queue.Queue[Item] | None = None,
+        depth: Callable[[], int],
     ) -> None:
         self.name = name
-        self.limit = limit
         #: Failed rounds since the last successful one that took something.
         self.failures = 0
-        self._recorder = recorder
         #: No more items arrive: waiting ones are processed, then the thread ends.
         self.ending = threading.Event()
-        self._work = work
-        self._queue = queue.Queue[Item](limit) if waiting is None else waiting
-        self._next: list[Item] = []  # none or one
-        #: Number of items that the working thread keeps for itself.
-        self.set_aside_count = 0
+        self._work, self._recorder, self._depth = work, recorder, depth
         self._thread: threading.Thread | None = None
 
     @property
     def is_failing(self) -> bool:
         """True where rounds fail repeatedly: a defect, not one item at fault."""
         return self.failures >= FAILING_ROUNDS
-
-    @property
-    def depth(self) -> int:
-        """Number of waiting items."""
-        return self._queue.qsize() + len(self._next) + self.set_aside_count
 
     def start(self) -> None:
         """Start the thread."""
@@ -75,6 +60,42 @@ class WorkQueue(Generic[Item]):
             self._thread.join(seconds)
             return not self._thread.is_alive()
         return True
+
+    def _run(self) -> None:
+        while not (self.ending.is_set() and (self._depth() == 0 or self.is_failing)):
+            try:
+                if self._work(IDLE_SECONDS):
+                    self.failures = 0
+            except Exception:  # the thread must outlive any one round
+                self.failures += 1
+                LOG.exception('%s: round failed, the %d. in a row', self.name, self.failures)
+                self._recorder.count('gantt_errors_total', where=self.name)
+                self.ending.wait(min(PAUSE_MOST, PAUSE_SECONDS * self.failures))
+
+
+class WorkQueue(WorkThread, Generic[Item]):
+    """A queue of items from any thread, processed by one.
+
+    A failed round costs the items that it had taken, never the thread.
+
+    :param work: takes some with ``next`` and does what is due, see ``WorkThread``
+    :param limit: bound of waiting items
+    """
+
+    def __init__(
+        self, name: str, work: Callable[[float], int], limit: int, recorder: Recorder
+    ) -> None:
+        super().__init__(name, work, recorder, lambda: self.depth)
+        self.limit = limit
+        self._queue = queue.Queue[Item](limit)
+        self._next: list[Item] = []  # none or one
+        #: Number of items that the working thread keeps for itself.
+        self.set_aside_count = 0
+
+    @property
+    def depth(self) -> int:
+        """Number of waiting items."""
+        return self._queue.qsize() + len(self._next) + self.set_aside_count
 
     def put(self, item: Item) -> bool:
         """Queue an item; return False where too many wait.  Never blocks."""
@@ -96,14 +117,3 @@ class WorkQueue(Generic[Item]):
     def put_back(self, item: Item) -> None:
         """Make it the next item again; by the working thread, one at a time."""
         self._next = [item]
-
-    def _run(self) -> None:
-        while not (self.ending.is_set() and (self.depth == 0 or self.is_failing)):
-            try:
-                if self._work(IDLE_SECONDS):
-                    self.failures = 0
-            except Exception:  # the thread must outlive any one round
-                self.failures += 1
-                LOG.exception('%s: round failed, the %d. in a row', self.name, self.failures)
-                self._recorder.count('gantt_errors_total', where=self.name)
-                self.ending.wait(min(PAUSE_MOST, PAUSE_SECONDS * self.failures))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state machine of a request; whether it may go on, by the row that all schedulers share."""
 
+import pathlib
 from types import SimpleNamespace
 
 import msgspec
@@ -15,12 +16,14 @@ from gantt.core.claims.request_state import (
     Effect,
     RequestEvent,
     RequestState,
+    conflict_line,
     judge_request,
     seed_of,
     takes_over,
     transition,
 )
 
+ROOT = pathlib.Path(__file__).parents[2]
 NOW = 1000.0
 ROW = {
     'fingerprint': 'f',
@@ -85,6 +88,13 @@ def test_every_event_is_decided_in_every_state():
     assert {fate.value for fate in CommitStatus} <= {event.value for event in RequestEvent}
 
 
+def test_the_glossary_has_the_states_of_the_code():
+    lines = (ROOT / 'doc/source/reference/glossary.rst').read_text().splitlines()
+    start = lines.index('   request state')
+    entry = ' '.join(map(str.strip, lines[start + 1 : lines.index('', start)]))
+    assert ', '.join(state.value for state in RequestState) in entry
+
+
 @pytest.mark.parametrize(('state', 'event'), sorted(TRANSITIONS))
 def test_an_open_request_is_either_answered_or_goes_on(state, event):
     after, effects = TRANSITIONS[state, event]
@@ -95,7 +105,7 @@ def test_an_open_request_is_either_answered_or_goes_on(state, event):
     assert list(effects) == [effect for effect in Effect if effect in effects], 'in their order'
     assert (after is RequestState.ANSWERED) == (Effect.ANSWER in effects)
     assert (after is not RequestState.ANSWERED) == (len(GOES_ON & set(effects)) == 1)
-    assert Effect.RELEASE not in effects or state is RequestState.PARTLY_PLACED
+    assert Effect.RELEASE not in effects or state is RequestState.OPENED
 
 
 def test_a_large_request_goes_in_several_commits_and_loses_nothing_by_that():
@@ -103,13 +113,13 @@ def test_a_large_request_goes_in_several_commits_and_loses_nothing_by_that():
     attempt, effects = transition(attempt, RequestEvent.PARTIAL, made={0: 'a', 1: 'b'})
     assert (attempt.continues, attempt.tries, effects) == (True, 1, (Effect.PLAN_AGAIN,))
     attempt, effects = transition(
-        attempt, RequestEvent.PARTIAL, made={3: 'd'}, lost=['cmp-9', 'cmp-9']
+        attempt, RequestEvent.PARTIAL, made={3: 'd'}, conflict='partial: cmp-9'
     )
     assert attempt.done == {0: 'a', 1: 'b', 3: 'd'}
     assert (attempt.todo, attempt.tries) == ([2], 2)
     assert attempt.conflicts == ('partial: cmp-9',)
-    again, _ = transition(attempt, RequestEvent.DROPPED, lost=['cmp-1'], reason='cmp-1: too full')
-    assert again.conflicts == ('partial: cmp-9', 'dropped: cmp-1; cmp-1: too full')
+    again, _ = transition(attempt, RequestEvent.DROPPED, conflict='dropped: cmp-1')
+    assert again.conflicts == ('partial: cmp-9', 'dropped: cmp-1')
     attempt, effects = transition(attempt, RequestEvent.LOST)
     assert (attempt.state, list(attempt.todo), attempt.done) == (
         RequestState.WAITING,
@@ -117,6 +127,24 @@ def test_a_large_request_goes_in_several_commits_and_loses_nothing_by_that():
         {},
     )
     assert attempt.tries == 2
+
+
+def test_a_lost_race_names_each_host_once_and_the_first_reason():
+    assert conflict_line('partial', ['cmp-9', 'cmp-9'], '') == 'partial: cmp-9'
+    assert conflict_line('dropped', ['b', 'a'], 'a: too full') == 'dropped: a, b; a: too full'
+    assert conflict_line('locked', (), 'cmp-1 is locked') == 'locked: cmp-1 is locked'
+    assert conflict_line('group_changed', (), '') == 'group_changed'
+
+
+def test_a_row_that_is_opened_first_is_ours_by_the_number_it_was_opened_for():
+    attempt, _ = transition(Attempt(number=7, todo=[0]), RequestEvent.OVERDUE, number=41)
+    attempt, effects = transition(attempt, RequestEvent.OPENED, number=42)
+    assert (attempt.continues, attempt.number, attempt.takes_over) == (True, 42, None)
+    assert effects == (Effect.PLAN_AGAIN,)
+    attempt, effects = transition(attempt, RequestEvent.BELOW_UNRESPONSIVE)
+    assert (attempt.continues, attempt.tries, effects) == (True, 1, (Effect.PLAN_AGAIN,))
+    _, effects = transition(attempt, RequestEvent.OUT_OF_TRIES)
+    assert effects == (Effect.RELEASE, Effect.ANSWER), 'no later request waits for its row'
 
 
 def test_who_takes_over_counts_on_and_a_commit_of_its_own_ends_that():
@@ -150,7 +178,7 @@ def test_whatever_happens_there_is_one_answer_and_races_are_counted_once(happens
         before = attempt
         done = dict.fromkeys(attempt.todo[:finished] if event is RequestEvent.PARTIAL else ())
         attempt, effects = transition(
-            before, event, made=done, lost=['cmp-1'] * missed, number=before.number
+            before, event, made=done, conflict='cmp-1' * missed, number=before.number
         )
         is_open = before.state is not RequestState.ANSWERED
         lost += is_open and is_race and missed > 0

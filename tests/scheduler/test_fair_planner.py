@@ -94,5 +94,4 @@ def test_many_that_were_asked_for_leave_nothing_behind(world):
     for number in range(40):
         asked(planner, f'project {number}')
         assert planner.step() == 1
-    waiting = planner.work_queue._queue
-    assert (waiting._qsize(), len(waiting._own), planner._inside) == (0, 0, {})
+    assert (planner.queue.waiting, planner.queue.depth, planner.queue.projects) == (0, 0, 0)

@@ -131,7 +131,7 @@ def test_who_loses_races_comes_back_later_each_time_and_not_together():
     for lost in range(10):
         waits.append([back_off(*one) for one in attempts.items()])
         attempts = {
-            request_id: transition(attempt, RequestEvent.DROPPED, lost=[f'cmp-{lost}'])[0]
+            request_id: transition(attempt, RequestEvent.DROPPED, conflict=f'cmp-{lost}')[0]
             for request_id, attempt in attempts.items()
         }
     assert waits[0] == waits[1] == [0.0] * 50

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """State machine of a request: its events, and the effects that its scheduler carries out.
 
-The transition table is data; the scheduling thread feeds events and carries out effects, and the
-documentation is generated from the table.  Whether a request may go on at all is judged by its row,
-which all schedulers share: see ``judge_request``, the one judge of every store.
-
-Requests that other zones place, and groups, do not go through this table: their steps are in
-``scheduler.zones.place_over_zones`` and ``scheduler.groups.place_group``.
+The transition table is data; the loops of ``scheduler.request`` feed events and carry out effects,
+and the documentation is generated from the table.  All requests live by it: those for hosts of this
+zone, those that zones below place, and groups.  Whether a request may go on at all is judged by its
+row, which all schedulers share: see ``judge_request``, the one judge of every store.
 """
 
 import enum
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -29,7 +27,7 @@ class RequestState(enum.StrEnum):
 
     WAITING = 'waiting'  # this scheduler has no claim of it
     TAKING_OVER = 'taking over'  # the next commit replaces an attempt that its owner has left
-    PARTLY_PLACED = 'partly placed'  # its row is open and ours, some members are claimed
+    OPENED = 'opened'  # its row is open and ours, some members may be claimed
     ANSWERED = 'answered'  # all waiting callers have a response
 
 
@@ -38,16 +36,19 @@ class RequestEvent(enum.StrEnum):
 
     PLACED = 'placed'  # all its claims are created, and its answer is stored
     PARTIAL = 'partial'  # some claims are created, other members are left
+    OPENED = 'opened'  # its row is open and ours, before anything is claimed
     DROPPED = 'dropped'  # nothing was claimed: another request was faster
     GROUP_CHANGED = 'group_changed'  # its group is not as it was planned with
     BARRED = 'barred'  # a consumer runs already, or is of another project
     REPEAT = 'repeat'  # it was answered before, and the answer is stored
     OPEN = 'open'  # another scheduler has it
+    BUSY = 'busy'  # another scheduler has it, and its caller is to come again
     OVERDUE = 'overdue'  # its row was left open past its deadline, or by ourselves
     CANCELLED = 'cancelled'  # it was cancelled
     REUSED = 'reused'  # its id was used with another body
     LOST = 'lost'  # its row is no longer ours
     LOCKED = 'locked'  # another process keeps rows locked that it needs
+    BELOW_UNRESPONSIVE = 'below_unresponsive'  # a zone below has not honoured its offer
     NO_ROOM = 'no_room'  # no host was found, or no place of a plan, or too little is known of them
     OVER_QUOTA = 'over_quota'  # its project is at a limit
     REFUSED = 'refused'  # it names what does not exist
@@ -72,16 +73,16 @@ class Effect(enum.StrEnum):
 
 
 Step = tuple[RequestState, tuple[Effect, ...]]
-_OPEN = (RequestState.WAITING, RequestState.TAKING_OVER, RequestState.PARTLY_PLACED)
+_OPEN = (RequestState.WAITING, RequestState.TAKING_OVER, RequestState.OPENED)
 
 
 def _each(*effects: Effect, claimed: tuple[Effect, ...] | None = None) -> tuple[Step, ...]:
     """Return the same step for each open state, which stays.
 
-    :param claimed: instead, where some members are claimed
+    :param claimed: instead, where its row is open and ours
     """
     return tuple(
-        (state, effects if claimed is None or state is not RequestState.PARTLY_PLACED else claimed)
+        (state, effects if claimed is None or state is not RequestState.OPENED else claimed)
         for state in _OPEN
     )
 
@@ -96,21 +97,24 @@ def _ends(*effects: Effect, releases: bool = False) -> tuple[Step, ...]:
     return ends, ends, last
 
 
-#: Event -> its steps when waiting, when taking over, and when partly placed.
+#: Event -> its steps when waiting, when taking over, and when opened.
 _TABLE: dict[RequestEvent, tuple[Step, ...]] = {
     RequestEvent.PLACED: _ends(),
-    RequestEvent.PARTIAL: 3 * ((RequestState.PARTLY_PLACED, (Effect.PLAN_AGAIN,)),),
+    RequestEvent.PARTIAL: 3 * ((RequestState.OPENED, (Effect.PLAN_AGAIN,)),),
+    RequestEvent.OPENED: 3 * ((RequestState.OPENED, (Effect.PLAN_AGAIN,)),),
     # A request with claims does not pause: others would wait for them in vain.
     RequestEvent.DROPPED: _each(Effect.BACK_OFF, claimed=(Effect.PLAN_AGAIN,)),
     RequestEvent.GROUP_CHANGED: _each(Effect.BACK_OFF, claimed=(Effect.PLAN_AGAIN,)),
     RequestEvent.BARRED: _ends(releases=True),
     RequestEvent.REPEAT: _ends(),
     RequestEvent.OPEN: (*_each(Effect.WAIT)[:2], (RequestState.WAITING, (Effect.WAIT,))),
+    RequestEvent.BUSY: _ends(),
     RequestEvent.OVERDUE: 3 * ((RequestState.TAKING_OVER, (Effect.PLAN_AGAIN,)),),
     RequestEvent.CANCELLED: _ends(),
     RequestEvent.REUSED: _ends(),
     RequestEvent.LOST: (*_each(Effect.WAIT)[:2], (RequestState.WAITING, (Effect.WAIT,))),
     RequestEvent.LOCKED: _each(Effect.WAIT),
+    RequestEvent.BELOW_UNRESPONSIVE: _each(Effect.PLAN_AGAIN),
     RequestEvent.NO_ROOM: _ends(Effect.RECORD, releases=True),
     RequestEvent.OVER_QUOTA: _ends(Effect.RECORD, releases=True),
     RequestEvent.REFUSED: _ends(releases=True),
@@ -162,7 +166,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def continues(self) -> bool:
         """True where its row is open and ours from an earlier commit."""
-        return self.state is RequestState.PARTLY_PLACED
+        return self.state is RequestState.OPENED
 
     @property
     def may_hold_claims(self) -> bool:
@@ -175,16 +179,16 @@ def transition(
     event: RequestEvent,
     *,
     made: Mapping[int, Any] | None = None,
-    lost: Sequence[str] = (),
+    conflict: str = '',
     number: int = 0,
     reason: str = '',
 ) -> tuple[Attempt, tuple[Effect, ...]]:
     """Return a request after an event, and the effects to carry out.
 
     :param made: the members that the commit has claimed, as ``Attempt.done``
-    :param lost: the hosts of those that lost a race
-    :param number: of the attempt that is overdue
-    :param reason: why it is locked, or why the first of the members that lost did
+    :param conflict: the race that it lost, see ``conflict_line``; '': it lost none
+    :param number: of the attempt that is overdue, or of the one that its row was opened for
+    :param reason: why it is locked
     """
     before, (state, effects) = attempt.state, TRANSITIONS[attempt.state, event]
     if state is RequestState.ANSWERED:
@@ -195,22 +199,33 @@ def transition(
     }
     if event in _RACES:
         # A large request goes in several commits: where all of this one were claimed, none lost.
-        if lost:
-            hosts = ', '.join(sorted(set(lost))[:_NAMED_MAX])
-            line = f'{event.value}: {hosts}' + (f'; {reason}' if reason else '')
-            changes['conflicts'] = (*attempt.conflicts, line)
+        if conflict:
+            changes['conflicts'] = (*attempt.conflicts, conflict)
         if made:
             changes['done'] = {**attempt.done, **made}
             changes['todo'] = [member for member in attempt.todo if member not in made]
+    elif event is RequestEvent.OPENED:
+        changes['number'] = number
     elif event is RequestEvent.OVERDUE:
         changes |= {'takes_over': number, 'number': number + 1}
     elif event is RequestEvent.BATCH_FAILED:
         changes['alone'] = True
-    if state is RequestState.PARTLY_PLACED:
+    if state is RequestState.OPENED:
         changes['takes_over'] = None
-    elif before is RequestState.PARTLY_PLACED:
+    elif before is RequestState.OPENED:
         changes |= {'done': {}, 'todo': range(len(attempt.done) + len(attempt.todo))}
     return msgspec.structs.replace(attempt, **changes), effects
+
+
+def conflict_line(event: str, lost: Iterable[str], reason: str) -> str:
+    """Return a race that was lost, in words.
+
+    :param event: outcome of the commit
+    :param lost: names of the hosts of the members that lost it
+    :param reason: why the first of them did; '': not known
+    """
+    parts = '; '.join(filter(None, [', '.join(sorted(set(lost))[:_NAMED_MAX]), reason]))
+    return f'{event}: {parts}' if parts else event
 
 
 def back_off(request_id: str, attempt: Attempt) -> float:
@@ -232,7 +247,7 @@ def seed_of(request_id: str, tries: int) -> int:
     return int.from_bytes(hashlib.blake2b(body, digest_size=4).digest(), 'big')
 
 
-class RequestTransition(Protocol):
+class JudgedRequest(Protocol):
     """Row of a request, of any store."""
 
     @property
@@ -255,7 +270,7 @@ class RequestTransition(Protocol):
 
 
 def judge_request(
-    row: RequestTransition | None, draft: RequestDraft, now: float
+    row: JudgedRequest | None, draft: RequestDraft, now: float
 ) -> RequestOutcome | None:
     """Return why a request may not go on whose row the commit did not insert; None: it may.
 
@@ -294,6 +309,6 @@ def judge_request(
     return RequestOutcome(id=draft.id, outcome=status, attempt=row.attempt)
 
 
-def takes_over(row: RequestTransition | None, draft: RequestDraft) -> bool:
+def takes_over(row: JudgedRequest | None, draft: RequestDraft) -> bool:
     """Return whether a request that may go on replaces an attempt; its claims are then released."""
     return row is not None and not draft.continues and row.attempt == draft.takes_over

@@ -119,7 +119,7 @@ class CommitBatch:
     def judge_requests(self, found: Mapping[str, Any], inserted: Container[str]) -> None:
         """Judge which drafts go on, by the request rows under lock.
 
-        :param found: id -> row, see ``request_state.Row``; with the count of claims
+        :param found: id -> row, see ``request_state.JudgedRequest``; with the count of claims
         :param inserted: ids whose row this transaction inserted
         """
         for entry in self.going():

@@ -7,6 +7,9 @@
 After a conflict nothing is claimed.  Members whose hosts were taken by others are planned again,
 the others keep their planned hosts, and the whole is committed once more, a bounded number of
 times.  The answer is stored with the request, as for any other: a repeat gets it.
+
+The life of such a request, from its queue to its answer, is that of any other: here is one attempt
+of it, as ``request.serial`` calls it.
 """
 
 import logging
@@ -20,7 +23,7 @@ from gantt import exceptions
 from gantt.core.claims.claim import guest_of, longest
 from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
 from gantt.core.claims.places import GroupPlanRecord, PlaceEnded, place_consumer
-from gantt.core.claims.request_state import seed_of
+from gantt.core.claims.request_state import Attempt, RequestEvent, conflict_line, seed_of
 from gantt.core.group_policies.elsewhere import unkept
 from gantt.core.group_policies.violated import StandingViolation, violated
 from gantt.core.groups import group_answer
@@ -36,7 +39,7 @@ from gantt.core.messages.place_group import ChangeGroup, PlaceGroup, check_owner
 from gantt.core.messages.request import Lifecycle
 from gantt.core.pause import Interrupted
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.records.decision import not_known_here
+from gantt.core.records.decision import Outcome, not_known_here
 from gantt.core.resources.host import Group
 from gantt.core.table.host_table import HostTable
 from gantt.core.zones.not_queried import enabled
@@ -48,6 +51,9 @@ from gantt.scheduler.groups.what_if import without_each
 from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.ports import Clock, Recorder, Store, StoredRequest
 from gantt.scheduler.quotas import QuotaChecks
+from gantt.scheduler.request.answers import EarlierAnswers
+from gantt.scheduler.request.life import Happened
+from gantt.scheduler.request.queue import QueuedRequest
 from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
@@ -113,6 +119,54 @@ class Made(NamedTuple):
         return [] if self.plan is None else self.plan.members
 
 
+class PendingGroup(QueuedRequest[Request]):
+    """State of one request for a group.
+
+    :ivar planning: of the last attempt: members keep their hosts where possible
+    :ivar began: monotonic time of the first attempt; None: there was none
+    """
+
+    __slots__ = ('began', 'planning')
+
+    def __init__(self, request: Request, deadline: float) -> None:
+        self.request, self.deadline = request, deadline
+        self.fingerprint, self.bytes = request.fingerprint, 0
+        own = request.project_id if isinstance(request, PlaceGroup) else None
+        self.project = own or request.only_project or ''
+        self.charged = 0
+        self.waiters = []
+        self.attempt = Attempt(number=1, todo=(0,))
+        self.repeats = request.repeat
+        self.planning: Made | None = None
+        self.began: float | None = None
+
+    def refusal(
+        self, outcome: Outcome, reason: str, retry_after_ms: int | None = None
+    ) -> exceptions.GanttError:
+        request_id = self.request.request_id
+        match outcome:
+            case Outcome.BUSY:
+                return exceptions.Busy(reason=reason, retry_after_ms=retry_after_ms)
+            case Outcome.REUSED:
+                return exceptions.RequestIdReused(request_id=request_id)
+            case Outcome.CANCELLED:
+                return exceptions.RequestCancelled(request_id=request_id)
+        return exceptions.Unavailable(reason, request_id=request_id)
+
+    def failure(self, error: exceptions.GanttError) -> exceptions.GanttError:
+        return error
+
+
+class GroupCodec:
+    """The stored form of answers about groups, and of the errors of those that are refused."""
+
+    def pack(self, answer: NotPlaced) -> bytes:
+        return group_answer.pack_refusal(answer)
+
+    def read(self, request_id: str, stored: bytes) -> GroupAnswer | NotPlaced | None:
+        return group_answer.unpack_refusal(stored) or group_answer.unpack(stored)
+
+
 class PlaceGroups:
     """A placer of groups, one after the other: called by one thread.
 
@@ -136,83 +190,112 @@ class PlaceGroups:
         self._recorder, self._clock = recorder, clock
         self._settings, self._bounds, self._quotas = settings, bounds, quotas
         self._solver = solver
-        self._earlier = EarlierAnswers(store, recorder, lambda: bounds.retry_after_ms)
+        self._earlier = EarlierAnswers[PendingGroup](store, GroupCodec(), recorder)
 
-    def place(self, request: Request, end: float) -> GroupAnswer:
-        """Place a group, or change one.
+    # -- as SerialPlanner ----------------------------------------------------------------
+    def attempt(self, call: PendingGroup) -> Happened:
+        """Place a group, or change one, in one attempt.
 
-        :param end: monotonic deadline, after which the answer is of no use
         :raises GanttError: nothing of it is claimed, or, of ``Unavailable``, that is not known:
             a repeat resolves it
         """
-        stored = None if request.dry_run else self._earlier.known(request)
-        if stored is not None:
-            return stored
-        conflicts: list[str] = []
+        if call.began is None:
+            call.began = self._clock.monotonic()
+            answer = None if call.request.dry_run else self._earlier.of(call)
+            if answer is not None and not isinstance(answer, StoredRequest):
+                return Happened(RequestEvent.REPEAT, answer)
         try:
-            return self._placed(request, end, conflicts)
+            return self._placed(call)
         except Interrupted:
-            raise self._not_planned(request, conflicts) from None
+            raise self._not_planned(call) from None
 
-    def _placed(self, request: Request, end: float, conflicts: list[str]) -> GroupAnswer:
-        number, takes_over = 1, None
-        planning: Made | None = None
-        for attempt in range(1, self._bounds.attempts_per_group + 1):
-            if self._clock.monotonic() >= end:
-                raise self._out_of_time(request, conflicts)
-            target = self._target(request)
-            planning = self._made(request, target, end, attempt, planning)
-            self._check_complete(request, target, planning, attempt)
-            answer = self._answer(request, target, planning, number, attempt, conflicts)
-            if request.dry_run:
-                costs = self._what_if(request, target, planning, end)
-                return msgspec.structs.replace(answer, what_if=costs)
-            draft = self._draft(request, target, planning, answer, number, takes_over)
-            outcome = self._committed(draft)
-            match outcome.outcome:
-                case CommitStatus.PLACED:
-                    self._cache.reload_soon()
-                    self._recorder.count('gantt_claims_made_total', len(planning.planned))
-                    return answer
-                case CommitStatus.OVERDUE:
-                    takes_over, number = outcome.attempt, outcome.attempt + 1
-                case CommitStatus.DROPPED | CommitStatus.GROUP_CHANGED:
-                    self._recorder.count('gantt_group_conflicts_total')
-                    conflicts.append(_line(outcome))
-                case CommitStatus.LOCKED:
-                    self._recorder.count('gantt_locked_total')
-                    conflicts.append(_line(outcome))
-                    self._clock.sleep(LOOK_SECONDS)
-                case _:
-                    return self._ended(request, outcome)
-        raise exceptions.Conflict(
-            f'group {target.uuid}: gave up after {len(conflicts)} attempts; the last: '
-            f'{conflicts[-1] if conflicts else "none"}',
-            request_id=request.request_id,
-            attempts=len(conflicts),
+    def spent(self, call: PendingGroup, is_late: bool) -> Happened | None:
+        conflicts = call.attempt.conflicts
+        if len(conflicts) >= self._bounds.attempts_per_group:
+            reason = f'group {call.request.uuid}: gave up after {len(conflicts)} attempts'
+            return self._refused(call, RequestEvent.OUT_OF_TRIES, self._conflict(call, reason))
+        if is_late:
+            return self._refused(call, RequestEvent.OUT_OF_TIME, self._out_of_time(call))
+        return None
+
+    def failed(self, call: PendingGroup, error: exceptions.GanttError | MemoryError) -> Happened:
+        request = call.request
+        if isinstance(error, MemoryError):
+            error = exceptions.Refused(
+                f'group {request.uuid} needs more memory to be planned than there is; plan '
+                'it in parts, or with fewer kinds of members',
+                group=request.uuid,
+            )
+            return Happened(RequestEvent.FAILED, error)
+        if isinstance(error, exceptions.InvalidMessage):
+            field = str(error.kwargs['field'])
+            if field.startswith('group.'):
+                error = type(error)(None, **{**error.kwargs, 'field': f'request.{field}'})
+        return self._refused(call, RequestEvent.REFUSED, error)
+
+    def answered(self, call: PendingGroup, answer: GroupAnswer | exceptions.GanttError) -> None:
+        request = call.request
+        if isinstance(answer, exceptions.GanttError):
+            LOG.info('group %s of request %s: %s', request.uuid, request.request_id, answer.message)
+            return
+        plan, now = answer.plan, self._clock.monotonic()
+        LOG.info(
+            'group %s: %s of request %s in %.2f s, %s',
+            answer.group,
+            'planned' if answer.dry_run else f'revision {answer.revision}',
+            request.request_id,
+            now - (now if call.began is None else call.began),
+            'nobody had to be placed'
+            if plan is None
+            else f'{len(plan.members)} members, {plan.status} by {plan.by}',
         )
 
-    # -- stored answers ------------------------------------------------------------------
-    def refused(self, request: Request, error: NotPlaced) -> GroupAnswer:
-        """Return the answer where ``place`` has raised so; see ``EarlierAnswers.refused``."""
-        if request.dry_run:
-            raise error
-        return self._earlier.refused(request, error)
+    def _refused(
+        self, call: PendingGroup, event: RequestEvent, error: exceptions.GanttError
+    ) -> Happened:
+        """Return what an error makes of a request: the answer of another copy goes before it."""
+        if isinstance(error, NotPlaced):
+            answer = self._earlier.refused(call, error)
+            if isinstance(answer, StoredRequest):
+                return Happened(RequestEvent.BUSY, self._busy(call))
+            if answer is not None:
+                return Happened(RequestEvent.REPEAT, answer)
+        return Happened(event, error)
 
-    def _ended(self, request: Request, outcome: RequestOutcome) -> GroupAnswer:
-        """Answer an outcome of a commit that is no placement and no conflict."""
+    def _busy(self, call: PendingGroup) -> exceptions.GanttError:
+        reason = 'another process is at this request'
+        return call.refusal(Outcome.BUSY, reason, self._bounds.retry_after_ms)
+
+    def _placed(self, call: PendingGroup) -> Happened:
+        request, end, tries = call.request, call.deadline, call.attempt.tries
+        target = self._target(request)
+        planning = call.planning = self._made(request, target, end, tries, call.planning)
+        self._check_complete(request, target, planning, tries)
+        answer = self._answer(request, target, planning, call.attempt)
+        if request.dry_run:
+            costs = self._what_if(request, target, planning, end)
+            return Happened(RequestEvent.DECIDED, msgspec.structs.replace(answer, what_if=costs))
+        outcome = self._committed(self._draft(request, target, planning, answer, call.attempt))
+        event = RequestEvent(outcome.outcome.value)
+        conflict = conflict_line(outcome.outcome.value, (), outcome.reason)
         match outcome.outcome:
-            case CommitStatus.REPEAT:
-                return self._earlier.repeated(request, outcome.answer)
-            case CommitStatus.REUSED:
-                raise exceptions.RequestIdReused(request_id=request.request_id)
-            case CommitStatus.CANCELLED:
-                return self._earlier.cancelled(request)
-            case CommitStatus.BARRED:
-                raise exceptions.refused(
-                    outcome.reason, outcome.places, request_id=request.request_id
-                )
-        raise self._earlier.busy()
+            case CommitStatus.PLACED:
+                self._cache.reload_soon()
+                self._recorder.count('gantt_claims_made_total', len(planning.planned))
+                return Happened(event, answer)
+            case CommitStatus.OVERDUE:
+                return Happened(event, number=outcome.attempt)
+            case CommitStatus.DROPPED | CommitStatus.GROUP_CHANGED:
+                self._recorder.count('gantt_group_conflicts_total')
+                return Happened(event, conflict=conflict)
+            case CommitStatus.LOCKED:
+                # A try like any other: other groups wait for this thread meanwhile.
+                self._recorder.count('gantt_locked_total')
+                self._clock.sleep(LOOK_SECONDS)
+                return Happened(RequestEvent.DROPPED, conflict=conflict)
+            case CommitStatus.OPEN | CommitStatus.LOST | CommitStatus.PARTIAL:
+                return Happened(RequestEvent.BUSY, self._busy(call))
+        return Happened(event, self._earlier.resolved(call, outcome))
 
     def _target(self, request: Request) -> Target:
         """Return the group as it is stored, if the request may have it.
@@ -475,15 +558,15 @@ class PlaceGroups:
         request: Request,
         target: Target,
         made: Made,
-        number: int,
-        attempt: int,
-        conflicts: list[str],
+        attempt: Attempt,
     ) -> GroupAnswer:
         plan, ask_zones = made.plan, list[str]()
         if plan is not None and plan.missing:
             ask_zones = enabled(self._store.child_zones())
         if plan is not None and not request.dry_run:
-            planned = plan_drafts.numbered(target.uuid, request.request_id, number, plan.members)
+            planned = plan_drafts.numbered(
+                target.uuid, request.request_id, attempt.number, plan.members
+            )
             plan = msgspec.structs.replace(plan, members=planned)
         names = {member.name for member in made.planned}
         revision = target.revision
@@ -499,8 +582,8 @@ class PlaceGroups:
             stayed=[member.name for member in made.staying.members],
             released=[place.member_name or '' for place in made.staying.ended(names)],
             violated=made.violated,
-            attempts=attempt,
-            conflicts=list(conflicts),
+            attempts=attempt.tries,
+            conflicts=list(attempt.conflicts),
             age_seconds=made.age_seconds,
             ask_zones=ask_zones,
         )
@@ -511,8 +594,7 @@ class PlaceGroups:
         target: Target,
         made: Made,
         answer: GroupAnswer,
-        number: int,
-        takes_over: int | None,
+        attempt: Attempt,
     ) -> RequestDraft:
         planned = [] if answer.plan is None else answer.plan.members
         packed = group_answer.pack(answer)
@@ -530,15 +612,15 @@ class PlaceGroups:
             id=request.request_id,
             fingerprint=request.fingerprint,
             owner=self._settings.worker,
-            attempt=number,
-            takes_over=takes_over,
+            attempt=attempt.number,
+            takes_over=attempt.takes_over,
             whole=True,
             budget_seconds=OPEN_SECONDS,
             lease_seconds=answer.lease_seconds,
             project_id=target.owner.project_id,
             only_project=request.only_project,
             claims=plan_drafts.claims_of(
-                made.table, request, target.uuid, target.owner, number, planned
+                made.table, request, target.uuid, target.owner, attempt.number, planned
             ),
             group=plan_drafts.swap(target.uuid, target.description, made.generation),
             groups=plan_drafts.swaps_of_others(target.description, target.groups),
@@ -569,10 +651,11 @@ class PlaceGroups:
         )
         return min(float(request.lease_seconds or settings.plan_lease_seconds), lease_max)
 
-    def _not_planned(self, request: Request, conflicts: list[str]) -> exceptions.GanttError:
+    def _not_planned(self, call: PendingGroup) -> exceptions.GanttError:
         """Return the error of a group that could not be planned in its time."""
-        if conflicts:
-            return self._out_of_time(request, conflicts)
+        request = call.request
+        if call.attempt.conflicts:
+            return self._out_of_time(call)
         return exceptions.Expired(
             f'group {request.uuid} takes longer to be planned than its budget of '
             f'{request.budget_ms} ms, or twice [planner] plan_seconds_max = '
@@ -581,14 +664,21 @@ class PlaceGroups:
             budget_ms=request.budget_ms,
         )
 
-    def _out_of_time(self, request: Request, conflicts: list[str]) -> exceptions.GanttError:
-        if conflicts:
-            return exceptions.Conflict(
-                f'the budget was spent after {len(conflicts)} attempts; the last: {conflicts[-1]}',
-                request_id=request.request_id,
-                attempts=len(conflicts),
-            )
-        return exceptions.Expired(budget_ms=request.budget_ms)
+    def _out_of_time(self, call: PendingGroup) -> exceptions.GanttError:
+        if not call.attempt.conflicts:
+            return exceptions.Expired(budget_ms=call.request.budget_ms)
+        return self._conflict(
+            call, f'the budget was spent after {len(call.attempt.conflicts)} attempts'
+        )
+
+    @staticmethod
+    def _conflict(call: PendingGroup, reason: str) -> exceptions.Conflict:
+        conflicts = call.attempt.conflicts
+        return exceptions.Conflict(
+            f'{reason}; the last: {conflicts[-1]}',
+            request_id=call.request.request_id,
+            attempts=len(conflicts),
+        )
 
 
 def _given_up(request: Request, target: Target, stays: Staying) -> set[str]:
@@ -655,84 +745,3 @@ def _owner(request: Request, record: GroupPlanRecord | None, group: Group | None
 
 def _may_have(request: Request, project_id: str | None) -> bool:
     return request.only_project is None or request.only_project == project_id
-
-
-def _line(outcome: RequestOutcome) -> str:
-    return f'{outcome.outcome.value}: {outcome.reason}' if outcome.reason else outcome.outcome.value
-
-
-class EarlierAnswers:
-    """Stored answers of groups by the rows of their requests, and refusals that are final.
-
-    A caller that gets no answer sends its request again, and another process may take the copy
-    while the first one still works on it.  A group that is refused must not have a plan: before a
-    repeat is refused, the refusal is stored as the request's row.  Either that finds the row of the
-    first copy, whose answer is the caller's as well, or the commit of the first copy finds the
-    refusal.
-    """
-
-    def __init__(self, store: Store, recorder: Recorder, retry_after_ms: Callable[[], int]) -> None:
-        self._store, self._recorder, self._retry_after_ms = store, recorder, retry_after_ms
-
-    def known(self, request: Request) -> GroupAnswer | None:
-        """Return the stored answer to a repeat; None: it was not answered yet.
-
-        :raises RequestIdReused, RequestCancelled: see there
-        :raises Refused, Conflict: as it was answered, as a repeat
-        """
-        stored = self._store.load_request(request.request_id)
-        return None if stored is None or stored.state == 'open' else self._of(request, stored)
-
-    def refused(self, request: Request, error: NotPlaced) -> GroupAnswer:
-        """Return the stored answer to the first copy of a request that is to be refused.
-
-        :raises Refused, Conflict: ``error``, or that of before; of a repeat no copy is placed then
-        :raises Busy: the first copy is being placed
-        """
-        if request.repeat:
-            packed = group_answer.pack_refusal(error)
-            stored = self._store.bar_request(request.request_id, request.fingerprint, packed)
-        else:
-            stored = self._store.load_request(request.request_id)
-        if stored is None:
-            raise error
-        if stored.state == 'open':
-            raise self.busy()
-        return self._of(request, stored)
-
-    def cancelled(self, request: Request) -> GroupAnswer:
-        """Answer a request that a commit has found not to be placed any more.
-
-        :raises RequestCancelled: it was cancelled
-        :raises Refused, Conflict: as another copy was answered
-        """
-        answer = self.known(request)
-        if answer is None:
-            raise exceptions.RequestCancelled(request_id=request.request_id)
-        return answer
-
-    def busy(self) -> exceptions.Busy:
-        """Return the error where another process works on the request."""
-        return exceptions.Busy(
-            reason='another process is at this request', retry_after_ms=self._retry_after_ms()
-        )
-
-    def _of(self, request: Request, stored: StoredRequest) -> GroupAnswer:
-        if stored.state == 'cancelled':
-            refusal = group_answer.unpack_refusal(stored.answer) if not stored.attempt else None
-            if refusal is None:
-                raise exceptions.RequestCancelled(request_id=request.request_id)
-            if stored.fingerprint != request.fingerprint:
-                raise exceptions.RequestIdReused(request_id=request.request_id)
-            raise refusal
-        if stored.fingerprint != request.fingerprint:
-            raise exceptions.RequestIdReused(request_id=request.request_id)
-        return self.repeated(request, stored.answer)
-
-    def repeated(self, request: Request, stored: bytes) -> GroupAnswer:
-        """Return a stored answer again.  :raises RequestIdReused: it is not of a group"""
-        self._recorder.count('gantt_repeats_total')
-        answer = group_answer.unpack(stored)
-        if answer is None:
-            raise exceptions.RequestIdReused(request_id=request.request_id)
-        return answer

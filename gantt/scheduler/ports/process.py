@@ -2,10 +2,9 @@
 """Ports other than the database: time, replies, and the sink of decisions and counts."""
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from gantt.core.claims.commit import DecisionRecord
-from gantt.core.records.decision import Answer
 
 
 class Clock(Protocol):
@@ -60,10 +59,13 @@ class Inbox(Protocol):
 
 
 class Replies(Protocol):
-    """Channel of answers to callers; the RPC adapter writes a batch in one go."""
+    """Channel of answers to callers; the RPC adapter writes a batch in one go.
 
-    def send(self, answers: Sequence[tuple[object, Answer]]) -> None:
+    An answer is that of the kind of request that the handle is of.
+    """
+
+    def send(self, answers: Sequence[tuple[Any, Any]]) -> None:
         """Send each answer to the caller of its handle; never raises."""
 
-    def send_soon(self, answers: Sequence[tuple[object, Answer]]) -> None:
+    def send_soon(self, answers: Sequence[tuple[Any, Any]]) -> None:
         """Send the same way, without blocking."""

@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers on their way out: sent by batch; a repeat gets the earlier answer."""
+"""Answers on their way out: sent by batch; a repeat gets the earlier answer.
+
+A caller that gets no answer sends its request again, and another process may take the copy
+while the first one still works on it.  A request that is refused must not be placed: before a
+repeat is refused, the refusal is stored as the request's row.  Either that finds the row of the
+first copy, whose answer is the caller's as well, or the commit of the first copy finds the
+refusal.
+"""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, Protocol
 
 from gantt import exceptions
 from gantt.core.claims.claim import Claim
+from gantt.core.claims.commit import CommitStatus, RequestOutcome
 from gantt.core.messages.base import topic_of
-from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.core.records import decision_codec
 from gantt.core.records.decision import (
     Answer,
@@ -19,8 +26,8 @@ from gantt.core.records.decision import (
 from gantt.core.records.members import AnswerReference, answer_of, pack, plain, unpack
 from gantt.core.resources.host import HostRow
 from gantt.core.resources.shared_pool import SharedPool
-from gantt.scheduler.ports import Clock, Recorder, Replies, Store, StoredRequest
-from gantt.scheduler.request.queue import Admission, PendingRequest, refusal
+from gantt.scheduler.ports import Clock, Recorder, Replies, Requests, Store, StoredRequest
+from gantt.scheduler.request.queue import Admission, C, PendingRequest
 
 #: Callback with all answers that were sent together, for the log.
 OnAnswers = Callable[[Sequence[Answered]], None]
@@ -40,6 +47,10 @@ class StoredAnswers:
         pool_of: Callable[[int], SharedPool | None],
     ) -> None:
         self._store, self._host_of, self._pool_of = store, host_of, pool_of
+
+    def pack(self, answer: Answer) -> bytes:
+        """Return an answer as it is stored."""
+        return pack(answer)
 
     def read(self, request_id: str, stored: bytes) -> Answer:
         """Return an answer, rebuilt where a reference is stored.
@@ -122,19 +133,112 @@ class StoredAnswers:
         )
 
 
+class AnswerCodec(Protocol):
+    """The stored form of the answers to one kind of request."""
+
+    def pack(self, answer: Any) -> bytes:
+        """Return a refusal as it is stored."""
+
+    def read(self, request_id: str, stored: bytes) -> Any:
+        """Return an answer or refusal as it was stored; None: it is of another kind of request.
+
+        :raises DatabaseUnavailable: what it refers to cannot be read
+        """
+
+
+class EarlierAnswers(Generic[C]):
+    """Answers that requests got before, by their rows, and refusals that are final."""
+
+    def __init__(self, requests: Requests, codec: AnswerCodec, recorder: Recorder) -> None:
+        self._requests, self._codec, self._recorder = requests, codec, recorder
+
+    def of(self, call: C) -> Any:
+        """Return the earlier answer to a request; its row where that is open; else None."""
+        return self._of(call, self._requests.load_request(call.request.request_id))
+
+    def refused(self, call: C, refusal: Any) -> Any:
+        """Return what ``of`` returns for a request that is to be refused.
+
+        A commit guards against repeats itself, and such a request never gets to one.  Its own
+        claims may be the obstacle.  The refusal of a repeat is stored: its other copy may wait at
+        another scheduler, which must not place it after the caller got a refusal.
+        """
+        if call.claims_nothing or call.attempt.continues:
+            return None
+        try:
+            if not call.repeats:
+                return self.of(call)
+            packed = self._codec.pack(refusal)
+            return self._of(
+                call,
+                self._requests.bar_request(call.request.request_id, call.fingerprint, packed),
+            )
+        except exceptions.Unavailable as e:
+            return call.failure(e)
+
+    def placed(self, call: C, stored: bytes) -> Any:
+        """Return the answer stored with a request that was placed before."""
+        self._recorder.count('gantt_repeats_total')
+        return self._read(call, stored)
+
+    def cancelled(self, call: C) -> Any:
+        """Return the answer to a request not placed any more: its refusal, if it had one."""
+        try:
+            stored = self._requests.load_request(call.request.request_id)
+        except exceptions.Unavailable:
+            stored = None
+        return self._of_cancelled(call, stored)
+
+    def resolved(self, call: C, status: RequestOutcome) -> Any:
+        """Return the answer of an outcome that ends a request without a claim; else None."""
+        match status.outcome:
+            case CommitStatus.REPEAT:
+                return self.placed(call, status.answer)
+            case CommitStatus.BARRED:
+                return call.failure(exceptions.refused(status.reason, status.places))
+            case CommitStatus.CANCELLED:
+                return self.cancelled(call)
+            case CommitStatus.REUSED:
+                return call.refusal(Outcome.REUSED, 'used with another body')
+        return None
+
+    def _of(self, call: C, stored: StoredRequest | None) -> Any:
+        if stored is None:
+            return None
+        if stored.state == 'cancelled':
+            return self._of_cancelled(call, stored)
+        if stored.fingerprint != call.fingerprint:
+            return call.refusal(Outcome.REUSED, 'used with another body')
+        return stored if stored.state == 'open' else self.placed(call, stored.answer)
+
+    def _of_cancelled(self, call: C, stored: StoredRequest | None) -> Any:
+        was_refused = stored is not None and stored.attempt == 0 and stored.answer
+        if stored is None or not was_refused:
+            return call.refusal(Outcome.CANCELLED, 'it was cancelled')
+        if stored.fingerprint != call.fingerprint:
+            return call.refusal(Outcome.REUSED, 'used with another body')
+        return self._read(call, stored.answer)
+
+    def _read(self, call: C, stored: bytes) -> Any:
+        try:
+            answer = self._codec.read(call.request.request_id, stored)
+        except exceptions.Unavailable as e:
+            return call.failure(e)
+        if answer is None:
+            return call.refusal(Outcome.REUSED, 'used with another body')
+        return answer
+
+
 class Answers:
     """Outgoing answers of the scheduling thread; one send for each carrier of replies."""
 
     def __init__(
         self,
-        store: Store,
-        stored: StoredAnswers,
         admission: Admission,
         recorder: Recorder,
         clock: Clock,
         on_answers: OnAnswers | None,
     ) -> None:
-        self._store, self._stored = store, stored
         self._admission, self._recorder, self._clock = admission, recorder, clock
         self._on_answers = on_answers
         self._waiting: list[tuple[Replies, Any, Answer]] = []
@@ -165,53 +269,3 @@ class Answers:
             self._recorder.observe_all('gantt_decision_seconds', values, outcome=outcome)
         if answered and self._on_answers is not None:
             self._on_answers(answered)
-
-    # -- earlier answers ---------------------------------------------------------
-    def known(self, call: PendingRequest, answer: Answer) -> Answer | StoredRequest | None:
-        """Return the earlier answer to a call to be refused; its row where that is open.
-
-        A commit guards against repeats itself, and such a call never gets to one.  Its own claims
-        may be the obstacle.  The refusal of a repeat is stored: its other copy may wait at
-        another scheduler, which must not place it after the caller got a refusal.
-
-        :param answer: the refusal that the call is about to get
-        """
-        request = call.request
-        if call.attempt.continues or request.dry_run or request.spec.purpose is Purpose.REBUILD:
-            return None
-        try:
-            if call.repeats:
-                stored = self._store.bar_request(request.request_id, call.fingerprint, pack(answer))
-            else:
-                stored = self._store.load_request(request.request_id)
-        except exceptions.Unavailable as e:
-            return refusal(request, Outcome.FAILED, e.message)
-        if stored is None:
-            return None
-        if stored.state == 'cancelled':
-            return self._of_cancelled(request, stored)
-        if stored.fingerprint != call.fingerprint:
-            return refusal(request, Outcome.REUSED, 'used with another body')
-        return stored if stored.state == 'open' else self.placed(request, stored.answer)
-
-    def placed(self, request: SelectDestinations, stored: bytes) -> Answer:
-        """Return the answer stored with a request that was placed before."""
-        self._recorder.count('gantt_repeats_total')
-        try:
-            return self._stored.read(request.request_id, stored)
-        except exceptions.Unavailable as e:
-            return refusal(request, Outcome.FAILED, e.message)
-
-    def cancelled(self, request: SelectDestinations) -> Answer:
-        """Return the answer to a request not placed any more: its refusal, if it had one."""
-        try:
-            stored = self._store.load_request(request.request_id)
-        except exceptions.Unavailable:
-            stored = None
-        return self._of_cancelled(request, stored)
-
-    def _of_cancelled(self, request: SelectDestinations, stored: StoredRequest | None) -> Answer:
-        was_refused = stored is not None and stored.attempt == 0 and stored.answer
-        if stored is not None and was_refused and stored.fingerprint == request.fingerprint:
-            return self._stored.read(request.request_id, stored.answer)
-        return refusal(request, Outcome.CANCELLED, 'it was cancelled')

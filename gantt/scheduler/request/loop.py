@@ -16,25 +16,25 @@ claimed together stay laid over the table while waiting requests are served.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims import request_state
 from gantt.core.claims.commit import CommitStatus, DecisionRecord, RequestOutcome
 from gantt.core.claims.quota import Excess
-from gantt.core.claims.request_state import Effect, RequestEvent, RequestState
+from gantt.core.claims.request_state import RequestEvent, RequestState, conflict_line
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.pause import Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
 from gantt.scheduler.groups.group_rules import is_of_rule
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import Clock, Recorder, Store, StoredRequest
+from gantt.scheduler.ports import ClaimResult, Clock, Recorder, Store, StoredRequest
 from gantt.scheduler.quotas import QuotaChecks, QuotaRound
-from gantt.scheduler.request.answers import Answers, OnAnswers, StoredAnswers
+from gantt.scheduler.request.answers import Answers, EarlierAnswers, OnAnswers, StoredAnswers
+from gantt.scheduler.request.life import RequestLife
 from gantt.scheduler.request.ordering import EVERY, Ordering
 from gantt.scheduler.request.planner import LockedHosts, Plan, Planner
 from gantt.scheduler.request.queue import Admission, PendingRequest, out_of_time, refusal
@@ -47,9 +47,6 @@ GIVEN_BACK_MS = 50  # until a request turned away for another scheduler is sent 
 #: Size of the requests that are committed together: the statements are a multiple of it,
 #: and MariaDB takes 16 MiB in one packet unless configured otherwise.
 BATCH_BYTES_MAX = 1 << 20
-#: Seconds between two checks of a request that another worker has open, that needs a locked host,
-#: or that waits until everything was read again.
-LOOK_SECONDS = 0.1
 #: Seconds that others wait for the members of one request.
 SLICE_SECONDS = 0.01
 
@@ -58,7 +55,7 @@ class ServedFailed(Exception):
     """A failure of a batch served between the members of a call, which has not failed itself."""
 
 
-class Placing:
+class Placing(RequestLife[PendingRequest]):
     """The scheduling thread."""
 
     def __init__(
@@ -72,6 +69,7 @@ class Placing:
         quotas: QuotaChecks,
         on_answers: OnAnswers | None = None,
     ) -> None:
+        super().__init__(store, recorder, settings.worker)
         self.admission = Admission(
             settings.queue_limit, settings.retry_after_ms, clock, settings.project_weights
         )
@@ -86,10 +84,8 @@ class Placing:
         #: Lost races of this scheduler against others.
         self.contention = self._planner.contention
         self._locked = LockedHosts(clock)
-        self._recorder = recorder
         self._clock = clock
         self._settings = settings
-        self._owner = settings.worker
         self._quotas = quotas
         self._round: QuotaRound | None = None  # for the next commit
         self._thread: threading.Thread | None = None
@@ -98,8 +94,9 @@ class Placing:
         self._laid_from = 0.0  # start of the last plan
         # Planned without success between the members of another call: the next batch has them.
         self._in_vain: list[PendingRequest] = []
-        stored = StoredAnswers(store, cache.host_row, cache.pool)
-        self._answers = Answers(store, stored, self.admission, recorder, clock, on_answers)
+        stored_answers = StoredAnswers(store, cache.host_row, cache.pool)
+        self._earlier = EarlierAnswers[PendingRequest](store, stored_answers, recorder)
+        self._answers = Answers(self.admission, recorder, clock, on_answers)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -218,11 +215,11 @@ class Placing:
         for call in calls:
             if call.deadline <= self._clock.monotonic():
                 reason = 'the database has not answered yet'
-                self._happens(
+                self.happens(
                     call, RequestEvent.UNCERTAIN, refusal(call.request, Outcome.UNKNOWN, reason)
                 )
             else:
-                self._happens(call, RequestEvent.SUSPECT)
+                self.happens(call, RequestEvent.SUSPECT)
 
     def _in_time(self, calls: Iterable[PendingRequest]) -> Iterable[PendingRequest]:
         now = self._clock.monotonic()
@@ -301,7 +298,7 @@ class Placing:
     def _is_put_off(self, call: PendingRequest) -> bool:
         """Return whether a call waits as its plan rests on an outdated database state."""
         if is_suspect := self._cache.is_suspect:
-            self._happens(call, RequestEvent.SUSPECT)
+            self.happens(call, RequestEvent.SUSPECT)
         return is_suspect
 
     def _planned(self, call: PendingRequest) -> Plan:
@@ -437,13 +434,13 @@ class Placing:
         """Return whether a plan claims nothing, or waits as it needs a locked host."""
         if plan.claims_nothing:
             if not self._is_put_off(plan.call):
-                self._happens(plan.call, RequestEvent.DECIDED, plan.answer(), plan.record())
+                self.happens(plan.call, RequestEvent.DECIDED, plan.answer(), plan.record())
             return True
         name = self._locked.among(plan.needed()) if self._locked.found else ''
         if name:
             self._planner.undo(plan)
             reason = f'host {name} is locked by another process'
-            self._happens(plan.call, RequestEvent.LOCKED, reason=reason)
+            self.happens(plan.call, RequestEvent.LOCKED, reason=reason)
         return bool(name)
 
     def _known_before(
@@ -456,14 +453,14 @@ class Placing:
     ) -> bool:
         """Return whether a call to be refused was handled before; if so, answer like then."""
         answer = self._refusal(call, outcome, reason, plan, excess)
-        earlier = self._answers.known(call, answer)
+        earlier = self._earlier.refused(call, answer)
         if isinstance(earlier, StoredRequest):
             if earlier.wait_seconds <= 0:
                 # Its worker is dead; what it had claimed may be the room we need.
-                self._release(call.request.request_id, earlier.owner, earlier.attempt)
-            self._happens(call, RequestEvent.OPEN)
+                self.release(call.request.request_id, earlier.owner, earlier.attempt)
+            self.happens(call, RequestEvent.OPEN)
         elif earlier is not None:
-            self._happens(call, RequestEvent.REPEAT, earlier)
+            self.happens(call, RequestEvent.REPEAT, earlier)
         return earlier is not None
 
     def _commit(self, plans: list[Plan]) -> None:
@@ -488,7 +485,7 @@ class Placing:
             for plan in plans:
                 self._planner.undo(plan)
                 refused = refusal(plan.call.request, Outcome.FAILED, e.message)
-                self._happens(plan.call, RequestEvent.UNCERTAIN, refused)
+                self.happens(plan.call, RequestEvent.UNCERTAIN, refused)
             return
         self._recorder.observe('gantt_commit_seconds', self._clock.monotonic() - started)
         self._recorder.observe('gantt_batch_size', len(plans))
@@ -515,9 +512,9 @@ class Placing:
 
     def _decide(self, plan: Plan, status: RequestOutcome) -> None:
         """Feed the outcome of a commit to the request, with the answer that may end it."""
-        call, request = plan.call, plan.call.request
+        call = plan.call
         answer: Answer | None = None
-        claims_made, lost_hosts = dict[int, Any](), list[str]()
+        claims_made, conflict = dict[int, Any](), ''
         match status.outcome:
             case CommitStatus.PLACED:
                 places_taken = len(plan.takes)
@@ -528,62 +525,23 @@ class Placing:
                 claims_made, lost_hosts = plan.outcome(status)
                 if lost_hosts:
                     self._recorder.count('gantt_conflicts_total', len(lost_hosts))
+                    conflict = conflict_line(status.outcome.value, lost_hosts, status.reason)
             case CommitStatus.LOCKED:
                 self._recorder.count('gantt_locked_total')
-            case CommitStatus.REPEAT:
-                answer = self._answers.placed(request, status.answer)
-            case CommitStatus.BARRED:
-                answer = refusal(request, Outcome.REFUSED, status.reason, places=status.places)
-            case CommitStatus.CANCELLED:
-                answer = self._answers.cancelled(request)
-            case CommitStatus.REUSED:
-                answer = refusal(request, Outcome.REUSED, 'used with another body')
+            case _:
+                answer = self._earlier.resolved(call, status)
         event, number, reason = RequestEvent(status.outcome.value), status.attempt, status.reason
-        self._happens(
-            call, event, answer, made=claims_made, lost=lost_hosts, number=number, reason=reason
-        )
+        self.happens(call, event, answer, None, claims_made, conflict, number, reason)
 
     # -- what happens to a request -----------------------------------------------------
-    def _happens(
-        self,
-        call: PendingRequest,
-        event: RequestEvent,
-        answer: Answer | None = None,
-        record: DecisionRecord | None = None,
-        made: Mapping[int, Any] | None = None,
-        lost: Sequence[str] = (),
-        number: int = 0,
-        reason: str = '',
-    ) -> None:
-        """Feed an event to the state of a request, and carry out what follows from it.
+    def answer(self, call: PendingRequest, answer: Answer) -> None:
+        self._answers.put(call, answer)
 
-        :param answer: sent where the event ends the request
-        :param record: the decision stored then
-        """
-        old_attempt = call.attempt
-        new_attempt, effects = request_state.transition(
-            old_attempt, event, made=made, lost=lost, number=number, reason=reason
-        )
-        # It counts as answered only with the answer sent: an error before leaves it to be answered.
-        if new_attempt.state is not RequestState.ANSWERED:
-            call.attempt = new_attempt
-        for effect in effects:
-            match effect:
-                case Effect.RELEASE:
-                    self._release(call.request.request_id, self._owner, old_attempt.number)
-                case Effect.RECORD if record is not None:
-                    self._recorder.record(record)
-                case Effect.ANSWER:
-                    assert answer is not None, 'what ends a request comes with its answer'
-                    self._answers.put(call, answer)
-                case Effect.PLAN_AGAIN:
-                    self.admission.again(call)
-                case Effect.WAIT:
-                    self.admission.later(call, LOOK_SECONDS)
-                case Effect.BACK_OFF:
-                    wait = request_state.back_off(call.request.request_id, new_attempt)
-                    self.admission.later(call, wait) if wait else self.admission.again(call)
-        call.attempt = new_attempt
+    def plan_again(self, call: PendingRequest, seconds: float) -> None:
+        self.admission.later(call, seconds) if seconds else self.admission.again(call)
+
+    def released(self, result: ClaimResult) -> None:
+        self._cache.offer(result.hosts)
 
     def _end(
         self,
@@ -605,7 +563,7 @@ class Placing:
         answer = self._refusal(call, outcome, reason, plan, excess)
         if record is not None:
             answer = msgspec.structs.replace(answer, decision_id=record.id)
-        self._happens(call, event, answer, record)
+        self.happens(call, event, answer, record)
 
     def _refusal(
         self,
@@ -627,13 +585,6 @@ class Placing:
             ask_zones=plan.ask_zones,
         )
 
-    def _release(self, request_id: str, owner: str, attempt: int) -> None:
-        try:
-            self._cache.offer(self._store.give_up(request_id, owner, attempt).hosts)
-        except exceptions.Unavailable:
-            # The lease frees the claims; the row's deadline lets a repeat take over.
-            self._recorder.count('gantt_give_up_failed_total')
-
     def _abandon(self, error: Exception) -> None:
         """Recover from a bug: drop the table to be read again, and try each call by itself.
 
@@ -652,8 +603,8 @@ class Placing:
         ]
         for call in calls:
             if call not in culprits:
-                self._happens(call, RequestEvent.BATCH_FAILED)
+                self.happens(call, RequestEvent.BATCH_FAILED)
         for call in culprits:
             failed = refusal(call.request, Outcome.FAILED, f'internal: {error}')
-            self._happens(call, RequestEvent.UNCERTAIN, failed)
+            self.happens(call, RequestEvent.UNCERTAIN, failed)
         self._answers.send()

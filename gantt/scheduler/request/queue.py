@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bounded queue in front of the one scheduling thread.
+"""A bounded queue in front of the threads that carry requests out.
 
 oslo.messaging acknowledges a message before it is handled and queues without
 bound, so the bound is here.  A request that is already queued is joined, not
@@ -17,8 +17,9 @@ import itertools
 import queue
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from gantt import exceptions
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import Attempt, RequestState
 from gantt.core.fair_queue import FairQueue
@@ -30,20 +31,38 @@ from gantt.scheduler.ports import Clock, Inbox, Replies
 WAITERS_MAX = 64
 #: Limit of the bytes of all queued requests, beside their number: most are a kilobyte each.
 BYTES_MAX = 32 << 20
+#: Outcomes of requests that an error ends; of any other it is "failed".
+OUTCOMES = (
+    (exceptions.Busy, Outcome.BUSY),
+    (exceptions.Expired, Outcome.EXPIRED),
+    (exceptions.Refused, Outcome.REFUSED),
+)
 #: 2020-01-01, in seconds: attempts are numbered from there.
 ATTEMPTS_SINCE = 1_577_836_800
 
 
-class PendingRequest:
-    """State of one request in the queue: its waiting callers, and its progress.
+class AnyRequest(Protocol):
+    """A request, of any kind."""
 
-    :ivar attempt: progress; only the scheduling thread changes it, by ``request_state``
+    @property
+    def request_id(self) -> str: ...
+
+    @property
+    def dry_run(self) -> bool: ...
+
+
+M = TypeVar('M', bound=AnyRequest)
+C = TypeVar('C', bound='QueuedRequest[Any]')
+
+
+class QueuedRequest(Generic[M]):
+    """State of one request from the queue to its answer: its waiting callers, and its progress.
+
+    :ivar attempt: progress; only the thread that has taken it changes it, by ``request_state``
     :ivar bytes: approximate memory while it waits
     :ivar project: that it is placed for; '' without one
     :ivar charged: members that its project was charged for when it was last taken
-    :ivar is_whole: its members are planned in one pass: claimed together, or not at all
     :ivar repeats: another copy may be on its way elsewhere
-    :ivar zones: of a request over zones: steps before the own hosts were taken
     """
 
     __slots__ = (
@@ -52,13 +71,44 @@ class PendingRequest:
         'charged',
         'deadline',
         'fingerprint',
-        'is_whole',
         'project',
         'repeats',
         'request',
         'waiters',
-        'zones',
     )
+
+    request: M
+    fingerprint: str
+    bytes: int
+    project: str
+    repeats: bool
+    deadline: float
+    attempt: Attempt
+    charged: int
+    waiters: list[tuple[Any, Any]]
+
+    @property
+    def claims_nothing(self) -> bool:
+        """True where its answer is all that comes of it."""
+        return self.request.dry_run
+
+    def refusal(self, outcome: Outcome, reason: str, retry_after_ms: int | None = None) -> Any:
+        """Return an answer that is not a placement."""
+        raise NotImplementedError
+
+    def failure(self, error: exceptions.GanttError) -> Any:
+        """Return the answer that an error makes."""
+        raise NotImplementedError
+
+
+class PendingRequest(QueuedRequest[SelectDestinations]):
+    """State of one request for hosts.
+
+    :ivar is_whole: its members are planned in one pass: claimed together, or not at all
+    :ivar zones: of a request over zones: steps before the own hosts were taken
+    """
+
+    __slots__ = ('is_whole', 'zones')
 
     def __init__(self, request: SelectDestinations, deadline: float, number: int = 1) -> None:
         spec = request.spec
@@ -68,10 +118,24 @@ class PendingRequest:
         self.is_whole = spec.group is not None or request.dry_run or spec.purpose is Purpose.REBUILD
         self.charged = 0
         self.deadline = deadline
-        self.waiters: list[tuple[Any, Replies]] = []
+        self.waiters = []
         self.attempt = Attempt(number=number, todo=range(len(request.consumers)))
         self.repeats = request.repeat
         self.zones: Sequence[ZoneStep] = ()
+
+    @property
+    def claims_nothing(self) -> bool:
+        """True of a dry run, or a rebuild on the host where the consumer is."""
+        return self.request.dry_run or self.request.spec.purpose is Purpose.REBUILD
+
+    def refusal(self, outcome: Outcome, reason: str, retry_after_ms: int | None = None) -> Answer:
+        return refusal(self.request, outcome, reason, retry_after_ms)
+
+    def failure(self, error: exceptions.GanttError) -> Answer:
+        places: Any = error.kwargs.get('places', ())
+        reason = str(error.kwargs['reason']) if places else error.message
+        outcomes = (outcome for kind, outcome in OUTCOMES if isinstance(error, kind))
+        return refusal(self.request, next(outcomes, Outcome.FAILED), reason, places=places)
 
 
 class AtOnce(NamedTuple):
@@ -79,7 +143,7 @@ class AtOnce(NamedTuple):
 
     replies: Replies
     handle: Any
-    answer: Answer
+    answer: Any
 
 
 class Held:
@@ -117,14 +181,20 @@ class Bell:
         pass
 
 
-class Admission:
-    """The admission queue.  Any thread may call ``submit``, one calls ``drain``.
+class RequestQueue(Generic[C]):
+    """A bounded queue of requests.  Any thread may call ``enter`` and ``drain``.
+
+    :cvar described: what requests do that are inside, in words
+    :cvar turn_cost: the cost of a request for its project; None: its members
 
     :ivar inbox: woken when ``drain`` has as many as it waits for, and by ``wake``
     :ivar limit: how many requests may be inside
     :ivar retry_after_ms: the wait that a "busy" answer suggests
     :param weights: project -> its weight; 1 where it has none
     """
+
+    described = 'waiting'
+    turn_cost: float | None = None
 
     def __init__(
         self,
@@ -136,10 +206,10 @@ class Admission:
         self.limit = limit
         self.retry_after_ms = retry_after_ms
         self._clock = clock
-        self._queue: FairQueue[PendingRequest] = FairQueue(weights)
-        self._parked: list[tuple[float, int, PendingRequest]] = []
+        self._queue: FairQueue[C] = FairQueue(weights)
+        self._parked: list[tuple[float, int, C]] = []
         self._serial = itertools.count()
-        self._inside: dict[str, PendingRequest] = {}
+        self._inside: dict[str, C] = {}
         self._bytes = 0  # of all inside
         self._held: dict[str, Held] = {}  # project -> its part of them
         self._lock = threading.Lock()  # of all above
@@ -158,6 +228,11 @@ class Admission:
         return len(self._inside)
 
     @property
+    def waiting(self) -> int:
+        """Number of requests inside that no thread has taken."""
+        return len(self._queue) + len(self._parked)
+
+    @property
     def projects(self) -> int:
         """Number of projects with requests inside."""
         return len(self._held)
@@ -170,34 +245,11 @@ class Admission:
         return 0.0 if first is None else max(0.0, self._clock.monotonic() - first)
 
     # -- in ----------------------------------------------------------------------------
-    def submit(
-        self,
-        request: SelectDestinations,
-        handle: Any,
-        replies: Replies,
-        spent_ms: float = 0.0,
-        fingerprint: str = '',
-        zones: Sequence[ZoneStep] = (),
-    ) -> list[AtOnce]:
+    def enter(self, call: C, handle: Any, replies: Replies) -> list[AtOnce]:
         """Take a request in, join one that is inside, or refuse it at once.
 
-        :param spent_ms: part of the budget that was spent before it got here
-        :param fingerprint: of the request as received; '': it is unchanged
-        :param zones: of a request over zones: the steps that led to the own hosts
         :returns: answers to send at once: to this caller, or to others that made room for it
         """
-        budget_left = (request.budget_ms - spent_ms) / 1000
-        if budget_left <= 0:
-            reason = f'the budget of {request.budget_ms} ms was spent before it got here'
-            return [AtOnce(replies, handle, refusal(request, Outcome.EXPIRED, reason))]
-        number = first_attempt(self._clock.wall())
-        call = PendingRequest(request, self._clock.monotonic() + budget_left, number)
-        call.fingerprint = fingerprint or call.fingerprint
-        call.zones = zones
-        return self.enter(call, handle, replies)
-
-    def enter(self, call: PendingRequest, handle: Any, replies: Replies) -> list[AtOnce]:
-        """Take in a call like :meth:`submit`, where another module created it."""
         request = call.request
         key = request.request_id if not request.dry_run else f'dry {next(self._serial)}'
         answers_now: list[AtOnce] = []
@@ -207,10 +259,10 @@ class Admission:
             if key in inside:
                 refused = self._join(inside[key], call, handle, replies)
                 return [] if refused is None else [AtOnce(replies, handle, refused)]
-            if self.closed or len(inside) >= self.limit or self._bytes + size > BYTES_MAX:
+            if self._is_full(call):
                 reason, displaced = self._room(call)
                 if reason:
-                    return [AtOnce(replies, handle, self._busy(request, reason))]
+                    return [AtOnce(replies, handle, self._busy(call, reason))]
                 answers_now = [
                     answer
                     for displaced_call in displaced
@@ -230,31 +282,34 @@ class Admission:
                 self.inbox.wake()
         return answers_now
 
-    def _join(
-        self, inside: PendingRequest, call: PendingRequest, handle: Any, replies: Replies
-    ) -> Answer | None:
-        """Let one more caller wait for a request; return a refusal where it may not."""
+    def _join(self, inside: C, call: C, handle: Any, replies: Replies) -> Any:
+        """Let one more caller wait for a request; return a refusal where it may not, else None."""
         if inside.fingerprint != call.fingerprint:
-            return refusal(call.request, Outcome.REUSED, 'the request id is in use')
+            return call.refusal(Outcome.REUSED, 'the request id is in use')
         if len(inside.waiters) >= WAITERS_MAX:
-            return self._busy(call.request, f'{WAITERS_MAX} callers wait for this very request')
+            return self._busy(call, f'{WAITERS_MAX} callers wait for this very request')
         inside.waiters.append((handle, replies))
         inside.deadline = max(inside.deadline, call.deadline)
         inside.repeats |= call.repeats
         return None
 
-    def _busy(self, request: SelectDestinations, why: str) -> Answer:
-        return refusal(request, Outcome.BUSY, why, self.retry_after_ms)
+    def _busy(self, call: C, why: str) -> Any:
+        return call.refusal(Outcome.BUSY, why, self.retry_after_ms)
 
     # -- refusals where there is no room ------------------------------------------------
-    def _room(self, call: PendingRequest) -> tuple[str, list[PendingRequest]]:
+    def _is_full(self, call: C) -> bool:
+        return (
+            self.closed or len(self._inside) >= self.limit or self._bytes + call.bytes > BYTES_MAX
+        )
+
+    def _room(self, call: C) -> tuple[str, list[C]]:
         """Return why there is no room for a call, or else the calls it displaces."""
         if self.closed:
             return 'shutting down', []
         if len(self._inside) >= self.limit:
-            reason = f'{self.limit} requests are waiting'
+            reason = f'{self.limit} requests are {self.described}'
         elif self._bytes + call.bytes > BYTES_MAX and self._inside:
-            reason = f'requests of {self._bytes} bytes are waiting'
+            reason = f'requests of {self._bytes} bytes are {self.described}'
         else:
             return '', []
         if len(self._held) == 1 and call.project in self._held:
@@ -266,7 +321,7 @@ class Admission:
             else (f'{reason}, and this project has its share of them', [])
         )
 
-    def _instead_of(self, call: PendingRequest) -> list[PendingRequest]:
+    def _instead_of(self, call: C) -> list[C]:
         """Return calls of projects above their share that make room for a call; may be none."""
         own_held = self._held.get(call.project)
         shares = {
@@ -278,7 +333,7 @@ class Admission:
         bound = max(self._share(call.project, own_held, call), 1 / weights)
         count = len(self._inside) + 1 - self.limit
         size = self._bytes + call.bytes - BYTES_MAX
-        displaced_calls: list[PendingRequest] = []
+        displaced_calls: list[C] = []
         for _, project in sorted(
             [(share, other_project) for other_project, share in shares.items() if share > bound],
             reverse=True,
@@ -295,34 +350,36 @@ class Admission:
                     return displaced_calls
         return []
 
-    def _share(self, project: str, held: Held | None, more: PendingRequest | None = None) -> float:
+    def _share(self, project: str, held: Held | None, more: C | None = None) -> float:
         """Return the dominant share of a project, relative to its weight."""
         count = (held.count if held else 0) + (1 if more else 0)
         size = (held.bytes if held else 0) + (more.bytes if more else 0)
         return max(count / self.limit, size / BYTES_MAX) / self._weight(project)
 
-    def _displaceable(self, project: str) -> list[PendingRequest]:
+    def _displaceable(self, project: str) -> list[C]:
         """Return the waiting calls of a project that have claimed nothing, newest first."""
         parked = [call for _, _, call in self._parked if call.project == project]
         waiting_calls = [*self._queue.newest(project), *reversed(parked)]
         return [call for call in waiting_calls if not call.attempt.may_hold_claims]
 
-    def _displace(self, call: PendingRequest) -> list[AtOnce]:
+    def _displace(self, call: C) -> list[AtOnce]:
         """Remove a call to make room for one of another project."""
         try:
             self._queue.remove(call.project, call)
         except ValueError:
             self._parked = [entry for entry in self._parked if entry[2] is not call]
             heapq.heapify(self._parked)
-        reason = f'{self.limit} requests are waiting, and this project has the most of them'
-        answer = self._busy(call.request, reason)
+        reason = (
+            f'{self.limit} requests are {self.described}, and this project has the most of them'
+        )
+        answer = self._busy(call, reason)
         return [AtOnce(replies, handle, answer) for handle, replies in self._left(call)]
 
     def _weight(self, project: str) -> float:
         return self._queue.weights.get(project, 1.0)
 
     # -- again -------------------------------------------------------------------------
-    def take_back(self) -> list[PendingRequest]:
+    def take_back(self) -> list[C]:
         """Take back the calls that no batch has had yet; the caller must ``leave`` each."""
         with self._lock:
             return self._queue.take_fresh()
@@ -331,35 +388,45 @@ class Admission:
         """Let a waiting ``drain`` return, with nothing if need be."""
         self.inbox.wake()
 
-    def again(self, call: PendingRequest) -> None:
+    def again(self, call: C) -> None:
         """Plan a call again in one of the next batches, before newer ones of its project."""
         with self._lock:
             self._return(call)
 
-    def put_back(self, call: PendingRequest) -> None:
+    def put_back(self, call: C) -> None:
         """Put back a call that was not planned at all: it costs its project nothing."""
         with self._lock:
             self._queue.again(call.project, call, call.charged)
 
-    def later(self, call: PendingRequest, seconds: float) -> None:
+    def later(self, call: C, seconds: float) -> None:
         """Plan a call again after ``seconds``, at its deadline at the latest."""
         due_at = min(self._clock.monotonic() + seconds, call.deadline)
         with self._lock:
             heapq.heappush(self._parked, (due_at, next(self._serial), call))
 
-    def is_waiting(self, call: PendingRequest) -> bool:
+    def is_waiting(self, call: C) -> bool:
         """Return whether a call waits for another batch."""
         with self._lock:
             return self._queue.has_returned(call.project, call) or any(
                 parked is call for _, _, parked in self._parked
             )
 
-    def leave(self, call: PendingRequest) -> list[tuple[Any, Replies]]:
+    def shut(self, call: C) -> None:
+        """Let no further caller wait for the answer of a call."""
+        with self._lock:
+            self._remove(call)
+
+    def leave(self, call: C) -> list[tuple[Any, Replies]]:
         """Remove a finished call; return all callers that wait for its answer."""
         with self._lock:
             return self._left(call)
 
-    def _left(self, call: PendingRequest) -> list[tuple[Any, Replies]]:
+    def _left(self, call: C) -> list[tuple[Any, Replies]]:
+        self._remove(call)
+        waiters, call.waiters = call.waiters, []
+        return waiters
+
+    def _remove(self, call: C) -> None:
         keys = [call.request.request_id]
         if self._inside.get(keys[0]) is not call:
             keys = [
@@ -375,18 +442,19 @@ class Admission:
             project_held.bytes -= call.bytes
             if not project_held.count:
                 del self._held[call.project]
-        waiters, call.waiters = call.waiters, []
-        return waiters
 
-    def _return(self, call: PendingRequest) -> None:
+    def _return(self, call: C) -> None:
         # Members still to place are charged when it is taken again; a try costs one in any case.
         members = len(call.attempt.todo)
         self._queue.again(call.project, call, max(0, min(call.charged, members) - 1))
 
+    def took(self, call: C, seconds: float) -> None:
+        """Note how long a thread was busy with a call."""
+
     # -- out ---------------------------------------------------------------------------
     def drain(
         self, most: int, most_bytes: int, wait_seconds: float, idle_seconds: float
-    ) -> list[PendingRequest]:
+    ) -> list[C]:
         """Return the next batch: calls in order of the projects' weights that fit together.
 
         Waits ``idle_seconds`` for a first call; then up to ``wait_seconds`` for
@@ -417,8 +485,8 @@ class Admission:
             while self._parked and self._parked[0][0] <= now:
                 self._return(heapq.heappop(self._parked)[2])
 
-    def _fitting(self, most: int, most_bytes: int) -> list[PendingRequest]:
-        batch: list[PendingRequest] = []
+    def _fitting(self, most: int, most_bytes: int) -> list[C]:
+        batch: list[C] = []
         members_left, bytes_left = most, most_bytes
         waiting = self._queue
         while waiting and (members_left > 0 or not batch):
@@ -428,7 +496,7 @@ class Admission:
                 break
             # It costs its project one for each member to be placed.
             call.charged = members
-            batch.append(waiting.pop(members))
+            batch.append(waiting.pop(members if self.turn_cost is None else self.turn_cost))
             members_left, bytes_left = members_left - members, bytes_left - call.bytes
         return batch
 
@@ -459,6 +527,36 @@ class Admission:
             return max(0.0, self._parked[0][0] - self._clock.monotonic())
 
 
+class Admission(RequestQueue[PendingRequest]):
+    """The queue of requests for hosts."""
+
+    def submit(
+        self,
+        request: SelectDestinations,
+        handle: Any,
+        replies: Replies,
+        spent_ms: float = 0.0,
+        fingerprint: str = '',
+        zones: Sequence[ZoneStep] = (),
+    ) -> list[AtOnce]:
+        """Take a request in, join one that is inside, or refuse it at once.
+
+        :param spent_ms: part of the budget that was spent before it got here
+        :param fingerprint: of the request as received; '': it is unchanged
+        :param zones: of a request over zones: the steps that led to the own hosts
+        :returns: answers to send at once: to this caller, or to others that made room for it
+        """
+        budget_left = (request.budget_ms - spent_ms) / 1000
+        if budget_left <= 0:
+            reason = f'the budget of {request.budget_ms} ms was spent before it got here'
+            return [AtOnce(replies, handle, refusal(request, Outcome.EXPIRED, reason))]
+        number = first_attempt(self._clock.wall())
+        call = PendingRequest(request, self._clock.monotonic() + budget_left, number)
+        call.fingerprint = fingerprint or call.fingerprint
+        call.zones = zones
+        return self.enter(call, handle, replies)
+
+
 def refusal(
     request: SelectDestinations,
     outcome: Outcome,
@@ -481,7 +579,7 @@ def refusal(
     )
 
 
-def out_of_time(call: PendingRequest) -> tuple[Outcome, str]:
+def out_of_time(call: C) -> tuple[Outcome, str]:
     """Return the outcome of a call out of time: busy elsewhere, lost races, or never begun."""
     attempt = call.attempt
     if attempt.locked:

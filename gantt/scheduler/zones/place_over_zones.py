@@ -29,7 +29,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.claim import State
 from gantt.core.claims.commit import DecisionRecord
-from gantt.core.claims.request_state import RequestState
+from gantt.core.claims.request_state import RequestEvent, transition
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import (
     ExtendClaims,
@@ -523,7 +523,7 @@ class PlaceOverZones:
         """Continue with our open row by the placing thread."""
         call = PendingRequest(request, end, opening.number)
         call.fingerprint, call.zones = opening.fingerprint, zones
-        call.attempt = msgspec.structs.replace(call.attempt, state=RequestState.PARTLY_PLACED)
+        call.attempt, _ = transition(call.attempt, RequestEvent.OPENED, number=opening.number)
         waiter = self._waiter()
         refused = self._admission.enter(call, None, waiter)
         for entry in refused:
