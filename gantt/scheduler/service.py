@@ -192,6 +192,8 @@ class Scheduler:
         admission.retry_after_ms = self.settings.retry_after_ms
         admission.use_weights(self.settings.project_weights)
         self.cache.reload_seconds = self.settings.reload_seconds
+        if self.over_zones is not None:
+            self.over_zones.reconfigure()
         self.placing.use(pipeline)
         return changed
 

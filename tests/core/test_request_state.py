@@ -141,7 +141,7 @@ def test_a_row_that_is_opened_first_is_ours_by_the_number_it_was_opened_for():
     attempt, effects = transition(attempt, RequestEvent.OPENED, number=42)
     assert (attempt.continues, attempt.number, attempt.takes_over) == (True, 42, None)
     assert effects == (Effect.PLAN_AGAIN,)
-    attempt, effects = transition(attempt, RequestEvent.BELOW_UNRESPONSIVE)
+    attempt, effects = transition(attempt, RequestEvent.OFFER_GONE)
     assert (attempt.continues, attempt.tries, effects) == (True, 1, (Effect.PLAN_AGAIN,))
     _, effects = transition(attempt, RequestEvent.OUT_OF_TRIES)
     assert effects == (Effect.RELEASE, Effect.ANSWER), 'no later request waits for its row'

@@ -14,6 +14,7 @@ from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.zones.offers.fresh_hosts import FRESH_SECONDS
+from gantt.scheduler.zones.opening import SPARE_SECONDS, PendingZoneRequest
 from gantt.zones import bounded_network
 from tests.world import a_request
 from tests.zones.tree import until
@@ -119,12 +120,10 @@ def test_what_was_looked_at_before_others_had_left_a_request_is_looked_at_anew(t
     calls, asked = top.scheduler._zones.calls, []
     evaluate = calls.evaluate
     monkeypatch.setattr(calls, 'evaluate', lambda *args: (asked.append(args), evaluate(*args))[1])
-    request = a_request(vcpu=1)
-    rows = top.scheduler.over_zones._rows
-    open_row = rows.open
-    monkeypatch.setattr(
-        rows, 'open', lambda *args, **said: open_row(*args, **said)._replace(is_at_once=False)
-    )
+    request = a_request(vcpu=1, budget_ms=60_000)
+    abandoned = PendingZoneRequest(request, SECONDS, 1, may_go_down=True)
+    row = abandoned.to_open('worker that is gone', 0.2 - SPARE_SECONDS)
+    assert top.store.open_request(row).outcome is None
     assert top.select(request).outcome is Outcome.PLACED
     assert len(asked) == 2
 

@@ -608,7 +608,7 @@ def test_a_request_that_no_zone_can_understand_leaves_nothing_open(zone, monkeyp
     def refuses(*args, **kwargs):
         raise exceptions.Refused('no')
 
-    monkeypatch.setattr(top.scheduler.over_zones._evaluator, 'evaluate', refuses)
+    monkeypatch.setattr(top.scheduler.over_zones._planner._evaluator, 'evaluate', refuses)
     wanted = a_request()
     assert top.select(wanted).outcome is Outcome.REFUSED
     assert top.store.load_request(wanted.request_id) is None

@@ -6,23 +6,29 @@ import threading
 import msgspec
 import pytest
 
+from gantt.core.claims.request_state import RequestEvent
 from gantt.core.records.decision import Answer, Outcome
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.settings import SchedulerSettings
-from gantt.scheduler.zones.request_threads import THREADS, WAITING_MAX, RequestThreads
+from gantt.scheduler.recorder import MemoryRecorder
+from gantt.scheduler.request.life import Happened
+from gantt.scheduler.request.queue import RequestQueue
+from gantt.scheduler.request.serial import SerialLoop
+from gantt.scheduler.zones.opening import PendingZoneRequest
+from gantt.scheduler.zones.place_over_zones import THREADS, WAITING_MAX, RequestThreads
 from gantt.scheduler.zones.threads import ThreadPool
-from tests.world import a_request
+from tests.world import World, a_request
 
 SECONDS = 30.0
 
 
 class Requests:
-    """Requests whose work waits until it is let go; what they were answered, in order."""
+    """Requests that wait until they are let go; what they were answered, in order."""
 
     def __init__(self) -> None:
-        settings = SchedulerSettings(worker='w', project_weights={'heavy': 100.0})
-        pool = ThreadPool(THREADS, 'test')
-        self.carried = RequestThreads(pool, 'in other zones', SystemClock(), settings)
+        clock, weights = SystemClock(), {'heavy': 100.0}
+        queue = RequestQueue(THREADS + WAITING_MAX, 500, clock, weights, 'under way')
+        loop = SerialLoop(queue, self, World().store, MemoryRecorder(), clock, 'w')
+        self.carried = RequestThreads(loop, ThreadPool(THREADS, 'test'))
         self.go, self.done = threading.Event(), threading.Condition()
         self.answers: list[tuple[str, Outcome]] = []
 
@@ -33,19 +39,28 @@ class Requests:
 
     send_soon = send
 
+    # -- as a planner of them -----------------------------------------------------------
+    def attempt(self, call) -> Happened:
+        self.go.wait(SECONDS)
+        request_id = call.request.request_id
+        answer = Answer(request_id=request_id, decision_id='d', outcome=Outcome.PLACED)
+        return Happened(RequestEvent.PLACED, answer)
+
+    def spent(self, call, is_late) -> None:
+        assert not is_late
+
+    def answered(self, call, answer) -> None:
+        pass
+
     def ask(self, project: str, count: int = 1) -> None:
         for _ in range(count):
             one = a_request()
             spec = msgspec.structs.replace(one.spec, project_id=project)
             request = msgspec.structs.replace(one, spec=spec, budget_ms=60_000)
 
-            def work(end: float, request=request) -> Answer:
-                self.go.wait(SECONDS)
-                return Answer(
-                    request_id=request.request_id, decision_id='d', outcome=Outcome.PLACED
-                )
-
-            self.carried.begin(request, 'f', work, (project, self), 0.0)
+            deadline = SystemClock().monotonic() + 60.0
+            call = PendingZoneRequest(request, deadline, 1, may_go_down=True)
+            self.carried.enter(call, project, self)
 
     def all_answered(self, count: int) -> list[tuple[str, Outcome]]:
         self.go.set()

@@ -21,8 +21,8 @@ from gantt.core.table.columns import FloatArray, IntArray
 from gantt.core.zones import choice
 from gantt.core.zones.choice import Share
 from gantt.scheduler.request.planner import plan_dry_run
-from gantt.scheduler.zones.place_over_zones import WANT
 from gantt.scheduler.zones.shares import among
+from gantt.scheduler.zones.zone_planner import WANT
 
 #: Totals that differ by less are equal.
 EQUAL = 1e-9

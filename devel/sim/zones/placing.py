@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request carried out over a zone, as :mod:`gantt.scheduler.zones.place_over_zones` does it.
+"""A request carried out over a zone, as :mod:`gantt.scheduler.zones.zone_planner` does it.
 
 Without the rows that make it safe against deaths and lost answers, of which there are none here:
 what is offered, which offers are taken in which order, and when it is a refusal, is the same.
@@ -18,7 +18,7 @@ from gantt.core.zones.choice import Choice, GoneOffers, Share
 from gantt.core.zones.messages import ZoneAllocation, ZonesQueried
 from gantt.core.zones.score import ZoneScore
 from gantt.scheduler.zones.offers.evaluate import Evaluated, budget_below, digest_of
-from gantt.scheduler.zones.place_over_zones import EVALUATE_SHARE, WANT
+from gantt.scheduler.zones.zone_planner import EVALUATE_SHARE, WANT
 
 
 class CarriedOut(msgspec.Struct, frozen=True):

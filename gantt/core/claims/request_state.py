@@ -48,7 +48,7 @@ class RequestEvent(enum.StrEnum):
     REUSED = 'reused'  # its id was used with another body
     LOST = 'lost'  # its row is no longer ours
     LOCKED = 'locked'  # another process keeps rows locked that it needs
-    BELOW_UNRESPONSIVE = 'below_unresponsive'  # a zone below has not honoured its offer
+    OFFER_GONE = 'offer_gone'  # a zone has not honoured its offer, or has not answered
     NO_ROOM = 'no_room'  # no host was found, or no place of a plan, or too little is known of them
     OVER_QUOTA = 'over_quota'  # its project is at a limit
     REFUSED = 'refused'  # it names what does not exist
@@ -114,7 +114,7 @@ _TABLE: dict[RequestEvent, tuple[Step, ...]] = {
     RequestEvent.REUSED: _ends(),
     RequestEvent.LOST: (*_each(Effect.WAIT)[:2], (RequestState.WAITING, (Effect.WAIT,))),
     RequestEvent.LOCKED: _each(Effect.WAIT),
-    RequestEvent.BELOW_UNRESPONSIVE: _each(Effect.PLAN_AGAIN),
+    RequestEvent.OFFER_GONE: _each(Effect.PLAN_AGAIN),
     RequestEvent.NO_ROOM: _ends(Effect.RECORD, releases=True),
     RequestEvent.OVER_QUOTA: _ends(Effect.RECORD, releases=True),
     RequestEvent.REFUSED: _ends(releases=True),

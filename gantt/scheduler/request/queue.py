@@ -92,6 +92,11 @@ class QueuedRequest(Generic[M]):
         """True where its answer is all that comes of it."""
         return self.request.dry_run
 
+    def join(self, deadline: float, *, repeats: bool) -> None:
+        """Let the caller of a copy wait for its answer."""
+        self.deadline = max(self.deadline, deadline)
+        self.repeats |= repeats
+
     def refusal(self, outcome: Outcome, reason: str, retry_after_ms: int | None = None) -> Any:
         """Return an answer that is not a placement."""
         raise NotImplementedError
@@ -184,16 +189,15 @@ class Bell:
 class RequestQueue(Generic[C]):
     """A bounded queue of requests.  Any thread may call ``enter`` and ``drain``.
 
-    :cvar described: what requests do that are inside, in words
     :cvar turn_cost: the cost of a request for its project; None: its members
 
     :ivar inbox: woken when ``drain`` has as many as it waits for, and by ``wake``
     :ivar limit: how many requests may be inside
     :ivar retry_after_ms: the wait that a "busy" answer suggests
     :param weights: project -> its weight; 1 where it has none
+    :param described: what requests do that are inside, in words
     """
 
-    described = 'waiting'
     turn_cost: float | None = None
 
     def __init__(
@@ -202,7 +206,9 @@ class RequestQueue(Generic[C]):
         retry_after_ms: int,
         clock: Clock,
         weights: Mapping[str, float] | None = None,
+        described: str = 'waiting',
     ) -> None:
+        self.described = described
         self.limit = limit
         self.retry_after_ms = retry_after_ms
         self._clock = clock
@@ -289,8 +295,7 @@ class RequestQueue(Generic[C]):
         if len(inside.waiters) >= WAITERS_MAX:
             return self._busy(call, f'{WAITERS_MAX} callers wait for this very request')
         inside.waiters.append((handle, replies))
-        inside.deadline = max(inside.deadline, call.deadline)
-        inside.repeats |= call.repeats
+        inside.join(call.deadline, repeats=call.repeats)
         return None
 
     def _busy(self, call: C, why: str) -> Any:

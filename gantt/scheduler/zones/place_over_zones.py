@@ -1,36 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flow 3: placement of a request that may go down, on the own hosts or in a child zone.
+"""Flow 3: requests that may go to a child zone, or that have to meet those that do.
 
-    open its row, which its quotas have to admit, and meanwhile query all zones for offers →
-    take the best offer: the own
-    hosts by the placing thread, a child zone by an allocation under a key of its own →
-    where the offer no longer holds take the next one → store the answer, which ends the request
-
-The key of an allocation is derived from the owner of the open row and the zone: a process that
-takes over derives the same keys.  The outcome of an allocation that was not answered
-is queried by its key; where the zone does not report it either, the allocation is given back, then
-the next offer is taken.  A give-back that a zone has not received is sent again later, see
-``give_backs``.
+Each is carried out by a thread, in bounded number; beyond it the answer is "busy".  Its life is
+that of any other (``scheduler.request``), one attempt of it is in ``zone_planner``.
 
 A request that stays on hosts of this zone has its row opened first as well, where there are child
 zones: its consumers may be there, or on their way.
-
-Requests are carried out by threads of their own, in bounded number; beyond it the answer is "busy".
 """
 
-import functools
 import logging
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import msgspec
 
 from gantt import exceptions
 from gantt.core.claims.claim import State
-from gantt.core.claims.commit import DecisionRecord
-from gantt.core.claims.request_state import RequestEvent, transition
-from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import (
     ExtendClaims,
     Lifecycle,
@@ -38,43 +21,57 @@ from gantt.core.messages.request import (
     RequestKind,
     SelectDestinations,
 )
-from gantt.core.records.decision import Answer, Decision, Outcome, Selection, ZoneStep
-from gantt.core.records.members import pack, plain
-from gantt.core.zones import choice
-from gantt.core.zones.choice import Choice, GoneOffers, Share
-from gantt.core.zones.messages import ZoneRecord, ZonesQueried
-from gantt.core.zones.score import ZoneScore
+from gantt.core.records.decision import ZoneStep
+from gantt.core.zones.messages import ZoneRecord
 from gantt.scheduler.ports import Clock, Recorder, Replies, Store
 from gantt.scheduler.ports.zones import HOLDS
 from gantt.scheduler.quotas import QuotaChecks
-from gantt.scheduler.request.answers import StoredAnswers
-from gantt.scheduler.request.queue import Admission, PendingRequest, first_attempt, refusal
+from gantt.scheduler.request.answers import EarlierAnswers, StoredAnswers
+from gantt.scheduler.request.queue import Admission, RequestQueue, first_attempt
+from gantt.scheduler.request.serial import SerialLoop
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.scheduler.zones import decisions
 from gantt.scheduler.zones.bound import may_be_bound
-from gantt.scheduler.zones.dry_run import would_be
 from gantt.scheduler.zones.give_backs import GiveBacks
-from gantt.scheduler.zones.offers.evaluate import Evaluated, digest_of
 from gantt.scheduler.zones.offers.queries import zone_failure
-from gantt.scheduler.zones.opening import Ended, Opening, RequestRows
+from gantt.scheduler.zones.opening import PendingZoneRequest
 from gantt.scheduler.zones.parts import ZoneParts
-from gantt.scheduler.zones.present import as_evaluated
 from gantt.scheduler.zones.receipts import Receipts
-from gantt.scheduler.zones.request_threads import THREADS, RequestThreads
-from gantt.scheduler.zones.shares import GIVE_BACKS_AT_ONCE, MadeShare, ShareClaims, on_own_hosts
+from gantt.scheduler.zones.shares import GIVE_BACKS_AT_ONCE, RESOLVE_SECONDS, ShareClaims
+from gantt.scheduler.zones.threads import ZoneThreads
+from gantt.scheduler.zones.zone_planner import ZonePlanner
 
 LOG = logging.getLogger(__name__)
-#: Share of the remaining time that is spent on waiting for offers; the rest is for claiming them.
-EVALUATE_SHARE = 0.6
-#: Timeout of a query for an allocation, however little time is left, in seconds.
-RESOLVE_SECONDS = 1.0
-#: Interval between two checks whether a row is open, in seconds.
-LOOK_SECONDS = 1.0
-#: Offers requested of one zone.
-WANT = 5
-NOBODY: Mapping[str, int] = {}
-#: Outcomes of the own hosts after which no other place is tried.
-_FINAL = (Outcome.PLACED, Outcome.REFUSED, Outcome.REUSED, Outcome.CANCELLED, Outcome.EXPIRED)
+#: Maximum number of requests that are carried out at once, and that wait for a thread.
+THREADS, WAITING_MAX = 32, 256
+
+
+class RequestThreads:
+    """Requests carried out by threads, one by each.  Any thread.
+
+    :param threads: carry them out
+    """
+
+    def __init__(self, loop: SerialLoop[PendingZoneRequest], threads: ZoneThreads) -> None:
+        self._loop, self._threads = loop, threads
+
+    def enter(self, call: PendingZoneRequest, handle: Any, replies: Replies) -> None:
+        """Carry out a request, or join a copy of it; the answer comes through ``replies``."""
+        for refused in self._loop.queue.enter(call, handle, replies):
+            refused.replies.send_soon([(refused.handle, refused.answer)])
+        # One for each request, at least: of a refused one it finds another to carry out, or none.
+        self._threads.begin(self._work)
+
+    def stop(self, seconds: float) -> bool:
+        """Accept no more requests and finish those inside; return whether that was in time."""
+        done = self._loop.stop(seconds)
+        self._threads.close()
+        return done
+
+    def _work(self) -> None:
+        try:
+            self._loop.step()
+        except Exception:  # the pool would swallow it
+            LOG.exception('a request over zones failed')
 
 
 class PlaceOverZones:
@@ -100,14 +97,10 @@ class PlaceOverZones:
         follow: Callable[[ZoneRecord], object],
         quotas: QuotaChecks,
     ) -> None:
-        self._quotas = quotas
-        self._calls, self._reload_soon = zones.calls, zones.reload_soon
-        self._store, self._evaluator, self._bound = store, zones.evaluator, zones.bound
-        self._present, self._config_digest = zones.present, zones.config_digest
-        self._admission, self._stored, self._recorder = admission, stored_answers, recorder
+        self._calls, self._claims = zones.calls, store
         self._clock, self._settings = clock, settings
         children, own_uuid = zones.directory.children, zones.directory.own_uuid
-        self._children, self._own_uuid = children, own_uuid
+        self._children = children
         self._shares = ShareClaims(
             *(store, zones.calls, admission, recorder, clock, children, own_uuid, give_backs),
             zones.summaries,
@@ -117,20 +110,42 @@ class PlaceOverZones:
             zones.threads(GIVE_BACKS_AT_ONCE, 'zone-give-back'),
             Receipts(zones.directory.identity),
         )
-        self._rows = RequestRows(
-            *(store, stored_answers, recorder, clock, settings, self._shares.end_opening)
-        )
         down, here = zones.threads(THREADS, 'over-zones'), zones.threads(THREADS, 'over-zones-here')
         #: One thread for each request that waits for its row.
         self._openers = zones.threads(THREADS, 'zone-openings')
-        self._waiter = down.waiter
-        self._going_down = RequestThreads(
-            down, 'in other zones', clock, settings, self._count_answer
+        earlier = EarlierAnswers[PendingZoneRequest](store, stored_answers, recorder)
+        self._planner = ZonePlanner(
+            store,
+            zones,
+            self._shares,
+            admission,
+            earlier,
+            recorder,
+            clock,
+            settings,
+            quotas,
+            self._openers,
+            down.waiter,
         )
+        self._queues: list[RequestQueue[PendingZoneRequest]] = []
+
+        def carried_out(threads: ZoneThreads, described: str) -> RequestThreads:
+            queue = RequestQueue[PendingZoneRequest](
+                THREADS + WAITING_MAX,
+                settings.retry_after_ms,
+                clock,
+                settings.project_weights,
+                described,
+            )
+            self._queues.append(queue)
+            loop = SerialLoop[PendingZoneRequest](
+                queue, self._planner, store, recorder, clock, settings.worker
+            )
+            return RequestThreads(loop, threads)
+
+        self._going_down = carried_out(down, 'under way in other zones')
         # Threads of their own: requests that stay do not wait behind those that go down.
-        self._staying = RequestThreads(here, 'here', clock, settings)
-        self._lock = threading.Lock()
-        self._serial = 0
+        self._staying = carried_out(here, 'under way here')
 
     def takes(self, request: SelectDestinations) -> bool:
         """Return whether a request may go down; any other goes straight to the placing thread."""
@@ -152,19 +167,18 @@ class PlaceOverZones:
         It does where requests for its consumers may go down, or where it may be bound to a child
         zone. Without child zones nothing is read for it.
         """
+        claims = not request.dry_run and request.spec.purpose is not Purpose.REBUILD
         return (
             bool(self._children())
             and request.spec.kind is RequestKind.HOST
-            and (_claims(request) or may_be_bound(request))
+            and (claims or may_be_bound(request))
         )
 
     def submit(
         self, request: SelectDestinations, handle: Any, replies: Replies, spent_ms: float = 0.0
     ) -> None:
         """Carry out a request that may go down; the answer comes through ``replies``."""
-        work = functools.partial(self._answer, request)
-        waiter = handle, replies
-        self._going_down.begin(request, request.fingerprint, work, waiter, spent_ms)
+        self._going_down.enter(self._pending(request, spent_ms, may_go_down=True), handle, replies)
 
     def submit_here(
         self,
@@ -180,9 +194,23 @@ class PlaceOverZones:
         :param fingerprint: of the request as received; '': it is unchanged
         :param zones: steps by which it reached the own hosts
         """
-        fingerprint = fingerprint or request.fingerprint
-        work = functools.partial(self._place_here, request, fingerprint, zones)
-        self._staying.begin(request, fingerprint, work, (handle, replies), spent_ms)
+        call = self._pending(request, spent_ms, may_go_down=False)
+        call.fingerprint = fingerprint or call.fingerprint
+        call.zones = zones
+        self._staying.enter(call, handle, replies)
+
+    def _pending(
+        self, request: SelectDestinations, spent_ms: float, *, may_go_down: bool
+    ) -> PendingZoneRequest:
+        deadline = self._clock.monotonic() + (request.budget_ms - spent_ms) / 1000
+        number = first_attempt(self._clock.wall())
+        return PendingZoneRequest(request, deadline, number, may_go_down=may_go_down)
+
+    def reconfigure(self) -> None:
+        """Take over options that have changed."""
+        for queue in self._queues:
+            queue.retry_after_ms = self._settings.retry_after_ms
+            queue.use_weights(self._settings.project_weights)
 
     def stop(self, seconds: float) -> bool:
         """Accept no more requests and finish those in progress; return whether that was in time."""
@@ -195,7 +223,7 @@ class PlaceOverZones:
     def note_end(self, request_id: str) -> None:
         """Note the claims of a request in child zones, as it is about to be cancelled."""
         if self._children():
-            claims = self._store.claims_below(request_id)
+            claims = self._claims.claims_below(request_id)
             self._shares.note_end(
                 {(claim.child, claim.key) for claim in claims if claim.state in HOLDS}
             )
@@ -208,7 +236,7 @@ class PlaceOverZones:
         """
         if not self._children():
             return  # a zone is not removed while anything lives there
-        claims = self._store.claims_below(request_id)
+        claims = self._claims.claims_below(request_id)
         self._shares.end({(claim.child, claim.key) for claim in claims if claim.state in HOLDS})
 
     def extend(self, message: ExtendClaims) -> bool:
@@ -218,7 +246,7 @@ class PlaceOverZones:
         """
         if not self._children():
             return False
-        claims = self._store.claims_below(message.request_id)
+        claims = self._claims.claims_below(message.request_id)
         keys = {(claim.child, claim.key) for claim in claims if claim.state == State.RESERVED.value}
         zones = {zone.uuid: zone for zone in self._children()}
         for child, key in sorted(keys):
@@ -231,431 +259,3 @@ class PlaceOverZones:
             self._calls.extend(zone, key, lease_seconds, RESOLVE_SECONDS)
         except exceptions.GanttError as e:
             raise zone_failure(zone, 'a zone below has not lengthened its leases', e) from None
-
-    # -- one request -------------------------------------------------------------------
-    def _answer(self, request: SelectDestinations, end: float) -> Answer:
-        if digest_of(request.request_id, self._own_uuid()) in request.via:
-            raise exceptions.ZoneLoop()
-        if request.spec.purpose is Purpose.REBUILD:
-            return self._rebuilt(request, end)
-        ruled = self._known(request)
-        if self._bound.of(ruled) == {self._own_uuid()}:
-            if request.dry_run:
-                return self._tried_here(request, end)
-            return self._place_here(request, request.fingerprint, (), end)
-        try:
-            if request.dry_run:
-                self._let_in(request, 1)
-                return self._tried(ruled, end)
-            number = first_attempt(self._clock.wall())
-            if not _may_look_first(request):
-                opening = self._opened(request, number, end)
-                return self._place(opening.ruled(request), opening, end)
-            opening, evaluated = self._opened_meanwhile(request, ruled, number, end)
-            return self._place(opening.ruled(request), opening, end, evaluated)
-        except Ended as e:
-            return e.answer
-        finally:
-            self._quotas.leave([request], goes_down=True)
-
-    def _opened(self, request: SelectDestinations, number: int, end: float) -> Opening:
-        """Open the row of a request for this worker, and admit it within the quotas of its project.
-
-        :raises Ended: it is answered, or cannot go on
-        """
-        opening = self._rows.open(request, request.fingerprint, number, end)
-        try:
-            self._let_in(request, opening.number)
-        except (exceptions.GanttError, Ended):
-            # Nothing is claimed: no later request has to wait for the deadline of the row.
-            self._store.give_up(request.request_id, self._settings.worker, opening.number)
-            raise
-        return opening
-
-    def _let_in(self, request: SelectDestinations, number: int) -> None:
-        """Admit a request within its quotas.
-
-        :raises Ended: its project has used up a quota
-        """
-        excess = self._quotas.let_in(request)
-        if excess is None:
-            return
-        worker = self._settings.worker
-        decision = decisions.over_quota(self._serially(request), request, excess, worker, number)
-        self._recorder.record(self._stored_as(decision, request))
-        line, why = excess.line, decision.id
-        refused = refusal(request, Outcome.REFUSED, line, decision_id=why, excess=excess)
-        raise Ended(refused)
-
-    def _known(self, request: SelectDestinations) -> SelectDestinations:
-        """Return a request under the rule of its group as known before its row is opened.
-
-        :raises NotFound: the rule is stored nowhere
-        :raises Refused: a dry run names another rule
-        """
-        try:
-            return self._bound.with_rule(request)
-        except exceptions.NotFound:
-            raise
-        except exceptions.Refused:
-            if request.dry_run:
-                raise
-            return request  # opening the row decides: its group may never have had a member
-
-    def _opened_meanwhile(
-        self, request: SelectDestinations, known: SelectDestinations, number: int, end: float
-    ) -> tuple[Opening, Evaluated | None]:
-        """Open the row of a request while all zones are queried for offers, which hold nothing.
-
-        :param known: the request under the rule that its group was known to have
-        :return: the offers; None: to be queried anew: its row was not free at once,
-            or its group has another rule
-        :raises Ended: it is answered, or cannot go on
-        """
-        opened = self._openers.begin(self._opened, request, number, end)
-        evaluated: Evaluated | None = None
-        try:
-            evaluated = self._offers(known, end, thorough=False)
-        except exceptions.GanttError as e:
-            LOG.info('asked again once its row is open: %s', e.message)
-        finally:
-            while not opened.done():
-                self._openers.wait([opened], LOOK_SECONDS)
-        opening: Opening = opened.result()
-        is_as_known = opening.is_at_once and opening.ruled(request).spec == known.spec
-        return opening, evaluated if is_as_known else None
-
-    def _place_here(
-        self, request: SelectDestinations, fingerprint: str, zones: Sequence[ZoneStep], end: float
-    ) -> Answer:
-        """Place a request that stays, once its row is open, where it meets requests that go down.
-
-        :raises Refused: it is bound to a child zone
-        """
-        if not _claims(request):
-            self._bound.check_here(self._bound.with_rule(request))
-            return self._tried_here(request, end)
-        try:
-            number = first_attempt(self._clock.wall())
-            opening = self._rows.open(request, fingerprint, number, end, stays=True)
-        except Ended as e:
-            return e.answer
-        seconds = max(0.0, end - self._clock.monotonic())
-        try:
-            self._bound.decide_here(opening.ruled(request), seconds)
-        except exceptions.GanttError:
-            # Nothing is claimed: no later request has to wait for the deadline of the row.
-            self._store.give_up(request.request_id, self._settings.worker, opening.number)
-            raise
-        return self._on_own_hosts(request, opening, zones, end)
-
-    def _tried_here(self, request: SelectDestinations, end: float) -> Answer:
-        """Carry out the whole request by the placing thread."""
-        waiter = self._waiter()
-        seconds = max(0.0, end - self._clock.monotonic())
-        spent = max(0.0, request.budget_ms - seconds * 1000)
-        for refused in self._admission.submit(request, None, waiter, spent):
-            refused.replies.send_soon([(refused.handle, refused.answer)])
-        answer = plain(waiter.wait(request, seconds + RESOLVE_SECONDS))
-        self._reload_soon()
-        return answer
-
-    def _rebuilt(self, request: SelectDestinations, end: float) -> Answer:
-        """Check whether the host of a guest fits, here or in the child zone where it lives."""
-        location = self._present.below(request)
-        if location is None:
-            return self._tried_here(request, end)
-        zone, row = location
-        seconds = max(0.0, end - self._clock.monotonic())
-        evaluated = self._present.evaluated(zone, row.key, request, seconds)
-        evaluation, is_placed = as_evaluated(zone, evaluated), evaluated.outcome is Outcome.PLACED
-        taken = {zone.name: 1} if is_placed else NOBODY
-        reason = decisions.placed_reason(taken) if is_placed else evaluation.reason
-        record = self._record(request, 1, evaluated.outcome, reason, evaluation, taken)
-        self._recorder.record(record)
-        if not is_placed:
-            return refusal(request, evaluated.outcome, reason, decision_id=record.id)
-        chosen = Selection(
-            host='',
-            node='',
-            uuid='',
-            provider_id=0,
-            consumer=row.consumer,
-            resources=request.spec.resources,
-            child=zone.name,
-            place=row.place,
-        )
-        return Answer(
-            request_id=request.request_id,
-            decision_id=record.id,
-            outcome=Outcome.PLACED,
-            selections=[[chosen]],
-            dry_run=request.dry_run,
-        )
-
-    def _tried(self, request: SelectDestinations, end: float) -> Answer:
-        """Return the place a request would get; nothing is claimed."""
-        evaluated = self._offers(request, end, thorough=False)
-        shares = choice.split(
-            range(len(request.consumers)), evaluated.choices, choice.is_whole(request)
-        )
-        if len(shares) == 1 and shares[0].choice.child is None:
-            return self._tried_here(request, end)
-        answer, decision = would_be(
-            request, evaluated, shares, self._children(), self._serially(request)
-        )
-        self._recorder.record(self._stored_as(decision, request))
-        return answer
-
-    def _place(
-        self,
-        request: SelectDestinations,
-        opening: Opening,
-        end: float,
-        known: Evaluated | None = None,
-    ) -> Answer:
-        """Claim one offer after another until all members have a place.
-
-        :param opening: of its row, which is ours
-        :param known: the offers; None: the zones are to be queried
-        """
-        gone = GoneOffers()
-        for attempt in range(self._settings.attempts_per_request):
-            try:
-                evaluated = known or self._offers(request, end, thorough=attempt > 0)
-                known = None
-            except exceptions.GanttError:
-                # Nothing is claimed: no later request has to wait for the deadline of the row.
-                self._store.give_up(request.request_id, self._settings.worker, opening.number)
-                raise
-            answer = self._take(request, opening, gone, end, evaluated)
-            if answer is not None:
-                return answer
-            if self._clock.monotonic() >= end:
-                break
-            opening = self._rows.open(request, opening.fingerprint, opening.number + 1, end)
-        self._store.give_up(request.request_id, self._settings.worker, opening.number)
-        why = f'gave up after {gone.count} offers that were gone'
-        return refusal(request, Outcome.CONFLICT, why)
-
-    def _offers(self, request: SelectDestinations, end: float, thorough: bool) -> Evaluated:
-        """Return the offers of all zones for a request.
-
-        :param thorough: query all zones: the offers of those queried first no longer hold
-        """
-        if request.places:
-            # The offers made to the parent zone, in its order.
-            choices = [
-                Choice(
-                    place.child,
-                    place,
-                    ZoneScore(n, 0.0, 0.0),
-                    place.fits or len(request.consumers),
-                )
-                for n, place in enumerate(request.places)
-            ]
-            steps = tuple(request.places[0].steps)
-            hosts = sum(step.hosts for step in steps)
-            return Evaluated(
-                choices, Outcome.PLACED, '', hosts, 0, {}, ZonesQueried(), True, '', (), steps
-            )
-        seconds = max(0.0, end - self._clock.monotonic())
-        return self._evaluator.evaluate(request, WANT, seconds * EVALUATE_SHARE, thorough=thorough)
-
-    def _take(
-        self,
-        request: SelectDestinations,
-        opening: Opening,
-        gone: GoneOffers,
-        end: float,
-        found: Evaluated,
-    ) -> Answer | None:
-        """Claim offers for all members, or refuse the request; None: query the zones again."""
-        before = gone.count
-        whole = choice.is_whole(request)
-        while self._clock.monotonic() < end:
-            members = range(len(request.consumers))
-            choices = gone.left(found.choices)
-            shares = choice.split(members, choices, whole)
-            if not shares:
-                if gone.count > before:
-                    return None
-                return self._refused(request, opening, found, gone)
-            best = shares[0].choice
-            place = best.child or self._own_uuid()
-            seconds = max(0.0, end - self._clock.monotonic())
-            if self._bound.decide(request, place, seconds) != place:
-                # Its group is bound to another zone since: that zone is queried anew.
-                gone.drop_zone(best.child, choices)
-                return None
-            if len(shares) == 1 and best.child is None:
-                answer = self._take_here(request, opening, choices, end, found)
-                if answer.outcome in _FINAL:
-                    return answer
-                gone.drop(shares[0], answer)
-                # The row was closed with it.
-                return None
-            placed = self._take_shares(request, opening, shares, gone, end, found)
-            if placed is not None:
-                return placed
-        return None
-
-    # -- here ---------------------------------------------------------------------------
-    def _take_here(
-        self,
-        request: SelectDestinations,
-        opening: Opening,
-        choices: Sequence[Choice],
-        end: float,
-        found: Evaluated,
-    ) -> Answer:
-        """Place it by the placing thread, as without child zones."""
-        zones = decisions.steps_of(found, {'': len(request.consumers)})
-        return self._on_own_hosts(on_own_hosts(request, choices), opening, zones, end)
-
-    def _on_own_hosts(
-        self,
-        request: SelectDestinations,
-        opening: Opening,
-        zones: Sequence[ZoneStep],
-        end: float,
-    ) -> Answer:
-        """Continue with our open row by the placing thread."""
-        call = PendingRequest(request, end, opening.number)
-        call.fingerprint, call.zones = opening.fingerprint, zones
-        call.attempt, _ = transition(call.attempt, RequestEvent.OPENED, number=opening.number)
-        waiter = self._waiter()
-        refused = self._admission.enter(call, None, waiter)
-        for entry in refused:
-            entry.replies.send_soon([(entry.handle, entry.answer)])
-        if any(entry.replies is waiter for entry in refused):
-            # Nothing is claimed: no later request has to wait for the deadline of the row.
-            self._store.give_up(request.request_id, self._settings.worker, opening.number)
-        seconds = max(0.0, end - self._clock.monotonic())
-        answer = plain(waiter.wait(request, seconds + RESOLVE_SECONDS))
-        self._reload_soon()
-        return answer
-
-    # -- several places ------------------------------------------------------------------
-    def _take_shares(
-        self,
-        request: SelectDestinations,
-        opening: Opening,
-        shares: Sequence[Share],
-        gone: GoneOffers,
-        end: float,
-        found: Evaluated,
-    ) -> Answer | None:
-        """Claim each share where it was offered; None: the offers of one no longer hold.
-
-        All or none: the claims made so far are given back where a share has no place.
-        """
-        claimed_shares: list[MadeShare] = []
-        for share in shares:
-            result = self._shares.claim(request, opening, share, end)
-            if isinstance(result, MadeShare):
-                claimed_shares.append(result)
-                continue
-            self._shares.give_back(claimed_shares)
-            if result is not None and result.outcome is Outcome.REFUSED:
-                self._store.give_up(request.request_id, self._settings.worker, opening.number)
-                return msgspec.structs.replace(result, request_id=request.request_id)
-            gone.drop(share, result)
-            return None
-        answer = self._finished(request, opening.number, claimed_shares, found)
-        if answer is None:
-            self._shares.give_back(claimed_shares)
-            raise Ended(self._rows.lost(request))
-        return answer
-
-    def _finished(
-        self,
-        request: SelectDestinations,
-        number: int,
-        made: Sequence[MadeShare],
-        found: Evaluated,
-    ) -> Answer | None:
-        """Return the answer, stored with the claims; None: the request is no longer ours."""
-        taken = {share.zone: len(share.selections) for share in made}
-        reason = decisions.placed_reason(taken)
-        record = self._record(request, number, Outcome.PLACED, reason, found, taken)
-        selections = {
-            member: chosen for share in made for member, chosen in share.selections.items()
-        }
-        answer = Answer(
-            request_id=request.request_id,
-            decision_id=record.id,
-            outcome=Outcome.PLACED,
-            selections=[selections[member] for member in range(len(request.consumers))],
-            level=max(share.level for share in made),
-            given_up=list(dict.fromkeys(rule for share in made for rule in share.given_up)),
-        )
-        below = [row for share in made for row in share.below]
-        own = next((share.own_share(request.parent) for share in made if share.child is None), None)
-        owner, packed = self._settings.worker, pack(answer)
-        key, group = request.request_id, request.spec.group
-        if not self._store.finish_request(key, owner, number, packed, below, own, group):
-            return None
-        self._recorder.record(record)
-        return answer
-
-    def _refused(
-        self, request: SelectDestinations, opening: Opening, found: Evaluated, gone: GoneOffers
-    ) -> Answer:
-        """Refuse the request: "no room" where all zones report so, else "unknown"."""
-        self._store.give_up(request.request_id, self._settings.worker, opening.number)
-        outcome, reason = decisions.refusal_of(request, found, gone.count)
-        if gone.undecided is not None:
-            outcome, reason = gone.undecided.outcome, gone.undecided.reason
-        record = self._record(request, opening.number, outcome, reason, found)
-        self._recorder.record(record)
-        retry = None if gone.undecided is None else gone.undecided.retry_after_ms
-        return refusal(request, outcome, reason, retry, record.id)
-
-    def _record(
-        self,
-        request: SelectDestinations,
-        number: int,
-        outcome: Outcome,
-        reason: str,
-        found: Evaluated,
-        taken: Mapping[str, int] = NOBODY,
-    ) -> DecisionRecord:
-        worker = self._settings.worker
-        decision = decisions.decision_over_zones(
-            self._serially(request), request, found, outcome, reason, taken, worker, number
-        )
-        return self._stored_as(decision, request)
-
-    def _stored_as(self, decision: Decision, request: SelectDestinations) -> DecisionRecord:
-        decided = msgspec.structs.replace(decision, config_digest=self._config_digest())
-        return decisions.record_of(decided, request)
-
-    def _count_answer(self, request: SelectDestinations, answer: Answer) -> None:
-        self._recorder.count('gantt_zone_requests_total', outcome=answer.outcome.value)
-        LOG.info(
-            'answered over zones: outcome=%s trace=%s',
-            *(answer.outcome.value, request.trace or '-'),
-            extra={'request_id': request.request_id},
-        )
-
-    def _serially(self, request: SelectDestinations) -> str:
-        """Return the id of the next decision."""
-        with self._lock:
-            self._serial += 1
-            serial = self._serial
-        return derived_id('decision over zones', request.request_id, self._settings.worker, serial)
-
-
-def _claims(request: SelectDestinations) -> bool:
-    """Return whether a request claims something."""
-    return not request.dry_run and request.spec.purpose is not Purpose.REBUILD
-
-
-def _may_look_first(request: SelectDestinations) -> bool:
-    """Return whether zones are queried while the row of a request is being opened.
-
-    The guest of a move is to be read after its row is open, and a repeat may have its
-    answer: no zone is queried for it.
-    """
-    return not (request.repeat or request.places or request.spec.purpose.is_move)
