@@ -28,6 +28,7 @@ from gantt.core.topology.read import Inside
 from gantt.insights import side_by_side
 from gantt.insights.explain import explaining, redacting, wording
 from gantt.insights.views import Capacity, Explanation, RoomView, View
+from gantt.scheduler.groups.group_members import GroupMembers
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.request.planner import Plan, plan_dry_run
@@ -178,7 +179,13 @@ class WhatIfPlanner:
             )
         try:
             return plan_dry_run(
-                table, request, self.cache, self.pipeline, self.settings, zones_not_queried
+                table,
+                request,
+                self.cache,
+                self.pipeline,
+                self.settings,
+                GroupMembers,
+                zones_not_queried,
             )
         except exceptions.NotFound as e:
             # A scheduler answers with the reason alone, and nothing that a path names is missing.

@@ -30,6 +30,7 @@ from gantt.core.resources.host import HostRow
 from gantt.core.zones import not_queried
 from gantt.scheduler.claims import ClaimUpdates
 from gantt.scheduler.clock import SystemClock
+from gantt.scheduler.groups.group_members import GroupMembers
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_signatures import HostSignatures
 from gantt.scheduler.housekeeping import Housekeeping
@@ -101,6 +102,7 @@ class Scheduler:
             self.clock,
             self.settings,
             self.quotas,
+            GroupMembers,
             on_answers,
         )
         self.intake = Intake(store, self.cache, recorder, self.clock, self.settings)

@@ -20,6 +20,7 @@ from gantt.core.records.members import placed_of
 from gantt.core.table.columns import FloatArray, IntArray
 from gantt.core.zones import choice
 from gantt.core.zones.choice import Share
+from gantt.scheduler.groups.group_members import GroupMembers
 from gantt.scheduler.request.planner import plan_dry_run
 from gantt.scheduler.zones.shares import among
 from gantt.scheduler.zones.zone_planner import WANT
@@ -140,5 +141,7 @@ def _hosts(zone: SimZone, request: SelectDestinations, share: Share) -> list[str
     part = msgspec.structs.replace(request, consumers=consumers, dry_run=True, alternates=0)
     hosts = [host for item in share.offers for host in item.place.hosts]
     narrowed = among(part, list(dict.fromkeys(hosts)))
-    planned = plan_dry_run(zone.table, narrowed, zone.cache, zone.around.pipeline, zone.settings)
+    planned = plan_dry_run(
+        zone.table, narrowed, zone.cache, zone.around.pipeline, zone.settings, GroupMembers
+    )
     return [item.host.host for item in placed_of(planned.decision)]

@@ -19,6 +19,7 @@ from gantt.core.zones import choice
 from gantt.core.zones.choice import Choice
 from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneInfo, ZoneRecord
 from gantt.core.zones.strategy import ZoneStrategy
+from gantt.scheduler.groups.group_members import GroupMembers
 from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.ports import Clock, Store
 from gantt.scheduler.ports.zones import ZoneIdentity, Zones
@@ -154,7 +155,7 @@ class SimZone:
         self.own = OwnHosts(
             self.cache, lambda: around.pipeline, settings, self.parts.fresh.requested
         )
-        self._planner = Planner(store, self.cache, settings)
+        self._planner = Planner(store, self.cache, settings, GroupMembers)
         self._serial = itertools.count(1)
         self.laid: dict[int, dict[str, Mapping[str, int]]] = {}
 

@@ -29,14 +29,19 @@ from gantt.core.messages.request import SelectDestinations
 from gantt.core.pause import Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
-from gantt.scheduler.groups.group_rules import is_of_rule
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.ports import ClaimResult, Clock, Recorder, Store, StoredRequest
 from gantt.scheduler.quotas import QuotaChecks, QuotaRound
 from gantt.scheduler.request.answers import Answers, EarlierAnswers, OnAnswers, StoredAnswers
 from gantt.scheduler.request.life import RequestLife
 from gantt.scheduler.request.ordering import EVERY, Ordering
-from gantt.scheduler.request.planner import LockedHosts, Plan, Planner
+from gantt.scheduler.request.planner import (
+    LockedHosts,
+    MakeHook,
+    Plan,
+    Planner,
+    may_be_outdated,
+)
 from gantt.scheduler.request.queue import Admission, PendingRequest, out_of_time, refusal
 from gantt.scheduler.settings import SchedulerSettings
 
@@ -67,6 +72,7 @@ class Placing(RequestLife[PendingRequest]):
         clock: Clock,
         settings: SchedulerSettings,
         quotas: QuotaChecks,
+        make_hook: MakeHook,
         on_answers: OnAnswers | None = None,
     ) -> None:
         super().__init__(store, recorder, settings.worker)
@@ -75,7 +81,7 @@ class Placing(RequestLife[PendingRequest]):
         )
         self._store = store
         self._cache = cache
-        self._planner = Planner(store, cache, settings)
+        self._planner = Planner(store, cache, settings, make_hook)
         #: Filters and weighers as given by any thread; as taken over, and as they run, by this
         #: thread.
         self._given = self._taken = self._pipeline = pipeline
@@ -250,7 +256,7 @@ class Placing(RequestLife[PendingRequest]):
         except exceptions.Refused as e:
             # Its group may have had the other rule when a copy of the request was placed.
             if not self._is_put_off(call) and not (
-                is_of_rule(e) and self._known_before(call, Outcome.REFUSED, e.message)
+                may_be_outdated(e) and self._known_before(call, Outcome.REFUSED, e.message)
             ):
                 self._end(call, RequestEvent.REFUSED, Outcome.REFUSED, e.message)
             return None
@@ -273,7 +279,7 @@ class Placing(RequestLife[PendingRequest]):
         :param plan: to be committed: counts for later calls where it is let in
         """
         # A planned call has been counted; its places are not known before it is planned.
-        if plan is None and self._planner.may_take_places(call):
+        if plan is None and self._planner.may_be_counted(call):
             return False
         paid = plan is not None and self._planner.has_paid(plan)
         try:
@@ -283,7 +289,7 @@ class Placing(RequestLife[PendingRequest]):
             if plan is None:
                 excess = self._round.would_pass(call.request, todo)
             else:
-                excess = self._round.let_in(call.request, todo, plan.lets_go, has_paid=paid)
+                excess = self._round.let_in(call.request, todo, plan.extra.lets_go, has_paid=paid)
         except exceptions.Unavailable as e:
             self._end(call, RequestEvent.FAILED, Outcome.FAILED, e.message)
             return True
@@ -316,7 +322,7 @@ class Placing(RequestLife[PendingRequest]):
             if not (is_old or locked):
                 return plan
         except exceptions.Refused as e:
-            if not is_of_rule(e):
+            if not may_be_outdated(e):
                 raise
             is_old = True
         if is_old:
@@ -517,7 +523,7 @@ class Placing(RequestLife[PendingRequest]):
         claims_made, conflict = dict[int, Any](), ''
         match status.outcome:
             case CommitStatus.PLACED:
-                places_taken = len(plan.takes)
+                places_taken = len(plan.extra.takes)
                 self._recorder.count('gantt_places_taken_total', places_taken)
                 self._recorder.count('gantt_claims_made_total', len(plan.members) - places_taken)
                 answer = plan.final_answer

@@ -26,7 +26,7 @@ import functools
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -47,10 +47,9 @@ from gantt.core.claims.commit import (
 from gantt.core.claims.places import PlaceLetGo, PlaceTaken
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import seed_of
-from gantt.core.groups import take_places
 from gantt.core.messages import base
 from gantt.core.messages.base import derived_id
-from gantt.core.messages.request import Lifecycle, Purpose, RequestKind, SelectDestinations
+from gantt.core.messages.request import Lifecycle, RequestKind, SelectDestinations
 from gantt.core.pause import AskPause, Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.placement.place import Seen, place
@@ -70,12 +69,8 @@ from gantt.core.records.members import (
     pack,
     selections_of,
 )
-from gantt.core.records.places_seen import PlacesSeen
-from gantt.core.resources.group_rule import GroupRule
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
-from gantt.scheduler.groups.group_rules import GroupSwaps
-from gantt.scheduler.groups.places_of_plans import PlacesOfPlans
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.ports import Clock, Recorder, Store
 from gantt.scheduler.request.queue import PendingRequest
@@ -123,14 +118,31 @@ class Done(NamedTuple):
     given_up: list[str]
 
 
+class Extra(NamedTuple):
+    """Part of a plan that its group adds.
+
+    :ivar group: rule and generation of the group, which the commit compares
+    :ivar others: those of other groups that its policies refer to
+    :ivar takes: places of a plan that members take over instead of claims
+    :ivar lets_go: places of a plan that end with the commit of their claims
+    """
+
+    group: GroupSwap | None = None
+    others: tuple[GroupSwap, ...] = ()
+    takes: tuple[PlaceTaken, ...] = ()
+    lets_go: tuple[PlaceLetGo, ...] = ()
+
+
+NO_EXTRA = Extra()
+
+
 class Plan:
     """A plan: one pass of a call.
 
     :ivar request: the call's request, its group's rule filled in
     :ivar members: the members of this pass, in order
     :ivar drafts: their claims, in the same order
-    :ivar takes: places of a plan that they take over instead
-    :ivar lets_go: places of a plan that end with the commit of their claims
+    :ivar extra: what its group adds; ``NO_EXTRA``: it has none
     :ivar ask_zones: names of child zones that may have room, and are not queried for such a request
     :ivar claims_nothing: a dry run, or a rebuild on the host where the consumer is
     :ivar final_answer: the whole answer, valid where the draft completes the request
@@ -143,15 +155,12 @@ class Plan:
         'completes',
         'decision',
         'drafts',
+        'extra',
         'final_answer',
-        'group',
         'is_placed',
         'lease',
-        'lets_go',
         'members',
-        'others',
         'request',
-        'takes',
         'whole',
     )
 
@@ -161,23 +170,19 @@ class Plan:
         request: SelectDestinations,
         decision: Decision,
         members: list[int],
-        group: GroupSwap | None,
         lease: float,
-        others: tuple[GroupSwap, ...] = (),
-        takes: tuple[PlaceTaken, ...] = (),
+        extra: Extra = NO_EXTRA,
     ) -> None:
         self.call = call
         self.request = request
         self.decision = decision
         self.members = members
-        self.group, self.others = group, others
+        self.extra = extra
         self.lease = lease
         self.is_placed = decision.outcome is Outcome.PLACED
-        self.claims_nothing = request.dry_run or request.spec.purpose is Purpose.REBUILD
-        self.takes = takes
+        self.claims_nothing = call.claims_nothing
         self.ask_zones: list[str] = []
-        self.lets_go: tuple[PlaceLetGo, ...] = ()
-        self.whole = (group is not None or bool(takes)) and len(members) > 1
+        self.whole = extra is not NO_EXTRA and len(members) > 1
         self.completes = len(members) == len(call.attempt.todo)
         self.drafts = NOTHING
         self.final_answer = Answer(
@@ -268,7 +273,8 @@ class Plan:
         :param may_refer: its answer may be stored as a reference to its decision
         """
         request, attempt = self.request, self.call.attempt
-        may_refer = may_refer and not self.takes
+        group, others, takes, lets_go = self.extra
+        may_refer = may_refer and not takes
         if self.completes:
             # Built from all members, those of earlier passes too: not once for each pass.
             self.final_answer = self.answer()
@@ -286,10 +292,10 @@ class Plan:
             project_id=request.spec.project_id,
             only_project=request.only_project,
             claims=self.drafts if len(self.drafts.ids) > 1 else list(self.drafts),
-            group=self.group,
-            groups=self.others,
-            takes_places=self.takes,
-            lets_go=self.lets_go,
+            group=group,
+            groups=others,
+            takes_places=takes,
+            lets_go=lets_go,
             answer=self._stored_answer(may_refer) if self.completes else b'',
             decision=self.record(),
         )
@@ -306,7 +312,7 @@ class Plan:
 
     def needed(self) -> set[int]:
         """Return the providers whose rows its commit locks."""
-        return self.providers().union(*(place.provider_ids for place in self.takes))
+        return self.providers().union(*(place.provider_ids for place in self.extra.takes))
 
     def evitable(self, outcome: RequestOutcome) -> int:
         """Return how many members lost a race for a host although others had room.
@@ -340,19 +346,83 @@ def _digest_of(ids: bytes) -> str:
     return hashlib.blake2b(ids, digest_size=16).hexdigest()
 
 
-class Planner:
-    """A planner over the working table, which also undoes picks that are not committed."""
+class Narrowed(Protocol):
+    """A request as a hook has it planned.
 
-    def __init__(self, store: Store, cache: HostCache, settings: SchedulerSettings) -> None:
+    :ivar request: what the hosts are evaluated for
+    """
+
+    request: SelectDestinations
+    extra: Extra
+
+    def left_out(self, table: HostTable) -> contextlib.AbstractContextManager[None]:
+        """Leave out of the table, in a block, what does not count for its members."""
+
+    def decided(self, decision: Decision) -> Decision:
+        """Return a decision with what the hook adds to it."""
+
+    def commit_extra(self, plan: Plan) -> None:
+        """Add to a plan that is placed what its commit does beside creating claims."""
+
+
+class PlanningHook(Protocol):
+    """A part of a capability, which the planner calls for requests that concern it alone.
+
+    Requests for members of groups have one; all others pass by it.
+    """
+
+    def may_be_counted(self, request: SelectDestinations) -> bool:
+        """Return whether quotas may count for a request what was counted when it was planned."""
+
+    def has_paid(self, plan: Plan) -> bool:
+        """Return whether a plan takes only what counts for its project already."""
+
+    def offer(
+        self, planner: 'Planner', call: PendingRequest, pipeline: Pipeline, without: Sequence[str]
+    ) -> Any:
+        """Return a whole plan, for which no host is evaluated, or input of ``narrow``.
+
+        :param without: names of hosts to avoid, if there are others
+        :raises NotFound: the request names a group without a rule, and none is known
+        """
+
+    def narrow(self, table: HostTable, request: SelectDestinations, offered: Any) -> Narrowed:
+        """Return a request as it is planned.
+
+        :raises Refused: it names another rule than its group has
+        """
+
+    def undone(self, plan: Plan) -> None:
+        """Take note that a plan with extras is not on the table any more."""
+
+    def committed(self, plans: Sequence[Plan], result: CommitResult) -> set[int]:
+        """Take note of the outcome of a batch; return providers that only the feed brings."""
+
+    def applied(self, plans: Sequence[Plan], result: CommitResult) -> None:
+        """Take over what a batch has changed beside hosts, which the table has by now."""
+
+
+#: Factory of the hook of requests for members of groups, over a table.
+MakeHook = Callable[[Store, HostCache, SchedulerSettings], PlanningHook]
+
+
+class Planner:
+    """A planner over the working table, which also undoes picks that are not committed.
+
+    :ivar worker: that decisions name
+    """
+
+    def __init__(
+        self, store: Store, cache: HostCache, settings: SchedulerSettings, make_hook: MakeHook
+    ) -> None:
         self._store = store
         self._cache = cache
         self._settings = settings
-        self._worker = cache.log.worker if cache.log else settings.worker
+        self.worker = cache.log.worker if cache.log else settings.worker
         self._serial = 0
         self.contention = Contention(cache.clock)
         self._seen = Seen()
-        self._groups = GroupSwaps(store, cache)
-        self._places = PlacesOfPlans(store, cache.clock, lambda: settings.stale_after_seconds)
+        self._group_hook = make_hook(store, cache, settings)
         self._distrusted: set[str] = set()  # weighers already logged
         #: Returns names of child zones that a request is not sent to, though they may have room.
         self.zones_not_queried: Callable[[SelectDestinations], list[str]] = lambda request: []
@@ -371,48 +441,37 @@ class Planner:
 
         :param pause: see :func:`gantt.core.placement.place.place`
         :param without: names of hosts to leave out, beside those the request rules out
-        :raises NotFound: the request names a group without a rule, and none is known
-        :raises Refused: it names another rule than the group has
+        :raises NotFound, Refused: see ``PlanningHook``
         """
         table = self._cache.working
-        request, seen = call.request, None
-        group: GroupSwap | None = None
-        other_swaps: tuple[GroupSwap, ...] = ()
+        request = call.request
+        narrowed: Narrowed | None = None
         if request.spec.group is not None:
-            self._groups.know_rule(request)
-            seen = self._offered(call, without) if self.may_take_places(call) else None
-            if seen is not None and not seen.replaces:
-                return self._of_places(call, pipeline, seen)
-            request = self._groups.with_rule(self._places.as_before(table, request))
-            group, other_swaps = self._groups.swap(request), self._groups.swaps_of_others(request)
+            offered = self._group_hook.offer(self, call, pipeline, without)
+            if isinstance(offered, Plan):
+                return offered
+            narrowed = self._group_hook.narrow(table, request, offered)
+            request = narrowed.request
         request = _ignoring(request, without)
         attempt = call.attempt
         many = len(attempt.todo) if call.is_whole else self._settings.claims_per_commit
-        tries, position, spread = attempt.tries, self._cache.position, self._spread(call)
-        with contextlib.nullcontext() if seen is None else take_places.left_out(table, seen):
+        position = self._cache.position
+        with contextlib.nullcontext() if narrowed is None else narrowed.left_out(table):
             decision = place(
                 table,
                 request,
                 pipeline,
-                seed=seed_of(request.request_id, tries),
-                decision_id=self._decision_id(request.request_id, tries),
+                seed=seed_of(request.request_id, attempt.tries),
+                decision_id=self.decision_id(call),
                 members=attempt.todo[:many],
                 attempt=attempt.number,
-                worker=self._worker,
-                spread=spread,
+                worker=self.worker,
+                spread=self.spread_of(call),
                 pause=pause,
                 seen=self._seen,
                 held=held(self._store, table, request),
             )
-        decision = msgspec.structs.replace(
-            decision,
-            table_seq=position,
-            attempts=tries,
-            conflicts=list(attempt.conflicts),
-            age_seconds=max(decision.age_seconds, self._cache.age_seconds),
-            project_id=request.spec.project_id,
-            zones=list(call.zones),
-        )
+        decision = self.completed(call, decision, position)
         if decision.outcome is Outcome.NO_VALID_HOST and request.spec.kind is RequestKind.HOST:
             decision = self._room_or_unknown(table, decision)
         ask_zones: list[str] = []
@@ -421,80 +480,51 @@ class Planner:
             if ask_zones:
                 reason = not_known_here(decision.reason, ask_zones)
                 decision = msgspec.structs.replace(decision, outcome=Outcome.UNKNOWN, reason=reason)
-        if seen is not None:
-            decision = take_places.planned_anew(decision, seen, request)
+        extra = NO_EXTRA
+        if narrowed is not None:
+            decision, extra = narrowed.decided(decision), narrowed.extra
         members = list(attempt.todo[: decision.planned])
-        plan = Plan(call, request, decision, members, group, self._lease(request), other_swaps)
+        plan = Plan(call, request, decision, members, self.lease_of(request), extra)
         plan.ask_zones = ask_zones
         if plan.is_placed and not plan.claims_nothing:
             plan.drafts = claims_of(table, request, attempt.number, decision)
-            if seen is not None:
-                plan.lets_go = self._places.let_go(seen)
-                self._places.lay(plan.lets_go)
-                plan.drafts = of_members(plan.drafts, plan.lets_go)
+            if narrowed is not None:
+                narrowed.commit_extra(plan)
             self._cache.note_picks(plan.drafts)
         return plan
 
-    def may_take_places(self, call: PendingRequest) -> bool:
-        """Return whether a call may be for places of a plan, already counted for its project."""
-        return self._places.may_have(call.request, self._cache.rules)
+    def completed(
+        self, call: PendingRequest, decision: Decision, position: int | None = None
+    ) -> Decision:
+        """Return a decision with what the progress of a request adds to it.
 
-    def has_paid(self, plan: Plan) -> bool:
-        """Return whether a plan takes only places that its project has already.
-
-        Places of a plan without a project become the project's, and count from then on.
+        :param position: of the table that it rests on; None: as it is now
         """
-        project = plan.request.spec.project_id
-        return bool(plan.takes) and self._places.is_owned_by(plan.takes, project)
-
-    def _offered(self, call: PendingRequest, without: Sequence[str]) -> PlacesSeen | None:
-        """Return the places of a plan that a call may have; None: it is placed as others are."""
-        group, tries = call.request.spec.group, call.attempt.tries
-        return self._places.offered(
-            self._cache.working,
-            call.request,
-            None if group is None else self._cache.rules.get(group.uuid),
-            count=len(call.attempt.todo),
-            without=without,
-            spread=self._spread(call),
-            seed=seed_of(call.request.request_id, tries),
-        )
-
-    def _of_places(self, call: PendingRequest, pipeline: Pipeline, seen: PlacesSeen) -> Plan:
-        """Take the places that a call was offered, or refuse it."""
-        request, attempt = call.request, call.attempt
-        todo = list(attempt.todo)
-        decision = take_places.decide(
-            self._cache.working,
-            request,
-            seen,
-            decision_id=self._decision_id(request.request_id, attempt.tries),
-            members=todo,
-            attempt=attempt.number,
-            worker=self._worker,
-            config_digest=pipeline.digest,
-            seed=seed_of(request.request_id, attempt.tries),
-            spread=self._spread(call),
-        )
-        decision = msgspec.structs.replace(
+        attempt = call.attempt
+        return msgspec.structs.replace(
             decision,
-            table_seq=self._cache.position,
+            table_seq=self._cache.position if position is None else position,
             attempts=attempt.tries,
             conflicts=list(attempt.conflicts),
             age_seconds=max(decision.age_seconds, self._cache.age_seconds),
+            project_id=call.request.spec.project_id,
             zones=list(call.zones),
         )
-        takes = self._places.takes(request, seen, todo) if decision.is_placed else ()
-        plan = Plan(call, request, decision, todo, None, self._lease(request), takes=takes)
-        if not plan.claims_nothing:
-            self._places.lay(takes)
-        return plan
+
+    def may_be_counted(self, call: PendingRequest) -> bool:
+        """Return whether a call may be for what is already counted for its project."""
+        request = call.request
+        return request.spec.group is not None and self._group_hook.may_be_counted(request)
+
+    def has_paid(self, plan: Plan) -> bool:
+        """Return whether a plan takes only what its project has already."""
+        return plan.extra is not NO_EXTRA and self._group_hook.has_paid(plan)
 
     def refused(self, call: PendingRequest, pipeline: Pipeline, excess: Excess) -> DecisionRecord:
         """Return the decision about a call that a quota ends: no host was evaluated."""
-        request, tries = call.request, call.attempt.tries
+        request = call.request
         decision = Decision(
-            id=self._decision_id(request.request_id, tries),
+            id=self.decision_id(call),
             request_id=request.request_id,
             outcome=Outcome.REFUSED,
             hosts=0,
@@ -502,19 +532,21 @@ class Planner:
             table_seq=self._cache.position,
             age_seconds=self._cache.age_seconds,
             config_digest=pipeline.digest,
-            attempts=tries,
+            attempts=call.attempt.tries,
             reason=excess.line,
             cause=excess.cause,
-            worker=self._worker,
+            worker=self.worker,
             created_at=self._cache.working.now,
             project_id=request.spec.project_id,
             attempt=call.attempt.number,
         )
-        return Plan(call, request, decision, [], None, 0.0).record()
+        return Plan(call, request, decision, [], 0.0).record()
 
-    def _decision_id(self, request_id: str, tries: int) -> str:
+    def decision_id(self, call: PendingRequest) -> str:
+        """Return the id of the next decision."""
         self._serial += 1
-        return derived_id('decision', request_id, self._worker, self._serial, tries)
+        request_id, tries = call.request.request_id, call.attempt.tries
+        return derived_id('decision', request_id, self.worker, self._serial, tries)
 
     def drafts(self, plans: Iterable[Plan], owner: str, now: float) -> list[RequestDraft]:
         """Return the input of a commit, see ``Plan.draft``."""
@@ -524,8 +556,8 @@ class Planner:
     # -- the table -----------------------------------------------------------
     def undo(self, plan: Plan, keep: Collection[int] = ()) -> None:
         """Take the picks back from the table, those at ``keep`` excepted."""
-        if plan.takes or plan.lets_go:
-            self._places.lift((*plan.takes, *plan.lets_go))
+        if plan.extra is not NO_EXTRA:
+            self._group_hook.undone(plan)
         if len(keep) < len(plan.drafts.ids):
             self._cache.do(table_log.taken_back(plan.drafts, keep))
 
@@ -544,21 +576,18 @@ class Planner:
         self._seen.forget()
         written, claims = set[int](), set[str]()
         changed = {*result.freed, *result.handed}
+        is_of_groups = any(plan.extra is not NO_EXTRA for plan in plans)
         for plan, outcome in zip(plans, result.outcomes, strict=True):
             self.undo(plan, outcome.accepted)
             written |= plan.providers(outcome.accepted)
             claims.update(map(plan.drafts.ids.__getitem__, outcome.accepted))
-            if plan.lets_go:
-                self._places.lost(plan.lets_go)
-            if plan.takes:
-                # Only the feed brings the table the new consumer of an existing claim.
-                changed |= plan.needed()
-                self._apply_places(plan, outcome)
+        if is_of_groups:
+            changed |= self._group_hook.committed(plans, result)
         self._cache.commit_applied(
             result.hosts, written - changed, claims, result.stepped, result.pools
         )
-        if result.groups or any(plan.group is not None for plan in plans):
-            self._apply_groups(plans, result)
+        if is_of_groups:
+            self._group_hook.applied(plans, result)
         # A commit reads back a host's usage, not the holders of its cores, nor its units,
         # nor which pools serve it.
         if any(outcome.refused in FACTS_CHANGED for outcome in result.outcomes) or any(
@@ -571,13 +600,6 @@ class Planner:
             with contextlib.suppress(exceptions.Unavailable):
                 self._cache.fetch_news()
 
-    def _apply_places(self, plan: Plan, outcome: RequestOutcome) -> None:
-        """Note the fate of places that a plan was to take over."""
-        if outcome.outcome is CommitStatus.PLACED:
-            self._places.committed(plan.request.request_id, outcome.attempt, plan.takes)
-        else:
-            self._places.lost(plan.takes)
-
     def note_races(self, plans: list[Plan], result: CommitResult) -> bool:
         """Pick among more hosts in the next batch where this one lost races, else among fewer.
 
@@ -589,45 +611,6 @@ class Planner:
                 plan.evitable(commit_outcome)
                 for plan, commit_outcome in zip(plans, result.outcomes, strict=True)
             ),
-        )
-
-    def _apply_groups(self, plans: list[Plan], result: CommitResult) -> None:
-        """Take over the groups of a batch, and read those back whose swap failed."""
-        changed: set[str] = set()
-        for plan, outcome in zip(plans, result.outcomes, strict=True):
-            group = plan.group
-            if group is None:
-                continue
-            if outcome.outcome is CommitStatus.GROUP_CHANGED:
-                changed.update(swap.uuid for swap in (group, *plan.others))
-            elif group.makes and outcome.outcome in (CommitStatus.PLACED, CommitStatus.PARTIAL):
-                rule = GroupRule(group.policy, group.max_per_host, policies=group.policies)
-                self._cache.set_rules([group.uuid], {group.uuid: rule})
-        if not result.freed:
-            # Only the feed reports which claims ended; until then the next swap has to fail.
-            self._cache.set_groups(
-                {
-                    uuid: generation
-                    for uuid, generation in result.groups.items()
-                    if uuid not in changed
-                }
-            )
-        if not changed:
-            return
-        placed = self._cache.working.placed
-        old_hosts = {provider_id for uuid in changed for provider_id in placed.in_group(uuid)}
-        known_versions = self._cache.versions
-        try:
-            rules, hosts = self._store.read_groups(changed, old_hosts)
-        except exceptions.Unavailable:
-            return
-        if self._cache.is_behind(hosts, known_versions):
-            return  # the table would not accept these hosts: the next swap has to fail
-        self._cache.offer(hosts)
-        self._cache.fold()
-        self._cache.set_rules(changed, rules)
-        self._cache.set_groups(
-            {uuid: rules[uuid].generation if uuid in rules else 0 for uuid in changed}
         )
 
     def count_planned(self, plans: list[Plan], pipeline: Pipeline, recorder: Recorder) -> None:
@@ -645,13 +628,13 @@ class Planner:
             self._distrusted.add(name)
 
     # -- parts ---------------------------------------------------------------
-    def _spread(self, call: PendingRequest) -> int:
+    def spread_of(self, call: PendingRequest) -> int:
         """Return among how many best to pick: by recent losses of all, and of this call."""
         own_spread = min(2 ** len(call.attempt.conflicts), OWN_SPREAD_MOST)
         return min(own_spread * self.contention.spread, SPREAD_MOST)
 
-    def _lease(self, request: SelectDestinations) -> float:
-        """Return seconds; bounded for every lifecycle."""
+    def lease_of(self, request: SelectDestinations) -> float:
+        """Return the seconds of a lease; bounded for every lifecycle."""
         settings = self._settings
         is_plan = request.lifecycle is Lifecycle.PLAN
         default_lease = settings.plan_lease_seconds if is_plan else settings.lease_seconds
@@ -704,6 +687,11 @@ def _ignoring(request: SelectDestinations, hosts: Sequence[str]) -> SelectDestin
     ignored = list(dict.fromkeys((*request.spec.ignore_hosts, *hosts)))
     spec = msgspec.structs.replace(request.spec, ignore_hosts=ignored)
     return msgspec.structs.replace(request, spec=spec)
+
+
+def may_be_outdated(error: exceptions.Refused) -> bool:
+    """Return whether a request was refused for its group's rule, which may have changed."""
+    return type(error) is exceptions.Refused
 
 
 def held(
@@ -776,15 +764,6 @@ def claims_of(
             )
         drafts.add(ClaimDraft(claim=claim, generation=generation, served_by=shared))
     return drafts
-
-
-def of_members(drafts: ClaimColumns, instead_of: Sequence[PlaceLetGo]) -> ClaimColumns:
-    """Return the same claims, each named as the member of a plan whose place it replaces."""
-    named_claims = ClaimColumns()
-    for draft, released in zip(drafts, instead_of, strict=True):
-        claim = msgspec.structs.replace(draft.claim, member_name=released.member_name)
-        named_claims.add(msgspec.structs.replace(draft, claim=claim))
-    return named_claims
 
 
 # -- contention with other schedulers -------------------------------------------
@@ -873,6 +852,7 @@ def plan_dry_run(
     cache: HostCache,
     pipeline: Pipeline,
     settings: SchedulerSettings,
+    make_hook: MakeHook,
     zones_not_queried: Callable[[SelectDestinations], list[str]] | None = None,
 ) -> Plan:
     """Plan a dry run on a copy of ``table``.
@@ -882,16 +862,16 @@ def plan_dry_run(
     :raises Expired: its budget, or the bound of a dry run, ended before
     :raises Refused: see ``Planner.plan``
     """
-    dry_planner = dry_run_planner(_Aside(cache, table.copy()), settings)
+    dry_planner = dry_run_planner(_Aside(cache, table.copy()), settings, make_hook)
     if zones_not_queried is not None:
         dry_planner.zones_not_queried = zones_not_queried
     return plan_on_table(dry_planner, request, pipeline, cache.clock)
 
 
-def dry_run_planner(cache: HostCache, settings: SchedulerSettings) -> Planner:
+def dry_run_planner(cache: HostCache, settings: SchedulerSettings, make_hook: MakeHook) -> Planner:
     """Return a planner of all members of a dry run at once, on the table of ``cache``."""
     at_once = msgspec.structs.replace(settings, claims_per_commit=base.LIST_MAX)
-    return Planner(cache.store, cache, at_once)
+    return Planner(cache.store, cache, at_once, make_hook)
 
 
 def plan_on_table(

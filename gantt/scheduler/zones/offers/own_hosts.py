@@ -26,6 +26,7 @@ from gantt.core.table.host_table import HostTable
 from gantt.core.zones import choice
 from gantt.core.zones.choice import Choice
 from gantt.core.zones.score import ScoreSet, ZoneScore
+from gantt.scheduler.groups.group_members import GroupMembers
 from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.request.planner import dry_run_planner, plan_dry_run, plan_on_table
 from gantt.scheduler.settings import SchedulerSettings
@@ -83,7 +84,7 @@ class OwnHosts:
         requested: Callable[[], object],
     ) -> None:
         self._cache, self._pipeline, self._requested = cache, pipeline, requested
-        self._planner, self._settings = dry_run_planner(cache, settings), settings
+        self._planner, self._settings = dry_run_planner(cache, settings, GroupMembers), settings
 
     def offers(self, request: SelectDestinations, want: int, is_only: bool) -> OwnOffers:
         """Return the offers of the own hosts for a request.
@@ -213,7 +214,7 @@ class OwnHosts:
         cache = self._cache
         if table is cache.working:
             return plan_on_table(self._planner, request, pipeline, cache.clock).decision
-        return plan_dry_run(table, request, cache, pipeline, self._settings).decision
+        return plan_dry_run(table, request, cache, pipeline, self._settings, GroupMembers).decision
 
 
 def _nothing(outcome: Outcome, reason: str, decision: Decision | None = None) -> OwnOffers:
