@@ -19,7 +19,7 @@ from oslo_middleware import cors, healthcheck, http_proxy_to_wsgi, request_id, s
 from oslo_middleware.healthcheck import pluginbase
 from stevedore import extension
 
-from gantt import exceptions
+from gantt import exceptions, private_names
 from gantt.http import errors, microversion
 from gantt.http.context import HandlerContext
 from gantt.http.handlers import root
@@ -54,6 +54,7 @@ def stack(app: Wsgi, world: HandlerContext) -> Wsgi:
     conf([], project='gantt', default_config_files=[], default_config_dirs=[])
     settings = world.settings
     wsgi: Wsgi = _mount(HEALTH_PATH, Healthcheck(world, conf), app)
+    private_names.check('oslo.middleware')
     limiter = SizeLimit(wsgi, conf)
     conf.set_override('max_request_body_size', settings.body_bytes_max, 'oslo_middleware')
     return _outer(_with_headers(limiter), settings, conf)

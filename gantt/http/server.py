@@ -11,7 +11,7 @@ from collections.abc import Callable
 import waitress
 from waitress.server import BaseWSGIServer, MultiSocketServer
 
-from gantt import exceptions
+from gantt import exceptions, private_names
 from gantt.http import fair_tasks, settings
 from gantt.http.middleware import Wsgi
 
@@ -46,8 +46,9 @@ class HttpServer:
         :param port: 0 takes a free one, see ``port`` of the object
         :param connections_max: open at once; further ones wait
         :param idle_seconds: after so long without data a connection is closed
-        :raises Misconfigured: the address cannot be bound
+        :raises Misconfigured: the address cannot be bound, or the release of waitress is another
         """
+        private_names.check('waitress')
         owners, sockets = fair_tasks.Owners(), fair_tasks.Sockets()
         _QUEUE_LOG.setLevel(logging.ERROR)
         _allow_files(2 * connections_max + _OTHER_FILES)

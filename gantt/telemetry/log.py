@@ -22,7 +22,7 @@ from oslo_context import context
 from oslo_log import formatters, log
 from oslo_utils import strutils
 
-from gantt import exceptions
+from gantt import exceptions, private_names
 from gantt.core.messages import quoting
 
 _PREFIX = '%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s'
@@ -79,6 +79,8 @@ def setup(conf: Any, program: str = 'gantt') -> None:
 
     :raises Misconfigured: the log file cannot be written, or an option is wrong
     """
+    for library in ('oslo.context', 'oslo.log'):
+        private_names.check(library)
     try:
         with _private_files():
             path = log._get_log_file_path(conf)

@@ -19,7 +19,7 @@ from oslo_db import exception as oslo_exception
 from oslo_db.sqlalchemy import enginefacade
 from sqlalchemy.dialects import mysql
 
-from gantt import exceptions
+from gantt import exceptions, private_names
 from gantt.conf import clear_text
 from gantt.db.engine import retry, watch
 
@@ -52,6 +52,8 @@ def family(engine: sa.Engine) -> str:
     return 'mysql' if name == 'mariadb' else name
 
 
+#: Driver of SQLAlchemy -> the library whose private names we use.
+_LIBRARIES = {'psycopg': 'psycopg', 'pymysql': 'PyMySQL'}
 #: Most connections of each engine with a pool.
 _MOST: 'weakref.WeakKeyDictionary[sa.Engine, int]' = weakref.WeakKeyDictionary()
 
@@ -123,7 +125,7 @@ def build_engine(
 
     :param name: name of its connections on the server, to which the process id is added
     :param options: as enginefacade's ``configure`` takes them
-    :raises Misconfigured: the url is invalid
+    :raises Misconfigured: the url is invalid, or the installed release of the driver is another
     :raises DatabaseUnavailable: the database does not answer
     """
     manager = enginefacade.transaction_context()
@@ -152,6 +154,9 @@ def build_engine(
     attempts = settings.pop('max_retries')
     manager.configure(max_retries=0, **settings)
     engine = manager.writer.get_engine()
+    library = _LIBRARIES.get(engine.dialect.driver)
+    if library is not None:
+        private_names.check(library)
     if 'pool_timeout' in settings and settings['max_overflow'] >= 0:
         _MOST[engine] = settings['max_pool_size'] + settings['max_overflow']
     _install(engine, waits or Waits(), name)
