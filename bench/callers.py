@@ -29,7 +29,7 @@ from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 
 #: Ample room: no request of a bench is refused for the lack of it.
 AMPLE = {
@@ -306,9 +306,9 @@ def broken(
 
 def violations(database: str) -> list[str]:
     """Return the violations that the audit reports, a line each."""
-    store = SqlStore.for_url(database)
-    lines = [f'{kind}: {line}' for kind, lines in store.audit().items() for line in lines]
-    store.close()
+    store = stores_for_url(database)
+    lines = [f'{kind}: {line}' for kind, lines in store.claims.audit().items() for line in lines]
+    store.database.close()
     return lines
 
 

@@ -23,7 +23,7 @@ from bench import Result, callers, conditions
 from bench.rig import Rig, rig
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import HostReport, RegisterHost
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 
 #: Requests: flavors that fit, and one that no host has room for.
 FITS = ('--resource', 'VCPU=4', '--resource', 'MEMORY_MB=8192')
@@ -40,13 +40,13 @@ def fill(made: Rig, hosts: int) -> None:
 
     Their memory use beside claims differs, so that scores do.
     """
-    store = SqlStore.for_url(made.database)
+    store = stores_for_url(made.database)
 
     def part(numbers: range) -> None:
         reports = []
         for number in numbers:
             name = f'cmp-{number:05}'
-            registered = store.register_host(RegisterHost(name=name, boot_nonce='bench'))[0]
+            registered = store.reports.register_host(RegisterHost(name=name, boot_nonce='bench'))[0]
             report = HostReport(
                 name=name,
                 epoch=registered.epoch,
@@ -60,11 +60,11 @@ def fill(made: Rig, hosts: int) -> None:
                 zone=f'az{number % 3}',
             )
             reports.append(report)
-        store.apply_reports(reports)
+        store.reports.apply_reports(reports)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(part, [range(i, min(i + 64, hosts)) for i in range(0, hosts, 64)]))
-    store.close()
+    store.database.close()
 
 
 def command(endpoint: str, *words: str, code: int = 0) -> tuple[float, str]:

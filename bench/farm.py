@@ -36,7 +36,7 @@ from gantt.client.compute import topic_of
 from gantt.core.messages.build import Delete
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.records.decision import Selection
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 
 NAME = 'farm'
 TAKES = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
@@ -76,11 +76,11 @@ def run(args: argparse.Namespace) -> Result:
         # The first period is where hosts that came together are spread.
         conductor.steady(args.rate, args.period)
         measured = [_measure(testbed, farm, conductor, args) for _ in range(args.repeats)]
-        store = SqlStore.for_url(testbed.database)
+        store = stores_for_url(testbed.database)
         fresh = _fresh(store, args.period)
-        broken = sum(len(lines) for lines in store.audit().values())
+        broken = sum(len(lines) for lines in store.claims.audit().values())
         database = _database(store)
-        store.close()
+        store.database.close()
         carrier.cleanup()
         shares = [m['share'] for m in measured]
         value = sum(shares) / len(shares)

@@ -29,7 +29,7 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Answer
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
@@ -100,7 +100,7 @@ class _Site:
         engine = session.build_engine(url)
         migration.sync(engine)
         engine.dispose()
-        self.store = SqlStore.for_url(url)
+        self.store = stores_for_url(url)
         self.clock = SystemClock()
         pipeline = plugin_loader.load_pipeline()
         self.scheduler = Scheduler(
@@ -183,7 +183,7 @@ def flows() -> dict[str, Flow]:
                     verb()
             return by_name
         finally:
-            site.store.close()
+            site.store.database.close()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

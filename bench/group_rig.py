@@ -20,7 +20,7 @@ from gantt.core.messages.place_group import PlaceGroup
 from gantt.core.messages.report import ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.table.metrics import DeclaredMetric
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import SqlStores, stores_for_url
 
 #: A host is the better the less its metric is; of groups that are placed one by one the soft
 #: policies come first, as they do where all are placed together.
@@ -41,9 +41,9 @@ PLANNER, SCHEDULER = 'planner', 'scheduler'
 def planners(options: Mapping[str, dict[str, object]] = CHEAPEST) -> Iterator[tuple[Rig, Any]]:
     """Yield a rig with one scheduler and one planner, and a transport of callers."""
     with rig(callers.options(**options)) as testbed, callers.connected(testbed) as transport:
-        store = SqlStore.for_url(testbed.database)
-        store.save_metric(DeclaredMetric(name=COST, lower=0.0, upper=COST_MAX))
-        store.close()
+        store = stores_for_url(testbed.database)
+        store.declarations.save_metric(DeclaredMetric(name=COST, lower=0.0, upper=COST_MAX))
+        store.database.close()
         testbed.start(SCHEDULER, 'gantt-scheduler')
         testbed.start(PLANNER, 'gantt-planner')
         testbed.wait_for(SCHEDULER, 'is ready')
@@ -105,9 +105,9 @@ class PlannerCaller:
         self._client.release_group_plan(group, timeout=CALL_SECONDS)
 
 
-def placed(store: SqlStore, groups: Sequence[str]) -> dict[str, dict[str, str]]:
+def placed(store: SqlStores, groups: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the hosts of members, by group: name -> host, of all live claims in the database."""
-    claims_by_group = store.load_places(groups)
+    claims_by_group = store.plans.load_places(groups)
     return {
         group: {claim.member_name: claim.host for claim in claims if claim.member_name}
         for group, claims in claims_by_group.items()
@@ -143,12 +143,12 @@ class GroupRun:
     def __init__(self, made: Rig, transport: Any) -> None:
         self._made, self._transport = made, transport
         self._planner = PlannerCaller(transport)
-        self._store = SqlStore.for_url(made.database)
+        self._store = stores_for_url(made.database)
         self._groups: list[str] = []
 
     def close(self) -> None:
         """Leave the database."""
-        self._store.close()
+        self._store.database.close()
 
     def report(self, cloud: Cloud) -> None:
         """Let the hosts be those of a cloud: as many as before, or the first ones."""

@@ -23,7 +23,7 @@ import msgspec
 from bench import Result, conditions
 from bench import hostile_searches as searches
 from bench.hostile_requests import requests as any_request
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt import exceptions, plugin_loader
 from gantt.cmd import wiring
 from gantt.core.candidates.columns import ClassInventory
@@ -90,7 +90,7 @@ class Site:
 
     def __init__(self, hosts: int, seed: int) -> None:
         self.clock = SystemClock()
-        self.store = MemoryStore(clock=self.clock)
+        self.store = memory_stores(clock=self.clock)
         self.replies, self.serial = Replies(), 0
         self._pieces: list[float] = []
         self._began = self._store_ms = 0.0
@@ -106,7 +106,7 @@ class Site:
         self._meter()
 
     def _fill(self, hosts: int, rng: random.Random) -> None:
-        self.store.declare_class('CUSTOM_X')
+        self.store.vocabulary.declare_class('CUSTOM_X')
         for number in range(1, hosts + 1):
             facts = clouds._facts(rng, number)
             inventories = {
@@ -141,7 +141,7 @@ class Site:
         for number in range(40):
             inside = [f'cmp-{n}' for n in range(1, hosts + 1) if rng.random() < 0.5]
             metadata = dict(rng.choice(clouds.METADATA[2:]))
-            self.store.save_aggregate(f'agg-{number}', metadata, inside, None)
+            self.store.declarations.save_aggregate(f'agg-{number}', metadata, inside, None)
         while self.scheduler.intake.step():
             pass
         self.scheduler.cache.fetch()
@@ -151,20 +151,20 @@ class Site:
         """Add devices of which no two are equal, so that one gives no information on another."""
         self.scheduler.cache.fetch()
         self.scheduler.placing.step()
-        self.store.create_trait('CUSTOM_EVEN')
+        self.store.vocabulary.create_trait('CUSTOM_EVEN')
         table = self.scheduler.cache.working
         for at in range(min(MANY_ON + FEW_ON, len(table))):
             many = at < MANY_ON
             for n in range(MANY if many else FEW):
                 reserved = 40 * at + n
                 room = 66 if many else 100
-                provider = self.store.create_provider(
+                provider = self.store.providers.create_provider(
                     f'gpu-{at}-{n}',
                     parent=table.hosts[at].uuid,
                     inventories={'VGPU': Inventory(total=room + reserved, reserved=reserved)},
                 )
                 if not n % 2:
-                    self.store.save_provider_traits(provider.uuid, ['CUSTOM_EVEN'])
+                    self.store.providers.save_provider_traits(provider.uuid, ['CUSTOM_EVEN'])
 
     def entries(self) -> list[ProviderEntry]:
         """Return all providers, for candidates."""
@@ -204,7 +204,8 @@ class Site:
 
         admission.drain = drained  # type: ignore[method-assign]
         for name in ('commit', 'give_up'):
-            setattr(self.store, name, self._left_out(getattr(self.store, name)))
+            requests = self.store.requests
+            setattr(requests, name, self._left_out(getattr(requests, name)))
 
     def _left_out(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any) -> Any:
@@ -349,5 +350,5 @@ def run(args: argparse.Namespace) -> Result:
             'longest_commit_ms': round(max(cost.commit for cost, _ in costs), 1),
             'next_ms': [round(cost.piece, 1) for cost, _ in costs[1:6]],
         },
-        audit=sum(map(len, site.store.audit().values())),
+        audit=sum(map(len, site.store.claims.audit().values())),
     )

@@ -25,7 +25,7 @@ from gantt.core.claims.claim import Claim
 from gantt.core.messages import group_description
 from gantt.core.messages.policy_set import PolicySet
 from gantt.core.messages.request import GroupRef, RequestSpec, SelectDestinations
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import SqlStores, stores_for_url
 
 IS_TIMED = False
 BETTER, EQUAL, WORSE = 'better', 'equal', 'worse'
@@ -50,7 +50,7 @@ class Side:
     :ivar refused: errors answered in place of a plan or a place, a line each
     """
 
-    def __init__(self, store: SqlStore, transport: Any) -> None:
+    def __init__(self, store: SqlStores, transport: Any) -> None:
         self._store = store
         self._client = client.SchedulerClient(transport, attempt_seconds=30.0)
         self._requests: list[str] = []
@@ -67,7 +67,7 @@ class Side:
             spec['force_hosts'] = [cloud.hosts[index].name]
             self._request(group, rule, spec)
         self._place(cloud, group, rule)
-        claims = self._store.claims(group=group, limit=1000)
+        claims = self._store.claims.list_claims(group=group, limit=1000)
         host_of = {self._name(claim): claim.host for claim in claims if claim.is_live}
         self.where[cloud.number] = {name: host_of[name] for name in cloud.sizes if name in host_of}
 
@@ -113,7 +113,7 @@ class Whole(Side):
     :ivar statuses: of plans -> how many
     """
 
-    def __init__(self, store: SqlStore, transport: Any, seconds: float) -> None:
+    def __init__(self, store: SqlStores, transport: Any, seconds: float) -> None:
         super().__init__(store, transport)
         self._planner = group_rig.PlannerCaller(transport)
         self._seconds, self._groups = seconds, list[str]()
@@ -155,7 +155,7 @@ def run(args: argparse.Namespace) -> Result:
     clouds = [cloud for cloud in drawn if args.family in (None, cloud.family)]
     with group_rig.planners() as (testbed, transport):
         callers.report_facts(testbed, transport, _facts(clouds))
-        store = SqlStore.for_url(testbed.database)
+        store = stores_for_url(testbed.database)
         whole = Whole(store, transport, args.seconds)
         for cloud in clouds:
             whole.place(cloud)
@@ -165,7 +165,7 @@ def run(args: argparse.Namespace) -> Result:
         by_one = OneByOne(store, transport)
         for cloud in clouds:
             by_one.place(cloud)
-        store.close()
+        store.database.close()
         problems += callers.violations(testbed.database) + whole.refused
         stated = callers.servers(testbed)
     families, cases, wrong = compared(clouds, whole.where, by_one.where)

@@ -51,7 +51,7 @@ from gantt.core.claims.claim import Claim, claim_id
 from gantt.core.claims.commit import ClaimDraft, RequestDraft
 from gantt.core.messages import base as message
 from gantt.core.messages.report import HostReport
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import SqlStores, stores_for_url
 from gantt.ed25519 import PrivateKey
 
 SHAPE = Shape(vcpus=64, memory_mb=262_144, disk_gb=4000, cpu_allocation_ratio=4.0, numa_cells=2)
@@ -108,8 +108,8 @@ def run(args: argparse.Namespace) -> Result:
         bed.wait_for('scheduler', 'is ready')
         carrier = _transport(bed)
         stack.callback(carrier.cleanup)
-        store = SqlStore.for_url(bed.database)
-        stack.callback(store.close)
+        store = stores_for_url(bed.database)
+        stack.callback(store.database.close)
         signer = Signer(PrivateKey()) if args.signed else None
         said = Said(OverRpc(carrier, 30.0, signer))
         # As often as the scheduler requests, so that it can be more often later on.
@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> Result:
         shares = [m['share'] for m in measured]
         stock = [m['stock_share'] for m in measured]
         value, yardstick = sum(shares) / len(shares), sum(stock) / len(stock)
-        broken = store.audit()
+        broken = store.claims.audit()
         return Result(
             bench='reports',
             value=round(value, 4),
@@ -212,7 +212,7 @@ def _farm(hosts: int, port: OverRpc, settings: HostAgentSettings) -> Farm:
     return farm
 
 
-def _come_to_life(farm: Farm, store: SqlStore, args: argparse.Namespace) -> None:
+def _come_to_life(farm: Farm, store: SqlStores, args: argparse.Namespace) -> None:
     """Register, claim, confirm by report."""
     began = time.monotonic()
     farm.start()
@@ -232,11 +232,11 @@ def _come_to_life(farm: Farm, store: SqlStore, args: argparse.Namespace) -> None
     raise RuntimeError(f'{confirmed} of {expected} claims were confirmed by reports')
 
 
-def _claim(farm: Farm, store: SqlStore, consumers: int) -> None:
+def _claim(farm: Farm, store: SqlStores, consumers: int) -> None:
     """Claim by the group commit itself; return the guests that belong to the claims."""
     batch: list[RequestDraft] = []
     guests: dict[str, list[RunningGuest]] = {}
-    rows = [c.row for c in store.load_everything().hosts if c.row is not None]
+    rows = [c.row for c in store.feed.load_everything().hosts if c.row is not None]
     for row in rows:
         request = str(uuid.uuid4())
         drafts = [
@@ -267,7 +267,7 @@ def _claim(farm: Farm, store: SqlStore, consumers: int) -> None:
             )
         )
         if len(batch) == HOSTS_PER_COMMIT or row is rows[-1]:
-            fates = store.commit(batch).outcomes
+            fates = store.requests.commit(batch).outcomes
             short = [f for f in fates if len(f.accepted) != consumers]
             if short:
                 raise RuntimeError(f'claims were not accepted: {short[0]}')
@@ -387,20 +387,20 @@ def _outcomes(made: Rig) -> dict[str, float]:
     return {fate: float(count) for fate, count in counts}
 
 
-def _fresh(store: SqlStore, period: float) -> int:
+def _fresh(store: SqlStores, period: float) -> int:
     """Return hosts whose last persisted report is no older than one and a half periods."""
-    everything = store.load_everything()
+    everything = store.feed.load_everything()
     rows = [change.row for change in everything.hosts if change.row is not None]
     return sum(everything.now - row.reported_at < period * 1.5 for row in rows)
 
 
-def _count(store: SqlStore, sql: str) -> int:
-    with store.engine.connect() as connection:
+def _count(store: SqlStores, sql: str) -> int:
+    with store.database.engine.connect() as connection:
         return int(connection.execute(sa.text(sql)).scalar_one())
 
 
-def _database(store: SqlStore) -> dict[str, str]:
-    with store.engine.connect() as connection:
+def _database(store: SqlStores) -> dict[str, str]:
+    with store.database.engine.connect() as connection:
         return {
             name: str(connection.execute(sa.text(f'SHOW {name}')).scalar_one())
             for name in ('server_version', 'fsync', 'synchronous_commit')

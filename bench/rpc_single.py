@@ -31,7 +31,7 @@ from gantt import client
 from gantt import conf as gantt_conf
 from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.messages.resource_classes import Inventory
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from gantt.rpc.nova import captures
 
 import oslo_messaging as om  # isort: skip
@@ -188,13 +188,16 @@ class Load:
                 foreign={'MEMORY_MB': 1024 * (number % 97)},
             )
             stats.update_resource_stats(report, wait=number == hosts - 1)
-        store = SqlStore.for_url(self._rig.database)
+        store = stores_for_url(self._rig.database)
         end = time.monotonic() + 60
-        while sum(1 for c in store.load_everything().hosts if c.row and c.row.reported_at) < hosts:
+        while (
+            sum(1 for c in store.feed.load_everything().hosts if c.row and c.row.reported_at)
+            < hosts
+        ):
             if time.monotonic() > end:
                 raise RuntimeError('not all hosts have reported within 60 s')
             time.sleep(0.2)
-        store.close()
+        store.database.close()
         time.sleep(1.0)  # the scheduler's own table follows its feed
 
     def boot(self) -> None:
@@ -217,11 +220,13 @@ class Load:
 
     def problems(self) -> list[str]:
         """Return broken promises: the audit, and acknowledged claims that are not there."""
-        store = SqlStore.for_url(self._rig.database)
-        lines = [f'{kind}: {line}' for kind, lines in store.audit().items() for line in lines]
+        store = stores_for_url(self._rig.database)
+        lines = [
+            f'{kind}: {line}' for kind, lines in store.claims.audit().items() for line in lines
+        ]
         held: dict[str, str] = {}
         marker = None
-        while page := store.claims(limit=1000, marker=marker):
+        while page := store.claims.list_claims(limit=1000, marker=marker):
             for claim in page:
                 if claim.is_live and claim.consumer in held:
                     lines.append(f'consumer {claim.consumer} has two claims')
@@ -232,10 +237,10 @@ class Load:
             for consumer, host in self.acknowledged.items()
             if held.get(consumer) != host
         ]
-        recorded = len(store.decisions(limit=1))
+        recorded = len(store.records.list_decisions(limit=1))
         if self.acknowledged and not recorded:
             lines.append('no decision was recorded')
-        store.close()
+        store.database.close()
         return lines
 
 

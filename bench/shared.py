@@ -7,7 +7,7 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.shared_pool import SHARES
 from gantt.db.hosts import providers
 from gantt.db.schema import models
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 
 SHARED = 'CUSTOM_SHARED'
 AGGREGATE = 'of the pool'
@@ -19,22 +19,24 @@ TAKES = {**callers.TAKES, SHARED: 1}
 
 def add_pool(database: str) -> None:
     """Add one pool for all hosts that are there; schedulers learn of it by their feed."""
-    store = SqlStore.for_url(database)
+    store = stores_for_url(database)
     try:
-        store.declare_class(SHARED)
-        with store.engine.connect() as connection:
+        store.vocabulary.declare_class(SHARED)
+        with store.database.engine.connect() as connection:
             host_rows = connection.execute(
                 models.providers.select()
                 .where(providers.is_host)
                 .with_only_columns(models.providers.c.name)
             )
             names = [row.name for row in host_rows]
-        store.save_aggregate(AGGREGATE, {}, names)
-        uuids = {aggregate.name: aggregate.uuid for aggregate in store.load_everything().aggregates}
-        pool = store.create_provider(
+        store.declarations.save_aggregate(AGGREGATE, {}, names)
+        uuids = {
+            aggregate.name: aggregate.uuid for aggregate in store.feed.load_everything().aggregates
+        }
+        pool = store.providers.create_provider(
             derived_id('bench', 'pool'), inventories={SHARED: Inventory(total=UNITS)}
         )
-        store.save_provider_traits(pool.uuid, [SHARES])
-        store.save_provider_aggregates(pool.uuid, [uuids[AGGREGATE]])
+        store.providers.save_provider_traits(pool.uuid, [SHARES])
+        store.providers.save_provider_aggregates(pool.uuid, [uuids[AGGREGATE]])
     finally:
-        store.close()
+        store.database.close()

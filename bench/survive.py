@@ -20,7 +20,7 @@ import msgspec
 
 from bench import Result, conditions
 from bench.rig import Rig, rig
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import SqlStores, stores_for_url
 
 LEASE_SECONDS = 20
 REPORT_SECONDS = 10
@@ -104,7 +104,7 @@ def once(
             _start_scheduler(testbed, -1 - number)
         _start_scheduler(testbed, 0)
         testbed.start('farm', 'gantt-compute', '--fake', str(hosts), '--name', 'farm')
-        store = SqlStore.for_url(testbed.database)
+        store = stores_for_url(testbed.database)
         _until(lambda: _reporting(store) >= hosts, 120, 'the hosts have reported')
         out = testbed.folder / 'conductor.jsonl'
         began = time.monotonic()
@@ -139,7 +139,7 @@ def once(
             testbed.run('gantt-manage', 'audit')
         except RuntimeError as e:
             outcome.problems.append(str(e))
-        store.close()
+        store.database.close()
         return outcome
 
 
@@ -149,8 +149,8 @@ def _start_scheduler(made: Rig, number: int) -> None:
     made.wait_for(name, 'is ready')
 
 
-def _reporting(store: SqlStore) -> int:
-    return sum(1 for c in store.load_everything().hosts if c.row and c.row.full_sequence)
+def _reporting(store: SqlStores) -> int:
+    return sum(1 for c in store.feed.load_everything().hosts if c.row and c.row.full_sequence)
 
 
 def _until(what: object, seconds: float, text: str) -> None:
@@ -167,7 +167,7 @@ def _lines(out: pathlib.Path) -> int:
     return sum(1 for line in out.read_text().splitlines() if line.startswith('{"request_id"'))
 
 
-def _judge(store: SqlStore, out: pathlib.Path, requests: int) -> Outcome:
+def _judge(store: SqlStores, out: pathlib.Path, requests: int) -> Outcome:
     """Compare the acknowledged claims with those in the database."""
     written = [json.loads(line) for line in out.read_text().splitlines()]
     acked = [w for w in written if 'claims' in w]
@@ -176,7 +176,7 @@ def _judge(store: SqlStore, out: pathlib.Path, requests: int) -> Outcome:
     problems = []
     claims = {}
     marker = None
-    while page := store.claims(limit=1000, marker=marker):
+    while page := store.claims.list_claims(limit=1000, marker=marker):
         claims.update({claim.id: claim for claim in page})
         marker = page[-1].id
     acknowledged = [c for answer in acked for c in answer['claims']]
@@ -193,9 +193,11 @@ def _judge(store: SqlStore, out: pathlib.Path, requests: int) -> Outcome:
     answered = len(acked) + refused.total()
     if answered != requests:
         problems.append(f'{requests - answered} requests have no answer at all')
-    flagged = [c.row.name for c in store.load_everything().hosts if c.row and c.row.over_committed]
+    flagged = [
+        c.row.name for c in store.feed.load_everything().hosts if c.row and c.row.over_committed
+    ]
     problems += [f'host {name} is over-committed' for name in flagged]
-    for name, lines in store.audit().items():
+    for name, lines in store.claims.audit().items():
         problems += [f'{name}: {line}' for line in lines]
     return Outcome(
         seconds=0,

@@ -92,7 +92,7 @@ class Play:
                 self.silent |= set(self.rng.sample(sorted(self.hosts), 5))
             self._minute(minute)
         for name in self.rng.sample(sorted(set(self.hosts) - self.silent), 9):
-            self.world.store.disable_host(name, 'firmware update', 'ops')
+            self.world.store.hosts.disable_host(name, 'firmware update', 'ops')
         over = self.hosts['az1-r06-n07']
         over.facts['foreign'] = {'VCPU': 140}
         over.report()

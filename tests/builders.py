@@ -33,7 +33,7 @@ from gantt.core.messages.request import (
 )
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import Group, HostRow
-from gantt.scheduler.ports import ClaimOutcome, ReportOutcome, Store
+from gantt.scheduler.ports import ClaimOutcome, ReportOutcome, Stores
 
 CLASSES = {'vcpu': 'VCPU', 'pcpu': 'PCPU', 'ram': 'MEMORY_MB', 'disk': 'DISK_GB'}
 #: The audit of a store that is in order.
@@ -185,21 +185,21 @@ def a_draft(request_id: str | None = None, **fields: Any) -> ADraft:
     return ADraft(**{**base, **fields})
 
 
-def commit(store: Store, *drafts: ADraft) -> CommitResult:
+def commit(store: Stores, *drafts: ADraft) -> CommitResult:
     """Commit one batch."""
-    return store.commit([draft.build() for draft in drafts])
+    return store.requests.commit([draft.build() for draft in drafts])
 
 
-def report_outcome(store: Store, draft: ADraft) -> RequestOutcome:
+def report_outcome(store: Stores, draft: ADraft) -> RequestOutcome:
     """Commit a draft alone."""
     return commit(store, draft).outcomes[0]
 
 
-def claimed(store: Store, draft: ADraft) -> list[Claim]:
+def claimed(store: Stores, draft: ADraft) -> list[Claim]:
     """Commit a draft alone, which must be placed; its claims by member."""
     fate = report_outcome(store, draft)
     assert fate.outcome == 'placed', fate
-    return sorted(store.claims(request_id=draft.id), key=lambda claim: claim.member)
+    return sorted(store.claims.list_claims(request_id=draft.id), key=lambda claim: claim.member)
 
 
 def a_decision(**fields: Any) -> DecisionRecord:
@@ -297,14 +297,14 @@ class AHost:
         """Set these fields in each of its reports."""
         return AHost(self.name, self.facts.having(**fields))
 
-    def on(self, store: Store, **said: Any) -> 'Host':
+    def on(self, store: Stores, **said: Any) -> 'Host':
         """Register the host on a store, with a first report."""
         host = Host(store, self.name, self.facts)
         host.register(**said)
         assert host.report().outcome == 'applied'
         return host
 
-    def at_work(self, store: Store, row: dict[str, Any]) -> 'Host':
+    def at_work(self, store: Stores, row: dict[str, Any]) -> 'Host':
         """Return a host that registered long ago and goes on where ``row`` states."""
         host = Host(store, self.name, self.facts)
         host.id, host.epoch, host.sequence = row['id'], row['epoch'], row['sequence']
@@ -319,7 +319,7 @@ def a_host(name: str = 'cmp-1') -> AHost:
 class Host:
     """A host that reports to a store; it counts its messages as an agent does."""
 
-    def __init__(self, store: Store, name: str, facts: AReport) -> None:
+    def __init__(self, store: Stores, name: str, facts: AReport) -> None:
         self.store = store
         self.name = name
         self.facts = facts
@@ -330,7 +330,7 @@ class Host:
     def register(self, nonce: str | None = None, **fields: Any) -> int:
         """Register a new start of the agent; return its epoch."""
         message = RegisterHost(name=self.name, boot_nonce=nonce or new_uuid(), **fields)
-        registered, change = self.store.register_host(message)
+        registered, change = self.store.reports.register_host(message)
         self.id = change.provider_id
         if registered.epoch != self.epoch:
             self.epoch, self.sequence = registered.epoch, 0
@@ -344,7 +344,9 @@ class Host:
     @property
     def row(self) -> HostRow:
         """Row of the host as readers see it."""
-        rows = {change.provider_id: change.row for change in self.store.load_everything().hosts}
+        rows = {
+            change.provider_id: change.row for change in self.store.feed.load_everything().hosts
+        }
         row = rows[self.id]
         assert row is not None
         return row
@@ -355,7 +357,7 @@ class Host:
 
     def send(self, *reports: AReport) -> list[ReportOutcome]:
         """Deliver reports in one batch."""
-        return self.store.apply_reports([report.build() for report in reports]).outcomes
+        return self.store.reports.apply_reports([report.build() for report in reports]).outcomes
 
     def report(self, running: Iterable[Any] = (), pending: Iterable[Any] = ()) -> ReportOutcome:
         """Report truthfully what is there."""
@@ -372,31 +374,31 @@ class Host:
         return ClaimUpdate(**{**base, **fields})
 
     def confirm(self, *claims: Claim | str, **fields: Any) -> list[ClaimOutcome]:
-        return self.store.confirm_claims(self.words(*claims, **fields)).outcomes
+        return self.store.claims.confirm_claims(self.words(*claims, **fields)).outcomes
 
     def refuse(self, *claims: Claim | str, **fields: Any) -> list[ClaimOutcome]:
-        return self.store.refuse_claims(self.words(*claims, **fields)).outcomes
+        return self.store.claims.refuse_claims(self.words(*claims, **fields)).outcomes
 
     def release(self, *claims: Claim | str, **fields: Any) -> list[ClaimOutcome]:
-        return self.store.release_claims(self.words(*claims, **fields)).outcomes
+        return self.store.claims.release_claims(self.words(*claims, **fields)).outcomes
 
 
-def state_of(store: Store, claim: Claim | str) -> State:
+def state_of(store: Stores, claim: Claim | str) -> State:
     """Return the state of a claim as it is now."""
-    claim_row = store.load_claim(claim.id if isinstance(claim, Claim) else claim)
+    claim_row = store.claims.load_claim(claim.id if isinstance(claim, Claim) else claim)
     assert claim_row is not None
     return claim_row.state
 
 
-def generation_of(store: Store, group: str) -> int:
+def generation_of(store: Stores, group: str) -> int:
     """Return the generation of a server group as it is now; 0: there is none."""
-    group_row = store.load_group(group)
+    group_row = store.groups.load_group(group)
     return group_row.generation if group_row is not None else 0
 
 
-def live(store: Store, **where: Any) -> list[Claim]:
+def live(store: Stores, **where: Any) -> list[Claim]:
     """Return live claims."""
-    return [claim for claim in store.claims(limit=10_000, **where) if claim.is_live]
+    return [claim for claim in store.claims.list_claims(limit=10_000, **where) if claim.is_live]
 
 
 def changed(message: Any, **fields: Any) -> Any:

@@ -169,7 +169,7 @@ def store_url(
 def make_store(store_url: Callable[[str], str]) -> Iterator[Callable[..., Any]]:
     """Yield ``make_store(kind)``: an empty store, 'memory', 'sqlite', 'postgresql' or 'mysql'.
 
-    Options are those of ``SqlStore.for_url``; nothing of them concerns the one in memory.
+    Options are those of ``stores_for_url``; nothing of them concerns the one in memory.
 
     One call per kind and test: the second empties what the first one holds.
     """
@@ -177,19 +177,19 @@ def make_store(store_url: Callable[[str], str]) -> Iterator[Callable[..., Any]]:
 
     def make(kind: str, **options: Any) -> Any:
         if kind == 'memory':
-            from devel.memory_store.memory import MemoryStore
+            from devel.memory_store.stores import memory_stores
 
-            return MemoryStore()
-        from gantt.db.stores.store import SqlStore
+            return memory_stores()
+        from gantt.db.stores import stores_for_url
 
         options.setdefault('waits', UNHURRIED)
-        store = SqlStore.for_url(store_url(kind), **options)
+        store = stores_for_url(store_url(kind), **options)
         stores.append(store)
         return store
 
     yield make
     for store in stores:
-        store.close()
+        store.database.close()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -12,7 +12,7 @@ def below(
     store: Any, name: str, parent: str, traits: Sequence[str] = (), **inventories: int | Inventory
 ) -> ResourceProvider:
     """Create a provider of these classes below another one, which is identified by its uuid."""
-    provider: ResourceProvider = store.create_provider(
+    provider: ResourceProvider = store.providers.create_provider(
         name,
         parent=parent,
         inventories={
@@ -21,7 +21,7 @@ def below(
         },
     )
     for trait in traits:
-        store.create_trait(trait)
+        store.vocabulary.create_trait(trait)
     if traits:
-        store.save_provider_traits(provider.uuid, list(traits))
+        store.providers.save_provider_traits(provider.uuid, list(traits))
     return provider

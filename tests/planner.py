@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A planner of groups in a small real world: no thread runs, a test decides when to plan."""
 
+import dataclasses
 from typing import Any
 
 from gantt import exceptions, plugin_loader
@@ -14,25 +15,33 @@ from gantt.scheduler.settings import SchedulerSettings
 from tests.world import World, new_uuid
 
 
-class BeforeCommit:
+class _BeforeCommit:
     """A store whose commits are preceded, or followed, by actions of others.
 
     :param before: called with the batch; ``after`` likewise, once it is committed
     """
 
-    def __init__(self, store: Any, before: Any, after: Any = None) -> None:
-        self._store, self._before, self._after = store, before, after
+    def __init__(self, requests: Any, before: Any, after: Any) -> None:
+        self._requests, self._before, self._after = requests, before, after
 
     def commit(self, batch: Any) -> Any:
         if self._before is not None:
             self._before(batch)
-        result = self._store.commit(batch)
+        result = self._requests.commit(batch)
         if self._after is not None:
             self._after(batch)
         return result
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        return getattr(self._requests, name)
+
+
+def before_commit(store: Any, before: Any, after: Any = None) -> Any:
+    """Return stores in which something happens before a commit, and after it.
+
+    :param before: called with the batch; ``after`` likewise, once it is committed
+    """
+    return dataclasses.replace(store, requests=_BeforeCommit(store.requests, before, after))
 
 
 def a_planner(world: World, solver: Any = None, store: Any = None, **bounds: Any) -> GroupPlanner:
@@ -106,5 +115,5 @@ def hosts_of(answer: GroupAnswer) -> dict[str, str]:
 
 def places(world: World, group: str) -> dict[str, Claim]:
     """Return the live claims of a group's members."""
-    claims = world.store.load_places([group])[group]
+    claims = world.store.plans.load_places([group])[group]
     return {claim.member_name or '': claim for claim in claims}

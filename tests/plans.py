@@ -11,7 +11,7 @@ from gantt.core.claims.places import GroupPlanRecord, PlaceTaken, place_consumer
 from gantt.core.messages.level_policy import Policy
 from gantt.core.messages.policy_set import POLICIES, PolicySet
 from gantt.core.messages.request import Lifecycle
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Stores
 from tests.builders import ADraft, Host, a_draft, amounts, new_uuid, report_outcome
 
 DOCUMENT = PolicySet(policies=[Policy.SOFT_ANTI_AFFINITY]).text
@@ -60,7 +60,7 @@ def a_plan(
     return draft.having(claims=claims, plan=plan)
 
 
-def planned(store: Store, hosts: Mapping[str, Host], **fields: object) -> dict[str, Claim]:
+def planned(store: Stores, hosts: Mapping[str, Host], **fields: object) -> dict[str, Claim]:
     """Plan a group; return its places by the names of their members."""
     group = str(fields.pop('group', None) or new_uuid())
     outcome = report_outcome(store, a_plan(group, hosts, **fields))  # type: ignore[arg-type]
@@ -68,9 +68,9 @@ def planned(store: Store, hosts: Mapping[str, Host], **fields: object) -> dict[s
     return places(store, group)
 
 
-def places(store: Store, group: str) -> dict[str, Claim]:
+def places(store: Stores, group: str) -> dict[str, Claim]:
     """Return the live claims of members by their names, of which there is one each."""
-    claims = store.load_places([group])[group]
+    claims = store.plans.load_places([group])[group]
     by_name = {claim.member_name: claim for claim in claims if claim.member_name is not None}
     assert len(by_name) == len(claims)
     return by_name
@@ -98,7 +98,7 @@ def a_create(*takes: PlaceTaken, request_id: str | None = None, **fields: object
 
 
 def created(
-    store: Store,
+    store: Stores,
     place: Claim,
     consumer: str | None = None,
     request_id: str | None = None,

@@ -13,7 +13,7 @@ def a_shared_pool(
     store: Any, name: str, aggregates: Sequence[str], **inventories: int | Inventory
 ) -> ResourceProvider:
     """Create a pool of these classes that serves the hosts in aggregates."""
-    pool = store.create_provider(
+    pool = store.providers.create_provider(
         name,
         inventories={
             name: of if isinstance(of, Inventory) else Inventory(total=of)
@@ -27,5 +27,5 @@ def a_shared_pool(
 def share(store: Any, provider: ResourceProvider, aggregates: Sequence[str] | None) -> None:
     """Let a provider be shared within exactly these aggregates; None: not at all."""
     traits = [SHARES] if aggregates is not None else []
-    store.save_provider_traits(provider.uuid, traits)
-    store.save_provider_aggregates(provider.uuid, list(aggregates or ()))
+    store.providers.save_provider_traits(provider.uuid, traits)
+    store.providers.save_provider_aggregates(provider.uuid, list(aggregates or ()))

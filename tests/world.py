@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt import plugin_loader
 from gantt.core.messages.report import (
     ClaimUpdate,
@@ -29,7 +29,7 @@ from gantt.core.records import members
 from gantt.core.records.decision import Answer
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import SqlStores, sql_stores
 from gantt.scheduler.clock import ManualClock
 from gantt.scheduler.ports import Clock
 from gantt.scheduler.recorder import MemoryRecorder
@@ -117,7 +117,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
-def sqlite_store(clock: Clock, kind: type[SqlStore] = SqlStore) -> SqlStore:
+def sqlite_store(clock: Clock) -> SqlStores:
     """Return an empty store on SQLite whose clock is ours, for tests of read views."""
     url = f'{_folder().name}/{new_uuid()}.db'
     shutil.copy(f'{_folder().name}/empty.db', url)
@@ -128,7 +128,7 @@ def sqlite_store(clock: Clock, kind: type[SqlStore] = SqlStore) -> SqlStore:
         connection.create_function('julianday', 1, lambda now: clock.wall() / 86400.0 + 2440587.5)
 
     sa.event.listen(engine, 'connect', connected)
-    return kind(engine)
+    return sql_stores(engine)
 
 
 class World:
@@ -140,7 +140,7 @@ class World:
     def __init__(self, store: object = None, hosts: int = 0, **settings: object) -> None:
         self.clock = ManualClock()
         self.store = store(self.clock) if callable(store) else store
-        self.store = self.store or MemoryStore(clock=self.clock)
+        self.store = self.store or memory_stores(clock=self.clock)
         self.replies = Replies()
         self.recorder = MemoryRecorder()
         self.settings = settings
@@ -186,7 +186,7 @@ class World:
         return self.replies.answers[handle]
 
     def audit(self) -> dict[str, list[str]]:
-        return self.store.audit()
+        return self.store.claims.audit()
 
 
 def a_request(

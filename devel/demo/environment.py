@@ -29,7 +29,7 @@ from gantt.compute.over_rpc import OverRpc
 from gantt.core.messages.report import RegisterHost
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores import store
+from gantt.db.stores import connect
 from gantt.http.app import make_app
 from gantt.http.server import HttpServer
 from gantt.http.settings import HttpSettings
@@ -121,9 +121,9 @@ class Stage:
         migration.sync(engine)
         engine.dispose()
         self.metrics = MetricRegistry()
-        self.store = store.connect(self.conf)
-        self.scheduler = wiring.scheduler(self.conf, self.store, self.metrics)
-        self.groups = planning.Planning(self.conf, self.store, self.metrics)
+        self.stores = connect(self.conf)
+        self.scheduler = wiring.scheduler(self.conf, self.stores, self.metrics)
+        self.groups = planning.Planning(self.conf, self.stores, self.metrics)
         self.rpc = RpcService(
             self.conf,
             self.scheduler,
@@ -197,10 +197,10 @@ class Stage:
 
     def serve(self, port: int) -> str:
         """Serve the HTTP interface; returns its URL."""
-        insights = Insights(self.store, self.scheduler.placing.pipeline, self.scheduler.settings)
+        insights = Insights(self.stores, self.scheduler.placing.pipeline, self.scheduler.settings)
         app = make_app(
             insights,
-            self.store,
+            self.stores,
             self.conductor,
             self.metrics,
             HttpSettings(),

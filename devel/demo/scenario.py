@@ -257,7 +257,7 @@ def pools_are_requested(stage: Stage) -> None:
     """Request pools of a volume service and an address service, neither of which knows of Nova."""
     for name, inventories in POOLS.items():
         pool_inventories = {cls: Inventory(total=total) for cls, total in inventories.items()}
-        stage.store.create_provider(name, inventories=pool_inventories)
+        stage.stores.providers.create_provider(name, inventories=pool_inventories)
     everywhere = stage.scheduler.cache
     wait_until(lambda: len(everywhere.working.others) == len(POOLS), 10)
     volumes = VolumeService(stage.conductor)
@@ -302,7 +302,7 @@ def where_it_went(tally: Tally, stage: Stage) -> None:
 
 def explanations(stage: Stage, tally: Tally) -> None:
     """Explain one placement and one refusal, to the end."""
-    insights = Insights(stage.store, stage.scheduler.placing.pipeline, stage.scheduler.settings)
+    insights = Insights(stage.stores, stage.scheduler.placing.pipeline, stage.scheduler.settings)
     single = [a.decision_id for a in tally.answers if len(a.selections) == 1]
     placed = _explained(stage, insights, single[:: max(1, len(single) // LOOKED_AT)])
     refused = _explained(stage, insights, tally.refused_decisions[-1:])
@@ -319,8 +319,8 @@ def explanations(stage: Stage, tally: Tally) -> None:
 
 def _explained(stage: Stage, insights: Insights, ids: Sequence[str]) -> list[Explanation]:
     """Return the explanations of those decisions that are stored, once any is."""
-    wait_until(lambda: any(map(stage.store.load_decision, ids)), STORED_SECONDS)
-    return [insights.explain(id_) for id_ in ids if stage.store.load_decision(id_)]
+    wait_until(lambda: any(map(stage.stores.records.load_decision, ids)), STORED_SECONDS)
+    return [insights.explain(id_) for id_ in ids if stage.stores.records.load_decision(id_)]
 
 
 def rejected_by(member: MemberExplanation) -> tuple[int, int]:
@@ -338,10 +338,10 @@ def audit(stage: Stage, leased: float) -> bool:
     wait = max(quiet, stage.scheduler.settings.report_seconds + 1)
     say.line(f'waiting {wait:.0f} s: leases run out, the sweeper sweeps, hosts report')
     time.sleep(wait)
-    violations = stage.store.audit()
+    violations = stage.stores.claims.audit()
     confirmed, on_pools = {}, 0
     marker = None
-    while page := stage.store.claims(state='confirmed', limit=500, marker=marker):
+    while page := stage.stores.claims.list_claims(state='confirmed', limit=500, marker=marker):
         of_hosts = [claim for claim in page if claim.lifecycle is Lifecycle.HOST]
         confirmed.update({claim.consumer: claim.host for claim in of_hosts})
         on_pools += len(page) - len(of_hosts)

@@ -27,7 +27,8 @@ from gantt.cli.endpoint import Endpoint
 from gantt.compute.farm.shapes import Shape
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import sql_stores
+from gantt.scheduler.ports import Stores
 
 START_SECONDS, STOP_SECONDS, COMMAND_SECONDS = 120.0, 20.0, 60.0
 #: Of what the commands print, which is indented.
@@ -192,11 +193,11 @@ class ZoneProcess:
             raise RuntimeError(f'"gantt {words[0]} {words[1]}" ended with {code}')
 
     @contextlib.contextmanager
-    def store(self) -> Iterator[SqlStore]:
+    def stores(self) -> Iterator[Stores]:
         """Open its database."""
         engine = session.build_engine(self._database)
         try:
-            yield SqlStore(engine)
+            yield sql_stores(engine)
         finally:
             engine.dispose()
 

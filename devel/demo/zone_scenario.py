@@ -21,7 +21,7 @@ from devel.demo.zone_processes import FourZones, ZoneProcess, hosts_up
 from gantt.cli.endpoint import Exit, Failure
 from gantt.compute.farm.shapes import Shape
 from gantt.core.claims.claim import LIVE, Claim
-from gantt.db.stores.store import SqlStore
+from gantt.scheduler.ports import Stores
 
 TRAIT = 'CUSTOM_GPU'
 SHAPES = {
@@ -225,8 +225,8 @@ def audit(tree: FourZones) -> bool:
     total: collections.Counter[str] = collections.Counter()
     lines_shown = []
     for zone in tree.zones:
-        with zone.store() as store:
-            violations = store.audit()
+        with zone.stores() as stores:
+            violations = stores.claims.audit()
         total.update({name: len(lines) for name, lines in violations.items()})
         lines_shown += [
             f'{zone.name}: {line}' for lines in violations.values() for line in lines[:5]
@@ -257,7 +257,7 @@ def _open(tree: FourZones) -> Iterator[tuple[str, str]]:
         if len(names) > 1:
             yield 'doubled', f'{consumer} has claims in {", ".join(sorted(names))}'
     for above, below in tree.edges:
-        with above.store() as parent, below.store() as child:
+        with above.stores() as parent, below.stores() as child:
             known_ids, live_ids = _known_above(parent, child), _live_below(child, above.name)
         for claim_id in known_ids - live_ids:
             yield 'lost', f'{above.name}: claim {claim_id} has ended in {below.name}'
@@ -265,18 +265,18 @@ def _open(tree: FourZones) -> Iterator[tuple[str, str]]:
             yield 'leaked', f'{below.name}: claim {claim_id} is not known in {above.name}'
 
 
-def _known_above(parent: SqlStore, child: SqlStore) -> set[str]:
+def _known_above(parent: Stores, child: Stores) -> set[str]:
     """Return live claims in a child zone, as the parent zone has them."""
-    claims = parent.claims_below(child=child.zone_identity().uuid)
+    claims = parent.zone_claims.claims_below(child=child.zones.zone_identity().uuid)
     return {claim.claim_id for claim in claims if claim.state in LIVE}
 
 
-def _live_below(child: SqlStore, parent: str) -> set[str]:
+def _live_below(child: Stores, parent: str) -> set[str]:
     """Return live claims of a parent zone, as the child zone has them: its own and further down."""
     own_ids = {claim.id for claim in _live(child) if claim.parent_key == parent}
     further = {
         below.claim_id
-        for below in child.claims_below()
+        for below in child.zone_claims.claims_below()
         if below.parent == parent and below.state in LIVE
     }
     return own_ids | further
@@ -284,15 +284,15 @@ def _live_below(child: SqlStore, parent: str) -> set[str]:
 
 def _own(zone: ZoneProcess) -> Sequence[Claim]:
     """Return live claims on the hosts of a zone."""
-    with zone.store() as store:
-        return _live(store)
+    with zone.stores() as stores:
+        return _live(stores)
 
 
-def _live(store: SqlStore) -> list[Claim]:
+def _live(stores: Stores) -> list[Claim]:
     claims: list[Claim] = []
     for state in LIVE:
         marker = None
-        while page := store.claims(state=state.value, limit=PAGE, marker=marker):
+        while page := stores.claims.list_claims(state=state.value, limit=PAGE, marker=marker):
             claims += page
             marker = page[-1].id
     return claims

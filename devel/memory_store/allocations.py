@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from devel.memory_store.operators import atomic
-from devel.memory_store.provider_records import MemoryProviderRecords
+from devel.memory_store import provider_rows
+from devel.memory_store.database import MemoryDatabase, atomic
 from devel.memory_store.tables import PoolRow
 from gantt import exceptions
 from gantt.core.claims import allocations as rules
@@ -36,13 +36,16 @@ Heirs = Sequence[tuple[Claim, Claim]]
 NOTHING_RESHAPED: Mapping[int, Mapping[str, Inventory]] = MappingProxyType({})
 
 
-class AllocationTables(MemoryProviderRecords):
+class MemoryAllocations:
     """See ``scheduler.ports.allocations``."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self.database = database
 
     # -- reading -------------------------------------------------------------------------
     @atomic
     def load_allocations(self, consumer: str) -> ConsumerAllocations | None:
-        tables = self._tables
+        tables = self.database.tables
         claims, generation = tables.live_of(consumer), self._visible(consumer)
         if generation is None:
             return None
@@ -65,7 +68,7 @@ class AllocationTables(MemoryProviderRecords):
 
     @atomic
     def provider_allocations(self, uuid: str) -> ProviderAllocations | None:
-        tables, pid = self._tables, self._tables.with_uuid(uuid)
+        tables, pid = self.database.tables, self.database.tables.with_uuid(uuid)
         if pid is None:
             return None
         claims = [claim for claim in tables.all_live() if pid in claim.allocations]
@@ -89,7 +92,7 @@ class AllocationTables(MemoryProviderRecords):
     def type_usages(self, project: str, *, user: str | None = None) -> list[TypeUsage]:
         claims_of_project = [
             claim
-            for claim in self._tables.all_live()
+            for claim in self.database.tables.all_live()
             if claim.project_id == project and user in (None, claim.user_id)
         ]
         usages = []
@@ -103,11 +106,11 @@ class AllocationTables(MemoryProviderRecords):
         return usages
 
     def _visible(self, consumer: str) -> int | None:
-        tables = self._tables
+        tables = self.database.tables
         return rules.visible_generation(tables.live_of(consumer), tables.written.get(consumer))
 
     def _generation(self, pid: int) -> int:
-        row = self._tables.row(pid)
+        row = self.database.tables.row(pid)
         assert row is not None
         return row.generation
 
@@ -117,44 +120,48 @@ class AllocationTables(MemoryProviderRecords):
         named = self._named(wishes)
         self._make(wishes, *self._judged(wishes))
         for pid in named:
-            self._tables.step(pid)
-        self._tables.write()
+            self.database.tables.step(pid)
+        self.database.tables.write()
 
     @atomic
     def delete_allocations(self, consumer: str) -> None:
-        if not self._tables.live_of(consumer):
+        if not self.database.tables.live_of(consumer):
             raise exceptions.NotFound(kind='consumer', name=consumer)
         wish = AllocationWish(consumer=consumer, allocations={}, project_id='', user_id='')
         self._make([wish], *self._judged([wish]))
-        self._tables.write()
+        self.database.tables.write()
 
     @atomic
     def reshape(
         self, providers: Mapping[str, ReshapedProvider], wishes: Sequence[AllocationWish]
     ) -> None:
-        tables, union = self._tables, {}
+        tables, union = self.database.tables, {}
         for uuid, declared in providers.items():
-            generation = self._generation(self._there(uuid))
+            generation = self._generation(provider_rows.there(self.database.tables, uuid))
             provider_rules.check_generation(uuid, generation, declared.generation)
-        self._check_classes(
-            {name for declared in providers.values() for name in declared.inventories}
+        provider_rows.check_classes(
+            self.database.tables,
+            {name for declared in providers.values() for name in declared.inventories},
         )
         for declared in providers.values():
             provider_rules.check_inventories(declared.inventories)
         named = self._named(wishes)
         for uuid, declared in providers.items():
-            pid = self._changed_by_requests(uuid)
-            union[pid] = {**self._provider(pid).inventories, **declared.inventories}
+            pid = provider_rows.changed_by_requests(self.database.tables, uuid)
+            union[pid] = {
+                **provider_rows.provider_of(self.database.tables, pid).inventories,
+                **declared.inventories,
+            }
         changes, heirs = self._judged(wishes, union)
         self._check_rest(providers, wishes, changes, heirs)
         self._make(wishes, changes, heirs)
         for pid in named:
             tables.step(pid)
         for uuid, declared in providers.items():
-            pid = self._write_inventories(uuid, declared.inventories)
+            pid = provider_rows.write_inventories(self.database.tables, uuid, declared.inventories)
             if declared.inventories:
                 self._step_once_more(pid)
-            self._change(pid)
+            provider_rows.change(self.database.tables, self.database.now, pid)
         tables.write()
 
     def _check_rest(
@@ -168,7 +175,7 @@ class AllocationTables(MemoryProviderRecords):
         before, now = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
         for wish in wishes:
             for total, claims in (
-                (before, self._tables.live_of(wish.consumer)),
+                (before, self.database.tables.live_of(wish.consumer)),
                 (now, changes.of(wish.consumer)),
             ):
                 for pid, amounts in rules.shares_of(claims).items():
@@ -177,7 +184,7 @@ class AllocationTables(MemoryProviderRecords):
             for pid, amounts in inheritance.gained(*pair).items():
                 now.update({(pid, name): amount for name, amount in amounts.items()})
         for uuid, declared in providers.items():
-            row = self._tables.row(pid := self._there(uuid))
+            row = self.database.tables.row(pid := provider_rows.there(self.database.tables, uuid))
             assert row is not None
             names = {*row.used, *(name for provider_id, name in now if provider_id == pid)}
             used = {
@@ -186,7 +193,7 @@ class AllocationTables(MemoryProviderRecords):
             provider_rules.check_used(uuid, used, declared.inventories)
 
     def _step_once_more(self, pid: int) -> None:
-        tables, row = self._tables, self._tables.row(pid)
+        tables, row = self.database.tables, self.database.tables.row(pid)
         if isinstance(row, PoolRow):
             tables.pools[pid] = _replace(row, generation=row.generation + 1)
         elif row is not None:
@@ -194,7 +201,7 @@ class AllocationTables(MemoryProviderRecords):
 
     def _named(self, wishes: Sequence[AllocationWish]) -> set[int]:
         """Return the providers whose generations a write steps."""
-        tables, provider_ids = self._tables, set()
+        tables, provider_ids = self.database.tables, set()
         for wish in wishes:
             rules.check_generation(wish, self._visible(wish.consumer))
         for wish in wishes:
@@ -213,7 +220,7 @@ class AllocationTables(MemoryProviderRecords):
         union: Mapping[int, Mapping[str, Inventory]] = NOTHING_RESHAPED,
     ) -> tuple[ClaimChanges, Heirs]:
         """Return the changes of the claims, and of other claims that inherit something."""
-        tables = self._tables
+        tables = self.database.tables
         roots = {
             pid: ProviderRoot(tables.root(pid), tables.root(pid) in tables.hosts)
             for pid in tables.places
@@ -223,12 +230,12 @@ class AllocationTables(MemoryProviderRecords):
             live,
             roots,
             {place.uuid: pid for pid, place in tables.places.items()},
-            now=self._now,
+            now=self.database.now,
             stamp=tables.next_id(),
         ).compile(wishes)
         guests = sorted(rules.guests_concerned(changes))
         claims_of_guests = [claim for guest in guests for claim in tables.live_of_guest(guest)]
-        heirs = rules.resolve_heirs(changes, claims_of_guests, live, self._now)
+        heirs = rules.resolve_heirs(changes, claims_of_guests, live, self.database.now)
         before = [rules.shares_of(live[wish.consumer]) for wish in wishes]
         now = [rules.shares_of(changes.of(wish.consumer)) for wish in wishes]
         states = {pid: self._state(pid) for pid in {pid for amounts in now for pid in amounts}}
@@ -246,10 +253,10 @@ class AllocationTables(MemoryProviderRecords):
         return changes, heirs
 
     def _state(self, pid: int) -> ProviderState:
-        row = self._tables.row(pid)
+        row = self.database.tables.row(pid)
         assert row is not None
         if isinstance(row, PoolRow):
-            name, inventories = self._tables.places[pid].name, row.inventories
+            name, inventories = self.database.tables.places[pid].name, row.inventories
         else:
             name, inventories = row.name, row.facts.inventories
         room = {
@@ -261,16 +268,18 @@ class AllocationTables(MemoryProviderRecords):
 
     def _must_be_classes(self, wishes: Sequence[AllocationWish]) -> None:
         shares = (amounts for wish in wishes for amounts in wish.allocations.values())
-        self._check_classes({name for amounts in shares for name in amounts})
+        provider_rows.check_classes(
+            self.database.tables, {name for amounts in shares for name in amounts}
+        )
 
     def _make(self, wishes: Sequence[AllocationWish], changes: ClaimChanges, heirs: Heirs) -> None:
-        tables = self._tables
+        tables = self.database.tables
         visible = {wish.consumer: self._visible(wish.consumer) for wish in wishes}
         for before, now in changes.changed:
             self._count(before, -1)
             self._count(now, 1)
             tables.put_written(now)
-        for before, now in changes.ended(self._now):
+        for before, now in changes.ended(self.database.now):
             self._count(before, -1)
             tables.put_written(now)
         for before, now in heirs:
@@ -289,16 +298,18 @@ class AllocationTables(MemoryProviderRecords):
                 tables.written.pop(wish.consumer, None)
 
     def _hosted(self, claim: Claim) -> Claim:
-        host = self._tables.hosts.get(claim.provider_id)
+        host = self.database.tables.hosts.get(claim.provider_id)
         return claim if host is None else _replace(claim, host=host.name)
 
     def _count(self, claim: Claim, sign: int) -> None:
         for pid, amounts in claim.allocations.items():
-            row = self._tables.row(pid)
+            row = self.database.tables.row(pid)
             if row is None:
                 continue  # gone, by hand
             used = Counter(row.used)
             for name, amount in amounts.items():
                 used[name] += sign * amount
-            self._tables.put_use(row, {name: amount for name, amount in used.items() if amount})
-            self._tables.touch(pid)
+            self.database.tables.put_use(
+                row, {name: amount for name, amount in used.items() if amount}
+            )
+            self.database.tables.touch(pid)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of groups and their places in the in-memory store, read and ended."""
+"""Plans of groups and their places in memory, read and ended."""
 
 from collections.abc import Collection
 
 import msgspec
 
-from devel.memory_store.operators import Operators, atomic
+from devel.memory_store.database import MemoryDatabase, atomic
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, Event
 from gantt.core.claims.places import (
@@ -19,25 +19,22 @@ from gantt.core.claims.places import (
     usage_of,
     without_plan,
 )
-from gantt.core.messages.request import GroupRef, Lifecycle
+from gantt.core.messages.request import Lifecycle
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 
 
-class MemoryGroupPlans(Operators):
-    """Group plans; see ``scheduler.ports.group_plans``; a plan is created by a request's commit."""
+class MemoryGroupPlans:
+    """See ``scheduler.ports.group_plans``; a plan is created by a request's commit."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self.database = database
 
     @atomic
     def zones_of_groups(self, uuids: Collection[str]) -> dict[str, set[str]]:
         return {}
 
-    def is_idle_group(self, uuid: str, project: str | None) -> bool:
-        return False  # no zone is above
-
-    def note_rule_above(self, group: GroupRef, project: str | None, declared: int | None) -> None:
-        return  # nor does one say something
-
     def load_group_plan(self, uuid: str) -> GroupPlanRecord | None:
-        return self._tables.plans.get(uuid)
+        return self.database.tables.plans.get(uuid)
 
     @atomic
     def group_plans(
@@ -45,7 +42,7 @@ class MemoryGroupPlans(Operators):
     ) -> list[GroupPlanRecord]:
         plans = [
             plan
-            for uuid, plan in sorted(self._tables.plans.items())
+            for uuid, plan in sorted(self.database.tables.plans.items())
             if (marker is None or uuid > marker) and project in (None, plan.project_id)
         ]
         return plans[:limit]
@@ -53,7 +50,7 @@ class MemoryGroupPlans(Operators):
     @atomic
     def load_places(self, uuids: Collection[str], *, ended: bool = False) -> dict[str, list[Claim]]:
         claims_of_group: dict[str, list[Claim]] = {uuid: [] for uuid in sorted(set(uuids))}
-        for claim in self._tables.claims.values():
+        for claim in self.database.tables.claims.values():
             is_member = claim.group in claims_of_group and claim.member_name is not None
             if claim.group is not None and is_member and (ended or claim.is_live):
                 claims_of_group[claim.group].append(claim)
@@ -63,23 +60,23 @@ class MemoryGroupPlans(Operators):
     def extend_plan(
         self, uuid: str, seconds: float, most: float, spare: Collection[str] = ()
     ) -> ClaimResult:
-        plan, until = self._plan(uuid), self._now + min(seconds, most)
+        plan, until = self._plan(uuid), self.database.now + min(seconds, most)
         outcomes, leases = [], [plan.lease_until]
         for claim in self.load_places([uuid])[uuid]:
             if claim.id in spare and claim.is_free_place:
                 outcomes.append(_outcome(claim, 'kept'))
                 continue
-            becomes = held_until(claim, until, most, self._now)
+            becomes = held_until(claim, until, most, self.database.now)
             if becomes is not claim:
-                self._tables.put_claim(becomes)
+                self.database.tables.put_claim(becomes)
             if is_of_plan(claim):
                 leases.append(plan_lease_of(becomes))
             outcomes.append(_outcome(claim, 'ok' if is_of_plan(claim) else 'kept'))
         until = max(leases)
-        self._tables.plans[uuid] = msgspec.structs.replace(
-            plan, lease_until=until, updated_at=self._now
+        self.database.tables.plans[uuid] = msgspec.structs.replace(
+            plan, lease_until=until, updated_at=self.database.now
         )
-        return ClaimResult(outcomes=outcomes, hosts=self._tables.write())
+        return ClaimResult(outcomes=outcomes, hosts=self.database.tables.write())
 
     @atomic
     def release_plan(
@@ -95,22 +92,22 @@ class MemoryGroupPlans(Operators):
             if members and claim.member_name not in members:
                 continue
             if claim.is_free_place:
-                outcomes += self._tables.happen(
-                    [claim], Event.CANCEL, reason or 'plan released', self._now
+                outcomes += self.database.tables.happen(
+                    [claim], Event.CANCEL, reason or 'plan released', self.database.now
                 )
                 continue
             if claim.is_taken:
-                self._tables.put_claim(without_plan(claim, self._now))
+                self.database.tables.put_claim(without_plan(claim, self.database.now))
             outcomes.append(_outcome(claim, 'kept'))
         if not members:
-            del self._tables.plans[uuid]
-        return ClaimResult(outcomes=outcomes, hosts=self._tables.write())
+            del self.database.tables.plans[uuid]
+        return ClaimResult(outcomes=outcomes, hosts=self.database.tables.write())
 
     @atomic
     def planned_usage(self, project: str) -> PlannedUsage:
         return usage_of(
             claim
-            for claim in self._tables.all_live()
+            for claim in self.database.tables.all_live()
             if claim.project_id == project
             and claim.lifecycle is Lifecycle.PLAN
             and claim.member_name is not None
@@ -120,7 +117,7 @@ class MemoryGroupPlans(Operators):
         """Return the plan of a group.  :raises NotFound: it has none
         :raises NotFound: it has none
         """
-        plan = self._tables.plans.get(uuid)
+        plan = self.database.tables.plans.get(uuid)
         if plan is None:
             raise exceptions.NotFound(kind='plan of group', name=uuid)
         return plan

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The in-memory store of the guest events of an unmodified Nova."""
+"""Guest events of an unmodified Nova in memory."""
 
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from devel.memory_store.operators import Operators, atomic
+from devel.memory_store.database import MemoryDatabase, atomic
 from gantt.core.claims import reconcile
 from gantt.core.claims.claim import Claim, guest_of
 from gantt.core.messages.base import derived_id
@@ -23,8 +23,11 @@ from gantt.scheduler.ports import NovaUpdateResult, OpenMove
 _replace = msgspec.structs.replace
 
 
-class NovaTables(Operators):
-    """Hosts that an unmodified Nova runs."""
+class MemoryNova:
+    """See ``scheduler.ports.nova``."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self.database = database
 
     @atomic
     def apply_guest_events(self, casts: Sequence[NovaCast]) -> NovaUpdateResult:
@@ -32,37 +35,39 @@ class NovaTables(Operators):
         result = NovaUpdateResult()
         for cast in casts:
             assert not isinstance(cast.word, AggregatesUpdated | AggregateDeleted)
-            host = self._tables.named(cast.word.host)
+            host = self.database.tables.named(cast.word.host)
             if host is None or self._events_seen(host.name).knows(cast):
                 continue
             if not guest_events.counts(host):
                 result.not_novas.append(host.name)
                 continue
             about = set(guest_events.consumers_of(cast))
-            about |= {guest_of(claim) for claim in self._tables.live_on(host.id)}
+            about |= {guest_of(claim) for claim in self.database.tables.live_on(host.id)}
             claims = self._claims_of(about)
             seen_events, effect = guest_events.fold(
-                host, self._events_seen(host.name), claims, cast, self._now
+                host, self._events_seen(host.name), claims, cast, self.database.now
             )
-            self._tables.events_seen[derived_id('nova host', host.name)] = seen_events
+            self.database.tables.events_seen[derived_id('nova host', host.name)] = seen_events
             if host.speaks_for != 'nova':
-                self._tables.hosts[host.id] = _replace(host, speaks_for='nova')
-                self._tables.touch(host.id)
+                self.database.tables.hosts[host.id] = _replace(host, speaks_for='nova')
+                self.database.tables.touch(host.id)
             self._put_claims(effect.claims)
             result.confirmed.extend(effect.confirmed)
             result.released.extend(effect.released)
             result.adopted.extend(effect.adopted)
-        return _replace(result, hosts=self._tables.write())
+        return _replace(result, hosts=self.database.tables.write())
 
     def _events_seen(self, host: str) -> EventsSeen:
-        return self._tables.events_seen.get(derived_id('nova host', host)) or EventsSeen()
+        return self.database.tables.events_seen.get(derived_id('nova host', host)) or EventsSeen()
 
     def _claims_of(self, consumers: Iterable[str]) -> list[Claim]:
         guests = set(consumers)
-        return [claim for claim in self._tables.claims.values() if guest_of(claim) in guests]
+        return [
+            claim for claim in self.database.tables.claims.values() if guest_of(claim) in guests
+        ]
 
     def _put_claims(self, claims: Iterable[Claim]) -> None:
-        tables = self._tables
+        tables = self.database.tables
         for claim in claims:
             before = tables.claims.get(claim.id)
             if before is None and claim.group is not None:
@@ -75,38 +80,38 @@ class NovaTables(Operators):
             tables.flag(claim.allocations)
 
     def _recount(self, provider_id: int, before: Claim, now: Claim) -> None:
-        row = self._tables.hosts.get(provider_id)
+        row = self.database.tables.hosts.get(provider_id)
         if row is None or before.allocations == now.allocations:
             return
         used = reconcile.usage(row.used, provider_id, (), [now])
         for name, amount in before.allocations.get(provider_id, {}).items():
             used[name] = used.get(name, 0) - amount
         used = {name: amount for name, amount in used.items() if amount}
-        self._tables.put_use(_replace(row, generation=row.generation + 1), used)
+        self.database.tables.put_use(_replace(row, generation=row.generation + 1), used)
 
     @atomic
     def resolve_guest(self, location: GuestLocation) -> NovaUpdateResult:
-        hosts = self._tables.hosts
+        hosts = self.database.tables.hosts
         claims = [
             claim
-            for claim in self._tables.live_of_guest(location.consumer)
+            for claim in self.database.tables.live_of_guest(location.consumer)
             if (host := hosts.get(claim.provider_id)) is None or guest_events.counts(host)
         ]
-        effect = nova_host.located(claims, location, self._now)
+        effect = nova_host.located(claims, location, self.database.now)
         self._put_claims(effect.claims)
         return NovaUpdateResult(
             confirmed=effect.confirmed,
             released=effect.released,
-            hosts=self._tables.write(),
+            hosts=self.database.tables.write(),
         )
 
     @atomic
     def open_moves(self, seconds: float, limit: int, reserved: bool = False) -> list[OpenMove]:
-        late = nova_host.overdue_moves(self._tables.all_live(), self._now, seconds)
+        late = nova_host.overdue_moves(self.database.tables.all_live(), self.database.now, seconds)
         late.sort(key=lambda move: (move.target.created_at, move.target.id))
         late = late[:limit]
         if reserved:
-            awaited = nova_host.awaited(self._tables.all_live(), self._now, seconds)
+            awaited = nova_host.awaited(self.database.tables.all_live(), self.database.now, seconds)
             awaited = [claim for claim in awaited if self._is_novas(claim.provider_id)]
             awaited.sort(key=lambda claim: (claim.created_at, claim.id))
             late += [nova_host.NovaMove(source=claim, target=claim) for claim in awaited[:limit]]
@@ -114,12 +119,12 @@ class NovaTables(Operators):
             OpenMove(
                 source=move.source,
                 target=move.target,
-                seconds=self._now - move.target.created_at,
+                seconds=self.database.now - move.target.created_at,
             )
             for move in late
             if self._is_novas(move.target.provider_id)
         ]
 
     def _is_novas(self, provider_id: int) -> bool:
-        host = self._tables.hosts.get(provider_id)
+        host = self.database.tables.hosts.get(provider_id)
         return host is not None and host.speaks_for == 'nova'

@@ -1,25 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Providers of the in-memory store: each row has its parent, and all else is derived."""
+"""Providers in memory, as requests find and change them."""
 
 import uuid as uuids
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from devel.memory_store.operators import Operators, atomic
-from devel.memory_store.tables import PoolRow, ProviderPlace, Tables
+from devel.memory_store import provider_rows
+from devel.memory_store.database import MemoryDatabase, atomic
+from devel.memory_store.tables import PoolRow, ProviderPlace
 from gantt import exceptions
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources import provider as rules
-from gantt.core.resources.host import HostKind
-from gantt.core.resources.provider import ResourceProvider
+from gantt.core.resources.provider import (
+    ProviderAggregates,
+    ProviderFilter,
+    ProviderRecord,
+    ProviderTraits,
+    ResourceProvider,
+    VocabularyEntry,
+)
 
 _replace = msgspec.structs.replace
 
 
-class ProviderTables(Operators):
+class MemoryProviders:
     """See ``scheduler.ports.providers``."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self.database = database
 
     @atomic
     def create_provider(
@@ -31,8 +40,8 @@ class ProviderTables(Operators):
         inventories: Mapping[str, Inventory] = {},
     ) -> ResourceProvider:
         rules.check(name, uuid, inventories)
-        tables = self._tables
-        above = None if parent is None else _parent(tables, parent)
+        tables = self.database.tables
+        above = None if parent is None else provider_rows.parent_of(tables, parent)
         new_uuid = uuid or str(uuids.uuid4())
         for place in tables.places.values():
             if place.uuid == new_uuid:
@@ -42,21 +51,21 @@ class ProviderTables(Operators):
                 raise rules.name_taken(name, place.uuid)
         pid = tables.next_id()
         tables.places[pid] = ProviderPlace(
-            uuid=new_uuid, name=name, parent=above, changed_at=self._now
+            uuid=new_uuid, name=name, parent=above, changed_at=self.database.now
         )
         tables.pools[pid] = PoolRow(id=pid, inventories=dict(inventories))
         tables.classes.update(inventories)
         tables.append_change('provider', pid)
-        self._touch_tree(pid)
-        return self._provider(pid)
+        provider_rows.touch_tree(self.database.tables, pid)
+        return provider_rows.provider_of(self.database.tables, pid)
 
     @atomic
     def load_provider(self, uuid: str) -> ResourceProvider | None:
-        pid = self._tables.with_uuid(uuid)
-        return None if pid is None else self._provider(pid)
+        pid = self.database.tables.with_uuid(uuid)
+        return None if pid is None else provider_rows.provider_of(self.database.tables, pid)
 
     @atomic
-    def providers(
+    def list_providers(
         self,
         *,
         name: str | None = None,
@@ -64,7 +73,10 @@ class ProviderTables(Operators):
         limit: int = 100,
         marker: str | None = None,
     ) -> list[ResourceProvider]:
-        matching = [self._provider(pid) for pid in self._tables.places]
+        matching = [
+            provider_rows.provider_of(self.database.tables, pid)
+            for pid in self.database.tables.places
+        ]
         if name is not None:
             matching = [provider for provider in matching if provider.name == name]
         if tree is not None:
@@ -79,121 +91,178 @@ class ProviderTables(Operators):
         return sorted(matching, key=lambda provider: provider.uuid)[:limit]
 
     @atomic
-    def move_provider(self, uuid: str, parent: str | None) -> ResourceProvider:
-        return self._provider(self._move(uuid, parent))
-
-    def _move(self, uuid: str, parent: str | None) -> int:
-        tables, pid = self._tables, self._no_host(uuid)
-        above = None
-        if parent is not None:
-            above = _parent(tables, parent)
-            rules.check_below(parent, tables.subtree(pid), above)
-        before = tables.places[pid]
-        if before.parent != above:
-            self._touch_tree(pid)
-            tables.places[pid] = _replace(before, parent=above, changed_at=self._now)
-            for provider_id in sorted(tables.subtree(pid)):
-                tables.touch(provider_id)
-            self._touch_tree(pid)
-        return pid
-
-    @atomic
     def save_inventories(self, uuid: str, inventories: Mapping[str, Inventory]) -> ResourceProvider:
         rules.check_inventories(inventories)
-        return self._provider(self._write_inventories(uuid, inventories))
-
-    def _write_inventories(self, uuid: str, inventories: Mapping[str, Inventory]) -> int:
-        tables, pid = self._tables, self._changed_by_requests(uuid)
-        row = tables.row(pid)
-        assert row is not None
-        rules.check_used(uuid, row.used, inventories)
-        tables.classes.update(inventories)
-        self._declare(pid, generation=row.generation + 1, inventories=dict(inventories))
-        tables.flag([pid])
-        return pid
+        return provider_rows.provider_of(
+            self.database.tables,
+            provider_rows.write_inventories(self.database.tables, uuid, inventories),
+        )
 
     @atomic
     def delete_provider(self, uuid: str) -> None:
-        tables, pid = self._tables, self._no_host(uuid)
+        tables, pid = self.database.tables, provider_rows.no_host(self.database.tables, uuid)
         rules.check_unused(uuid, len(tables.children(pid)), tables.claims_on(pid))
-        self._touch_tree(pid)
+        provider_rows.touch_tree(self.database.tables, pid)
         del tables.places[pid], tables.pools[pid]
         tables.append_change('provider', pid)
 
-    def _declare(self, pid: int, generation: int, **values: Any) -> None:
-        """Set what a provider has from now on; of a host it is a fact."""
-        tables, row = self._tables, self._tables.row(pid)
-        assert row is not None
-        if isinstance(row, PoolRow):
-            version = row.version + 1
-            tables.pools[pid] = _replace(row, version=version, generation=generation, **values)
-            tables.append_change('provider', pid)
-        else:
-            facts = _replace(row.facts, **values)
-            tables.hosts[pid] = _replace(row, generation=generation, facts=facts)
-            tables.touch(pid)
+    @atomic
+    def find_providers(self, wanted: ProviderFilter) -> list[ProviderRecord]:
+        provider_rows.check_traits(self.database.tables, wanted.traits)
+        provider_rows.check_classes(self.database.tables, wanted.resources)
+        tree = (
+            self.database.tables.with_uuid(wanted.in_tree) if wanted.in_tree is not None else None
+        )
+        root = None if tree is None else self.database.tables.root(tree)
+        return [
+            self._record(pid)
+            for pid in sorted(self.database.tables.places)
+            if self._is_wanted(pid, wanted)
+            and (wanted.in_tree is None or self.database.tables.root(pid) == root)
+        ]
 
-    # -- derived ---------------------------------------------------------------------
-    def _changed_by_requests(self, uuid: str) -> int:
-        pid = self._there(uuid)
-        host = self._tables.hosts.get(pid)
-        if host is not None and host.reports_inventories:
-            raise rules.reports_it_itself(uuid, host.name)
-        return pid
+    def _is_wanted(self, pid: int, wanted: ProviderFilter) -> bool:
+        place, traits = (
+            self.database.tables.places[pid],
+            provider_rows.traits_of(self.database.tables, pid),
+        )
+        return (
+            wanted.name in (None, place.name)
+            and wanted.uuid in (None, place.uuid)
+            and all(item & traits for item in wanted.required)
+            and not wanted.forbidden & traits
+            and all(item & place.aggregates for item in wanted.member_of)
+            and not wanted.not_member_of & place.aggregates
+            and all(
+                _has_room(provider_rows.provider_of(self.database.tables, pid), *item)
+                for item in wanted.resources.items()
+            )
+        )
 
-    def _there(self, uuid: str) -> int:
-        pid = self._tables.with_uuid(uuid)
+    @atomic
+    def update_provider(
+        self,
+        uuid: str,
+        *,
+        name: str | None = None,
+        parent: str | None = '',
+        reparent: bool = True,
+    ) -> ProviderRecord:
+        tables = self.database.tables
+        pid = tables.with_uuid(uuid)
         if pid is None:
             raise exceptions.NotFound(kind='provider', name=uuid)
-        return pid
+        before = self._record(pid)
+        if name is not None:
+            rules.check(name, None, {})
+            for place in tables.places.values():
+                if place.name == name != before.name:
+                    raise rules.name_taken(name, place.uuid)
+        above = tables.places[pid].parent
+        is_orphan = above is not None and above not in tables.places
+        if parent != '' and (parent != before.parent or is_orphan):
+            if parent is not None and tables.with_uuid(parent) is None:
+                raise rules.unknown_parent(parent)
+            if before.parent is not None and not reparent:
+                raise rules.keeps_its_parent(parent)
+            provider_rows.move(self.database.tables, self.database.now, uuid, parent)
+        if name not in (None, before.name):
+            pid = provider_rows.changed_by_requests(self.database.tables, uuid)
+            provider_rows.change(self.database.tables, self.database.now, pid, name=name)
+        return self._record(pid)
 
-    def _no_host(self, uuid: str) -> int:
-        pid = self._there(uuid)
-        if pid in self._tables.hosts:
-            raise rules.is_a_host(uuid, self._tables.hosts[pid].name)
-        return pid
+    @atomic
+    def change_inventories(
+        self,
+        uuid: str,
+        change: Callable[[dict[str, Inventory]], Mapping[str, Inventory]],
+        generation: int | None = None,
+    ) -> ResourceProvider:
+        pid = provider_rows.changed_by_requests(self.database.tables, uuid)
+        rules.check_generation(
+            uuid, provider_rows.provider_of(self.database.tables, pid).generation, generation
+        )
+        changed = change(dict(provider_rows.provider_of(self.database.tables, pid).inventories))
+        provider_rows.check_classes(self.database.tables, changed)
+        rules.check_inventories(changed)
+        provider_rows.write_inventories(self.database.tables, uuid, changed)
+        provider_rows.change(self.database.tables, self.database.now, pid)
+        return provider_rows.provider_of(self.database.tables, pid)
 
-    def _touch_tree(self, pid: int) -> None:
-        """Touch its root and its parent, too."""
-        tables = self._tables
-        for provider_id in (tables.root(pid), tables.places[pid].parent):
-            if provider_id is not None and provider_id != pid:
-                tables.touch(provider_id)
-        tables.write()
+    @atomic
+    def load_provider_traits(self, uuid: str) -> ProviderTraits | None:
+        pid = self.database.tables.with_uuid(uuid)
+        if pid is None:
+            return None
+        changes = self.database.tables.traits
+        traits = [
+            VocabularyEntry(name, changes.get(name))
+            for name in sorted(provider_rows.traits_of(self.database.tables, pid))
+        ]
+        return ProviderTraits(self._record(pid).generation, traits)
 
-    def _provider(self, pid: int) -> ResourceProvider:
-        tables = self._tables
-        place, root = tables.places[pid], tables.root(pid)
-        above = None if place.parent is None else tables.places.get(place.parent)
-        host = tables.hosts.get(pid)
-        if host is not None:
-            row = PoolRow(
-                id=pid,
-                generation=host.generation,
-                inventories=host.facts.inventories,
-                used=host.used,
+    @atomic
+    def save_provider_traits(
+        self, uuid: str, names: Collection[str], generation: int | None = None
+    ) -> ProviderTraits:
+        pid = provider_rows.changed_by_requests(self.database.tables, uuid)
+        rules.check_generation(
+            uuid, provider_rows.provider_of(self.database.tables, pid).generation, generation
+        )
+        provider_rows.check_traits(self.database.tables, names)
+        if provider_rows.traits_of(self.database.tables, pid) != set(names):
+            self._step(pid, traits=sorted(set(names)))
+            provider_rows.change(
+                self.database.tables, self.database.now, pid, traits=frozenset(names)
             )
-        else:
-            row = tables.pools[pid]
-        return ResourceProvider(
-            id=pid,
-            uuid=place.uuid,
-            name=place.name,
-            kind=HostKind.HOST if host is not None else rules.kind_of(place.parent),
-            root=tables.places[root].uuid,
-            parent=None if above is None else above.uuid,
-            host=None if host is None else host.name,
-            generation=row.generation,
-            inventories={
-                name: inventory for name, inventory in row.inventories.items() if inventory.total
-            },
-            used={name: amount for name, amount in row.used.items() if amount},
-            changed_at=place.changed_at,
+        saved = self.load_provider_traits(uuid)
+        assert saved is not None
+        return saved
+
+    @atomic
+    def load_provider_aggregates(self, uuid: str) -> ProviderAggregates | None:
+        pid = self.database.tables.with_uuid(uuid)
+        if pid is None:
+            return None
+        place = self.database.tables.places[pid]
+        return ProviderAggregates(self._record(pid).generation, sorted(place.aggregates))
+
+    @atomic
+    def save_provider_aggregates(
+        self, uuid: str, uuids: Collection[str], generation: int | None = None
+    ) -> ProviderAggregates:
+        pid = provider_rows.changed_by_requests(self.database.tables, uuid)
+        rules.check_generation(
+            uuid, provider_rows.provider_of(self.database.tables, pid).generation, generation
+        )
+        if generation is not None:
+            self._step(pid)
+        if generation is not None or self.database.tables.places[pid].aggregates != set(uuids):
+            provider_rows.change(
+                self.database.tables, self.database.now, pid, aggregates=frozenset(uuids)
+            )
+        saved = self.load_provider_aggregates(uuid)
+        assert saved is not None
+        return saved
+
+    def _step(self, pid: int, **facts: object) -> None:
+        generation = provider_rows.provider_of(self.database.tables, pid).generation + 1
+        provider_rows.declare(
+            self.database.tables,
+            pid,
+            generation,
+            **(facts if pid in self.database.tables.hosts else {}),
+        )
+
+    def _record(self, pid: int) -> ProviderRecord:
+        provider = provider_rows.provider_of(self.database.tables, pid)
+        return ProviderRecord(
+            **{name: getattr(provider, name) for name in ProviderRecord.__struct_fields__}
         )
 
 
-def _parent(tables: Tables, uuid: str) -> int:
-    pid = tables.with_uuid(uuid)
-    if pid is None:
-        raise rules.unknown_parent(uuid)
-    return pid
+def _has_room(provider: ResourceProvider, name: str, amount: int) -> bool:
+    inventory = provider.inventories.get(name)
+    if inventory is None or inventory.unit_problem(amount) is not None:
+        return False
+    return inventory.cap - provider.used.get(name, 0) >= amount

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The database: the store in memory, the lines to it, and the checks of its writes.
+"""The database: the stores in memory, the lines to them, and the checks of its writes.
 
 Its clock is the true one.  A line may fail before a statement has its effect,
 or after it: then the caller gets the error that the database is away, and the effect
@@ -7,13 +7,14 @@ is kept.
 """
 
 import copy
+import dataclasses
 import functools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import MemoryStores
 from devel.sim.loop import Loop, Process, ProcessClock
 from gantt import exceptions
 from gantt.core.claims.acceptance import is_over_committed
@@ -28,7 +29,7 @@ from gantt.scheduler.ports import (
     Feed,
     ReportOutcome,
     ReportResult,
-    Store,
+    Stores,
 )
 
 #: Read by a process under a lock of its own: no other task of it may run meanwhile.
@@ -57,12 +58,12 @@ NO_LIMIT = 1_000_000
 Reserved = Mapping[str, Claim]
 
 
-#: Makes the store from its clock: another one breaks a rule on purpose.
-MakeStore = Callable[[Clock], MemoryStore]
+#: Makes the stores from their clock: others break a rule on purpose.
+MakeStores = Callable[[Clock], MemoryStores]
 
 
 class SimDatabase:
-    """The one store of a run.
+    """The one database of a run.
 
     :ivar away_until: it answers no process before
     :ivar lost_answers: so many of the next writes have their effect and no answer
@@ -73,10 +74,10 @@ class SimDatabase:
     :ivar on_write: called for each write that had its effect: name, arguments, result
     """
 
-    def __init__(self, loop: Loop, rng: random.Random, make: MakeStore) -> None:
+    def __init__(self, loop: Loop, rng: random.Random, make: MakeStores) -> None:
         self.loop = loop
         self.rng = rng
-        self.store = make(ProcessClock(Process(loop, 'database')))
+        self.stores = make(ProcessClock(Process(loop, 'database')))
         self.away_until = 0.0
         self.lost_answers = 0
         self.blind: set[str] = set()
@@ -90,21 +91,22 @@ class SimDatabase:
     # -- backups -----------------------------------------------------------------
     def keep(self) -> None:
         """Make a backup."""
-        self._stored = copy.deepcopy(self.store._tables)
+        self._stored = copy.deepcopy(self.stores.database.tables)
 
     def restore(self) -> None:
         """Restore the backup, as in the operator's handbook: with a new incarnation."""
         if self._stored is not None:
-            self.store._tables = copy.deepcopy(self._stored)
-            self.store.incarnation += 1
+            self.stores.database.tables = copy.deepcopy(self._stored)
+            self.stores.database.incarnation += 1
             self.restored += 1
 
     # -- what a line does ----------------------------------------------------------
-    def line(self, process: Process) -> Store:
-        """Return the store as a process has it."""
-        return cast(Store, Line(self, process))
+    def line(self, process: Process) -> Stores:
+        """Return the stores as a process has them."""
+        ports = [field.name for field in dataclasses.fields(Stores)]
+        return Stores(**{port: cast(Any, Line(self, process, port)) for port in ports})
 
-    def call(self, process: Process, name: str, args: tuple[Any, ...]) -> Any:
+    def call(self, process: Process, port: str, name: str, args: tuple[Any, ...]) -> Any:
         """Run one statement of a process: the way there, the effect, the way back."""
         waits = name not in AT_ONCE
         if waits:
@@ -114,7 +116,7 @@ class SimDatabase:
             raise exceptions.DatabaseUnavailable(problem='it is away')
         if writes:
             process.step('before', name)
-        result = self.effect(process, name, args)
+        result = self.effect(process, port, name, args)
         if writes:
             process.step('after', name)
             if self.lost_answers:
@@ -127,11 +129,11 @@ class SimDatabase:
             return Feed(position=result.position, now=result.now, incarnation=result.incarnation)
         return result
 
-    def effect(self, process: Process, name: str, args: tuple[Any, ...]) -> Any:
+    def effect(self, process: Process, port: str, name: str, args: tuple[Any, ...]) -> Any:
         """Run the statement itself, and check what it did."""
         watch = getattr(self, f'_watch_{name}', None)
         reserved = {c.id: c for c in self.live() if c.state is State.RESERVED} if watch else {}
-        result = getattr(self.store, name)(*args)
+        result = getattr(getattr(self.stores, port), name)(*args)
         if name in WRITES:
             summary = _shown(name, args, result)
             if summary:
@@ -146,13 +148,17 @@ class SimDatabase:
     def live(self) -> list[Claim]:
         """Return every live claim."""
         states = (State.RESERVED, State.CONFIRMED)
-        return [c for state in states for c in self.store.claims(state=state, limit=NO_LIMIT)]
+        return [
+            c
+            for state in states
+            for c in self.stores.claims.list_claims(state=state, limit=NO_LIMIT)
+        ]
 
     def _watch_commit(
         self, args: tuple[Sequence[RequestDraft]], result: CommitResult, reserved: Reserved
     ) -> None:
         """Check that no commit leaves too much on a host, or breaks a group's rule."""
-        rows = self.store._tables.hosts
+        rows = self.stores.database.tables.hosts
         for draft, outcome in zip(args[0], result.outcomes, strict=True):
             provider_ids = {p for i in outcome.accepted for p in draft.claims[i].claim.allocations}
             for row in (rows[p] for p in sorted(provider_ids) if p in rows):
@@ -160,7 +166,7 @@ class SimDatabase:
                     self._break(f'P1: a commit of {draft.id} left {row.name} over-committed')
             if outcome.accepted and not self.restored:
                 self._watch_group(draft)
-        for line in audited(self.store.audit()):
+        for line in audited(self.stores.claims.audit()):
             self._break(line)
 
     def _watch_confirm_claims(
@@ -169,7 +175,7 @@ class SimDatabase:
         """Check that an old epoch always gets "gone"."""
         update, ok = args[0], [f.claim_id for f in result.outcomes if f.outcome == 'ok']
         self.confirmed.update(ok)
-        row = self.store._tables.named(update.name)
+        row = self.stores.database.tables.named(update.name)
         if ok and (row is None or row.epoch != update.epoch):
             self._break(f'fence: epoch {update.epoch} of {update.name} may start {ok}')
 
@@ -201,7 +207,7 @@ class SimDatabase:
 
     def _watch_sweep(self, args: object, result: ClaimResult, reserved: Reserved) -> None:
         """Check that time ends what is reserved past its lease, and nothing else."""
-        now = self.store.ping()
+        now = self.stores.database.ping()
         for outcome in result.outcomes:
             claim = reserved.get(outcome.claim_id)
             if outcome.outcome == 'ok' and (claim is None or claim.lease_until >= now):
@@ -227,23 +233,24 @@ class SimDatabase:
 
 
 class Line:
-    """The Store port of one process."""
+    """A port of the database, as one process reaches it."""
 
     connections_lost = 0  # whoever answers is always the same
     may_refer = False  # decisions are not in the store in memory
 
-    def __init__(self, database: SimDatabase, process: Process) -> None:
+    def __init__(self, database: SimDatabase, process: Process, port: str) -> None:
         self._database = database
         self._process = process
+        self._port = port
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith('_') or not hasattr(MemoryStore, name):
+        if name.startswith('_') or not hasattr(getattr(self._database.stores, self._port), name):
             raise AttributeError(name)
         return functools.partial(self._call, name)
 
-    def quotas(self) -> list[Limit]:
+    def limits(self) -> list[Limit]:
         """Return the limits without waiting, which stay as they are where the database is away."""
-        return self._database.store.quotas()
+        return self._database.stores.quotas.limits()
 
     def silent_for(self) -> float:
         """Return 0: a line fails at once, or it answers."""
@@ -253,8 +260,8 @@ class Line:
         if kwargs:  # purge and readers: nothing that a caller waits for
             if name in WRITES:
                 raise exceptions.Bug(invariant=f'{name} is watched, by its arguments in order')
-            return getattr(self._database.store, name)(*args, **kwargs)
-        return self._database.call(self._process, name, args)
+            return getattr(getattr(self._database.stores, self._port), name)(*args, **kwargs)
+        return self._database.call(self._process, self._port, name, args)
 
 
 def _shown(name: str, args: tuple[Any, ...], result: Any) -> str:

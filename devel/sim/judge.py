@@ -29,9 +29,9 @@ def violations(
     """Return a line for each promise that was not kept."""
     live = database.live()
     lines = [*database.broken]
-    lines += audited(database.store.audit())
+    lines += audited(database.stores.claims.audit())
     lines += _guests_have_claims(hosts, live)
-    lines += _claims_have_guests(hosts, live, database.store.ping())
+    lines += _claims_have_guests(hosts, live, database.stores.database.ping())
     lines += _hosts_hold_what_runs(hosts, database)
     if not database.restored:
         lines += conductors.broken
@@ -39,7 +39,7 @@ def violations(
     if not (plan.has('restore') or plan.has('twin')):
         lines += [
             f'P2: claim {claim.id} is adopted: the one before was lost'
-            for claim in database.store.claims(limit=NO_LIMIT)
+            for claim in database.stores.claims.list_claims(limit=NO_LIMIT)
             if claim.adopted
         ]
         if not plan.has('shrink'):
@@ -74,7 +74,7 @@ def _claims_have_guests(hosts: Iterable[Host], live: Iterable[Claim], now: float
 def _hosts_hold_what_runs(hosts: Iterable[Host], database: SimDatabase) -> Iterable[str]:
     rows = {
         change.row.name: change.row
-        for change in database.store.load_everything().hosts
+        for change in database.stores.feed.load_everything().hosts
         if change.row is not None
     }
     for host in hosts:
@@ -89,7 +89,7 @@ def _hosts_hold_what_runs(hosts: Iterable[Host], database: SimDatabase) -> Itera
 
 def _nothing_over(database: SimDatabase) -> Iterable[str]:
     """Check that no host is over-committed where the world did nothing that could cause it."""
-    for change in database.store.load_everything().hosts:
+    for change in database.stores.feed.load_everything().hosts:
         if change.row is not None and change.row.over_committed:
             yield f'P1: {change.row.name} is over-committed, and the world did not do it'
 
@@ -126,7 +126,7 @@ def _is_allowed_answer(request_id: str, one: AnswerReceived, conductors: Conduct
 def views_are_equal(who: str, table: HostTable, database: SimDatabase) -> Iterable[str]:
     """Check that the table of a process is that of the database."""
     in_table = _view(table_log.everything_of(table))
-    stored = _view(database.store.load_everything())
+    stored = _view(database.stores.feed.load_everything())
     for name in sorted(in_table.keys() | stored.keys()):
         if in_table.get(name) != stored.get(name):
             yield (

@@ -14,7 +14,7 @@ from gantt.core.messages.report import HostReport, Registered
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer
-from gantt.scheduler.ports import ReportOutcome, Store
+from gantt.scheduler.ports import ReportOutcome, Stores
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
@@ -38,8 +38,8 @@ class RequestSeen:
 class Lines(Protocol):
     """A database, as far as processes reach it."""
 
-    def line(self, process: Process) -> Store:
-        """Return the store as a process has it."""
+    def line(self, process: Process) -> Stores:
+        """Return the stores as a process has them."""
 
 
 class SchedulerProcess(Process):
@@ -63,8 +63,8 @@ class SchedulerProcess(Process):
         self.requests_seen: list[RequestSeen] = []
         self.ready = False
         self.clock, self.recorder = ProcessClock(self), MemoryRecorder()
-        store = database.line(self)
-        self.scheduler = Scheduler(store, pipeline, self.recorder, settings, self.clock)
+        stores = database.line(self)
+        self.scheduler = Scheduler(stores, pipeline, self.recorder, settings, self.clock)
         self._requests, self._reports, self._registrations = (SimSignal(loop) for _ in range(3))
         loop.spawn(self, 'start', self._start)
 

@@ -4,11 +4,11 @@
 import functools
 import random
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import MemoryStores, memory_stores
 from devel.sim import judge, plan, schedulers
 from devel.sim.computes import Host
 from devel.sim.conductors import Conductors
-from devel.sim.database import MakeStore, SimDatabase
+from devel.sim.database import MakeStores, SimDatabase
 from devel.sim.groups.side import GroupSide
 from devel.sim.loop import Loop, Stacks
 from devel.sim.network import Network, SimServer
@@ -31,34 +31,34 @@ def _pipeline() -> Pipeline:
     return plugin_loader.load_pipeline()
 
 
-def a_store(clock: Clock) -> MemoryStore:
-    """Return the store that is used where none is broken on purpose."""
-    return MemoryStore(clock, report_seconds=plan.REPORT_SECONDS)
+def unbroken(clock: Clock) -> MemoryStores:
+    """Return the stores that are used where none is broken on purpose."""
+    return memory_stores(clock, report_seconds=plan.REPORT_SECONDS)
 
 
 def run(
     seed: int,
     *,
-    make_store: MakeStore = a_store,
+    make_stores: MakeStores = unbroken,
     stacks: Stacks | None = None,
     trace: bool = False,
 ) -> SimVerdict:
     """Run one seed, from its beginning to the verdict.
 
-    :param make_store: another store, to see that a broken rule is found
+    :param make_stores: others, to see that a broken rule is found
     :param trace: whether the verdict has the trace itself
     """
     with repeatable(seed) as complaints:
-        return SimWorld(plan.deal(seed), make_store, stacks or Stacks()).verdict(complaints, trace)
+        return SimWorld(plan.deal(seed), make_stores, stacks or Stacks()).verdict(complaints, trace)
 
 
 class SimWorld:
     """Everything of one run."""
 
-    def __init__(self, planned: SimPlan, make_store: MakeStore, stacks: Stacks) -> None:
+    def __init__(self, planned: SimPlan, make_stores: MakeStores, stacks: Stacks) -> None:
         self.plan = planned
         self.loop = Loop(stacks)
-        self.database = SimDatabase(self.loop, self._rng('database'), make_store)
+        self.database = SimDatabase(self.loop, self._rng('database'), make_stores)
         self.network = Network(self.loop, self._rng('network'), self._servers)
         self.network.rates = planned.rates
         self.hosts = [self._host(i) for i in range(planned.hosts)]
@@ -195,7 +195,7 @@ class SimWorld:
             self._rng(f'host {number}{twin}'),
             f'cmp-{number + 1}',
             self._allowed,
-            self.database.store.clock.wall,
+            self.database.stores.database.clock.wall,
         )
 
     def _allowed(self, build: Build) -> str:
@@ -204,7 +204,7 @@ class SimWorld:
             return 'its claim was never confirmed'
         if any(self.plan.has(trouble) for trouble in ('twin', 'restore')):
             return ''  # another agent's report, or an older state, may have ended it since
-        claim = self.database.store.load_claim(build.claim_id)
+        claim = self.database.stores.claims.load_claim(build.claim_id)
         state = claim.state.value if claim is not None else 'unknown'
         return '' if state == 'confirmed' else f'its claim is {state}'
 

@@ -146,45 +146,51 @@ class ProviderShow(OfPlacement):
         return [*lines, '', *text.table(_INVENTORIES, rows, self.width)] if rows else lines
 
 
-class _Change(PlacementWrite):
-    """A change of a provider; each part is read, changed and sent with its generation."""
+def _change(command: PlacementWrite, uuid: str, args: argparse.Namespace) -> None:
+    """Apply the options of ``_CONTENT``, and the removals.
 
-    def change(self, uuid: str, args: argparse.Namespace) -> None:
-        """Apply the options of ``_CONTENT``, and the removals.  :raises Failure:"""
-        removed = {'traits': [], 'aggregates': [], 'inventories': []} | getattr(args, 'gone', {})
-        given = {'traits': args.trait, 'aggregates': args.aggregate}
-        if args.inventory or removed['inventories']:
-            unless_raced(
-                lambda: self._inventories(uuid, dict(args.inventory), removed['inventories'])
-            )
-        for key, names in given.items():
-            if names or removed[key]:
-                unless_raced(functools.partial(self._set, uuid, key, names, removed[key]))
+    Each part is read, changed and sent with its generation.
 
-    def _inventories(self, uuid: str, given: dict[str, Any], gone: list[str]) -> None:
-        now = self.placement.get(_path(uuid, 'inventories'))
-        for name in gone:
-            if name not in now['inventories']:
-                raise Failure(f'provider {uuid} has no inventory of {name}')
-        inventories = {
-            class_name: stored
-            for class_name, stored in now['inventories'].items()
-            if class_name not in gone
-        }
-        for name, numbers in given.items():
-            inventories[name] = {**inventories.get(name, {}), **numbers}
-        body = {_GENERATION: now[_GENERATION], 'inventories': inventories}
-        self.placement.put(_path(uuid, 'inventories'), body)
-        self.done(f'inventories of provider {uuid}: {", ".join(sorted(inventories)) or "none"}')
-
-    def _set(self, uuid: str, key: str, names: list[str], gone: list[str]) -> None:
-        now = self.placement.get(_path(uuid, key))
-        members = sorted({*now[key], *names} - set(gone))
-        self.placement.put(_path(uuid, key), {_GENERATION: now[_GENERATION], key: members})
-        self.done(f'{key} of provider {uuid}: {", ".join(members) or "none"}')
+    :raises Failure:
+    """
+    removed = {'traits': [], 'aggregates': [], 'inventories': []} | getattr(args, 'gone', {})
+    given = {'traits': args.trait, 'aggregates': args.aggregate}
+    if args.inventory or removed['inventories']:
+        unless_raced(
+            lambda: _set_inventories(command, uuid, dict(args.inventory), removed['inventories'])
+        )
+    for key, names in given.items():
+        if names or removed[key]:
+            unless_raced(functools.partial(_set, command, uuid, key, names, removed[key]))
 
 
-class ProviderCreate(_Change):
+def _set_inventories(
+    command: PlacementWrite, uuid: str, given: dict[str, Any], gone: list[str]
+) -> None:
+    now = command.placement.get(_path(uuid, 'inventories'))
+    for name in gone:
+        if name not in now['inventories']:
+            raise Failure(f'provider {uuid} has no inventory of {name}')
+    inventories = {
+        class_name: stored
+        for class_name, stored in now['inventories'].items()
+        if class_name not in gone
+    }
+    for name, numbers in given.items():
+        inventories[name] = {**inventories.get(name, {}), **numbers}
+    body = {_GENERATION: now[_GENERATION], 'inventories': inventories}
+    command.placement.put(_path(uuid, 'inventories'), body)
+    command.done(f'inventories of provider {uuid}: {", ".join(sorted(inventories)) or "none"}')
+
+
+def _set(command: PlacementWrite, uuid: str, key: str, names: list[str], gone: list[str]) -> None:
+    now = command.placement.get(_path(uuid, key))
+    members = sorted({*now[key], *names} - set(gone))
+    command.placement.put(_path(uuid, key), {_GENERATION: now[_GENERATION], key: members})
+    command.done(f'{key} of provider {uuid}: {", ".join(members) or "none"}')
+
+
+class ProviderCreate(PlacementWrite):
     """Create a provider that is no host: a pool, or one below another provider."""
 
     takes = (
@@ -203,11 +209,11 @@ class ProviderCreate(_Change):
         if args.uuid or not args.dry_run:
             what += f': {provider["uuid"]}'
         self.done(what)
-        self.change(provider['uuid'], args)
+        _change(self, provider['uuid'], args)
         return what
 
 
-class ProviderSet(_Change):
+class ProviderSet(PlacementWrite):
     """Change a provider; what is not named stays as it is."""
 
     takes = (
@@ -249,7 +255,7 @@ class ProviderSet(_Change):
             body = {'name': name, 'parent_provider_uuid': parent}
             self.placement.put(_path(uuid), body)
             self.done(f'name and parent of provider {uuid}')
-        self.change(uuid, args)
+        _change(self, uuid, args)
         if not self.made:
             raise Failure('nothing to change is named; see --help', Exit.USAGE)
         return f'provider {name} {self.verb("is")} changed'

@@ -22,8 +22,7 @@ from gantt.conf import clear_text
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.prepared import prepare_types
-from gantt.db.stores import store
-from gantt.db.stores.store import SqlStore
+from gantt.db import stores
 from gantt.http import auth, policy, settings
 from gantt.http.app import make_app
 from gantt.http.middleware import Wsgi
@@ -34,6 +33,7 @@ from gantt.http.settings import HttpSettings
 from gantt.insights.event_log import EventLog
 from gantt.insights.read_model import Insights
 from gantt.rpc.amqp import refusals, transport
+from gantt.scheduler.ports import Stores
 from gantt.telemetry import guru
 from gantt.telemetry.metrics import MetricRegistry
 from gantt.version import version_string
@@ -71,7 +71,7 @@ class ApiParts(NamedTuple):
 
 def parts(
     conf: Any,
-    connected: SqlStore | None = None,
+    connected: Stores | None = None,
     metrics: MetricRegistry | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> ApiParts:
@@ -86,8 +86,8 @@ def parts(
     rules = policy.PolicyEnforcer(conf)
     pipeline = pipeline_from_conf(conf)
     if connected is None:
-        connected = wiring.once_it_answers(conf, lambda: store.connect(conf), is_stopping)
-        wiring.once_it_answers(conf, connected.check_rights, is_stopping)
+        connected = wiring.once_it_answers(conf, lambda: stores.connect(conf), is_stopping)
+        wiring.once_it_answers(conf, connected.database.check_rights, is_stopping)
     metrics = metrics or MetricRegistry()
     insights = Insights(
         connected,
@@ -125,7 +125,7 @@ def parts(
     )
     application = served(application, placement, conf.api.placement_at_root)
     presence = Presence(
-        conf, connected, 'api', lambda: wiring.worker_name(conf), pipeline.described
+        conf, connected.services, 'api', lambda: wiring.worker_name(conf), pipeline.described
     )
     prepare_types()
     return ApiParts(application, presence, insights.events)
@@ -141,7 +141,7 @@ class HttpInterface:
     def __init__(
         self,
         conf: Any,
-        connected: SqlStore | None = None,
+        connected: Stores | None = None,
         metrics: MetricRegistry | None = None,
         is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:

@@ -30,9 +30,9 @@ from gantt import exceptions
 from gantt.cmd import doctor, status, wiring
 from gantt.conf import files, listeners, unknown
 from gantt.conf.pipeline import pipeline_from_conf
+from gantt.db import stores
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores import store
 from gantt.telemetry import log
 from gantt.version import version_string
 
@@ -267,7 +267,7 @@ def _printed(command: Callable[[Any], Any]) -> Callable[[Any], str]:
 
 
 def _audit(conf: Any) -> str:
-    return json.dumps(store.connect(conf).audit(), indent=2, default=str) + '\n'
+    return json.dumps(stores.connect(conf).claims.audit(), indent=2, default=str) + '\n'
 
 
 def _listeners(conf: Any) -> Iterator[tuple[str, str]]:

@@ -12,9 +12,9 @@ from gantt.cmd import doctor
 from gantt.cmd.doctor import checks
 from gantt.conf import files, opts, unknown
 from gantt.conf.pipeline import pipeline_from_conf
+from gantt.db import stores
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores import store
 from gantt.rpc.amqp import driver, transport
 
 
@@ -97,8 +97,8 @@ def _check_database(conf: Any) -> str:
     engine = session.engine_from_conf(conf)
     try:
         migration.check(engine)
-        with contextlib.closing(store.connect(conf)) as connected:
-            connected.check_rights()
+        with contextlib.closing(stores.connect(conf).database) as database:
+            database.check_rights()
         return f'{session.family(engine)}, schema {migration.version(engine)}'
     finally:
         engine.dispose()

@@ -33,7 +33,7 @@ class Health:
     def __init__(self, scheduler: Any, rpc: Any) -> None:
         self._scheduler = scheduler
         self._rpc = rpc
-        self._database = Knock(scheduler.store.ping)
+        self._database = Knock(scheduler.stores.database.ping)
         self._stopping = False
         self.refused = ''
 

@@ -37,9 +37,9 @@ from gantt.core.claims.adoption import GUESTS_MAX
 from gantt.core.records import audit_remedies
 from gantt.core.records.retention import DECISION_SECONDS
 from gantt.core.resources.host import HostRow
+from gantt.db import stores
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores import store
 from gantt.testing import conformance
 
 #: Of check-plugin.
@@ -100,12 +100,12 @@ def db_restored(conf: Any) -> int:
 
 def audit(conf: Any) -> int:
     """Ask the database, and the zones below, whether the promises hold; 1 where one does not."""
-    connected = store.connect(conf)
-    violations = connected.audit()
+    connected = stores.connect(conf)
+    violations = connected.claims.audit()
     zone_findings = zone_audit.over_zones(conf, connected)
     for kind, of_zones in zone_findings.lines.items():
         violations[kind] = [*violations.get(kind, []), *of_zones]
-    rows = (change.row for change in connected.load_everything().hosts)
+    rows = (change.row for change in connected.feed.load_everything().hosts)
     flagged = [row for row in rows if row is not None and row.over_committed]
     lines = {
         key: violations.get(key, []) for key in [*WORDS, *(k for k in violations if k not in WORDS)]
@@ -151,10 +151,10 @@ def _over_full(row: HostRow) -> str:
 
 def purge(conf: Any) -> int:
     """Delete what is past its bound, until nothing is."""
-    connected = store.connect(conf)
+    connected = stores.connect(conf)
     deleted = 0
     for _ in range(PURGE_ROUNDS):
-        batch_deleted = connected.purge(
+        batch_deleted = connected.retention.purge(
             decisions=conf.decisions.kept,
             decision_bytes=conf.decisions.kept_mb << 20,
             decision_seconds=DECISION_SECONDS,
@@ -163,7 +163,7 @@ def purge(conf: Any) -> int:
             limit=PURGE_ROWS,
         )
         deleted += batch_deleted
-        if not batch_deleted and connected.is_purged:
+        if not batch_deleted and connected.retention.is_purged:
             break
     print(f'{deleted} rows deleted')
     return 0

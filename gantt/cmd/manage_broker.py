@@ -24,7 +24,7 @@ import msgspec
 from gantt import exceptions
 from gantt.cmd import manage_hosts
 from gantt.core.resources.host import HostKind
-from gantt.db.stores import store
+from gantt.db import stores
 from gantt.rpc.amqp import driver, permissions, transport
 from gantt.rpc.amqp.permissions import Grant, User
 
@@ -156,7 +156,7 @@ def _hosts(conf: Any, command: Any) -> list[str]:
             )
     if not command.all_hosts:
         return list(command.compute_hosts)
-    rows = (change.row for change in store.connect(conf).load_everything().hosts)
+    rows = (change.row for change in stores.connect(conf).feed.load_everything().hosts)
     registered = sorted(row.name for row in rows if row is not None and row.kind is HostKind.HOST)
     return [*command.compute_hosts, *registered]
 

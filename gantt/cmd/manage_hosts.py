@@ -23,7 +23,8 @@ from gantt.core.claims.claim import Claim
 from gantt.core.messages import base
 from gantt.core.resources import host_keys
 from gantt.core.resources.host import API, HostRow
-from gantt.db.stores import store
+from gantt.db import stores
+from gantt.scheduler.ports import Stores
 
 REASON = 'decommissioned'
 POLL_SECONDS = 2.0
@@ -63,11 +64,11 @@ def rename(conf: Any) -> int:
             f'expected a name of 1 to {base.NAME_MAX} letters, digits and '
             f'"-", "." or "_", as hosts have, got {new!r}',
         )
-    connected = store.connect(conf)
+    connected = stores.connect(conf)
     row = _host(connected, old)
     if not conf.command.now:
         _must_be_silent(conf, connected, row)
-    after = connected.rename_host(old, new).row
+    after = connected.hosts.rename_host(old, new).row
     assert after is not None
     print(
         f'{old} is {after.name} now, with its claims, its history and its aggregates; set the '
@@ -79,10 +80,10 @@ def rename(conf: Any) -> int:
 def decommission(conf: Any) -> int:
     """Take a host away: nothing new lands there; when nothing is left on it, it is forgotten."""
     name, until = conf.command.name_of_host, time.monotonic() + conf.command.wait
-    connected = store.connect(conf)
+    connected = stores.connect(conf)
     row = _host(connected, name)
     if row.disabled is None:
-        connected.disable_host(name, REASON, 'gantt-manage')
+        connected.hosts.disable_host(name, REASON, 'gantt-manage')
     while problem := _keeps(conf, connected, name):
         if time.monotonic() >= until:
             print(f'gantt-manage: {problem}; {name} stays disabled', file=sys.stderr)
@@ -98,11 +99,11 @@ def adopt(conf: Any) -> int:
     Nothing is done where a line is wrong. A guest with a claim is left as it is, so that the
     same file may be told again; 1 where a guest is not adopted, or does not fit.
     """
-    connected = store.connect(conf)
-    guests = _read(conf.command.file, connected.declared_classes())
+    connected = stores.connect(conf)
+    guests = _read(conf.command.file, connected.vocabulary.declared_classes())
     outcomes: list[GuestOutcome] = []
     for batch in batches(guests, conf.command.batch):
-        outcomes += connected.adopt_guests(batch, dry_run=conf.command.dry_run)
+        outcomes += connected.claims.adopt_guests(batch, dry_run=conf.command.dry_run)
     counts = collections.Counter(outcome.outcome for outcome in outcomes)
     trouble = [outcome for outcome in outcomes if outcome.outcome in TROUBLE]
     numbers = {str(status): counts[status] for status in AdoptionStatus}
@@ -183,11 +184,11 @@ def _guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[GuestToAdo
 def inventories(conf: Any) -> int:
     """Who says what a host has: its inventories, traits and aggregates; shown, or changed."""
     name, source = conf.command.name_of_host, conf.command.by
-    connected = store.connect(conf)
+    connected = stores.connect(conf)
     if source is None:
         row = _host(connected, name)
     else:
-        after = connected.set_inventories_by(name, INVENTORIES_BY[source], 'gantt-manage').row
+        after = connected.hosts.set_inventories_by(name, INVENTORIES_BY[source], 'gantt-manage').row
         assert after is not None
         row = after
     now = 'reports' if row.reports_inventories else 'api'
@@ -202,7 +203,7 @@ def inventories(conf: Any) -> int:
 def key_show(conf: Any) -> int:
     """The key that the messages of a host are signed with."""
     name = conf.command.name_of_host
-    key = _host(store.connect(conf), name).key
+    key = _host(stores.connect(conf), name).key
     key_facts: dict[str, Any] = {
         'host': name,
         'fingerprint': host_keys.fingerprint(key.public) if key and key.public else None,
@@ -229,7 +230,7 @@ def key_show(conf: Any) -> int:
 def key_forget(conf: Any) -> int:
     """Take the next key that the host registers with, as after it was installed anew."""
     name = conf.command.name_of_host
-    store.connect(conf).forget_host_key(name)
+    stores.connect(conf).hosts.forget_host_key(name)
     print(
         f'the key of {name} is forgotten; the next one that it registers with is stored. Compare '
         'its fingerprint with what the agent logs at its start: gantt-manage host key show '
@@ -241,7 +242,7 @@ def key_forget(conf: Any) -> int:
 def key_revoke(conf: Any) -> int:
     """Take nothing more that is signed with the key of the host, as after a theft."""
     name = conf.command.name_of_host
-    after = store.connect(conf).revoke_host_key(name).row
+    after = stores.connect(conf).hosts.revoke_host_key(name).row
     assert after is not None and after.key is not None
     keys = [
         host_keys.fingerprint(public) for public in (after.key.public, after.key.beside) if public
@@ -253,17 +254,17 @@ def key_revoke(conf: Any) -> int:
     return 0
 
 
-def _host(connected: store.SqlStore, name: str) -> HostRow:
+def _host(connected: Stores, name: str) -> HostRow:
     """Return the host.  :raises NotFound:"""
-    for change in connected.load_everything().hosts:
+    for change in connected.feed.load_everything().hosts:
         if change.row is not None and change.row.name == name:
             return change.row
     raise exceptions.NotFound(kind='host', name=name)
 
 
-def _must_be_silent(conf: Any, connected: store.SqlStore, row: HostRow) -> None:
+def _must_be_silent(conf: Any, connected: Stores, row: HostRow) -> None:
     """Check that the host is silent.  :raises Refused: the host has reported lately"""
-    silent = connected.ping() - row.reported_at
+    silent = connected.database.ping() - row.reported_at
     down_after = wiring.down_time(pipeline_from_conf(conf))
     if silent < down_after:
         raise exceptions.Refused(
@@ -273,7 +274,7 @@ def _must_be_silent(conf: Any, connected: store.SqlStore, row: HostRow) -> None:
         )
 
 
-def _keeps(conf: Any, connected: store.SqlStore, name: str) -> str | None:
+def _keeps(conf: Any, connected: Stores, name: str) -> str | None:
     """Forget the host; why it cannot be yet, None where it is done."""
     live = _live(connected, name)
     if live:
@@ -286,7 +287,7 @@ def _keeps(conf: Any, connected: store.SqlStore, name: str) -> str | None:
     try:
         if not conf.command.now:
             _must_be_silent(conf, connected, _host(connected, name))
-        connected.decommission_host(name)
+        connected.hosts.decommission_host(name)
     except exceptions.NotFound:
         return None  # somebody else did it meanwhile
     except exceptions.Refused as e:
@@ -294,8 +295,10 @@ def _keeps(conf: Any, connected: store.SqlStore, name: str) -> str | None:
     return None
 
 
-def _live(connected: store.SqlStore, name: str) -> list[Claim]:
+def _live(connected: Stores, name: str) -> list[Claim]:
     live_claims: list[Claim] = []
     for state in ('reserved', 'confirmed'):
-        live_claims += connected.claims(host=name, state=state, limit=LIVE_MAX - len(live_claims))
+        live_claims += connected.claims.list_claims(
+            host=name, state=state, limit=LIVE_MAX - len(live_claims)
+        )
     return live_claims

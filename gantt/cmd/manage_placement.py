@@ -12,7 +12,8 @@ from gantt import exceptions
 from gantt.cli import login
 from gantt.cli.endpoint import NO_AUTH_TOKEN, Failure
 from gantt.cmd import console
-from gantt.db.stores import store
+from gantt.db import stores
+from gantt.scheduler.ports import Stores
 from gantt.transfer import copying, differences
 from gantt.transfer.own import OwnSide
 from gantt.transfer.server import PlacementServer
@@ -74,9 +75,9 @@ def _seconds(text: str) -> float:
 
 
 @contextlib.contextmanager
-def _sides(conf: Any) -> Iterator[tuple[store.SqlStore, PlacementServer]]:
+def _sides(conf: Any) -> Iterator[tuple[Stores, PlacementServer]]:
     """Open Gantt and the server."""
-    connected = store.connect(conf)
+    connected = stores.connect(conf)
     try:
         server = server_of(conf.command)
         try:
@@ -84,7 +85,7 @@ def _sides(conf: Any) -> Iterator[tuple[store.SqlStore, PlacementServer]]:
         finally:
             server.close()
     finally:
-        connected.close()
+        connected.database.close()
 
 
 def server_of(command: Any) -> PlacementServer:

@@ -7,7 +7,7 @@ from typing import Any
 from gantt.cmd import console
 from gantt.cmd.arguments import whole
 from gantt.core.records.shadow import AGREE, DIFFER, WORDS, Compared, ShadowVerdict
-from gantt.db.stores import store
+from gantt.db import stores
 
 ROWS = 20
 ROWS_MOST = 10_000
@@ -17,13 +17,13 @@ _ID = 8
 
 def report(conf: Any) -> int:
     """How often Nova's scheduler and this one agree, and where not, why."""
-    connected = store.connect(conf)
+    connected = stores.connect(conf)
     verdicts = [
         ShadowVerdict(name)
         for name in conf.command.verdict or [verdict.value for verdict in DIFFER]
     ]
-    counts = connected.count_shadows()
-    comparisons = connected.shadows(verdicts, conf.command.limit)
+    counts = connected.shadows.count_shadows()
+    comparisons = connected.shadows.list_shadows(verdicts, conf.command.limit)
     body = {
         'counts': {verdict.value: counts.get(verdict, 0) for verdict in ShadowVerdict},
         'agreement': share(counts),

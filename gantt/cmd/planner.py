@@ -24,7 +24,7 @@ from gantt.cmd.scheduler import GRACE_SECONDS
 from gantt.conf import files
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.messages.prepared import prepare_types
-from gantt.db.stores import store
+from gantt.db import stores
 from gantt.rpc.service import RpcService
 from gantt.scheduler.groups.planner import GroupPlanner
 from gantt.telemetry import guru
@@ -47,8 +47,8 @@ def _serve(conf: Any) -> int:
     signals = ProcessSignals().by_signals()
     wiring.keep_memory_small()
     metrics = MetricRegistry()
-    connected = wiring.once_it_answers(conf, lambda: store.connect(conf), signals.is_stopping)
-    wiring.once_it_answers(conf, connected.check_rights, signals.is_stopping)
+    connected = wiring.once_it_answers(conf, lambda: stores.connect(conf), signals.is_stopping)
+    wiring.once_it_answers(conf, connected.database.check_rights, signals.is_stopping)
     parts = planning.Planning(conf, connected, metrics)
     planner = parts.planner
     rpc = RpcService(
@@ -64,7 +64,7 @@ def _serve(conf: Any) -> int:
     listener = listen(metrics, conf, 'planner', health=health)
     presence = Presence(
         conf,
-        connected,
+        connected.services,
         'planner',
         lambda: planner.settings.worker,
         lambda: planner.pipeline.described(),
@@ -142,7 +142,7 @@ class PlannerHealth:
 
     def __init__(self, planner: GroupPlanner, rpc: RpcService) -> None:
         self._planner, self._rpc = planner, rpc
-        self._database = Knock(planner.store.ping)
+        self._database = Knock(planner.stores.database.ping)
         self.is_stopping, self.refused = False, ''
 
     def __call__(self) -> tuple[bool, dict[str, Any]]:

@@ -10,9 +10,9 @@ from gantt import solver
 from gantt.cmd import wiring
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.groups.plan_group import NO_SOLVER
-from gantt.db.stores.store import SqlStore
 from gantt.scheduler.groups.planner import GroupPlanner
 from gantt.scheduler.groups.settings import PlannerSettings
+from gantt.scheduler.ports import Stores
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.solver.process import SolverProcess
 from gantt.telemetry.metrics import MetricRegistry
@@ -47,13 +47,13 @@ class Planning:
     :raises PluginError: a filter or weigher does not load
     """
 
-    def __init__(self, conf: Any, store: SqlStore, metrics: MetricRegistry) -> None:
+    def __init__(self, conf: Any, stores: Stores, metrics: MetricRegistry) -> None:
         pipeline = pipeline_from_conf(conf)
         settings = wiring.settings(conf, pipeline)
-        recorder = StoreRecorder(store, metrics, settings.decision_queue_limit)
+        recorder = StoreRecorder(stores.records, metrics, settings.decision_queue_limit)
         self._solver, self._seconds = solver_of(conf), conf.rpc.drain_seconds
         self.planner = GroupPlanner(
-            store, pipeline, recorder, settings, bounds(conf), solver=self._solver
+            stores, pipeline, recorder, settings, bounds(conf), solver=self._solver
         )
         metrics.watch('gantt_group_queue_depth', lambda: self.planner.queue.waiting)
 

@@ -14,26 +14,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from gantt import exceptions
 from gantt.conf import claims, decisions, filters, scheduler, security
 from gantt.core.records.process import NOTE_SECONDS, ServiceNote
+from gantt.scheduler.ports import Services
 from gantt.version import version_string
 
 LOG = logging.getLogger(__name__)
 #: To the end of a process its row is deleted within so long, or stays and grows silent.
 FORGET_SECONDS = 2.0
-
-
-class PresenceStore(Protocol):
-    """The store, as far as it is needed here."""
-
-    def note_service(self, note: ServiceNote) -> None:
-        """Write the row of a process."""
-
-    def forget_service(self, name: str) -> None:
-        """Delete it."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -47,7 +38,7 @@ class Presence:
     """
 
     conf: Any
-    store: PresenceStore
+    services: Services
     kind: str
     make_name: Callable[[], str]
     described: Callable[[], dict[str, Any]]
@@ -98,10 +89,10 @@ class Presence:
 
     def _run(self) -> None:
         while not self._stopping:
-            self._attempt(lambda: self.store.note_service(self._note()))
+            self._attempt(lambda: self.services.note_service(self._note()))
             self._wake.wait(self.seconds)
             self._wake.clear()
-        self._attempt(lambda: self.store.forget_service(self.name))
+        self._attempt(lambda: self.services.forget_service(self.name))
 
     def _note(self) -> ServiceNote:
         now = time.monotonic()

@@ -19,8 +19,9 @@ from gantt.cmd.presence import Presence
 from gantt.cmd.process_signals import ProcessSignals
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.messages.prepared import prepare_types
-from gantt.db.stores import store
+from gantt.db import stores
 from gantt.rpc.service import RpcService
+from gantt.scheduler.ports import Stores
 from gantt.scheduler.service import Scheduler
 from gantt.telemetry import guru
 from gantt.telemetry.listener import listen
@@ -43,11 +44,11 @@ class Companion(Protocol):
         """Finish what was begun, the scheduler still there; return whether that was in time."""
 
 
-#: ``make(store, scheduler, metrics)``: the companions of a scheduler that is not started yet.
-Companions = Callable[[Any, Scheduler, MetricRegistry], Sequence[Companion]]
+#: ``make(stores, scheduler, metrics)``: the companions of a scheduler that is not started yet.
+Companions = Callable[[Stores, Scheduler, MetricRegistry], Sequence[Companion]]
 
 
-def _alone(store: Any, scheduler: Scheduler, metrics: MetricRegistry) -> Sequence[Companion]:
+def _alone(opened: Stores, scheduler: Scheduler, metrics: MetricRegistry) -> Sequence[Companion]:
     """Return no companions: a scheduler has its process for itself."""
     return ()
 
@@ -83,8 +84,8 @@ def work(
     """
     wiring.keep_memory_small()
     metrics = MetricRegistry()
-    connected = wiring.once_it_answers(conf, lambda: store.connect(conf), signals.is_stopping)
-    wiring.once_it_answers(conf, connected.check_rights, signals.is_stopping)
+    connected = wiring.once_it_answers(conf, lambda: stores.connect(conf), signals.is_stopping)
+    wiring.once_it_answers(conf, connected.database.check_rights, signals.is_stopping)
     scheduler = wiring.scheduler(conf, connected, metrics)
     metrics.watch('gantt_queue_depth', lambda: scheduler.placing.admission.depth)
     metrics.watch('gantt_queue_projects', lambda: scheduler.placing.admission.projects)
@@ -107,7 +108,7 @@ def work(
     also = companions(connected, scheduler, metrics)
     presence = Presence(
         conf,
-        connected,
+        connected.services,
         'scheduler',
         lambda: scheduler.settings.worker,
         lambda: scheduler.placing.pipeline.described(),

@@ -14,7 +14,7 @@ from gantt.cmd import wiring
 from gantt.cmd.process_signals import ProcessSignals
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.messages.prepared import prepare_types
-from gantt.db.stores import store
+from gantt.db import stores
 from gantt.insights.read_model import Insights
 from gantt.insights.shadow import Shadow, ShadowSettings
 from gantt.rpc.amqp import transport
@@ -38,13 +38,13 @@ def _serve(conf: Any) -> int:
     # Before any call is received: a process that cannot listen ends.
     listener = listen(metrics, conf, 'shadow')
     pipeline = pipeline_from_conf(conf)
-    connected = wiring.once_it_answers(conf, lambda: store.connect(conf), signals.is_stopping)
+    connected = wiring.once_it_answers(conf, lambda: stores.connect(conf), signals.is_stopping)
     insights = Insights(connected, pipeline, wiring.settings(conf, pipeline))
     wiring.once_it_answers(conf, insights.freshen, signals.is_stopping)
     own_transport, nova = client.get_transport(conf), transport.nova_transport(conf)
     transport.service_defaults(conf)
     shadow = Shadow(
-        connected,
+        connected.shadows,
         client.SchedulerClient(own_transport).select_destinations,
         insights.explain,
         insights.scores,

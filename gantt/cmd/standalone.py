@@ -24,9 +24,9 @@ from gantt.conf import compute
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.messages.build import Build
 from gantt.core.messages.request import Lifecycle, Purpose
-from gantt.db.stores.store import SqlStore
 from gantt.insights import views
 from gantt.rpc.amqp import driver, transport
+from gantt.scheduler.ports import Claims, Stores
 from gantt.scheduler.service import Scheduler
 from gantt.telemetry import guru
 from gantt.telemetry.metrics import MetricRegistry
@@ -61,13 +61,13 @@ def _serve(conf: Any) -> int:
 
 def _companions(conf: Any) -> scheduler.Companions:
     def make(
-        store: SqlStore, placing: Scheduler, metrics: MetricRegistry
+        stores: Stores, placing: Scheduler, metrics: MetricRegistry
     ) -> Sequence[scheduler.Companion]:
         carrier = client.get_transport(conf)
         if driver.is_in_process(carrier):
             LOG.info('No transport_url is set: hosts and conductors outside reach nobody here')
-        played = [PlayedHosts(conf, carrier, store, placing)] if conf.fake else []
-        return [api.HttpInterface(conf, store, metrics), *played]
+        played = [PlayedHosts(conf, carrier, stores, placing)] if conf.fake else []
+        return [api.HttpInterface(conf, stores, metrics), *played]
 
     return make
 
@@ -78,9 +78,9 @@ class PlayedHosts:
     :raises InvalidMessage: the file of shapes or of events is wrong
     """
 
-    def __init__(self, conf: Any, carrier: Any, store: SqlStore, placing: Scheduler) -> None:
+    def __init__(self, conf: Any, carrier: Any, stores: Stores, placing: Scheduler) -> None:
         self._seconds = conf.rpc.drain_seconds
-        reserved = functools.partial(reserved_claims, store, placing)
+        reserved = functools.partial(reserved_claims, stores.claims, placing)
         port = OverRpc(carrier, conf.compute.call_seconds)
         self._farm = FarmService(conf, carrier, port, 'farm', reserved)
 
@@ -93,14 +93,14 @@ class PlayedHosts:
         return self._farm.stop(self._seconds)
 
 
-def reserved_claims(store: SqlStore, placing: Scheduler) -> Iterator[Build]:
+def reserved_claims(claims: Claims, placing: Scheduler) -> Iterator[Build]:
     """Yield builds for unconfirmed claims of new guests, as a conductor would request them.
 
     :raises Unavailable: the database does not answer
     """
     marker = None
     for _ in range(CLAIMS_MAX // PAGE):
-        page = store.claims(state='reserved', limit=PAGE, marker=marker)
+        page = claims.list_claims(state='reserved', limit=PAGE, marker=marker)
         for claim in page:
             is_of_host = claim.lifecycle is Lifecycle.HOST or claim.is_taken
             if is_of_host and claim.purpose is Purpose.CREATE:

@@ -24,9 +24,9 @@ from gantt.cmd.config_check import check_options
 from gantt.conf import files, unknown
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.messages.base import derived_id
+from gantt.db import stores
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
-from gantt.db.stores import store
 from gantt.http import policy
 from gantt.rpc import wire
 from gantt.rpc.amqp import refusals, transport
@@ -191,13 +191,13 @@ class Checks(upgradecheck.UpgradeCommands):
     def promises(self) -> Result:
         """Return the findings of the audit, where the schema is the one that it reads."""
         try:
-            connected = store.connect(self._conf)
+            connected = stores.connect(self._conf)
         except exceptions.DatabaseNotSynced:
             return _success('not looked at: the schema comes first')
         try:
-            violations = connected.audit()
+            violations = connected.claims.audit()
         finally:
-            connected.close()
+            connected.database.close()
         lines = [f'{kind}: {line}' for kind, lines in violations.items() for line in lines]
         if lines:
             return _warning(f'"gantt-manage audit" finds {len(lines)}: {_some(lines)}')

@@ -28,6 +28,7 @@ from gantt.conf.zones import strategies_from_conf
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answered
 from gantt.scheduler.host_follower import HostFollower
+from gantt.scheduler.ports import Stores
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
@@ -277,7 +278,7 @@ def zone_calls(conf: Any, own_uuid: Callable[[], str]) -> HttpZones:
 
 
 def zones_around(
-    conf: Any, store: Any, cache: HostFollower, pipeline: Callable[[], Pipeline], metrics: Any
+    conf: Any, stores: Stores, cache: HostFollower, pipeline: Callable[[], Pipeline], metrics: Any
 ) -> ZoneParts:
     """Build the parts that talk to parent and child zones; nothing is read yet.
 
@@ -293,30 +294,31 @@ def zones_around(
     zone_settings = settings(conf, pipeline())
     strategies = strategies_from_conf(conf)
     parts = ZoneParts(
-        store, calls, cache, pipeline, zone_settings, cache.clock, metrics.count, strategies
+        stores, calls, cache, pipeline, zone_settings, cache.clock, metrics.count, strategies
     )
     return parts
 
 
-def scheduler(conf: Any, store: Any, metrics: MetricRegistry) -> Scheduler:
-    """Build a scheduler over ``store``, not started yet.
+def scheduler(conf: Any, stores: Stores, metrics: MetricRegistry) -> Scheduler:
+    """Build a scheduler over ``stores``, not started yet.
 
     :raises PluginError: a filter or weigher does not load
     """
     pipeline = pipeline_from_conf(conf)
     scheduler_settings = settings(conf, pipeline)
-    recorder = StoreRecorder(store, metrics, scheduler_settings.decision_queue_limit)
+    recorder = StoreRecorder(stores.records, metrics, scheduler_settings.decision_queue_limit)
 
     def say(answers: Sequence[Answered]) -> None:
         answer_log.log_answers(DECISIONS, scheduler_settings.log_answers == 'each', answers)
 
-    built = Scheduler(store, pipeline, recorder, scheduler_settings, on_answers=say)
+    built = Scheduler(stores, pipeline, recorder, scheduler_settings, on_answers=say)
     # A table of its own, which the thread that places does not write: read where it is needed.
     cache = HostFollower(
-        store,
+        stores.feed,
+        stores.vocabulary,
         built.clock,
         scheduler_settings.reload_seconds,
         default_zone=scheduler_settings.default_zone,
     )
-    built.speak_with(zones_around(conf, store, cache, lambda: built.placing.pipeline, metrics))
+    built.speak_with(zones_around(conf, stores, cache, lambda: built.placing.pipeline, metrics))
     return built

@@ -7,15 +7,18 @@ from gantt import exceptions
 from gantt.cmd import console, wiring
 from gantt.core.messages import quoting
 from gantt.core.zones import marks
-from gantt.db.stores import store
+from gantt.db import stores
+from gantt.scheduler.ports import Stores
 from gantt.scheduler.zones.audit import AuditedZone, ZoneAudit, ZoneFindings
 
 
-def over_zones(conf: Any, connected: Any) -> ZoneFindings:
+def over_zones(conf: Any, connected: Stores) -> ZoneFindings:
     """Return the findings between this zone and its child zones."""
-    calls = wiring.zone_calls(conf, lambda: connected.zone_identity().uuid)
+    calls = wiring.zone_calls(conf, lambda: connected.zones.zone_identity().uuid)
     try:
-        return ZoneAudit(connected, calls).run()
+        return ZoneAudit(
+            connected.zones, connected.zone_figures, connected.zone_claims, calls
+        ).run()
     finally:
         calls.close()
 
@@ -35,11 +38,11 @@ def named(conf: Any) -> int:
     salt, digests = _bytes(conf.command.salt, 'SALT', marks.SALT_BYTES), set()
     for text in conf.command.digests:
         digests.add(_bytes(text, 'DIGEST', marks.DIGEST_BYTES))
-    connected = store.connect(conf)
-    zone_uuid = connected.zone_identity().uuid
+    connected = stores.connect(conf)
+    zone_uuid = connected.zones.zone_identity().uuid
     name_of = {
         mark.hex(): host.name
-        for host in connected.registered_hosts()
+        for host in connected.zone_figures.registered_hosts()
         if (mark := marks.marks_of(host, zone_uuid, salt).registration) in digests
     }
     lines = [f'{digest} is {name}' for digest, name in sorted(name_of.items())]

@@ -42,7 +42,7 @@ from gantt.http.handlers import (
 from gantt.http.log_context import LogContext
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Stores
 from gantt.scheduler.zones.conditions import summed_up
 from gantt.scheduler.zones.parts import NoCalls, ZoneParts
 
@@ -230,7 +230,7 @@ SLASHED = ('/v1/aggregates/{name}', '/v1/declared-metrics/{name}')
 
 def make_app(
     insights: Insights,
-    store: Store,
+    stores: Stores,
     requests_client: RequestsClient,
     metrics: MetricsSource,
     settings: HttpSettings | None = None,
@@ -263,15 +263,15 @@ def make_app(
             '[api] auth_strategy = noauth asks nobody for a token',
             fix='Name the origins, or use auth_strategy = keystone',
         )
-    around = zones_around or without_zones(insights, store, metrics)
+    around = zones_around or without_zones(insights, stores, metrics)
     world = HandlerContext(
         insights=insights,
-        store=store,
+        stores=stores,
         client=requests_client,
         metrics=metrics,
         settings=settings,
         checks={
-            **_own_checks(insights, store, settings),
+            **_own_checks(insights, stores, settings),
             **(checks or {}),
             'zones': lambda: zones_below(around),
         },
@@ -302,10 +302,10 @@ def make_app(
     return middleware.stack(app, world)
 
 
-def without_zones(insights: Insights, store: Store, metrics: MetricsSource) -> ZoneParts:
+def without_zones(insights: Insights, stores: Stores, metrics: MetricsSource) -> ZoneParts:
     """Return what parent zones need, where this process calls no child zone."""
     return ZoneParts(
-        store,
+        stores,
         NoCalls(),
         insights.cache,
         lambda: insights.pipeline,
@@ -333,9 +333,9 @@ def zones_below(around: ZoneParts) -> str:
     return f'{len(conditions)} zones below answer'
 
 
-def _own_checks(insights: Insights, store: Store, settings: HttpSettings) -> Checks:
+def _own_checks(insights: Insights, stores: Stores, settings: HttpSettings) -> Checks:
     def database() -> str:
-        store.ping()
+        stores.database.ping()
         return 'the database answers'
 
     def host_table() -> str:

@@ -16,7 +16,7 @@ from gantt.http.gates import QuotaGates
 from gantt.http.policy import PolicyEnforcer
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Stores
 from gantt.scheduler.zones.parts import ZoneParts
 
 
@@ -149,7 +149,7 @@ class HandlerContext(msgspec.Struct, frozen=True):
     """The handlers' first argument."""
 
     insights: Insights
-    store: Store
+    stores: Stores
     client: RequestsClient
     metrics: MetricsSource
     settings: HttpSettings

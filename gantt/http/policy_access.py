@@ -32,7 +32,7 @@ def check(world: HandlerContext, caller: Caller, policies: PolicySet, inside: st
             world.policy.check(RULES, caller, f'{inside}.policies[{number}].{at}', 'nothing')
         other = None if policy.target is None else policy.target.group
         if other is not None and not caller.everywhere:
-            group = world.store.load_group(other)
+            group = world.stores.groups.load_group(other)
             if group is None or not caller.sees(group.project_id):
                 raise exceptions.NotFound(kind='server group', name=other)
 

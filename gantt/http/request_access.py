@@ -36,7 +36,7 @@ def checked(world: HandlerContext, caller: Caller, body: SelectDestinations) -> 
         _check_placed(world, caller, body.consumers)
         return msgspec.structs.replace(body, spec=spec, only_project=caller.only)
     if spec.group is not None:
-        group = world.store.load_group(spec.group.uuid)
+        group = world.stores.groups.load_group(spec.group.uuid)
         if group is None or not caller.sees(group.project_id):
             raise exceptions.NotFound(kind='server group', name=spec.group.uuid)
         if spec.group.policies is not None:
@@ -126,7 +126,7 @@ def _check_placed(world: HandlerContext, caller: Caller, consumers: Sequence[str
 
     :raises NotFound: one is
     """
-    owners = world.store.owners_of(consumers)
+    owners = world.stores.quotas.owners_of(consumers)
     for consumer in consumers:
         if consumer in owners and is_foreign(owners[consumer], caller.only):
             raise exceptions.NotFound(kind='consumer', name=consumer)
@@ -154,7 +154,7 @@ def _near_to_own(world: HandlerContext, caller: Caller, spec: RequestSpec) -> Re
 
 def _own_of(world: HandlerContext, caller: Caller, consumers: Collection[str]) -> set[str]:
     """Return the consumers that live here and are of the caller's project."""
-    live = world.store.live_claims_of(consumers)
+    live = world.stores.claims.live_claims_of(consumers)
     return {claim.consumer for claim in live if not is_foreign(claim.project_id, caller.only)}
 
 

@@ -23,7 +23,12 @@ from gantt.core.records.decision_codec import StoredDecision, unpack
 from gantt.core.records.history import History
 from gantt.insights.explain import explaining
 from gantt.insights.views import View
-from gantt.scheduler.ports import Clock, Store
+from gantt.scheduler.ports import (
+    Claims,
+    Clock,
+    DatabaseStatus,
+    Records,
+)
 
 T = TypeVar('T')
 
@@ -148,10 +153,12 @@ class Remembered:
 
 
 class ActivityReader:
-    """A summing reader of a store.  All methods may be called from any thread."""
+    """A summing reader.  All methods may be called from any thread."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
+    def __init__(
+        self, records: Records, claims: Claims, database: DatabaseStatus, clock: Clock
+    ) -> None:
+        self._records, self._claims, self._database = records, claims, database
         self._remembered = Remembered(clock)
         # Decisions never change.
         self._refusal = functools.lru_cache(_REMEMBERED_MAX)(self._read_refusal)
@@ -160,11 +167,11 @@ class ActivityReader:
         """Return the activity of the last ``window`` seconds."""
 
         def read() -> History:
-            return self._store.history(seconds=window, parts=PARTS, most=DECISIONS_MAX)
+            return self._records.history(seconds=window, parts=PARTS, most=DECISIONS_MAX)
 
         history, age = self._remembered.get(('history', window), SECONDS_STORED, read)
         counts, claims_age = self._remembered.get(
-            'claims', SECONDS_STORED_CLAIMS, self._store.count_claims
+            'claims', SECONDS_STORED_CLAIMS, self._claims.count_claims
         )
         waits = _by_part(history, window)
         return Activity(
@@ -189,8 +196,8 @@ class ActivityReader:
 
     def _refused(self, window: int) -> RefusedFunnel:
         outcome = Outcome.NO_VALID_HOST.value
-        records = self._store.decisions(outcome=outcome, limit=REFUSALS_MAX + 1)
-        since = self._store.ping() - window
+        records = self._records.list_decisions(outcome=outcome, limit=REFUSALS_MAX + 1)
+        since = self._database.ping() - window
         ids = [record.id for record in records if record.created_at >= since]
         stored = [self._refusal(decision_id) for decision_id in ids[:REFUSALS_MAX]]
         refusals = [refusal for refusal in stored if refusal.kind == RequestKind.HOST.value]
@@ -206,7 +213,7 @@ class ActivityReader:
 
     def _read_refusal(self, decision_id: str) -> _Refusal:
         """Return a stored refusal in short."""
-        record = self._store.load_decision(decision_id)
+        record = self._records.load_decision(decision_id)
         return _in_short(unpack(record[0])) if record else _Refusal(RequestKind.HOST.value, 0, [])
 
 

@@ -45,17 +45,17 @@ class Candidates:
 
     def __init__(
         self,
-        store: CandidateReads,
+        providers: CandidateReads,
         steps: int = STEPS_MAX,
         count: Callable[[str], None] | None = None,
         reload_seconds: float = 300.0,
     ) -> None:
-        self._store = store
+        self._providers = providers
         self._steps = steps
         self._count = count or (lambda name: None)
         self._reload_seconds = reload_seconds
         self._current_at: float | None = None
-        self._loaded_at, self._lost = float('-inf'), store.connections_lost
+        self._loaded_at, self._lost = float('-inf'), providers.connections_lost
         self._lock = threading.Lock()
         self._counting = threading.Lock()
         self._published = _Published(ProviderTable())
@@ -124,14 +124,14 @@ class Candidates:
             trait for trait in traits if trait not in STANDARD_TRAITS and trait not in table.traits
         ]
         return (
-            self._store.unknown_names(unknown_classes, unknown_traits)
+            self._providers.unknown_names(unknown_classes, unknown_traits)
             if unknown_classes or unknown_traits
             else ((), ())
         )
 
     def _is_due(self) -> bool:
         """Return whether this query is to read everything; the next one is not to meanwhile."""
-        now, lost = time.monotonic(), self._store.connections_lost
+        now, lost = time.monotonic(), self._providers.connections_lost
         if lost == self._lost and now - self._loaded_at < self._reload_seconds:
             return False
         self._loaded_at, self._lost = now, lost
@@ -140,7 +140,7 @@ class Candidates:
     def _reload(self) -> None:
         """Read everything; other queries go on with the present table."""
         try:
-            news = self._store.load_provider_entries()
+            news = self._providers.load_provider_entries()
         except BaseException:
             self._loaded_at = float('-inf')
             raise
@@ -155,9 +155,9 @@ class Candidates:
         covered = next(self._arrivals)  # queries that have come have smaller numbers
         began = time.monotonic()
         if self._read is None:
-            news = self._store.load_provider_entries()
+            news = self._providers.load_provider_entries()
         else:
-            news = self._store.poll_provider_entries(self._read)
+            news = self._providers.poll_provider_entries(self._read)
         if news.whole:
             self._published = _Published(ProviderTable())
         elif (news.entries or news.gone) and self._published.readers:

@@ -20,7 +20,7 @@ from gantt.insights.explain import explaining, redacting
 from gantt.insights.host_views import HostReader
 from gantt.insights.replaying import Gone, Otherwise, Replayer, differences
 from gantt.insights.views import DecisionSummary, Explanation, View
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Records, TableLogs
 from gantt.scheduler.settings import SchedulerSettings
 
 #: Time limit of a replay in seconds; reading the log of the table comes before.
@@ -50,22 +50,23 @@ class Replayed(View, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(eq=False)
 class DecisionReader:
-    """A reader of the decisions of a store.
+    """A reader of decisions.
 
     :ivar table: the hosts as they are now
     """
 
-    store: Store
+    records: Records
+    table_logs: TableLogs
     pipeline: dataclasses.InitVar[Pipeline]
     settings: SchedulerSettings
     table: Callable[[], HostTable]
 
     def __post_init__(self, pipeline: Pipeline) -> None:
-        self._replayer = Replayer(self.store, pipeline, self.settings.default_zone)
+        self._replayer = Replayer(self.table_logs, pipeline, self.settings.default_zone)
         self._public = redacting.words_of(pipeline.filters)
 
     def summaries(self, **query: Any) -> list[DecisionSummary]:
-        """Return decisions, newest first; the query is that of ``decisions`` of the store."""
+        """Return decisions, newest first; the query is that of ``Records.list_decisions``."""
         now = self.table().now
         return [
             views.view_of(
@@ -74,12 +75,12 @@ class DecisionReader:
                 created_at=views.when(record.created_at),
                 age_seconds=views.age(now, record.created_at),
             )
-            for record in self.store.decisions(**query)
+            for record in self.records.list_decisions(**query)
         ]
 
     def is_decision(self, decision_id: str, project: str | None = None) -> bool:
         """Return whether a decision of just this id is stored; of one project, or of any."""
-        record = self.store.load_decision(decision_id, project)
+        record = self.records.load_decision(decision_id, project)
         return record is not None and unpack(record[0]).decision.id == decision_id
 
     def explain(
@@ -189,7 +190,7 @@ class DecisionReader:
             raise exceptions.invalid(
                 'decision id', f'expected at least {PREFIX_MIN} characters of it'
             )
-        record = self.store.load_decision(decision_id, project)
+        record = self.records.load_decision(decision_id, project)
         if record is None:
             raise exceptions.NotFound(
                 f'decision {decision_id!r} is not known here: it is no decision or request id, '

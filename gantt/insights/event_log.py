@@ -25,7 +25,7 @@ from gantt import exceptions
 from gantt.core.claims.host_event import HostEvent
 from gantt.insights import views
 from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Hosts
 
 #: Maximum number of events that are remembered, and that one read returns.
 REMEMBERED, READ_MAX = 10_000, 5_000
@@ -58,8 +58,8 @@ class EventLog:
     :param cache: of a follower: it reads the feed when its table is read
     """
 
-    def __init__(self, store: Store, cache: HostFollower) -> None:
-        self._store = store
+    def __init__(self, hosts: Hosts, cache: HostFollower) -> None:
+        self._hosts = hosts
         self._cache = cache
         self._lock = threading.Lock()
         self._stamp = secrets.token_hex(4)
@@ -173,7 +173,7 @@ class EventLog:
         self._looked_at = started
 
     def _read(self, hosts: set[str], read_at: float) -> None:
-        recent = self._store.recent_events(hosts, self._read_at - LATE_SECONDS, READ_MAX)
+        recent = self._hosts.recent_events(hosts, self._read_at - LATE_SECONDS, READ_MAX)
         now = self._cache.database_now
         if len(recent) >= READ_MAX:
             self._begin(now, self._number + 1)

@@ -41,7 +41,12 @@ from gantt.insights.views import (
 )
 from gantt.insights.what_if import WhatIfPlanner
 from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import Clock, Store, StoredBelow, StoredRequest
+from gantt.scheduler.ports import (
+    Clock,
+    StoredBelow,
+    StoredRequest,
+    Stores,
+)
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.request.answers import StoredAnswers
 from gantt.scheduler.settings import SchedulerSettings
@@ -71,7 +76,7 @@ class Insights:
 
     def __init__(
         self,
-        store: Store,
+        stores: Stores,
         pipeline: Pipeline,
         settings: SchedulerSettings | None = None,
         clock: Clock | None = None,
@@ -79,30 +84,46 @@ class Insights:
         count: Callable[..., None] | None = None,
         candidate_steps: int = STEPS_MAX,
     ) -> None:
-        self.store = store
+        self._claims, self._zone_claims = stores.claims, stores.zone_claims
+        self._requests, self._records = stores.requests, stores.records
+        self._hosts, self._services = stores.hosts, stores.services
+        self._zones, self._zone_figures = stores.zones, stores.zone_figures
         self.settings = settings or SchedulerSettings(worker='gantt-api')
         self.cache = HostFollower(
-            store,
+            stores.feed,
+            stores.vocabulary,
             clock,
             self.settings.reload_seconds,
             default_zone=self.settings.default_zone,
             count=count,
         )
-        self._answers = StoredAnswers(store, self.cache.host_row, self.cache.pool)
-        self.quotas = QuotaChecks(
-            store, self.settings, self.cache.clock, count or (lambda name, **labels: None)
+        self._answers = StoredAnswers(
+            stores.records, stores.requests, self.cache.host_row, self.cache.pool
         )
-        self.candidates = Candidates(store, candidate_steps, count, self.settings.reload_seconds)
-        trials = WhatIfPlanner(self.table, self.cache, pipeline, self.settings, self.quotas)
+        self.quotas = QuotaChecks(
+            stores.quotas,
+            stores.claims,
+            stores.groups,
+            stores.plans,
+            self.settings,
+            self.cache.clock,
+            count or (lambda name, **labels: None),
+        )
+        self.candidates = Candidates(
+            stores.candidates, candidate_steps, count, self.settings.reload_seconds
+        )
+        trials = WhatIfPlanner(stores, self.table, self.cache, pipeline, self.settings, self.quotas)
         self.dry_run, self.what_if, self.capacity = trials.dry_run, trials.compare, trials.capacity
         self.roll_up = RollUpReader(self.candidates, self.table, self.cache, self.capacity).read
-        reader = DecisionReader(store, pipeline, self.settings, self.table)
+        reader = DecisionReader(
+            stores.records, stores.table_logs, pipeline, self.settings, self.table
+        )
         self.decisions, self.is_decision = reader.summaries, reader.is_decision
         self.explain, self.scores, self.replay = reader.explain, reader.scores, reader.replay
-        summed = ActivityReader(store, self.cache.clock)
+        summed = ActivityReader(stores.records, stores.claims, stores.database, self.cache.clock)
         self.activity, self.refused = summed.activity, summed.refused
         self.pipeline = pipeline
-        self.events = EventLog(store, self.cache)
+        self.events = EventLog(stores.hosts, self.cache)
         self._max_age = max_age
         # Decisions never change.
         self._shape = functools.lru_cache(_SHAPES_MAX)(self._read_shape)
@@ -159,7 +180,7 @@ class Insights:
         row = reader.row(name)
         claims: list[ClaimView] = []
         for state in ('reserved', 'confirmed'):
-            host_claims = self.store.claims(state=state, host=name, limit=CLAIMS_OF_HOST_MAX)
+            host_claims = self._claims.list_claims(state=state, host=name, limit=CLAIMS_OF_HOST_MAX)
             claims.extend(views.claim_view(claim, reader.table.now) for claim in host_claims)
         claims.sort(key=lambda claim: (-claim.age_seconds, claim.id))
         truncated = len(claims) >= CLAIMS_OF_HOST_MAX
@@ -170,7 +191,7 @@ class Insights:
         detail = self.host(name)
         reader = self._reader()
         row = reader.table.hosts[reader.row(name)]
-        elsewhere = self.store.live_claims_of({claim.consumer for claim in detail.claims})
+        elsewhere = self._claims.live_claims_of({claim.consumer for claim in detail.claims})
         obstacles = host_views.obstacles(detail.claims, elsewhere)
         counts = collections.Counter(obstacle.kind.value for obstacle in obstacles)
         return views.HostDrain(
@@ -189,7 +210,7 @@ class Insights:
 
         :raises NotFound: it is not known, and no event of it is kept
         """
-        records = self.store.host_history(name, limit + 1)
+        records = self._hosts.host_history(name, limit + 1)
         if not records:
             self.host_summary(name)
         now = self._now()
@@ -263,12 +284,12 @@ class Insights:
     def claims(
         self, *, host: str | None = None, project: str | None = None, **query: Any
     ) -> list[ClaimView]:
-        """Return claims by id; the query is that of ``claims`` of the store.
+        """Return claims by id; the query is that of ``Claims.list_claims``.
 
         :raises NotFound: a host that is not known and has no claim, old ones included
         """
         now = self._now()
-        stored = self.store.claims(host=host, project=project, **query)
+        stored = self._claims.list_claims(host=host, project=project, **query)
         if host is not None and not stored and project is None:
             self.host_summary(host)
         shown = [self._claim_view(claim, now) for claim in stored]
@@ -276,7 +297,9 @@ class Insights:
             return shown
         consumer = query.pop('consumer', None)
         consumers = [consumer] if consumer is not None else ()
-        below = self._below(self.store.claims_below(consumers=consumers, project=project, **query))
+        below = self._below(
+            self._zone_claims.claims_below(consumers=consumers, project=project, **query)
+        )
         all_claims = sorted((*shown, *below), key=lambda claim: claim.id)
         return all_claims[: query.get('limit')]
 
@@ -290,17 +313,17 @@ class Insights:
         if not found:
             return []
         now = self._now()
-        names = {zone.uuid: zone.name for zone in self.store.child_zones()}
+        names = {zone.uuid: zone.name for zone in self._zones.child_zones()}
         return [views.claim_view(row.claim, now, names.get(row.child, '')) for row in found]
 
     def claim(self, claim_id: str) -> ClaimView:
         """Return a claim, by its id or a unique prefix.  :raises NotFound:"""
-        claim = self.store.load_claim(claim_id) if len(claim_id) == 36 else None
+        claim = self._claims.load_claim(claim_id) if len(claim_id) == 36 else None
         if claim is None and PREFIX_MIN <= len(claim_id) < 36:
             blank = '00000000-0000-0000-0000-000000000000'
             after = claim_id + blank[len(claim_id) :]
-            here = self.store.claims(limit=2, marker=after)
-            below = self.store.claims_below(limit=2, marker=after)
+            here = self._claims.list_claims(limit=2, marker=after)
+            below = self._zone_claims.claims_below(limit=2, marker=after)
             near = {match.id for match in here} | {match.claim_id for match in below}
             near = {prefix_match for prefix_match in near if prefix_match.startswith(claim_id)}
             if len(near) == 1:
@@ -315,7 +338,7 @@ class Insights:
             return self._claim_view(claim, self._now())
         whole = len(claim_id) == 36
         claim_views = (
-            self._below(self.store.claims_below(claim_id=claim_id, limit=1)) if whole else []
+            self._below(self._zone_claims.claims_below(claim_id=claim_id, limit=1)) if whole else []
         )
         if not claim_views:
             raise exceptions.NotFound(kind='claim', name=claim_id)
@@ -328,17 +351,17 @@ class Insights:
         """
         full_id = request_id
         if PREFIX_MIN <= len(request_id) < 36:
-            decision_record = self.store.load_decision(request_id)
+            decision_record = self._records.load_decision(request_id)
             full_id = (
                 unpack(decision_record[0]).decision.request_id if decision_record else request_id
             )
-        stored = self.store.load_request(full_id) if len(full_id) == 36 else None
+        stored = self._requests.load_request(full_id) if len(full_id) == 36 else None
         if stored is None:
             raise exceptions.NotFound(kind='request', name=request_id)
         now = self._now()
         answer = self._answers.read(full_id, stored.answer) if stored.answer else None
         claims = [self._claim_view(claim, now) for claim in stored.claims]
-        return stored, answer, [*claims, *self._below(self.store.claims_below(full_id))]
+        return stored, answer, [*claims, *self._below(self._zone_claims.claims_below(full_id))]
 
     def requests(
         self, limit: int, marker: str | None = None, project: str | None = None
@@ -353,7 +376,7 @@ class Insights:
                 updated_at=views.when(request_row.updated_at),
                 age_seconds=views.age(now, request_row.updated_at),
             )
-            for request_row in self.store.requests(limit, marker, project)
+            for request_row in self._requests.list_requests(limit, marker, project)
         ]
 
     # -- at a glance ------------------------------------------------------------------------------
@@ -367,7 +390,7 @@ class Insights:
             unreadable=reader.unreadable,
             hosts_total=len(reader.table),
             claims=self._live_claims(reader.table),
-            claims_below=sum(self.store.live_claims_over_zones().children.values()),
+            claims_below=sum(self._zone_figures.live_claims_over_zones().children.values()),
             table_age_seconds=round(self.cache.age_seconds, 3),
             usage=reader.usage(),
             outcomes=outcomes,
@@ -381,12 +404,12 @@ class Insights:
         """Return how many live claims there are, on hosts and on pools."""
         on_hosts = int(table.instances.sum())
         # The table has the amounts that are claimed of pools, but not the claims.
-        return on_hosts + (self.store.count_claims_on_pools() if len(table.others) else 0)
+        return on_hosts + (self._claims.count_claims_on_pools() if len(table.others) else 0)
 
     def services(self) -> list[views.ServiceView]:
         """Return the processes of the site, by their own records or their reports."""
         stale_after = self.settings.stale_after_seconds
-        return _services(self.store.services(), self.table(), stale_after)
+        return _services(self._services.list_services(), self.table(), stale_after)
 
     def host_map(self, resource_class: str) -> HostMap:
         """Return a few numbers of every host, see ``HostMap``.  :raises InvalidMessage:"""
@@ -426,7 +449,7 @@ class Insights:
                 last.setdefault(decision.worker, decision)
         workers: dict[str, list[DecisionSummary]] = collections.defaultdict(list)
         for decision in last.values():
-            record = self.store.load_decision(decision.id)
+            record = self._records.load_decision(decision.id)
             if record:
                 workers[unpack(record[0]).decision.config_digest].append(decision)
         listed = [
@@ -444,7 +467,7 @@ class Insights:
 
     def _read_shape(self, decision_id: str) -> tuple[str, str]:
         """Return the shape of a stored decision, and its cause."""
-        record = self.store.load_decision(decision_id)
+        record = self._records.load_decision(decision_id)
         if record is None:
             return 'unknown shape', ''
         stored = unpack(record[0])

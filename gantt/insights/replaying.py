@@ -25,7 +25,7 @@ from gantt.core.records.decision_codec import StoredDecision
 from gantt.core.table.host_table import HostTable
 from gantt.insights.explain import wording
 from gantt.scheduler import table_log
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import TableLogs
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -72,9 +72,9 @@ class Gone(exceptions.NotFound):
 class Replayer:
     """A replayer of decisions that remembers the last table it built, and its checkpoint."""
 
-    def __init__(self, store: Store, pipeline: Pipeline, default_zone: str) -> None:
+    def __init__(self, table_logs: TableLogs, pipeline: Pipeline, default_zone: str) -> None:
         self.pipeline = pipeline
-        self._store = store
+        self._table_logs = table_logs
         self._default_zone = default_zone
         self._lock = threading.Lock()
         self._built = functools.lru_cache(1)(self._build)
@@ -93,7 +93,7 @@ class Replayer:
             return table.copy()
 
     def _build(self, worker: str, seq: int) -> HostTable | None:
-        events = table_log.read(self._store.load_table_log(worker, seq))
+        events = table_log.read(self._table_logs.load_table_log(worker, seq))
         return table_log.rebuild(events, seq, made=functools.partial(self._made, worker))
 
     def _made(self, worker: str, at: int, checkpoint: table_log.Checkpoint) -> HostTable:

@@ -15,7 +15,6 @@ import queue
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -33,7 +32,7 @@ from gantt.core.records.shadow import (
     ShadowVerdict,
 )
 from gantt.insights.views import Explanation, ScoreRow
-from gantt.scheduler.ports import Clock
+from gantt.scheduler.ports import Clock, Shadows
 
 LOG = logging.getLogger(__name__)
 
@@ -48,19 +47,6 @@ WEIGHERS_SHOWN = 3
 SAME_SCORE = 1e-9
 #: Text in the sentence about a host that a filter removed.
 _REMOVED = ' was removed by '
-
-
-class ShadowStore(Protocol):
-    """The store of comparisons."""
-
-    def save_shadows(self, found: Sequence[Compared], keep: int) -> None:
-        """Store comparisons, and keep the newest ``keep`` of all."""
-
-    def shadows(self, verdicts: Sequence[ShadowVerdict] | None, limit: int) -> list[Compared]:
-        """Return the newest comparisons first."""
-
-    def count_shadows(self) -> dict[ShadowVerdict, int]:
-        """Return the number of stored comparisons by verdict."""
 
 
 class ShadowSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +99,7 @@ class Shadow:
     :ivar count: adds to a counter
     """
 
-    store: ShadowStore
+    shadows: Shadows
     decide: Callable[[SelectDestinations], Answer]
     explain: Callable[[str, str | None], Explanation]
     scores: Callable[[str, int], Sequence[Score]]
@@ -272,7 +258,7 @@ class Shadow:
         if not batch:
             return 0
         try:
-            self.store.save_shadows(batch, self.settings.comparisons_most)
+            self.shadows.save_shadows(batch, self.settings.comparisons_most)
         except exceptions.Unavailable as e:
             LOG.warning('%d comparisons wait for the database: %s', len(self._waiting), e)
             return 0

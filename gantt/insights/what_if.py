@@ -30,6 +30,7 @@ from gantt.insights.explain import explaining, redacting, wording
 from gantt.insights.views import Capacity, Explanation, RoomView, View
 from gantt.scheduler.groups.group_members import GroupMembers
 from gantt.scheduler.host_cache import HostCache
+from gantt.scheduler.ports import Stores
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.request.planner import Plan, plan_dry_run
 from gantt.scheduler.settings import SchedulerSettings
@@ -59,6 +60,7 @@ class WhatIfPlanner:
     :ivar table: the hosts as they are now
     """
 
+    stores: Stores
     table: Callable[[], HostTable]
     cache: HostCache
     pipeline: Pipeline
@@ -179,6 +181,7 @@ class WhatIfPlanner:
             )
         try:
             return plan_dry_run(
+                self.stores,
                 table,
                 request,
                 self.cache,

@@ -26,7 +26,14 @@ from gantt.core.messages.request import (
 from gantt.core.resources.host import HostRow
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_signatures import Alarm
-from gantt.scheduler.ports import ClaimOutcome, ClaimResult, Recorder, Store
+from gantt.scheduler.ports import (
+    ClaimOutcome,
+    ClaimResult,
+    Claims,
+    Recorder,
+    Reports,
+    Requests,
+)
 from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
@@ -38,7 +45,9 @@ UNREADABLE_NAMED = 10
 class ClaimUpdates:
     """Operations on claims other than creating them."""
 
-    store: Store
+    claims: Claims
+    requests: Requests
+    reports: Reports
     cache: HostCache
     recorder: Recorder
     settings: SchedulerSettings
@@ -56,7 +65,7 @@ class ClaimUpdates:
     ) -> list[Registered | exceptions.GanttError]:
         """Register distinct hosts; errors in place of those refused."""
         rows_before = [self.cache.row_of(outcome.name) for outcome in messages]
-        outcomes = self.store.register_hosts(messages)
+        outcomes = self.reports.register_hosts(messages)
         self._look_at(rows_before, messages, outcomes)
         registered = [
             outcome for outcome in outcomes if not isinstance(outcome, exceptions.GanttError)
@@ -97,11 +106,11 @@ class ClaimUpdates:
 
     def confirm(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """Confirm claims before the compute starts guests: each outcome is ok, or gone."""
-        return self._counted('confirm', self.store.confirm_claims(update))
+        return self._counted('confirm', self.claims.confirm_claims(update))
 
     def refuse(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """Refuse claims that failed the compute's second check: the two views differ."""
-        outcomes = self._counted('refuse', self.store.refuse_claims(update))
+        outcomes = self._counted('refuse', self.claims.refuse_claims(update))
         # For claims released or expired before, the two views do not differ.
         refused = sum(outcome.outcome == 'ok' for outcome in outcomes)
         if refused:
@@ -116,11 +125,11 @@ class ClaimUpdates:
 
     def release(self, update: ClaimUpdate) -> list[ClaimOutcome]:
         """Release claims whose guests the compute has deleted."""
-        return self._counted('release', self.store.release_claims(update))
+        return self._counted('release', self.claims.release_claims(update))
 
     def cancel(self, message: CancelClaims) -> dict[str, object]:
         """Cancel a request.  Confirmed claims stay: delete the guest instead."""
-        result = self.store.cancel_request(message.request_id, message.reason)
+        result = self.requests.cancel_request(message.request_id, message.reason)
         return {
             'request_id': message.request_id,
             'state': 'cancelled',
@@ -129,7 +138,7 @@ class ClaimUpdates:
 
     def extend(self, message: ExtendClaims) -> dict[str, object]:
         """Lengthen leases, up to the configured longest."""
-        result = self.store.extend_request(
+        result = self.requests.extend_request(
             message.request_id,
             float(message.seconds),
             self.settings.lease_seconds_max,
@@ -144,7 +153,7 @@ class ClaimUpdates:
 
     def confirm_request(self, message: ConfirmRequest) -> dict[str, object]:
         """Confirm the use of claims without a host."""
-        result = self.store.confirm_request(message.request_id, message.consumers)
+        result = self.requests.confirm_request(message.request_id, message.consumers)
         return {
             'request_id': message.request_id,
             'claims': _listed(self._counted('confirm', result)),
@@ -152,7 +161,7 @@ class ClaimUpdates:
 
     def release_request(self, message: ReleaseRequest) -> dict[str, object]:
         """Release claims without a host."""
-        result = self.store.return_request(message.request_id, message.consumers, message.reason)
+        result = self.requests.return_request(message.request_id, message.consumers, message.reason)
         with contextlib.suppress(exceptions.Unavailable):
             self.cache.fetch_news()  # a pool's freed amounts are in no result
         return {
@@ -162,7 +171,7 @@ class ClaimUpdates:
 
     def sweep(self) -> int:
         """Expire claims not confirmed in time; return their number."""
-        result = self.store.sweep(self.settings.sweep_rows)
+        result = self.claims.sweep(self.settings.sweep_rows)
         if result.unreadable:
             self.recorder.count('gantt_claims_unreadable_total', len(result.unreadable))
             named_claims = [

@@ -34,7 +34,14 @@ from gantt.core.table.host_table import HostTable
 from gantt.core.table.silence import Silence, Window
 from gantt.scheduler import table_log
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.ports import Clock, Everything, Feed, Gap, Store
+from gantt.scheduler.ports import (
+    ChangeFeed,
+    Clock,
+    Everything,
+    Feed,
+    Gap,
+    Vocabulary,
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -71,7 +78,8 @@ class HostCache:
 
     def __init__(
         self,
-        store: Store,
+        feed: ChangeFeed,
+        vocabulary: Vocabulary,
         clock: Clock | None = None,
         reload_seconds: float = 300.0,
         log: table_log.TableLog | None = None,
@@ -79,7 +87,7 @@ class HostCache:
         count: Callable[..., None] | None = None,
         working: HostTable | None = None,
     ) -> None:
-        self.store = store
+        self.feed, self.vocabulary = feed, vocabulary
         self._count, self.log = count or (lambda name, value=1: None), log
         self.clock: Clock = clock or SystemClock()
         self.working = HostTable(default_zone=default_zone) if working is None else working
@@ -100,7 +108,7 @@ class HostCache:
         self._gaps: list[Gap] = []
         self._doubt_until = float('-inf')  # until then the feed may have left changes out
         self._compared_at = float('-inf')
-        self._lost = store.connections_lost  # as of the last comparison of everything
+        self._lost = feed.connections_lost  # as of the last comparison of everything
         self._is_far = False  # behind: the feed does not lead on, everything must be compared
         self._went_back = ''  # how that was noticed, until everything was read again
         self._is_other = False  # another incarnation, until everything was read again
@@ -179,7 +187,7 @@ class HostCache:
         enough = self._reads + 2
         with self._reading:
             if self._reads < enough:
-                self.classes = self.store.declared_classes()
+                self.classes = self.vocabulary.declared_classes()
                 self._reads += 1
         return self.classes
 
@@ -245,7 +253,7 @@ class HostCache:
 
     def _poll(self) -> Feed:
         started = self.clock.monotonic()
-        feed = self.store.poll(self._position, self._known, self._gaps)
+        feed = self.feed.poll(self._position, self._known, self._gaps)
         if feed.went_back:
             self.suspect('the feed ends before what was read of it, or a host has an older version')
         elif feed.incarnation != self._incarnation:
@@ -270,7 +278,7 @@ class HostCache:
     def _is_due(self, now: float) -> bool:
         """Return whether it is time to compare everything."""
         since = now - self._loaded_at
-        if self.store.connections_lost != self._lost and since >= BACK_EACH:
+        if self.feed.connections_lost != self._lost and since >= BACK_EACH:
             return True  # a standby may have taken over, without our last commits
         return since >= (
             min(DOUBT_EACH, self.reload_seconds) if now < self._doubt_until else self.reload_seconds
@@ -281,9 +289,9 @@ class HostCache:
         with self._queueing:
             known_versions, self._gone = dict(self._known), set()
             pools = self.working.known_pools()
-        position, connections_lost = self._position, self.store.connections_lost
+        position, connections_lost = self._position, self.feed.connections_lost
         try:
-            comparison = self.store.compare(known_versions)
+            comparison = self.feed.compare(known_versions)
             with self._poll_lock:
                 if comparison.went_back or comparison.position < position:
                     self.suspect('all hosts were compared, and one has an older version')
@@ -358,7 +366,7 @@ class HostCache:
         self._fetch_everything(started)
 
     def _fetch_everything(self, started: float) -> None:
-        everything = self.store.load_everything()
+        everything = self.feed.load_everything()
         rebuilt = Rebuilt(everything, table_log.build(everything, self._default_zone))
         with self._poll_lock, self._queueing:
             self._position, self._gaps = everything.position, everything.gaps

@@ -14,7 +14,12 @@ from gantt.core.records.retention import DECISION_SECONDS
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler.claims import ClaimUpdates, jittered
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import Clock, Recorder, Store
+from gantt.scheduler.ports import (
+    Clock,
+    Recorder,
+    Retention,
+    TableLogs,
+)
 from gantt.scheduler.quotas import REFRESH_SECONDS, QuotaChecks
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.request.planner import Contention
@@ -52,7 +57,8 @@ class Housekeeping:
 
     def __init__(
         self,
-        store: Store,
+        table_logs: TableLogs,
+        retention: Retention,
         cache: HostCache,
         claims: ClaimUpdates,
         recorder: Recorder,
@@ -61,7 +67,7 @@ class Housekeeping:
         contention: Contention,
         quotas: QuotaChecks,
     ) -> None:
-        self._store = store
+        self._table_logs, self._retention = table_logs, retention
         self._cache = cache
         self._clock = clock
         self._recorder = recorder
@@ -91,7 +97,7 @@ class Housekeeping:
         ]
         if cache.log is not None:
             log = cache.log
-            self._jobs.append(Job('table log', lambda: LOG_SECONDS, lambda: log.flush(store)))
+            self._jobs.append(Job('table log', lambda: LOG_SECONDS, lambda: log.flush(table_logs)))
         if isinstance(recorder, StoreRecorder):
             self._jobs.append(Job('decisions', lambda: 0.2, recorder.flush))
 
@@ -183,8 +189,8 @@ class Housekeeping:
         continues = self._purge_more and now < self._purge_whole
         if not continues:
             self._purge_whole = now + self._settings.purge_seconds
-            self._store.purge_table_log(self._settings.replay_seconds)
-        purged = self._store.purge(
+            self._table_logs.purge_table_log(self._settings.replay_seconds)
+        purged = self._retention.purge(
             decisions=self._settings.decisions_stored,
             decision_bytes=self._settings.decision_bytes,
             decision_seconds=DECISION_SECONDS,

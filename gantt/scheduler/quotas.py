@@ -28,7 +28,13 @@ from gantt.core.claims.claim import Claim
 from gantt.core.claims.places import PlaceLetGo
 from gantt.core.claims.quota import Bucket, Excess, Limits, Usage
 from gantt.core.messages.request import Purpose, SelectDestinations
-from gantt.scheduler.ports import Clock, Store
+from gantt.scheduler.ports import (
+    Claims,
+    Clock,
+    GroupPlans,
+    Groups,
+    Quotas,
+)
 from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
@@ -78,7 +84,10 @@ class QuotaChecks:
     :ivar count: adds one to a counter by its name
     """
 
-    store: Store
+    quotas: Quotas
+    claims: Claims
+    groups: Groups
+    plans: GroupPlans
     settings: SchedulerSettings
     clock: Clock
     count: Count
@@ -96,7 +105,7 @@ class QuotaChecks:
     def read(self) -> None:
         """Read all limits.  :raises DatabaseUnavailable: the limits read before stay in force"""
         try:
-            self._limits = Limits(self.store.quotas(), self.settings.quotas)
+            self._limits = Limits(self.quotas.limits(), self.settings.quotas)
             self._read_at = self.clock.monotonic()
         finally:
             self._tried_at = self.clock.monotonic()
@@ -130,7 +139,7 @@ class QuotaChecks:
 
         :raises DatabaseUnavailable:
         """
-        shown_limits = Limits(self.store.quotas(), self.settings.quotas).shown(project)
+        shown_limits = Limits(self.quotas.limits(), self.settings.quotas).shown(project)
         used: dict[str, int] = {}
         if project != quota.DEFAULT:
             classes = [
@@ -138,12 +147,12 @@ class QuotaChecks:
                 for name in shown_limits
                 if name.startswith(quota.CLASS)
             ]
-            usage = self.store.quota_usage([project], classes)[project]
+            usage = self.quotas.quota_usage([project], classes)[project]
             used = {
                 name: usage.of(name) for name in shown_limits if name != quota.REQUESTS_PER_MINUTE
             }
-            used[quota.SERVER_GROUPS] = self.store.count_groups(project)
-            used[quota.PLANNED_PLACES] = self.store.planned_usage(project).places
+            used[quota.SERVER_GROUPS] = self.groups.count_groups(project)
+            used[quota.PLANNED_PLACES] = self.plans.planned_usage(project).places
         return QuotaView(
             project_id=project,
             limits=[
@@ -173,7 +182,7 @@ class QuotaChecks:
         """
         if self._read_at == float('-inf'):
             self.read()
-        return QuotaRound(self.store, self._limits, self._let_in)
+        return QuotaRound(self.quotas, self.claims, self._limits, self._let_in)
 
     def let_in(self, request: SelectDestinations) -> Excess | None:
         """Let in a request to child zones, until ``leave``; return the limit it passes, or None.
@@ -184,7 +193,7 @@ class QuotaChecks:
         if limits.is_empty:
             return None
         quota_round, members = (
-            QuotaRound(self.store, limits, self._let_in),
+            QuotaRound(self.quotas, self.claims, limits, self._let_in),
             range(len(request.consumers)),
         )
         # Requests of one project in turn: else each keeps the others from coming to an end.
@@ -201,7 +210,7 @@ class QuotaChecks:
         :raises QuotaExceeded:
         """
         members = range(len(request.consumers))
-        excess = QuotaRound(self.store, self.current(), self._let_in).would_pass(
+        excess = QuotaRound(self.quotas, self.claims, self.current(), self._let_in).would_pass(
             request, members, is_own_caller
         )
         if excess is not None:
@@ -210,7 +219,9 @@ class QuotaChecks:
     def excess_of(self, request: SelectDestinations) -> Excess | None:
         """Return the limit that a request of a service would pass if it came now, or None."""
         members = range(len(request.consumers))
-        return QuotaRound(self.store, self.current(), self._let_in).would_pass(request, members)
+        return QuotaRound(self.quotas, self.claims, self.current(), self._let_in).would_pass(
+            request, members
+        )
 
     def check_groups(self, project: str | None, is_own_caller: bool) -> None:
         """Check whether a project may have one more server group.
@@ -220,7 +231,7 @@ class QuotaChecks:
         limit = self.current().of(project, is_own_caller).get(quota.SERVER_GROUPS)
         if project is None or limit is None:
             return
-        used = self.store.count_groups(project)
+        used = self.groups.count_groups(project)
         if used + 1 > limit:
             raise self.refused(Excess(name=quota.SERVER_GROUPS, limit=limit, used=used, asked=1))
 
@@ -247,7 +258,7 @@ class QuotaChecks:
         count = sum(number for _, number in wanted)
         places_max = limits.pop(quota.PLANNED_PLACES, None)
         if places_max is not None:
-            used = max(0, self.store.planned_usage(project).places - len(given_up))
+            used = max(0, self.plans.planned_usage(project).places - len(given_up))
             if used + count > places_max:
                 over_places = Excess(
                     name=quota.PLANNED_PLACES, limit=places_max, used=used, asked=count
@@ -259,7 +270,7 @@ class QuotaChecks:
         classes = [
             name.removeprefix(quota.CLASS) for name in limits if name.startswith(quota.CLASS)
         ]
-        usage_before = self.store.quota_usage([project], classes)[project]
+        usage_before = self.quotas.quota_usage([project], classes)[project]
         usage_after = usage_before.minus(quota.usage_of(given_up))
         added_usage = Usage(live_claims=count, amounts=dict(amounts))
         excess = quota.excess(limits, usage_after, added_usage)
@@ -384,8 +395,9 @@ class QuotaRound:
     The usage of a project is read once; each request that is let in counts for those after it.
     """
 
-    def __init__(self, store: Store, limits: Limits, let_in: LetIn) -> None:
-        self._store, self._limits, self._let_in = store, limits, let_in
+    def __init__(self, quotas: Quotas, claims: Claims, limits: Limits, let_in: LetIn) -> None:
+        self._quotas, self._claims = quotas, claims
+        self._limits, self._let_in = limits, let_in
         self._known: dict[str, _Known] = {}
 
     def would_pass(
@@ -512,9 +524,9 @@ class QuotaRound:
             for consumer in requested.consumers
         }
         named_consumers.update(ending.values())
-        ids_before = {claim.id for claim in self._store.live_claims_of(named_consumers)}
+        ids_before = {claim.id for claim in self._claims.live_claims_of(named_consumers)}
         used = self._read(project)
-        claims_after = self._store.live_claims_of(named_consumers)
+        claims_after = self._claims.live_claims_of(named_consumers)
         lasting = [claim for claim in claims_after if claim.id in ids_before]
         ending_claims = [
             claim for claim in lasting if claim.id in ending and claim.project_id == project
@@ -531,7 +543,7 @@ class QuotaRound:
         classes = [
             name.removeprefix(quota.CLASS) for name in limit_names if name.startswith(quota.CLASS)
         ]
-        return self._store.quota_usage([project], classes)[project]
+        return self._quotas.quota_usage([project], classes)[project]
 
 
 def _sum(used: Usage, let_in: Iterable[_RequestedUsage], held: Sequence[Claim] = ()) -> Usage:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from gantt import exceptions
 from gantt.core.claims.commit import DecisionRecord
-from gantt.scheduler.ports import Decisions
+from gantt.scheduler.ports import Records
 
 LOG = logging.getLogger(__name__)
 BATCH = 200
@@ -40,8 +40,8 @@ class Counting(Protocol):
 class StoreRecorder:
     """A recorder of refused and dry decisions in the store, and of counts in a metrics registry."""
 
-    def __init__(self, store: Decisions, metrics: Counting, limit: int) -> None:
-        self._store = store
+    def __init__(self, records: Records, metrics: Counting, limit: int) -> None:
+        self._records = records
         # By project, each with the number of its arrival.
         self._queues: dict[str | None, collections.deque[tuple[int, DecisionRecord]]] = {}
         self._sizes: collections.Counter[str | None] = collections.Counter()
@@ -80,7 +80,7 @@ class StoreRecorder:
             if not batch:
                 break
             try:
-                self._store.save_decisions(batch)
+                self._records.save_decisions(batch)
             except exceptions.Unavailable as e:
                 self.count('gantt_decisions_dropped_total', len(batch))
                 LOG.warning('%d decisions could not be stored: %s', len(batch), e)

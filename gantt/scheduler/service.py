@@ -44,7 +44,7 @@ from gantt.scheduler.ports import (
     Recorder,
     Replies,
     ReportOutcome,
-    Store,
+    Stores,
 )
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.register_hosts import Registrations
@@ -70,7 +70,7 @@ class Scheduler:
 
     def __init__(
         self,
-        store: Store,
+        stores: Stores,
         pipeline: Pipeline,
         recorder: Recorder,
         settings: SchedulerSettings | None = None,
@@ -79,23 +79,34 @@ class Scheduler:
     ) -> None:
         self.settings = settings or SchedulerSettings()
         self.clock: Clock = clock or SystemClock()
-        self.store = store
+        self.stores = stores
         self.recorder = recorder
         log = None
         if self.settings.replay_seconds:
             log = TableLog(self.settings.worker, self.settings.checkpoint_seconds)
         self.cache = HostCache(
-            store,
+            stores.feed,
+            stores.vocabulary,
             self.clock,
             self.settings.reload_seconds,
             log,
             self.settings.default_zone,
             recorder.count,
         )
-        self.stored_answers = answers.StoredAnswers(store, self.cache.host_row, self.cache.pool)
-        self.quotas = QuotaChecks(store, self.settings, self.clock, recorder.count)
+        self.stored_answers = answers.StoredAnswers(
+            stores.records, stores.requests, self.cache.host_row, self.cache.pool
+        )
+        self.quotas = QuotaChecks(
+            stores.quotas,
+            stores.claims,
+            stores.groups,
+            stores.plans,
+            self.settings,
+            self.clock,
+            recorder.count,
+        )
         self.placing = Placing(
-            store,
+            stores,
             self.cache,
             pipeline,
             recorder,
@@ -105,19 +116,25 @@ class Scheduler:
             GroupMembers,
             on_answers,
         )
-        self.intake = Intake(store, self.cache, recorder, self.clock, self.settings)
+        self.intake = Intake(stores.reports, self.cache, recorder, self.clock, self.settings)
         self.signatures = HostSignatures(
             lambda name: self.cache.keys.get(name),
-            store.load_host_key,
+            stores.hosts.load_host_key,
             lambda: self.settings.signatures,
             recorder.count,
             self.clock.monotonic,
         )
         self.claims = ClaimUpdates(
-            store, self.cache, recorder, self.settings, self.signatures.alarm
+            stores.claims,
+            stores.requests,
+            stores.reports,
+            self.cache,
+            recorder,
+            self.settings,
+            self.signatures.alarm,
         )
         self.registrations = Registrations(self.claims, recorder)
-        self.nova = NovaEvents(store, self.cache, recorder, self.clock, self.settings)
+        self.nova = NovaEvents(stores.nova, self.cache, recorder, self.clock, self.settings)
         #: Places requests over the child zones; None: there are no calls to them.
         self.over_zones: PlaceOverZones | None = None
         self._zones: ZoneParts | None = None
@@ -128,12 +145,20 @@ class Scheduler:
             self.intake.work_queue,
             self.nova.work_queue,
         )
-        self.nova_moves = NovaMoves(store, self.cache, self.nova)
+        self.nova_moves = NovaMoves(stores.requests, self.cache, self.nova)
         self.nova_source = NovaSource(
-            store, self.cache, self.nova, recorder, self.settings, self.signatures.alarm
+            stores.nova,
+            stores.reports,
+            stores.groups,
+            self.cache,
+            self.nova,
+            recorder,
+            self.settings,
+            self.signatures.alarm,
         )
         self.housekeeping = Housekeeping(
-            store,
+            stores.table_logs,
+            stores.retention,
             self.cache,
             self.claims,
             recorder,
@@ -145,16 +170,28 @@ class Scheduler:
 
     def speak_with(self, zones: ZoneParts) -> None:
         """Let requests go to the child zones; call before the start."""
-        give_backs = GiveBacks(self.store, zones.calls, zones.directory.own_uuid, self.recorder)
+        give_backs = GiveBacks(
+            self.stores.give_backs,
+            self.stores.requests,
+            self.stores.zone_claims,
+            zones.calls,
+            zones.directory.own_uuid,
+            self.recorder,
+        )
         self._zones = zones
         self.placing.know_zones(
             lambda request: not_queried.zones_not_queried(zones.directory.children(), request)
         )
         self.follower = ZoneFollower(
-            self.store, zones.calls, zones.directory, give_backs, self.recorder, self.clock
+            self.stores.zone_claims,
+            zones.calls,
+            zones.directory,
+            give_backs,
+            self.recorder,
+            self.clock,
         )
         self.over_zones = PlaceOverZones(
-            self.store,
+            self.stores,
             zones,
             self.placing.admission,
             self.stored_answers,
@@ -271,7 +308,7 @@ class Scheduler:
         """Let the placing thread read an inbox, also while the database works."""
         admission = self.placing.admission
         old_inbox, admission.inbox = admission.inbox, inbox
-        self.store.do_meanwhile(inbox)
+        self.stores.requests.do_meanwhile(inbox)
         old_inbox.wake()
 
     def _too_often(self, request: SelectDestinations) -> Answer | None:
@@ -295,7 +332,7 @@ class Scheduler:
 
         :raises NotFound: it was never placed, or is no longer kept
         """
-        stored = self.store.load_request(message.request_id)
+        stored = self.stores.requests.load_request(message.request_id)
         if stored is None:
             raise exceptions.NotFound(kind='request', name=message.request_id)
         if stored.state == 'cancelled' and (stored.attempt or not stored.answer):
@@ -433,11 +470,11 @@ class Scheduler:
 
     def silent_for(self) -> float:
         """Return the seconds of the longest wait for the database now under way."""
-        return self.store.silent_for()
+        return self.stores.database.silent_for()
 
     def ping(self) -> None:
         """Send the database a query.  :raises DatabaseUnavailable: it does not answer"""
-        self.store.ping()
+        self.stores.database.ping()
 
     def declared_classes(self) -> frozenset[str]:
         """Return the custom resource classes known now."""
@@ -448,7 +485,7 @@ class Scheduler:
         return {
             'hosts': len(self.cache.working),
             'table_age_seconds': round(self.cache.age_seconds, 3),
-            'database_silent_seconds': round(self.store.silent_for(), 3),
+            'database_silent_seconds': round(self.stores.database.silent_for(), 3),
             'requests_waiting': self.placing.admission.depth,
             'requests_overdue_seconds': round(self.placing.admission.overdue_seconds, 3),
             'registrations_waiting': self.registrations.work_queue.depth,

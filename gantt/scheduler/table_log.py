@@ -479,7 +479,7 @@ class TableLog:
         self._events.append((self.position, event))
         self.position += 1
 
-    def flush(self, store: TableLogs) -> int:
+    def flush(self, table_logs: TableLogs) -> int:
         """Write pending events; return how many were written.
 
         :raises DatabaseUnavailable: the events of this flush are lost: a gap
@@ -497,7 +497,7 @@ class TableLog:
             chunks = [
                 blob[start : start + CHUNK_BYTES] for start in range(0, len(blob), CHUNK_BYTES)
             ]
-            store.save_table_log(self.worker, part[0][0], part[-1][0], starts, chunks)
+            table_logs.save_table_log(self.worker, part[0][0], part[-1][0], starts, chunks)
             self._gap = False
             written += len(part)
         return written

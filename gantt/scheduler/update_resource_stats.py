@@ -24,7 +24,12 @@ from gantt.core.messages import report as reports
 from gantt.core.messages.report import HostReport
 from gantt.core.table import metrics
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import Clock, Recorder, ReportOutcome, Store
+from gantt.scheduler.ports import (
+    Clock,
+    Recorder,
+    ReportOutcome,
+    Reports,
+)
 from gantt.scheduler.set_aside import SetAside
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.work_queue import WorkQueue
@@ -59,7 +64,7 @@ class Item(NamedTuple):
 class Intake:
     """The reporting thread and its queue."""
 
-    store: Store
+    reports: Reports
     cache: HostCache
     recorder: Recorder
     clock: Clock
@@ -129,7 +134,7 @@ class Intake:
 
     def _apply(self, batch: list[Item]) -> None:
         try:
-            result = self.store.apply_reports([item.report for item in batch])
+            result = self.reports.apply_reports([item.report for item in batch])
         except exceptions.Busy:
             # Rows of no single host stay locked, of a group or of a consumer: soon they are free.
             self._set_aside(batch)

@@ -17,7 +17,7 @@ from gantt.core.claims.allocations import AllocationWish
 from gantt.core.messages.request import Lifecycle
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.provider import ProviderFilter
-from gantt.scheduler.ports import ConsumerAllocations, Store
+from gantt.scheduler.ports import ConsumerAllocations, Stores
 from gantt.transfer.side import (
     CUSTOM,
     NOBODY,
@@ -73,12 +73,13 @@ class OwnSide:
 
     name = 'Gantt'
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, stores: Stores) -> None:
+        self._vocabulary, self._providers = stores.vocabulary, stores.providers
+        self._allocations, self._claims = stores.allocations, stores.claims
 
     # -- read ----------------------------------------------------------------------------
     def classes(self) -> frozenset[str]:
-        classes = self._store.resource_classes()
+        classes = self._vocabulary.resource_classes()
         return frozenset(
             resource_class.name
             for resource_class in classes
@@ -86,7 +87,7 @@ class OwnSide:
         )
 
     def traits(self) -> frozenset[str]:
-        return frozenset(trait.name for trait in self._store.traits(prefix=CUSTOM))
+        return frozenset(trait.name for trait in self._vocabulary.traits(prefix=CUSTOM))
 
     def outlines(self) -> dict[str, ProviderOutline]:
         return {
@@ -96,13 +97,13 @@ class OwnSide:
                 generation=provider.generation,
                 parent=provider.parent,
             )
-            for provider in self._store.find_providers(ProviderFilter())
+            for provider in self._providers.find_providers(ProviderFilter())
         }
 
     def content(self, uuid: str) -> ProviderContent | None:
-        provider = self._store.load_provider(uuid)
-        traits = self._store.load_provider_traits(uuid)
-        aggregates = self._store.load_provider_aggregates(uuid)
+        provider = self._providers.load_provider(uuid)
+        traits = self._providers.load_provider_traits(uuid)
+        aggregates = self._providers.load_provider_aggregates(uuid)
         if provider is None or traits is None or aggregates is None:
             return None
         return ProviderContent(
@@ -117,7 +118,7 @@ class OwnSide:
         )
 
     def uses(self, uuid: str) -> dict[str, tuple[int, dict[str, int]]]:
-        provider_allocations = self._store.provider_allocations(uuid)
+        provider_allocations = self._allocations.provider_allocations(uuid)
         if provider_allocations is None:
             return {}
         return {
@@ -126,20 +127,22 @@ class OwnSide:
         }
 
     def consumer(self, uuid: str) -> ConsumerRecord | None:
-        allocations = self._store.load_allocations(uuid)
+        allocations = self._allocations.load_allocations(uuid)
         if allocations is None or not allocations.allocations:
             return None
         return _record(allocations)
 
     # -- write ---------------------------------------------------------------------------
     def create_class(self, name: str) -> None:
-        self._store.create_class(name)
+        self._vocabulary.create_class(name)
 
     def create_trait(self, name: str) -> None:
-        self._store.create_trait(name)
+        self._vocabulary.create_trait(name)
 
     def create_provider(self, wanted: ProviderOutline) -> ProviderOutline:
-        provider = self._store.create_provider(wanted.name, uuid=wanted.uuid, parent=wanted.parent)
+        provider = self._providers.create_provider(
+            wanted.name, uuid=wanted.uuid, parent=wanted.parent
+        )
         return ProviderOutline(
             uuid=provider.uuid,
             name=provider.name,
@@ -148,19 +151,19 @@ class OwnSide:
         )
 
     def update_provider(self, wanted: ProviderOutline) -> None:
-        self._store.update_provider(wanted.uuid, name=wanted.name, parent=wanted.parent)
+        self._providers.update_provider(wanted.uuid, name=wanted.name, parent=wanted.parent)
 
     def save_inventories(
         self, uuid: str, inventories: Mapping[str, Inventory], generation: int
     ) -> int:
         exact = dict(inventories)
-        return self._store.change_inventories(uuid, lambda now: exact, generation).generation
+        return self._providers.change_inventories(uuid, lambda now: exact, generation).generation
 
     def save_traits(self, uuid: str, traits: Collection[str], generation: int) -> int:
-        return self._store.save_provider_traits(uuid, traits, generation).generation
+        return self._providers.save_provider_traits(uuid, traits, generation).generation
 
     def save_aggregates(self, uuid: str, aggregates: Collection[str], generation: int) -> int:
-        return self._store.save_provider_aggregates(uuid, aggregates, generation).generation
+        return self._providers.save_provider_aggregates(uuid, aggregates, generation).generation
 
     def save_consumer(
         self, uuid: str, wanted: ConsumerRecord, generation: int | None
@@ -171,7 +174,7 @@ class OwnSide:
         """
         allocations, problem, owned = wanted.allocations, '', None
         if generation is not None and not self._is_free(uuid):
-            owned = self._store.load_allocations(uuid)
+            owned = self._allocations.load_allocations(uuid)
         if owned is not None:
             generation = owned.generation
             roots = self._roots({*owned.allocations, *wanted.allocations})
@@ -193,12 +196,12 @@ class OwnSide:
             consumer_type=wanted.consumer_type if has_type else None,
             generation=generation,
         )
-        self._store.write_allocations([request])
+        self._allocations.write_allocations([request])
         return SavedConsumer(True, problem)
 
     def _is_free(self, consumer: str) -> bool:
         """Return whether all its claims were written as allocations."""
-        claims = self._store.live_claims_of([consumer])
+        claims = self._claims.live_claims_of([consumer])
         return all(claim.lifecycle is Lifecycle.API for claim in claims)
 
     def _roots(self, uuids: Collection[str]) -> dict[str, TreeRoot]:
@@ -208,8 +211,8 @@ class OwnSide:
         """
         roots: dict[str, TreeRoot] = {}
         for uuid in sorted(uuids):
-            provider = self._store.load_provider(uuid)
-            root = provider and self._store.load_provider(provider.root)
+            provider = self._providers.load_provider(uuid)
+            root = provider and self._providers.load_provider(provider.root)
             if root is None:
                 raise exceptions.NotFound(kind='provider', name=uuid)
             roots[uuid] = TreeRoot(root.uuid, root.host is not None)
@@ -226,16 +229,16 @@ class OwnSide:
             )
         # Another client may have deleted it already.
         with contextlib.suppress(exceptions.NotFound):
-            self._store.delete_allocations(uuid)
+            self._allocations.delete_allocations(uuid)
 
     def delete_provider(self, uuid: str) -> None:
-        self._store.delete_provider(uuid)
+        self._providers.delete_provider(uuid)
 
     def delete_class(self, name: str) -> None:
-        self._store.delete_class(name)
+        self._vocabulary.delete_class(name)
 
     def delete_trait(self, name: str) -> None:
-        self._store.delete_trait(name)
+        self._vocabulary.delete_trait(name)
 
 
 def _record(found: ConsumerAllocations) -> ConsumerRecord:

@@ -30,14 +30,14 @@ def test_select_places_and_exits_0(site: Site, gantt: Gantt) -> None:
     done = gantt('select', '--resource', 'VCPU=2', '--resource', 'MEMORY_MB=1024', '--count', '3')
     assert done.code == 0
     assert done.out.startswith('placed 3 on ')
-    assert len(site.world.store.claims(state='reserved')) == 3
+    assert len(site.world.store.claims.list_claims(state='reserved')) == 3
 
 
 def test_a_dry_run_claims_nothing(site: Site, gantt: Gantt) -> None:
     done = gantt('select', '--resource', 'VCPU=2', '--dry-run')
     assert done.code == 0
     assert done.out.startswith('would place 1 on 1 host')
-    assert site.world.store.claims() == []
+    assert site.world.store.claims.list_claims() == []
 
 
 def test_no_valid_host_exits_2_with_the_verdict_and_the_way_to_the_story(gantt: Gantt) -> None:
@@ -82,7 +82,7 @@ def test_a_busy_scheduler_exits_1(site: Site, gantt: Gantt) -> None:
 def test_the_same_request_id_has_the_effect_of_one(site: Site, gantt: Gantt) -> None:
     ask = ('select', '--resource', 'VCPU=1', '--request-id', fixed(9), '--consumer', fixed(10))
     assert gantt(*ask).out == gantt(*ask).out
-    assert len(site.world.store.claims()) == 1
+    assert len(site.world.store.claims.list_claims()) == 1
 
 
 def test_arguments_reach_the_spec(site: Site, gantt: Gantt) -> None:
@@ -95,7 +95,7 @@ def test_arguments_reach_the_spec(site: Site, gantt: Gantt) -> None:
     answer = json.loads(done.out)['answer']
     assert [[s['host'] for s in places] for places in answer['selections']] == [['cmp-2']] * 2
     assert answer['selections'][0][0]['lease_seconds'] == 300
-    assert site.world.store.claims()[0].project_id == 'p1'
+    assert site.world.store.claims.list_claims()[0].project_id == 'p1'
 
 
 def test_a_hint_of_nova_is_understood_or_refused_by_name(site: Site, gantt: Gantt) -> None:
@@ -110,9 +110,9 @@ def test_a_hint_of_nova_is_understood_or_refused_by_name(site: Site, gantt: Gant
     done = gantt(*one, '--hint', 'same_host=web-1')
     assert done.code == 1
     assert 'spec.hints.same_host[0]: expected a UUID' in done.err
-    before = len(site.world.store.claims())
+    before = len(site.world.store.claims.list_claims())
     assert gantt(*one, '--hint', 'target_cell=x!y').code == 0
-    assert len(site.world.store.claims()) == before + 1
+    assert len(site.world.store.claims.list_claims()) == before + 1
 
 
 def test_rules_and_hints_reach_the_filters(gantt: Gantt, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_request_file(site: Site, gantt: Gantt, tmp_path: Path, form: str) -> 
     file = tmp_path / 'request'
     file.write_text(json.dumps(body) if form == 'json' else yaml.safe_dump(body))
     assert gantt('select', '--request-file', str(file)).code == 0
-    [claim] = site.world.store.claims()
+    [claim] = site.world.store.claims.list_claims()
     assert (claim.request_id, claim.consumer) == (fixed(3), fixed(4))
 
 
@@ -169,7 +169,7 @@ def test_disable_enable_and_remove_a_host(site: Site, gantt: Gantt) -> None:
 
 def test_a_host_that_cannot_be_read_is_named_with_the_problem(site: Site, gantt: Gantt) -> None:
     store, facts, hosts = site.world.store, models.provider_facts, models.providers
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         first = hosts.c.name == 'cmp-1'
         of_first = facts.c.provider_id.in_(sa.select(hosts.c.id).where(first))
         connection.execute(facts.update().where(of_first).values(facts='{"numa": 1'))
@@ -259,14 +259,14 @@ def test_the_lists_have_stable_keys(gantt: Gantt) -> None:
 # -- claims, requests, groups, aggregates -----------------------------------------------
 def test_claims_are_found_by_a_prefix_and_released_with_a_reason(site: Site, gantt: Gantt) -> None:
     site.place(1)
-    [claim] = site.world.store.claims()
+    [claim] = site.world.store.claims.list_claims()
     assert claim.id[:8] in gantt('claim', 'list', '--state', 'reserved').out
     assert gantt('claim', 'list', '--state', 'lost').out == 'no claim matches\n'
     assert gantt('claim', 'show', claim.id[:8]).out.startswith(f'claim {claim.id} is reserved\n')
     assert gantt('claim', 'release', claim.id).code == 64
     done = gantt('claim', 'release', claim.id, '--reason', 'guest is gone')
     assert done.out == f'claim {claim.id} on {claim.host} is released: guest is gone\n'
-    assert site.world.store.load_claim(claim.id).state == 'released'
+    assert site.world.store.claims.load_claim(claim.id).state == 'released'
 
 
 def test_a_request_is_cancelled(site: Site, gantt: Gantt) -> None:
@@ -274,12 +274,17 @@ def test_a_request_is_cancelled(site: Site, gantt: Gantt) -> None:
     dry = gantt('request', 'cancel', fixed(1), '--dry-run')
     assert 'would be cancelled, 2 reserved claims released' in dry.out
     assert gantt('request', 'cancel', fixed(1), '--reason', 'typo').code == 0
-    assert [claim.state for claim in site.world.store.claims()] == ['released', 'released']
+    assert [claim.state for claim in site.world.store.claims.list_claims()] == [
+        'released',
+        'released',
+    ]
     assert gantt('request', 'show', fixed(1)).out.startswith(f'request {fixed(1)} is cancelled\n')
 
 
 def test_the_life_of_what_is_on_a_pool(site: Site, gantt: Gantt) -> None:
-    site.world.store.create_provider('ceph-1', inventories={'DISK_GB': Inventory(total=100)})
+    site.world.store.providers.create_provider(
+        'ceph-1', inventories={'DISK_GB': Inventory(total=100)}
+    )
     site.world.turn()
     site.insights.reload_soon()
     volume = ('--kind', 'pool', '--resource', 'DISK_GB=30')
@@ -293,13 +298,13 @@ def test_the_life_of_what_is_on_a_pool(site: Site, gantt: Gantt) -> None:
     assert gantt('select', *volume, '--count', '2').code == 2
     some = gantt('select', *volume, '--most', 'DISK_GB=50', '--dry-run').out.splitlines()
     assert some[2].endswith('GIVEN') and some[3].split()[-2:] == ['40G', 'disk']
-    one, other = (claim.consumer for claim in site.world.store.claims())
+    one, other = (claim.consumer for claim in site.world.store.claims.list_claims())
     dry = gantt('request', 'confirm', fixed(1), '--dry-run')
     assert dry.out == f'dry run: request {fixed(1)}: 2 claims would be confirmed\n'
     assert gantt('request', 'confirm', fixed(1)).code == 0
     done = gantt('request', 'release', fixed(1), '--consumer', one, '--reason', 'deleted')
     assert done.out == f'request {fixed(1)}: 1 claims are released\n'
-    states = {claim.consumer: claim.state.value for claim in site.world.store.claims()}
+    states = {claim.consumer: claim.state.value for claim in site.world.store.claims.list_claims()}
     assert states == {one: 'released', other: 'confirmed'}
 
 
@@ -472,7 +477,7 @@ def test_an_answer_that_cannot_be_written_says_what_was_done(site: Site, endpoin
             assert done.returncode == 1, done.stderr
             assert said in done.stderr
             assert 'Traceback' not in done.stderr and 'Exception ignored' not in done.stderr
-    assert len(site.world.store.claims()) == 1
+    assert len(site.world.store.claims.list_claims()) == 1
 
 
 def test_an_endpoint_that_does_not_answer_in_time() -> None:

@@ -69,7 +69,7 @@ def test_waiting_ends_when_the_host_is_empty(site: Site, gantt: Gantt) -> None:
     )
     waiting.start()
     for claim in claims:
-        site.world.store.force_release(claim, 'moved')
+        site.world.store.claims.force_release(claim, 'moved')
     waiting.join(300)
     [done] = found
     assert done.code == 0, done.err
@@ -93,7 +93,7 @@ def test_a_host_that_is_enabled_meanwhile_is_not_waited_for(site: Site, gantt: G
     )
     waiting.start()
     while waiting.is_alive():
-        site.world.store.enable_host('cmp-1')
+        site.world.store.hosts.enable_host('cmp-1')
         waiting.join(0.2)
     [done] = found
     assert done.code == 1

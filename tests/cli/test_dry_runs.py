@@ -258,7 +258,7 @@ def _words(dice: random.Random) -> list[str]:
 @pytest.mark.parametrize('seed', range(3))
 def test_any_command_ends_as_its_dry_run(site: Site, gantt: Gantt, seed: int) -> None:
     for name in CLASSES[:2]:
-        site.world.store.create_class(name)
+        site.world.store.vocabulary.create_class(name)
     dice = random.Random(seed)
     done_at_all = 0
     for _ in range(60):

@@ -52,12 +52,12 @@ def following(site: Site, *args: str) -> Iterator[list[Run]]:
 
 def test_it_prints_what_happens_from_now_on(site: Site, gantt: Gantt) -> None:
     with following(site, '--count', '1', '--kind', 'disabled') as done:
-        site.world.store.disable_host('cmp-2', 'disk swap', 'ann')
+        site.world.store.hosts.disable_host('cmp-2', 'disk swap', 'ann')
     assert done[0].code == 0
     assert done[0].out.endswith('Z cmp-2 disabled by ann: disk swap\n')
     with following(site, '--count', '1', '--host', 'cmp-1', '-f', 'json') as done:
-        site.world.store.disable_host('cmp-3', 'other', 'ann')
-        site.world.store.disable_host('cmp-1', 'fan', 'bob')
+        site.world.store.hosts.disable_host('cmp-3', 'other', 'ann')
+        site.world.store.hosts.disable_host('cmp-1', 'fan', 'bob')
     found = json.loads(done[0].out.splitlines()[0])
     assert (found['host'], found['claim_id']) == ('cmp-1', None)
 
@@ -68,12 +68,12 @@ def test_what_is_not_remembered_is_said_and_it_goes_on(
     monkeypatch.setattr(event_log, 'HOSTS_MAX', 1)
     with following(site, '--count', '1', '--kind', 'enabled') as done:
         for name in ('cmp-1', 'cmp-2'):
-            site.world.store.disable_host(name, 'why', 'ann')
+            site.world.store.hosts.disable_host(name, 'why', 'ann')
         end = time.monotonic() + 60
         while not done and time.monotonic() < end:
             site.world.turn()
-            site.world.store.disable_host('cmp-3', f'{end}', 'ann')
-            site.world.store.enable_host('cmp-3', 'bob')
+            site.world.store.hosts.disable_host('cmp-3', f'{end}', 'ann')
+            site.world.store.hosts.enable_host('cmp-3', 'bob')
             time.sleep(0.2)
     assert 'some events are missing here' in done[0].err
     assert done[0].code == 0

@@ -58,7 +58,7 @@ def _busy(site: Site) -> None:
             site.place(number, VCPU=400)
     with pytest.raises(Exception, match='hosts fit'):
         site.place(52, MEMORY_MB=1 << 30, VCPU=1)
-    site.world.store.disable_host('cmp-3', 'fan swap, T-1042', 'ann')
+    site.world.store.hosts.disable_host('cmp-3', 'fan swap, T-1042', 'ann')
     site.world.turn(1.0)
 
 

@@ -97,7 +97,7 @@ def test_what_if_is_of_a_dry_run(site: Site, gantt: Gantt, file: Any) -> None:
     done = gantt('group', 'plan', file(), '--what-if')
     assert done.code == 64
     assert '--what-if: expected with --dry-run' in done.err and 'leave --what-if out' in done.err
-    assert site.world.store.claims() == []
+    assert site.world.store.claims.list_claims() == []
 
 
 # -- planned and created ------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_a_plan_holds_a_place_for_each_member(site: Site, gantt: Gantt, file: An
     answer = answered(gantt('group', 'plan', file(form='json'), '-f', 'json', '--lease', '600'))
     assert answer['group'] == GROUP and answer['lease_seconds'] == 600
     assert set(states(gantt).values()) == {'planned'}
-    claims = site.world.store.claims(state='reserved')
+    claims = site.world.store.claims.list_claims(state='reserved')
     assert sorted(claim.member_name or '' for claim in claims) == ['db', 'web-1', 'web-2']
 
 
@@ -115,15 +115,15 @@ def test_a_dry_run_claims_nothing_and_says_what_has_no_place(
     done = gantt('group', 'plan', file(9), '--dry-run')
     assert done.code == 2
     assert 'would place 5 members on 5 hosts' in done.out and 'in conflict: ' in done.out
-    assert site.world.store.claims() == []
+    assert site.world.store.claims.list_claims() == []
     assert gantt('group', 'plan', file(), '--dry-run').code == 0
-    assert site.world.store.claims() == []
+    assert site.world.store.claims.list_claims() == []
 
 
 def test_a_repeat_under_its_id_is_one(site: Site, gantt: Gantt, file: Any) -> None:
     ask = ('group', 'plan', file(), '--request-id', fixed(8))
     assert gantt(*ask).out == gantt(*ask).out
-    assert len(site.world.store.claims()) == 3
+    assert len(site.world.store.claims.list_claims()) == 3
     done = gantt('group', 'plan', file(3), '--request-id', fixed(8))
     assert done.code == 1 and 'gantt.request_id_reused' in done.err
 
@@ -154,7 +154,7 @@ def test_a_create_that_took_a_place_is_explained_and_made_again(
     ask = ('select', '--group', GROUP, '--member', 'web-1', *NEEDS, '--request-id', fixed(9))
     assert gantt(*ask).code == 0
     site.world.turn()
-    site.world.scheduler.cache.log.flush(site.world.store)
+    site.world.scheduler.cache.log.flush(site.world.store.table_logs)
     assert 'the place of web-1 in revision 1 of the plan' in ' '.join(
         gantt('explain', fixed(9)).out.split()
     )
@@ -256,7 +256,7 @@ def test_what_is_wrong_is_named_by_its_field(site: Site, gantt: Gantt, file: Any
     for fields, why in WRONG:
         done = gantt('group', 'plan', file(**fields))
         assert done.code == 1 and why in done.err
-    assert site.world.store.claims() == []
+    assert site.world.store.claims.list_claims() == []
 
 
 def test_a_member_needs_its_group_and_a_change_its_uuid(gantt: Gantt, file: Any) -> None:

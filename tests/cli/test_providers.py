@@ -93,15 +93,17 @@ def test_a_broken_tree_is_mended_as_the_audit_says(gantt: Gantt, site: Site) -> 
     store = site.world.store
     for name, *parent in (('pool',), ('part', '--parent', 'pool'), ('piece', '--parent', 'part')):
         gantt('provider', 'create', name, *parent)
-    pool, part, piece = (store.load_provider(shown(gantt, name)['uuid']) for name in _TREE)
+    pool, part, piece = (
+        store.providers.load_provider(shown(gantt, name)['uuid']) for name in _TREE
+    )
     damage = SqlDamage(store)
     damage.write_provider(part, root_id=piece.id)
     assert gantt('provider', 'set', 'part', '--parent', 'pool').code == 0
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     damage.forget(pool)
     assert shown(gantt, 'part')['parent_provider_uuid'] is None
     assert gantt('provider', 'set', 'part', '--no-parent').code == 0
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     assert shown(gantt, 'piece')['root_provider_uuid'] == part.uuid
 
 
@@ -127,9 +129,9 @@ def test_lists(gantt: Gantt, site: Site) -> None:
 
 def test_what_is_below_hosts_and_shared_is_counted_once(gantt: Gantt, site: Site) -> None:
     store = site.world.store
-    store.create_class('CUSTOM_LICENCE')
-    store.save_aggregate('rack', {}, ['cmp-1', 'cmp-2'])
-    (rack,) = store.load_everything().aggregates
+    store.vocabulary.create_class('CUSTOM_LICENCE')
+    store.declarations.save_aggregate('rack', {}, ['cmp-1', 'cmp-2'])
+    (rack,) = store.feed.load_everything().aggregates
     a_shared_pool(store, 'licences', [rack.uuid], CUSTOM_LICENCE=20)
     for number in (1, 2, 6):  # the last host is silent
         host = shown(gantt, f'cmp-{number}')['uuid']

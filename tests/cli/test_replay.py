@@ -12,7 +12,7 @@ from tests.http.site import Site, fixed
 
 def flush(site: Site) -> None:
     site.world.turn()
-    site.world.scheduler.cache.log.flush(site.world.store)
+    site.world.scheduler.cache.log.flush(site.world.store.table_logs)
     site.insights.reload_soon()
 
 
@@ -58,7 +58,7 @@ def test_hosts_are_edited_on_the_command_line(site: Site, gantt: Gantt) -> None:
 def test_pools_are_edited_on_the_command_line(site: Site, gantt: Gantt) -> None:
     for name in ('old', 'full'):
         disk = Inventory(total=100, reserved=90, max_unit=1000)
-        site.world.store.create_provider(name, inventories={'DISK_GB': disk})
+        site.world.store.providers.create_provider(name, inventories={'DISK_GB': disk})
     site.world.turn()
     site.insights.reload_soon()
     aggregate = fixed(9)

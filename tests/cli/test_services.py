@@ -29,12 +29,12 @@ def test_no_process_is_said(gantt: Gantt) -> None:
 @pytest.mark.finding('N8', 'which schedulers and APIs run, and with which configuration')
 def test_processes_are_listed_with_what_differs(site: Site, gantt: Gantt) -> None:
     store = site.world.store
-    store.note_service(_note('ctl-1'))
-    store.note_service(_note('ctl-9', configuration='c3' * 8))
+    store.services.note_service(_note('ctl-1'))
+    store.services.note_service(_note('ctl-9', configuration='c3' * 8))
     site.pass_seconds(200)
-    store.note_service(_note('ctl-2'))
-    store.note_service(_note('ctl-3', configuration='b2' * 8, problem='Nope is no filter'))
-    store.note_service(_note('ctl-1', 'api', version='1.9'))
+    store.services.note_service(_note('ctl-2'))
+    store.services.note_service(_note('ctl-3', configuration='b2' * 8, problem='Nope is no filter'))
+    store.services.note_service(_note('ctl-1', 'api', version='1.9'))
     listed = json.loads(gantt('service', 'list', '-f', 'json').out)
     rows = {(r['kind'], r['host']): r for r in listed}
     assert list(rows) == [
@@ -59,9 +59,9 @@ def test_processes_are_listed_with_what_differs(site: Site, gantt: Gantt) -> Non
 @pytest.mark.finding('H4', 'an operator who asks how things stand sees forged messages')
 def test_an_alarm_of_a_process_is_shown(site: Site, gantt: Gantt) -> None:
     alarm = 'messages that were not signed with their keys: 3 (cmp-1)'
-    site.world.store.note_service(_note('ctl-1'))
+    site.world.store.services.note_service(_note('ctl-1'))
     assert 'Not well' not in gantt('status').out
-    site.world.store.note_service(_note('ctl-1', alarm=alarm))
+    site.world.store.services.note_service(_note('ctl-1', alarm=alarm))
     assert alarm in gantt('service', 'list').out
     assert f'ctl-1:scheduler:ab: {alarm}' in ' '.join(gantt('status').out.split())
     [problem] = json.loads(gantt('status', '-f', 'json').out)['problems']

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import MemoryStores, memory_stores
 from gantt import exceptions
 from gantt.compute.agent.agent import AgentSettings
 from gantt.compute.agent.journal import SqliteJournal
@@ -41,14 +41,14 @@ def new_uuid() -> str:
 class HostsInMemory:
     """The scheduler's side: claims are made here, and looked at."""
 
-    def __init__(self, store: Callable[[ManualClock], Any] = MemoryStore) -> None:
+    def __init__(self, store: Callable[[ManualClock], Any] = memory_stores) -> None:
         self.clock = ManualClock()
         self.store = store(self.clock)
         self.port = Port(self.store)
 
     def claim(self, host: str, lease: float = 120.0, **resources: int) -> Build:
         """A reserved claim on a host, as the build message that a conductor would send."""
-        rows = {c.row.name: c.row for c in self.store.load_everything().hosts}
+        rows = {c.row.name: c.row for c in self.store.feed.load_everything().hosts}
         row = rows[host]
         claim = Claim(
             id=new_uuid(),
@@ -65,7 +65,7 @@ class HostsInMemory:
             lease_seconds=lease,
             claims=[ClaimDraft(claim=claim)],
         )
-        (fate,) = self.store.commit([draft]).outcomes
+        (fate,) = self.store.requests.commit([draft]).outcomes
         assert fate.accepted == [0], fate
         return Build(
             claim_id=claim.id,
@@ -76,32 +76,32 @@ class HostsInMemory:
         )
 
     def state(self, build: Build) -> str:
-        claim = self.store.load_claim(build.claim_id)
+        claim = self.store.claims.load_claim(build.claim_id)
         return claim.state.value if claim else 'unknown'
 
     def cancel(self, build: Build) -> None:
-        claim = self.store.load_claim(build.claim_id)
-        self.store.cancel_request(claim.request_id, 'test')
+        claim = self.store.claims.load_claim(build.claim_id)
+        self.store.requests.cancel_request(claim.request_id, 'test')
 
     def adopted(self) -> list[Claim]:
-        return [c for c in self.store.claims(limit=1000) if c.adopted]
+        return [c for c in self.store.claims.list_claims(limit=1000) if c.adopted]
 
     def live(self, host: str) -> set[str]:
         """Consumers with a confirmed claim on a host."""
         return {
             c.consumer
-            for c in self.store.claims(host=host, limit=1000)
+            for c in self.store.claims.list_claims(host=host, limit=1000)
             if c.state is State.CONFIRMED
         }
 
     def audit(self) -> None:
-        assert not any(self.store.audit().values()), self.store.audit()
+        assert not any(self.store.claims.audit().values()), self.store.claims.audit()
 
 
 class Port:
     """The scheduler as a host reaches it; ``away`` cuts the line, ``lose`` an answer."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStores) -> None:
         self.store = store
         self.away = False
         self.lose: Callable[[str], bool] = lambda word: False
@@ -120,14 +120,14 @@ class Port:
 
     def register(self, message: RegisterHost) -> Registered:
         self._line('register', message)
-        registered, _ = self.store.register_host(message)
+        registered, _ = self.store.reports.register_host(message)
         self._answer('register')
         return registered
 
     def report(self, report: HostReport) -> str | None:
         self._line('report', report)
         self.reports.append(report)
-        (fate,) = self.store.apply_reports([report]).outcomes
+        (fate,) = self.store.reports.apply_reports([report]).outcomes
         if not report.full:
             return None
         self._answer('report')
@@ -142,7 +142,7 @@ class Port:
     def _say(self, word: str, update: ClaimUpdate) -> dict[str, str]:
         self._line(word, update)
         self.words.append((word, update))
-        said = getattr(self.store, f'{word}_claims')(update)
+        said = getattr(self.store.claims, f'{word}_claims')(update)
         self._answer(word)
         return {f.claim_id: f.outcome for f in said.outcomes}
 

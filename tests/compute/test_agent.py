@@ -238,7 +238,7 @@ def test_many_threads_with_one_build_start_it_once(memory_hosts, house):
 
 def test_the_older_of_two_agents_is_fenced(memory_hosts, house):
     build = memory_hosts.claim('cmp-1')
-    memory_hosts.store.register_host(RegisterHost(name='cmp-1', boot_nonce='another'))
+    memory_hosts.store.reports.register_host(RegisterHost(name='cmp-1', boot_nonce='another'))
     assert house.agent.build(build).outcome == 'gone'
     house.member.turn()  # a doubt: everything is said, and the answer is heard
     assert house.member.session.is_fenced
@@ -270,7 +270,7 @@ def test_a_registration_that_a_dead_agent_left_on_its_way_does_not_fence_the_nex
     house.boot().turn()
     epoch = house.member.session.epoch
     with pytest.raises(exceptions.StaleRegistration):
-        memory_hosts.store.register_host(late)
+        memory_hosts.store.reports.register_host(late)
     build = memory_hosts.claim('cmp-1')
     assert house.agent.build(build).outcome == 'running'
     house.member.changed(True)
@@ -280,7 +280,7 @@ def test_a_registration_that_a_dead_agent_left_on_its_way_does_not_fence_the_nex
 
 
 def test_a_registration_that_comes_before_the_next_one_does_no_harm_either(memory_hosts, house):
-    memory_hosts.store.register_host(under_way(memory_hosts, house))
+    memory_hosts.store.reports.register_host(under_way(memory_hosts, house))
     house.boot().turn()
     assert house.agent.build(memory_hosts.claim('cmp-1')).outcome == 'running'
 
@@ -291,13 +291,13 @@ def test_an_earlier_registration_of_the_same_agent_does_not_fence_it(memory_host
         said.append(message) if word == 'register' else None
     )
     house.boot().turn()
-    memory_hosts.store.remove_host('cmp-1')
+    memory_hosts.store.hosts.remove_host('cmp-1')
     house.member.changed(True)
     house.member.turn()  # is told that it is not known
     house.member.turn()
     assert [one.journal_count for one in said] == [2, 3]
     with pytest.raises(exceptions.StaleRegistration):
-        memory_hosts.store.register_host(said[0])  # the broker had it twice
+        memory_hosts.store.reports.register_host(said[0])  # the broker had it twice
     assert house.agent.build(memory_hosts.claim('cmp-1')).outcome == 'running'
 
 
@@ -350,7 +350,7 @@ def test_a_journal_from_a_backup_stops_its_agent_which_says_what_to_do(memory_ho
 
 
 def test_a_host_that_was_forgotten_registers_again(memory_hosts, house):
-    memory_hosts.store.remove_host('cmp-1')
+    memory_hosts.store.hosts.remove_host('cmp-1')
     for _ in range(12):
         house.member.turn()
     assert house.member.session.is_registered
@@ -392,7 +392,7 @@ def test_what_is_pending_stays_so_where_another_agent_took_the_name(memory_hosts
     build = memory_hosts.claim('cmp-1')
     entry = JournalEntry(build=build, state=PENDING, lease_until=memory_hosts.clock.wall() + 100)
     house.journal.add(entry)
-    memory_hosts.store.register_host(RegisterHost(name='cmp-1', boot_nonce='another'))
+    memory_hosts.store.reports.register_host(RegisterHost(name='cmp-1', boot_nonce='another'))
     house.member.changed(True)
     house.member.turn()
     assert house.member.session.is_fenced

@@ -123,7 +123,7 @@ def test_a_real_host_builds_survives_kill_9_and_deletes(bus, rabbit_url, tmp_pat
     conductor = client.ComputeClient(bus.carrier(), timeout=20.0)
 
     def reported(epoch):
-        rows = [c.row for c in memory_hosts.store.load_everything().hosts]
+        rows = [c.row for c in memory_hosts.store.feed.load_everything().hosts]
         return rows and rows[0].epoch == epoch and rows[0].full_sequence
 
     first = command.start()
@@ -160,11 +160,11 @@ def test_a_farm_obeys_signals_and_drains(bus, rabbit_url, tmp_path):
     command = Command(tmp_path, rabbit_url)
     farm = command.start('--fake', '20', '--seed', '3', '--name', 'farm-of-signals')
     until(lambda: command.says('is ready'), 60)
-    until(lambda: len(bus.town.store.load_everything().hosts) == 20, 60)
+    until(lambda: len(bus.town.store.feed.load_everything().hosts) == 20, 60)
     farm.send_signal(signal.SIGUSR1)
     until(lambda: command.says("'do': 'die', 'count': 2"), 20)
     farm.send_signal(signal.SIGUSR2)
     until(lambda: command.says("'do': 'revive', 'count': 2"), 20)
-    until(lambda: sum(c.row.epoch for c in bus.town.store.load_everything().hosts) == 22, 60)
+    until(lambda: sum(c.row.epoch for c in bus.town.store.feed.load_everything().hosts) == 22, 60)
     farm.send_signal(signal.SIGTERM)
     assert farm.wait(60) == 0, command.log.read_text()

@@ -96,7 +96,7 @@ def _after_the_crash(
     assert memory_hosts.adopted() == []
     # What is neither running nor over would be a leak once its lease is out.
     memory_hosts.clock.advance(200)
-    memory_hosts.store.sweep(100)
+    memory_hosts.store.claims.sweep(100)
     house.member.turn()
     for build in builds:
         runs = build.claim_id in machine.running

@@ -30,7 +30,7 @@ def site(tmp_path):
     house.member.turn()
     world = World(store=town.store)
     uuid = world.scheduler.cache.working.hosts[0].uuid
-    rack = town.store.save_aggregate('rack', {}, ['cmp-1']).uuid
+    rack = town.store.declarations.save_aggregate('rack', {}, ['cmp-1']).uuid
     providers = [below(town.store, 'gpu', uuid, VGPU=1000)]
     providers.append(a_shared_pool(town.store, 'ceph', [rack], DISK_GB=100))
     world.turn()
@@ -51,7 +51,7 @@ def from_store(world, selection):
 
 def from_api(world, selection):
     """The build of ``gantt-compute --build-claims``."""
-    (claim,) = world.store.claims(state='reserved', limit=10)
+    (claim,) = world.store.claims.list_claims(state='reserved', limit=10)
     page = {'claims': [msgspec.to_builtins(views.claim_view(claim, 0.0))], 'next_marker': None}
     (found,) = compute.reserved_claims(types.SimpleNamespace(get=lambda path, **query: page))
     return found
@@ -77,19 +77,19 @@ def test_a_guest_with_a_share_of_a_gpu_and_of_a_pool_is_built_reported_and_delet
         house.member.turn()
         world.turn()
         assert house.town.state(build) == 'confirmed'
-        assert store.load_provider(gpu.uuid).used == {'VGPU': 400 * guests}
-        assert store.load_provider(pool.uuid).used == {'DISK_GB': 10 * guests}
+        assert store.providers.load_provider(gpu.uuid).used == {'VGPU': 400 * guests}
+        assert store.providers.load_provider(pool.uuid).used == {'DISK_GB': 10 * guests}
     assert house.town.adopted() == []
     table = world.scheduler.cache.working
     assert not table.over_committed[0]
-    claims = [views.claim_view(c, 0.0) for c in store.claims(limit=10)]
+    claims = [views.claim_view(c, 0.0) for c in store.claims.list_claims(limit=10)]
     detail = HostReader(table, 1e9).detail(0, claims, False)
     assert {one.resource_class: one.claimed for one in detail.use} == {'VCPU': 4, 'MEMORY_MB': 1024}
     assert detail.differences == []
     below = [(one.provider, one.resource_class, one.cap, one.used) for one in detail.below]
     assert below == [('gpu', 'VGPU', 1000, 800)]
     assert house.agent.delete(a_delete(build)).outcome == 'deleted'
-    assert store.load_provider(gpu.uuid).used == {'VGPU': 400}
+    assert store.providers.load_provider(gpu.uuid).used == {'VGPU': 400}
     house.town.audit()
 
 

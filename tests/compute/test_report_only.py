@@ -45,7 +45,7 @@ def path(tmp_path):
 
 
 def rows(memory_hosts):
-    return {c.row.name: c.row for c in memory_hosts.store.load_everything().hosts}
+    return {c.row.name: c.row for c in memory_hosts.store.feed.load_everything().hosts}
 
 
 def turns(hosts: ReportOnly, count: int = 1) -> None:
@@ -122,7 +122,7 @@ def test_what_runs_is_adopted_and_what_is_gone_is_released(memory_hosts, path, h
     rewrite(path, FILE + '\n')
     hosts.turn()
     turns(hosts)
-    assert memory_hosts.store.load_claim(claim.id).state == 'released'
+    assert memory_hosts.store.claims.load_claim(claim.id).state == 'released'
 
 
 def test_a_change_of_the_file_is_taken_over(memory_hosts, path, hosts):

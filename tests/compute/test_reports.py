@@ -53,13 +53,13 @@ class Network(Port):
                 self.away = report.full
                 return super().report(report) if report.full else None
             if self.outcome == 'twice':
-                self.store.apply_reports([report])
+                self.store.reports.apply_reports([report])
                 return super().report(report)
             return super().report(report)
         finally:
             self.away = False
             for _, one in due:
-                self.store.apply_reports([one])
+                self.store.reports.apply_reports([one])
 
 
 def believed(row) -> dict[str, object]:
@@ -94,16 +94,16 @@ def test_whatever_happens_to_deltas_the_next_accepted_one_tells_the_truth(story)
             reporter.send()
         except Exception as e:
             assert 'the line is cut' in str(e)
-        (row,) = [c.row for c in memory_hosts.store.load_everything().hosts]
+        (row,) = [c.row for c in memory_hosts.store.feed.load_everything().hosts]
         if row.sequence == session._sequence:  # this very report was applied
             assert believed(row) == truth
     # Whatever is still under way, and however it went: one report that arrives is enough,
     # unless the scheduler never accepted its full one; then the next is full.
     for _, late in network.behind:
-        memory_hosts.store.apply_reports([late])
+        memory_hosts.store.reports.apply_reports([late])
     network.behind, network.outcome = [], 'arrives'
     reporter.send()
-    (row,) = [c.row for c in memory_hosts.store.load_everything().hosts]
+    (row,) = [c.row for c in memory_hosts.store.feed.load_everything().hosts]
     assert believed(row) == truth
 
 

@@ -26,4 +26,4 @@ def conductor(rabbit_url: str) -> Iterator[nova.Client]:
 def nothing_wrong_is_left(request) -> Iterator[None]:
     yield
     if 'cloud' in request.fixturenames:
-        assert not any(request.getfixturevalue('cloud').site.store.audit().values())
+        assert not any(request.getfixturevalue('cloud').site.store.claims.audit().values())

@@ -77,7 +77,7 @@ class Cloud:
 
     def claims(self, consumer: str) -> list[Claim]:
         """All claims of an instance, ended ones too."""
-        return self.site.store.claims(consumer=consumer, limit=100)
+        return self.site.store.claims.list_claims(consumer=consumer, limit=100)
 
     def live(self, consumer: str) -> list[tuple[str, str]]:
         """(host, state) of the live claims of an instance."""

@@ -127,7 +127,7 @@ def test_aggregates_are_taken_over(cloud, conductor):
     data = said['nova_object.data']
     data |= {'hosts': ['compute-001'], 'metadata': {'availability_zone': 'north', 'ssd': 'true'}}
     conductor.cast('update_aggregates', aggregates=[said])
-    found = cloud.until(lambda: cloud.site.store.load_everything().aggregates, 'the aggregate')
+    found = cloud.until(lambda: cloud.site.store.feed.load_everything().aggregates, 'the aggregate')
     assert [(a.uuid, a.name, a.hosts, a.metadata) for a in found] == [
         (data['uuid'], data['name'], ['compute-001'], data['metadata'])
     ]
@@ -140,4 +140,4 @@ def test_aggregates_are_taken_over(cloud, conductor):
 
     cloud.until(lambda: zone() == 'north', 'its zone')
     conductor.cast('delete_aggregate', aggregate=said)
-    cloud.until(lambda: not cloud.site.store.load_everything().aggregates, 'its end')
+    cloud.until(lambda: not cloud.site.store.feed.load_everything().aggregates, 'its end')

@@ -34,7 +34,7 @@ def test_a_boot_has_alternates_of_its_own_cell_and_says_all(cloud, conductor):
     answer = conductor.select('boot', [guest], alternates=True)
     ((first, *others),) = answer['selections']
     assert len(others) == 2
-    rows = {row.uuid: row for row in (h.row for h in cloud.site.store.load_everything().hosts)}
+    rows = {row.uuid: row for row in (h.row for h in cloud.site.store.feed.load_everything().hosts)}
     for one in (first, *others):
         row = rows[one['compute_node_uuid']]
         assert (one['service_host'], one['nodename'], one['cell_uuid']) == (
@@ -179,11 +179,11 @@ def test_a_forced_host_and_hosts_to_leave_out_in_every_version(cloud, conductor,
 
 def test_a_thousand_calls_sixteen_at_a_time_and_none_fails(cloud, conductor):
     count = 1000
-    before = len(cloud.site.store.claims(limit=100_000))
+    before = len(cloud.site.store.claims.list_claims(limit=100_000))
     answer = conductor.many('boot', count, at_once=16)
     assert answer['errors'] == []
     assert sum(answer['hosts'].values()) == count
-    claims = cloud.site.store.claims(limit=100_000)
+    claims = cloud.site.store.claims.list_claims(limit=100_000)
     assert len(claims) - before == count
     placed = collections.Counter(claim.host for claim in claims)
     assert all(placed[host] >= told for host, told in answer['hosts'].items())

@@ -7,20 +7,20 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import MemoryStores
 from gantt.core.claims.claim import Claim, State
 from gantt.core.messages.request import Lifecycle
 from gantt.core.resources.provider import ResourceProvider, kind_of
 from gantt.db.schema import models
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Stores
 from tests.builders import Host
 
 
 class MemoryDamage:
     """Breaks rows behind the store's back."""
 
-    def __init__(self, store: MemoryStore) -> None:
-        self._tables = store._tables
+    def __init__(self, store: MemoryStores) -> None:
+        self._tables = store.database.tables
 
     def set_used(self, host: Host, vcpu: int) -> None:
         row = self._tables.hosts[host.id]
@@ -110,7 +110,7 @@ class SqlDamage:
     """The same, by SQL."""
 
     def __init__(self, store: Any) -> None:
-        self._engine = store.engine
+        self._engine = store.database.engine
 
     def _run(self, *statements: Any) -> None:
         with self._engine.begin() as connection:
@@ -255,6 +255,6 @@ class SqlDamage:
         self._run(c.update().where(c.c.id == claim.id).values(planned=text))
 
 
-def damage_for(store: Store) -> MemoryDamage | SqlDamage:
+def damage_for(store: Stores) -> MemoryDamage | SqlDamage:
     """The hand that fits a store."""
-    return MemoryDamage(store) if isinstance(store, MemoryStore) else SqlDamage(store)
+    return MemoryDamage(store) if isinstance(store, MemoryStores) else SqlDamage(store)

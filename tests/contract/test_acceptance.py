@@ -76,7 +76,7 @@ def test_what_its_units_admit_is_accepted_up_to_the_ends(store, lifecycle):
     draft = a_draft().taking(host, vcpu=6, lifecycle=lifecycle)
     assert report_outcome(store, draft.taking(host, vcpu=4, lifecycle=lifecycle)).outcome is PLACED
     assert host.row.used == {'VCPU': 22}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_units_that_changed_since_the_plan_count(store, host):
@@ -108,7 +108,7 @@ def test_units_of_every_provider_that_a_claim_takes_from_count(store, host):
     draft = shared(a_draft().taking(host), pool, DISK_GB=20)
     assert report_outcome(store, draft).outcome is PLACED
     assert (host.row.used, pool.row.used) == ({'VCPU': 1}, {'DISK_GB': 20})
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_refusal_for_units_concerns_only_its_claim(store, host):
@@ -136,10 +136,10 @@ def test_every_refusal_says_why(store, host):
         RefusalKind.ROOM,
         'cmp-1: the host has no CUSTOM_X',
     )
-    store.disable_host('cmp-1', 'disk swap', 'ops')
+    store.hosts.disable_host('cmp-1', 'disk swap', 'ops')
     closed = report_outcome(store, a_draft().taking(host))
     assert (closed.refused, closed.reason) == (RefusalKind.CLOSED, 'cmp-1 is disabled')
-    store.remove_host('cmp-1')
+    store.hosts.remove_host('cmp-1')
     gone = report_outcome(store, a_draft().taking(host))
     assert gone.refused is RefusalKind.GONE
 
@@ -158,7 +158,7 @@ def test_the_api_is_judged_class_by_class(store, host):
     assert (more.outcome, more.refused) == (DROPPED, RefusalKind.ROOM)
     assert host.row.used == {'VCPU': 4, 'MEMORY_MB': 128}
     assert host.row.over_committed
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize(('vcpu', 'is_placed'), [(5, False), (4, True), (1, True)])
@@ -175,7 +175,7 @@ def test_the_api_may_keep_or_shrink_what_is_over_full(store, host, vcpu, is_plac
     assert (state_of(store, older) == 'released') is is_placed
     assert host.row.used['VCPU'] == (vcpu if is_placed else 4)
     assert host.row.over_committed is (vcpu > 1)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_the_api_keeps_is_held_to_the_units(store, host):
@@ -186,7 +186,7 @@ def test_what_the_api_keeps_is_held_to_the_units(store, host):
 
 
 def test_the_api_does_not_care_whether_a_host_is_open(store, host):
-    store.disable_host('cmp-1', 'disk swap', 'ops')
+    store.hosts.disable_host('cmp-1', 'disk swap', 'ops')
     host.send(host.says().having(disabled='maintenance'))
     assert report_outcome(store, a_draft().taking(host)).outcome is DROPPED
     assert report_outcome(store, a_draft().taking(host, lifecycle='api')).outcome is PLACED
@@ -207,12 +207,12 @@ def test_what_runs_is_neither_refused_for_room_nor_for_units(store):
     host.report([a_guest(new_uuid(), vcpu=1), a_guest(new_uuid(), vcpu=40)])
     assert host.row.used == {'VCPU': 41}
     assert host.row.over_committed
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 # -- the flag ----------------------------------------------------------------------------------
 def cancelled(store, host, claim):
-    store.cancel_request(claim.request_id, '')
+    store.requests.cancel_request(claim.request_id, '')
 
 
 def given_back(store, host, claim):
@@ -225,7 +225,7 @@ def refused(store, host, claim):
 
 
 def forced(store, host, claim):
-    store.force_release(claim.id, 'ops')
+    store.claims.force_release(claim.id, 'ops')
 
 
 def replaced(store, host, claim):
@@ -239,7 +239,7 @@ def test_whoever_ends_a_claim_takes_the_flag_away(store, host, end):
     end(store, host, claim)
     assert (host.row.used, host.row.over_committed) == ({}, False)
     assert report_outcome(store, a_draft().taking(host)).outcome is PLACED
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_lease_that_runs_out_takes_the_flag_away(store, host):
@@ -247,9 +247,9 @@ def test_a_lease_that_runs_out_takes_the_flag_away(store, host):
     host.facts = host.facts.with_room(vcpu=3)
     host.report(pending=[claim])
     assert host.row.over_committed
-    store.sweep(10)
+    store.claims.sweep(10)
     assert (host.row.used, host.row.over_committed) == ({}, False)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_who_takes_over_takes_the_flag_away_and_finds_the_host_open(store, host):
@@ -261,16 +261,16 @@ def test_who_takes_over_takes_the_flag_away_and_finds_the_host_open(store, host)
     heir = a_draft(draft.id).by('worker-2').taking_over(1).taking(host, vcpu=3)
     assert report_outcome(store, heir).outcome is PLACED
     assert (host.row.used, host.row.over_committed) == ({'VCPU': 3}, False)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_remains_over_full_stays_flagged(store, host):
     first, second = claimed(store, a_draft().taking(host, vcpu=4).taking(host, vcpu=3))
     host.facts = host.facts.with_room(vcpu=3, ram=4096)
     host.report(pending=[first, second])
-    store.force_release(second.id, 'ops')
+    store.claims.force_release(second.id, 'ops')
     assert (host.row.used, host.row.over_committed) == ({'VCPU': 4}, True)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_the_flag_of_a_provider_that_nobody_reports_follows_its_claims(store, host):
@@ -282,18 +282,18 @@ def test_the_flag_of_a_provider_that_nobody_reports_follows_its_claims(store, ho
     host.confirm(claim)
     host.report()  # its guest is not there any more
     assert (pool.row.used, pool.row.over_committed) == ({}, False)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_guest_that_is_found_may_make_a_pool_over_full(store, host):
     pool = a_host('pool').with_room(disk=100).on(store)
     (lost,) = claimed(store, shared(a_draft().taking(host), pool, DISK_GB=80))
-    store.force_release(lost.id, 'ops')
+    store.claims.force_release(lost.id, 'ops')
     claimed(store, shared(a_draft().taking(host), pool, DISK_GB=50))
     host.report([*live(store), lost])
     assert (pool.row.used, pool.row.over_committed) == ({'DISK_GB': 130}, True)
     assert not host.row.over_committed
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_the_flag_of_a_class_without_a_column_of_its_own_follows(store):
@@ -302,17 +302,17 @@ def test_the_flag_of_a_class_without_a_column_of_its_own_follows(store):
     host.facts = host.facts.with_room(vcpu=8, CUSTOM_X=1)
     host.report(pending=[claim])
     assert host.row.over_committed
-    store.force_release(claim.id, 'ops')
+    store.claims.force_release(claim.id, 'ops')
     assert (host.row.used, host.row.over_committed) == ({}, False)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_the_audit_finds_a_flag_that_nothing_says(store, host, damage):
     damage.flag(host)
-    assert store.audit()['over_commit'] == [
+    assert store.claims.audit()['over_commit'] == [
         'cmp-1: flagged as over-full, and has room of every class'
     ]
     commit(store, a_draft().taking(host, lifecycle='api'))
     (claim,) = live(store)
-    store.force_release(claim.id, 'ops')
-    assert store.audit() == CLEAN
+    store.claims.force_release(claim.id, 'ops')
+    assert store.claims.audit() == CLEAN

@@ -22,30 +22,30 @@ def wish(consumer, shares, **fields):
 
 
 def write(store, consumer, shares, **fields):
-    store.write_allocations([wish(consumer, shares, **fields)])
+    store.allocations.write_allocations([wish(consumer, shares, **fields)])
 
 
 def held(store, consumer):
-    found = store.load_allocations(consumer)
+    found = store.allocations.load_allocations(consumer)
     return {} if found is None else found.allocations
 
 
 def generation(store, consumer):
-    found = store.load_allocations(consumer)
+    found = store.allocations.load_allocations(consumer)
     return None if found is None else found.generation
 
 
 def step_of(store, uuid):
-    return store.load_provider(uuid).generation
+    return store.providers.load_provider(uuid).generation
 
 
 def live(store, consumer):
-    return [claim for claim in store.claims(consumer=consumer) if claim.is_live]
+    return [claim for claim in store.claims.list_claims(consumer=consumer) if claim.is_live]
 
 
 @pytest.fixture
 def pool(store):
-    return store.create_provider('pool', uuid=uuid_of('pool'), inventories=DISKS)
+    return store.providers.create_provider('pool', uuid=uuid_of('pool'), inventories=DISKS)
 
 
 def test_what_is_written_is_a_claim_of_its_writer(store, host, pool):
@@ -54,25 +54,25 @@ def test_what_is_written_is_a_claim_of_its_writer(store, host, pool):
     assert (claim.provider_id, claim.host, claim.lifecycle) == (host.id, host.name, Lifecycle.API)
     assert claim.allocations == {host.id: {'VCPU': 2}, pool.id: {'DISK_GB': 10}}
     assert (claim.project_id, claim.user_id, claim.consumer_type) == ('p1', 'u1', 'unknown')
-    found = store.load_allocations(VM)
+    found = store.allocations.load_allocations(VM)
     assert found.allocations == {host.row.uuid: {'VCPU': 2}, pool.uuid: {'DISK_GB': 10}}
     assert (found.generation, found.consumer_type) == (1, 'unknown')
     assert found.generations == {uuid: step_of(store, uuid) for uuid in found.allocations}
-    assert store.load_provider(pool.uuid).used == {'DISK_GB': 10}
+    assert store.providers.load_provider(pool.uuid).used == {'DISK_GB': 10}
     assert host.row.used == {'VCPU': 2}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_consumer_without_a_claim_does_not_exist(store, host):
-    assert store.load_allocations(VM) is None
+    assert store.allocations.load_allocations(VM) is None
     with pytest.raises(exceptions.NotFound):
-        store.delete_allocations(VM)
+        store.allocations.delete_allocations(VM)
     write(store, VM, {}, generation=None)
-    assert store.load_allocations(VM) is None
+    assert store.allocations.load_allocations(VM) is None
     write(store, VM, {host.row.uuid: {'VCPU': 1}}, generation=None)
-    store.delete_allocations(VM)
-    assert store.load_allocations(VM) is None
-    assert (host.row.used, store.audit()) == ({}, CLEAN)
+    store.allocations.delete_allocations(VM)
+    assert store.allocations.load_allocations(VM) is None
+    assert (host.row.used, store.claims.audit()) == ({}, CLEAN)
 
 
 def test_the_generation_of_a_consumer_steps_with_each_write_and_begins_anew(store, host):
@@ -110,7 +110,7 @@ def test_a_generation_moves_with_what_schedulers_do(store, host):
     write(store, VM, held(store, VM), generation=second)
     assert generation(store, VM) == second + 1
     claim = next(claim for claim in live(store, VM) if claim.host == host.name)
-    store.force_release(claim.id, 'gone')
+    store.claims.force_release(claim.id, 'gone')
     assert generation(store, VM) not in (None, first, second, second + 1)
 
 
@@ -125,7 +125,7 @@ def test_generations_of_providers_step_where_they_are_named(store, host, pool):
     write(store, VM, {})
     assert step_of(store, host.row.uuid) == at[0] + 4
     write(store, VM, shares)
-    store.delete_allocations(VM)
+    store.allocations.delete_allocations(VM)
     assert (step_of(store, host.row.uuid), step_of(store, pool.uuid)) == (at[0] + 5, at[1] + 3)
 
 
@@ -144,7 +144,7 @@ def test_what_stays_is_not_touched_and_what_differs_is_changed_in_place(store, h
     write(store, VM, {other.row.uuid: {'VCPU': 1}})
     assert [claim.id for claim in live(store, VM)] == [made.id]
     assert (host.row.used, other.row.used) == ({}, {'VCPU': 1})
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_two_claims_on_one_host_are_one_allocation(store, host):
@@ -157,7 +157,7 @@ def test_two_claims_on_one_host_are_one_allocation(store, host):
     write(store, VM, {host.row.uuid: {'VCPU': 3}})
     (left,) = live(store, VM)
     assert (left.id in ids, left.purpose) == (True, 'resize')
-    assert (host.row.used, store.audit()) == ({'VCPU': 3}, CLEAN)
+    assert (host.row.used, store.claims.audit()) == ({'VCPU': 3}, CLEAN)
 
 
 def test_what_is_shared_belongs_to_the_claim_that_had_it(store, host, pool):
@@ -175,26 +175,26 @@ def test_what_is_shared_belongs_to_the_claim_that_had_it(store, host, pool):
     write(store, VM, {other.row.uuid: {'VCPU': 1}, pool.uuid: {'DISK_GB': 7}})
     (left,) = live(store, VM)
     assert left.allocations == {other.id: {'VCPU': 1}, pool.id: {'DISK_GB': 7}}
-    assert store.load_provider(pool.uuid).used == {'DISK_GB': 7}
-    assert store.audit() == CLEAN
+    assert store.providers.load_provider(pool.uuid).used == {'DISK_GB': 7}
+    assert store.claims.audit() == CLEAN
 
 
 def test_pools_alone_are_claimed_on_their_lowest_root(store, pool):
-    below = store.create_provider('below', parent=pool.uuid, inventories=DISKS)
-    other = store.create_provider('other', inventories=DISKS)
+    below = store.providers.create_provider('below', parent=pool.uuid, inventories=DISKS)
+    other = store.providers.create_provider('other', inventories=DISKS)
     write(store, VM, {below.uuid: {'CUSTOM_IOPS': 2}, other.uuid: {'DISK_GB': 3}})
     (claim,) = live(store, VM)
     assert (claim.provider_id, claim.host) == (pool.id, '')
     write(store, VM, {other.uuid: {'DISK_GB': 3}})
     (claim,) = live(store, VM)
     assert claim.provider_id == other.id
-    store.delete_provider(below.uuid)
-    store.delete_provider(pool.uuid)
-    assert store.audit() == CLEAN
+    store.providers.delete_provider(below.uuid)
+    store.providers.delete_provider(pool.uuid)
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_nested_provider_is_of_its_hosts_tree(store, host):
-    card = store.create_provider(
+    card = store.providers.create_provider(
         'card', parent=host.row.uuid, inventories={'VGPU': Inventory(total=4)}
     )
     write(store, VM, {card.uuid: {'VGPU': 3}})
@@ -202,8 +202,8 @@ def test_a_nested_provider_is_of_its_hosts_tree(store, host):
     assert (claim.provider_id, claim.allocations) == (host.id, {card.id: {'VGPU': 3}})
     write(store, VM, {card.uuid: {'VGPU': 1}, host.row.uuid: {'VCPU': 1}})
     (again,) = live(store, VM)
-    assert (again.id, store.load_provider(card.uuid).used) == (claim.id, {'VGPU': 1})
-    assert store.audit() == CLEAN
+    assert (again.id, store.providers.load_provider(card.uuid).used) == (claim.id, {'VGPU': 1})
+    assert store.claims.audit() == CLEAN
 
 
 # -- what is refused --------------------------------------------------------------------
@@ -220,8 +220,8 @@ def test_a_provider_that_does_not_have_it_refuses(store, pool, asked, why):
     with pytest.raises(exceptions.AllocationRefused) as met:
         write(store, VM, {pool.uuid: asked})
     assert (met.value.kwargs['provider'], met.value.kwargs['why']) == (pool.uuid, why)
-    assert store.load_allocations(VM) is None
-    assert store.load_provider(pool.uuid) == pool
+    assert store.allocations.load_allocations(VM) is None
+    assert store.providers.load_provider(pool.uuid) == pool
 
 
 def test_what_is_full_refuses_what_grows(store, pool):
@@ -229,24 +229,26 @@ def test_what_is_full_refuses_what_grows(store, pool):
     with pytest.raises(exceptions.AllocationRefused) as met:
         write(store, MOVE, {pool.uuid: {'DISK_GB': 41}})
     assert (met.value.kwargs['why'], met.value.kwargs['classes']) == ('capacity', ['DISK_GB'])
-    store.write_allocations([wish(VM, {}), wish(MOVE, {pool.uuid: {'DISK_GB': 50}})])
+    store.allocations.write_allocations([wish(VM, {}), wish(MOVE, {pool.uuid: {'DISK_GB': 50}})])
     assert (held(store, VM), held(store, MOVE)) == ({}, {pool.uuid: {'DISK_GB': 50}})
 
 
 def test_what_is_over_full_may_be_kept_and_made_less(store, pool):
     write(store, VM, {pool.uuid: {'DISK_GB': 60, 'CUSTOM_IOPS': 1}})
-    store.save_inventories(pool.uuid, {**DISKS, 'DISK_GB': Inventory(total=100, reserved=60)})
+    store.providers.save_inventories(
+        pool.uuid, {**DISKS, 'DISK_GB': Inventory(total=100, reserved=60)}
+    )
     write(store, VM, {pool.uuid: {'DISK_GB': 60, 'CUSTOM_IOPS': 2}})
     with pytest.raises(exceptions.AllocationRefused):
         write(store, VM, {pool.uuid: {'DISK_GB': 61}})
     write(store, VM, {pool.uuid: {'DISK_GB': 55}})
     with pytest.raises(exceptions.AllocationRefused):
         write(store, MOVE, {pool.uuid: {'DISK_GB': 1}})
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_host_that_is_disabled_is_no_concern_of_writers(store, host):
-    store.disable_host(host.name, 'maintenance', 'me')
+    store.hosts.disable_host(host.name, 'maintenance', 'me')
     write(store, VM, {host.row.uuid: {'VCPU': 1}})
     assert held(store, VM) == {host.row.uuid: {'VCPU': 1}}
 
@@ -254,23 +256,23 @@ def test_a_host_that_is_disabled_is_no_concern_of_writers(store, host):
 def test_of_several_consumers_all_are_written_or_none(store, host):
     nobody = uuid_of('nobody')
     with pytest.raises(exceptions.NotFound) as met:
-        store.write_allocations(
+        store.allocations.write_allocations(
             [wish(VM, {host.row.uuid: {'VCPU': 1}}), wish(MOVE, {nobody: {'VCPU': 1}})]
         )
     assert met.value.kwargs == {'kind': 'provider', 'name': nobody}
     with pytest.raises(exceptions.AllocationRefused):
-        store.write_allocations(
+        store.allocations.write_allocations(
             [wish(VM, {host.row.uuid: {'VCPU': 5}}), wish(MOVE, {host.row.uuid: {'VCPU': 5}})]
         )
     with pytest.raises(exceptions.NotFound) as met:
         write(store, VM, {host.row.uuid: {'CUSTOM_NOBODYS': 1}})
-    assert (store.load_allocations(VM), host.row.used) == (None, {})
+    assert (store.allocations.load_allocations(VM), host.row.used) == (None, {})
 
 
 # -- handed over --------------------------------------------------------------------------
 def handed_over(store, giver, heir, **fields):
     shares = held(store, giver)
-    store.write_allocations([wish(giver, {}, **fields), wish(heir, shares, **fields)])
+    store.allocations.write_allocations([wish(giver, {}, **fields), wish(heir, shares, **fields)])
 
 
 def test_what_is_handed_over_is_the_same_claim(store, host):
@@ -280,11 +282,11 @@ def test_what_is_handed_over_is_the_same_claim(store, host):
     (claim,) = live(store, MOVE)
     assert (claim.id, claim.guest, claim.state) == (before.id, VM, 'confirmed')
     assert (claim.lifecycle, claim.consumer_type) == (Lifecycle.HOST, 'MIGRATION')
-    assert (store.load_allocations(VM), generation(store, MOVE)) == (None, 1)
+    assert (store.allocations.load_allocations(VM), generation(store, MOVE)) == (None, 1)
     handed_over(store, MOVE, VM, consumer_type='INSTANCE')
     (claim,) = live(store, VM)
     assert (claim.id, claim.guest) == (before.id, None)
-    assert (host.row.used, store.audit()) == ({'VCPU': 2}, CLEAN)
+    assert (host.row.used, store.claims.audit()) == ({'VCPU': 2}, CLEAN)
 
 
 def test_a_report_that_lists_the_guest_knows_the_claim(store, host):
@@ -292,17 +294,20 @@ def test_a_report_that_lists_the_guest_knows_the_claim(store, host):
     host.confirm(before.id)
     handed_over(store, VM, MOVE)
     host.report([Running(consumer=VM, resources={'VCPU': 2})])
-    assert [claim.id for claim in store.claims() if claim.is_live] == [before.id]
+    assert [claim.id for claim in store.claims.list_claims() if claim.is_live] == [before.id]
     assert (host.row.used, host.row.foreign) == ({'VCPU': 2}, {})
 
 
 def test_groups_and_hints_see_the_guest(store, host):
     group = new_uuid()
-    store.save_group(a_group(group))
-    claimed(store, a_draft().planned_at(store.load_group(group).generation, group).taking(host, VM))
+    store.groups.save_group(a_group(group))
+    claimed(
+        store,
+        a_draft().planned_at(store.groups.load_group(group).generation, group).taking(host, VM),
+    )
     handed_over(store, VM, MOVE)
-    assert store.load_group(group).members == [VM]
-    placed = {row.provider_id: row for row in store.load_everything().hosts}[host.id].placed
+    assert store.groups.load_group(group).members == [VM]
+    placed = {row.provider_id: row for row in store.feed.load_everything().hosts}[host.id].placed
     assert [one.consumer for one in placed] == [VM]
 
 
@@ -319,24 +324,24 @@ def test_nobody_but_its_writer_ends_what_is_written(store, host):
     host.report()
     host.report()
     host.release(claim.id)
-    store.sweep(100)
+    store.claims.sweep(100)
     draft = a_draft().taking(host, VM, vcpu=1)
     assert commit(store, draft).outcomes[0].outcome == 'placed'
     assert claim.id in {one.id for one in live(store, VM)}
-    assert (host.row.used, store.audit()) == ({'VCPU': 3}, CLEAN)
+    assert (host.row.used, store.claims.audit()) == ({'VCPU': 3}, CLEAN)
 
 
 # -- read -------------------------------------------------------------------------------------
 def test_a_provider_tells_whose_claims_are_on_it(store, host, pool):
     at = step_of(store, pool.uuid)
-    assert store.provider_allocations(uuid_of('nobody')) is None
-    assert store.provider_allocations(pool.uuid).allocations == {}
+    assert store.allocations.provider_allocations(uuid_of('nobody')) is None
+    assert store.allocations.provider_allocations(pool.uuid).allocations == {}
     write(store, VM, {host.row.uuid: {'VCPU': 1}, pool.uuid: {'DISK_GB': 5}})
     claimed(store, a_draft().taking(host, MOVE, vcpu=2))
-    found = store.provider_allocations(host.row.uuid)
+    found = store.allocations.provider_allocations(host.row.uuid)
     assert found.allocations == {VM: {'VCPU': 1}, MOVE: {'VCPU': 2}}
     assert found.generations == {one: generation(store, one) for one in (VM, MOVE)}
-    found = store.provider_allocations(pool.uuid)
+    found = store.allocations.provider_allocations(pool.uuid)
     assert (found.allocations, found.generation) == ({VM: {'DISK_GB': 5}}, at + 1)
 
 
@@ -347,7 +352,7 @@ def test_usages_of_a_project_by_type(store, host, pool):
     write(store, new_uuid(), {pool.uuid: {'DISK_GB': 1}}, project_id='p2')
 
     def of(*args, **kwargs):
-        found = store.type_usages(*args, **kwargs)
+        found = store.allocations.type_usages(*args, **kwargs)
         return {one.consumer_type: (one.consumers, one.resources) for one in found}
 
     assert of('p1') == {
@@ -362,9 +367,9 @@ def test_another_project_is_said_by_all_claims_of_a_consumer(store, host):
     claimed(store, a_draft(project_id='p0').taking(host, VM, vcpu=1))
     write(store, VM, {host.row.uuid: {'VCPU': 1}}, project_id='p9', user_id='u9')
     assert {(claim.project_id, claim.user_id) for claim in live(store, VM)} == {('p9', 'u9')}
-    assert [one.consumer_type for one in store.type_usages('p9')] == ['INSTANCE']
-    assert store.type_usages('p0') == []
-    assert store.owners_of([VM]) == {VM: 'p9'}
+    assert [one.consumer_type for one in store.allocations.type_usages('p9')] == ['INSTANCE']
+    assert store.allocations.type_usages('p0') == []
+    assert store.quotas.owners_of([VM]) == {VM: 'p9'}
 
 
 def test_another_project_is_said_by_no_claim_that_has_ended(store, host):
@@ -372,23 +377,23 @@ def test_another_project_is_said_by_no_claim_that_has_ended(store, host):
     at = host.row.uuid
     for _ in range(3):
         write(store, VM, {at: {'VCPU': 1}}, project_id='p1')
-        store.delete_allocations(VM)
-    before = {claim.id: claim for claim in store.claims(consumer=VM)}
+        store.allocations.delete_allocations(VM)
+    before = {claim.id: claim for claim in store.claims.list_claims(consumer=VM)}
     write(store, VM, {at: {'VCPU': 1}}, project_id='p9')
-    assert store.owners_of([VM]) == {VM: 'p9'}
-    after = {claim.id: claim for claim in store.claims(consumer=VM)}
+    assert store.quotas.owners_of([VM]) == {VM: 'p9'}
+    after = {claim.id: claim for claim in store.claims.list_claims(consumer=VM)}
     assert {one: after[one] for one in before} == before
     # It stays that project's when nothing of it lives, and who asks for it next is that project.
-    store.delete_allocations(VM)
-    assert store.owners_of([VM]) == {VM: 'p9'}
+    store.allocations.delete_allocations(VM)
+    assert store.quotas.owners_of([VM]) == {VM: 'p9'}
     (claim,) = claimed(store, a_draft(project_id='p9').taking(host, VM, vcpu=1))
-    assert store.load_claim(claim.id).project_id == 'p9'
+    assert store.claims.load_claim(claim.id).project_id == 'p9'
 
 
 # -- reshaped -----------------------------------------------------------------------------------
 def reshape(store, inventories, *wishes):
     """Each with the generation that its provider has."""
-    store.reshape(
+    store.allocations.reshape(
         {
             uuid: ReshapedProvider(generation=step_of(store, uuid), inventories=of)
             for uuid, of in inventories.items()
@@ -399,7 +404,7 @@ def reshape(store, inventories, *wishes):
 
 def test_what_a_pool_has_goes_to_one_below_it_with_what_is_used(store, pool):
     write(store, VM, {pool.uuid: {'DISK_GB': 40, 'CUSTOM_IOPS': 8}})
-    card = store.create_provider('card', parent=pool.uuid)
+    card = store.providers.create_provider('card', parent=pool.uuid)
     at = step_of(store, pool.uuid), step_of(store, card.uuid)
     reshape(
         store,
@@ -407,10 +412,10 @@ def test_what_a_pool_has_goes_to_one_below_it_with_what_is_used(store, pool):
         wish(VM, {pool.uuid: {'DISK_GB': 40}, card.uuid: {'CUSTOM_IOPS': 8}}, generation=1),
     )
     assert (step_of(store, pool.uuid), step_of(store, card.uuid)) == (at[0] + 3, at[1] + 3)
-    assert store.load_provider(pool.uuid).used == {'DISK_GB': 40}
-    found = store.load_provider(card.uuid)
+    assert store.providers.load_provider(pool.uuid).used == {'DISK_GB': 40}
+    found = store.providers.load_provider(card.uuid)
     assert (found.used, list(found.inventories)) == ({'CUSTOM_IOPS': 8}, ['CUSTOM_IOPS'])
-    assert (generation(store, VM), store.audit()) == (2, CLEAN)
+    assert (generation(store, VM), store.claims.audit()) == (2, CLEAN)
 
 
 def test_what_is_used_still_is_not_reshaped_away(store, pool):
@@ -424,24 +429,27 @@ def test_what_is_used_still_is_not_reshaped_away(store, pool):
             {pool.uuid: {'DISK_GB': Inventory(total=5)}},
             wish(VM, {pool.uuid: {'DISK_GB': 6}}),
         )
-    assert store.load_provider(pool.uuid).inventories == DISKS
+    assert store.providers.load_provider(pool.uuid).inventories == DISKS
     reshape(
         store,
         {pool.uuid: {'DISK_GB': Inventory(total=5)}},
         wish(VM, {pool.uuid: {'DISK_GB': 5}}),
     )
-    assert (store.load_provider(pool.uuid).used, store.audit()) == ({'DISK_GB': 5}, CLEAN)
+    assert (store.providers.load_provider(pool.uuid).used, store.claims.audit()) == (
+        {'DISK_GB': 5},
+        CLEAN,
+    )
     reshape(store, {pool.uuid: {}}, wish(VM, {}))
-    found = store.load_provider(pool.uuid)
-    assert (found.inventories, found.used, store.audit()) == ({}, {}, CLEAN)
+    found = store.providers.load_provider(pool.uuid)
+    assert (found.inventories, found.used, store.claims.audit()) == ({}, {}, CLEAN)
 
 
 def test_of_a_provider_that_was_changed_meanwhile_nothing_is_reshaped(store, pool):
     stale = ReshapedProvider(generation=7, inventories={})
     with pytest.raises(exceptions.StaleGeneration):
-        store.reshape({pool.uuid: stale}, [])
+        store.allocations.reshape({pool.uuid: stale}, [])
     with pytest.raises(exceptions.NotFound):
-        store.reshape({uuid_of('nobody'): stale}, [])
+        store.allocations.reshape({uuid_of('nobody'): stale}, [])
 
 
 def test_a_host_says_itself_what_it_has(store, host):

@@ -17,7 +17,7 @@ def claim(store, host):
 
 def only(store, kind):
     """The one line that the audit finds, under ``kind``; there is something to do about it."""
-    found = store.audit()
+    found = store.claims.audit()
     assert {name for name, lines in found.items() if lines} == {kind}, found
     assert all(remedy_of(kind, line) is not None for line in found[kind]), found
     return found[kind][0]
@@ -30,11 +30,11 @@ def test_a_store_that_was_used_honestly_is_clean(store, host, claim):
     report_outcome(store, a_draft().taking(other, claim.consumer, **move))
     report_outcome(store, a_draft().taking(host, lifecycle='api'))
     report_outcome(store, a_draft().leased(-1).taking(other))
-    store.cancel_request(new_uuid(), '')
+    store.requests.cancel_request(new_uuid(), '')
     host.report([claim, a_guest(new_uuid(), vcpu=20)])
     other.send(other.says().with_room(vcpu=1))
     assert host.row.over_committed and other.row.over_committed
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_use_above_capacity_without_a_flag(store, host, claim, damage):
@@ -71,25 +71,25 @@ def test_a_lease_that_nobody_swept(store, host, claim, damage):
 def test_a_confirmed_claim_that_no_report_ends(store, host, claim, damage):
     host.confirm(claim)
     damage.set_lifecycle(claim, 'plan')
-    [line] = store.audit()['leaked']
+    [line] = store.claims.audit()['leaked']
     assert line.startswith(f'claim {claim.id} of {claim.consumer}: nothing ends it: confirmed')
 
 
 def test_a_reserved_claim_without_a_lease(store, host, claim, damage):
     damage.set_lifecycle(claim, 'hold', lease=False)
-    [line] = store.audit()['leaked']
+    [line] = store.claims.audit()['leaked']
     assert line.endswith('nothing ends it: reserved, without a lease')
 
 
 def test_what_its_writer_ends_is_no_leak(store, host):
     written = claimed(store, a_draft().taking(host, lifecycle='api'))[0]
     host.confirm(written)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_lease_that_ran_out_just_now_is_no_leak(store, host, claim, damage):
     damage.age(claim, 125)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_two_live_claims_of_one_consumer_for_one_purpose(store, host, claim, damage):
@@ -107,8 +107,8 @@ def test_a_guest_found_on_another_host_while_its_own_is_silent_is_no_double(stor
     other = a_host('cmp-2').on(store)
     host.confirm(claim)
     other.report([a_guest(claim.consumer, vcpu=2)])
-    assert len([c for c in store.claims(consumer=claim.consumer) if c.is_live]) == 2
-    assert store.audit() == CLEAN
+    assert len([c for c in store.claims.list_claims(consumer=claim.consumer) if c.is_live]) == 2
+    assert store.claims.audit() == CLEAN
 
 
 def test_two_live_claims_for_one_member(store, host, claim, damage):
@@ -159,7 +159,7 @@ def test_a_place_that_is_held_longer_than_its_plan(store, place, damage, taken):
 
 def test_a_guest_whose_claim_goes_back_to_a_plan(store, host, place, damage):
     created(store, place)
-    taken = store.load_claim(place.id)
+    taken = store.claims.load_claim(place.id)
     host.confirm(place)
     damage.keep_planned(taken)
     assert 'confirmed, of lifecycle host, and goes back to a plan' in only(store, 'lost')
@@ -172,7 +172,7 @@ def test_two_places_of_one_member(store, host, place, damage):
 
 def test_plans_and_their_places_are_no_findings(store, host, place):
     draft = created(store, place)
-    assert store.audit() == CLEAN
-    store.cancel_request(draft.id, '')
-    store.cancel_request(place.request_id, '')
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
+    store.requests.cancel_request(draft.id, '')
+    store.requests.cancel_request(place.request_id, '')
+    assert store.claims.audit() == CLEAN

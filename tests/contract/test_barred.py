@@ -9,7 +9,7 @@ from tests.contract.test_threads import CALLERS, at_once
 
 
 def bar(store, draft, answer=b'no'):
-    return store.bar_request(draft.id, draft.build().fingerprint, answer)
+    return store.requests.bar_request(draft.id, draft.build().fingerprint, answer)
 
 
 def test_a_copy_that_comes_later_is_not_placed(store, host):
@@ -17,7 +17,7 @@ def test_a_copy_that_comes_later_is_not_placed(store, host):
     assert bar(store, draft) is None
     assert report_outcome(store, draft).outcome is CommitStatus.CANCELLED
     assert live(store) == []
-    kept = store.load_request(draft.id)
+    kept = store.requests.load_request(draft.id)
     assert (kept.state, kept.fingerprint, kept.answer) == (
         'cancelled',
         draft.build().fingerprint,
@@ -25,7 +25,7 @@ def test_a_copy_that_comes_later_is_not_placed(store, host):
     )
     again = bar(store, draft, b'something else')
     assert (again.state, again.answer) == ('cancelled', b'no')
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_is_placed_stays(store, host):
@@ -35,12 +35,12 @@ def test_what_is_placed_stays(store, host):
     assert known.state == 'placed'
     assert len(live(store, request_id=draft.id)) == 1
     assert report_outcome(store, draft).outcome is CommitStatus.REPEAT
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_was_taken_back_stays_so(store, host):
     draft = a_draft().taking(host)
-    store.cancel_request(draft.id, 'not wanted')
+    store.requests.cancel_request(draft.id, 'not wanted')
     known = bar(store, draft)
     assert (known.state, known.answer) == ('cancelled', b'')
 
@@ -58,7 +58,7 @@ def test_of_a_refusal_and_a_copy_in_a_race_one_holds(store):
         ends = Counter(at_once(work))
         placed = len(live(store, request_id=draft.id))
         assert ends[True] + placed == 1
-        assert store.load_request(draft.id).state == ('placed' if placed else 'cancelled')
+        assert store.requests.load_request(draft.id).state == ('placed' if placed else 'cancelled')
         assert ends[CommitStatus.PLACED] == placed
     assert CALLERS > 3
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN

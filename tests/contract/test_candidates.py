@@ -32,13 +32,13 @@ class Followed:
 
     def __init__(self, store):
         self.store = store
-        self.news = store.load_provider_entries()
+        self.news = store.candidates.load_provider_entries()
         self.entries = {one.id: one for one in self.news.entries}
         self.wholes = 0
 
     def check(self):
         """What is known now, by uuid."""
-        found = self.store.poll_provider_entries(self.news)
+        found = self.store.candidates.poll_provider_entries(self.news)
         self.wholes += found.whole
         if found.whole:
             self.entries = {}
@@ -46,7 +46,7 @@ class Followed:
         for provider_id in found.gone:
             self.entries.pop(provider_id, None)
         self.news = found
-        fresh = {one.id: one for one in self.store.load_provider_entries().entries}
+        fresh = {one.id: one for one in self.store.candidates.load_provider_entries().entries}
         assert self.entries == fresh
         return {one.uuid: one for one in self.entries.values()}
 
@@ -57,35 +57,37 @@ def followed(store):
 
 
 def test_a_pool_is_seen_with_all_that_is_written_of_it(store, followed):
-    pool = store.create_provider('pool', inventories={'DISK_GB': Inventory(total=100, reserved=10)})
+    pool = store.providers.create_provider(
+        'pool', inventories={'DISK_GB': Inventory(total=100, reserved=10)}
+    )
     one = followed.check()[pool.uuid]
     assert (one.root_id, one.parent_id, one.inventories['DISK_GB'].cap) == (pool.id, None, 90)
-    store.save_provider_traits(pool.uuid, [SHARES, 'STORAGE_DISK_SSD'])
-    store.save_provider_aggregates(pool.uuid, [uuid_of('aggregate')])
+    store.providers.save_provider_traits(pool.uuid, [SHARES, 'STORAGE_DISK_SSD'])
+    store.providers.save_provider_aggregates(pool.uuid, [uuid_of('aggregate')])
     one = followed.check()[pool.uuid]
     assert (one.traits, one.aggregates) == ((SHARES, 'STORAGE_DISK_SSD'), (uuid_of('aggregate'),))
-    store.save_inventories(pool.uuid, {'CUSTOM_IOPS': Inventory(total=8, step_size=2)})
+    store.providers.save_inventories(pool.uuid, {'CUSTOM_IOPS': Inventory(total=8, step_size=2)})
     one = followed.check()[pool.uuid]
     assert one.inventories.keys() == {'CUSTOM_IOPS'}
     assert (one.inventories['CUSTOM_IOPS'].max_unit, one.inventories['CUSTOM_IOPS'].step_size) == (
         8,
         2,
     )
-    store.delete_provider(pool.uuid)
+    store.providers.delete_provider(pool.uuid)
     assert followed.check() == {}
     assert followed.wholes == 0
 
 
 def test_a_tree_is_seen_as_it_moves(store, followed):
-    root, other = store.create_provider('root'), store.create_provider('other')
-    child = store.create_provider('child', parent=root.uuid)
-    below = store.create_provider('below', parent=child.uuid)
+    root, other = store.providers.create_provider('root'), store.providers.create_provider('other')
+    child = store.providers.create_provider('child', parent=root.uuid)
+    below = store.providers.create_provider('below', parent=child.uuid)
     found = followed.check()
     assert (found[below.uuid].parent_id, found[below.uuid].root_id) == (child.id, root.id)
-    store.move_provider(child.uuid, other.uuid)
+    store.providers.update_provider(child.uuid, parent=other.uuid)
     found = followed.check()
     assert (found[below.uuid].parent_id, found[below.uuid].root_id) == (child.id, other.id)
-    store.move_provider(child.uuid, None)
+    store.providers.update_provider(child.uuid, parent=None)
     found = followed.check()
     assert (found[child.uuid].parent_id, found[below.uuid].root_id) == (None, child.id)
 
@@ -100,38 +102,38 @@ def test_use_of_a_host_is_seen_in_core_classes_and_others(store, host, followed)
 
 def test_a_host_is_in_the_aggregates_of_operators(store, host, followed):
     followed.check()
-    found = store.save_aggregate('fast', metadata={}, hosts=[host.name])
+    found = store.declarations.save_aggregate('fast', metadata={}, hosts=[host.name])
     (one,) = followed.check().values()
     assert found.uuid in one.aggregates
     assert followed.wholes == 1
 
 
 def test_what_a_writer_was_answered_is_seen_by_whoever_asks_next(store):
-    candidates = Candidates(store)
+    candidates = Candidates(store.candidates)
     assert uuids(candidates, VGPU) == set()
-    pool = store.create_provider('pool', inventories={'CUSTOM_VGPU': Inventory(total=1)})
+    pool = store.providers.create_provider('pool', inventories={'CUSTOM_VGPU': Inventory(total=1)})
     assert uuids(candidates, VGPU) == {(pool.uuid,)}
-    store.save_inventories(pool.uuid, {})
+    store.providers.save_inventories(pool.uuid, {})
     assert uuids(candidates, VGPU) == set()
 
 
 def test_a_pool_serves_the_trees_of_its_aggregates(store):
-    candidates = Candidates(store)
-    host = store.create_provider('node', inventories={'VCPU': Inventory(total=8)})
-    pool = store.create_provider('pool', inventories={'DISK_GB': Inventory(total=100)})
-    store.save_provider_traits(pool.uuid, [SHARES])
+    candidates = Candidates(store.candidates)
+    host = store.providers.create_provider('node', inventories={'VCPU': Inventory(total=8)})
+    pool = store.providers.create_provider('pool', inventories={'DISK_GB': Inventory(total=100)})
+    store.providers.save_provider_traits(pool.uuid, [SHARES])
     assert uuids(candidates, DISK) == set()
     for uuid in (host.uuid, pool.uuid):
-        store.save_provider_aggregates(uuid, [uuid_of('aggregate')])
+        store.providers.save_provider_aggregates(uuid, [uuid_of('aggregate')])
     assert uuids(candidates, DISK) == {(host.uuid, pool.uuid)}
-    store.save_provider_traits(pool.uuid, [])
+    store.providers.save_provider_traits(pool.uuid, [])
     assert uuids(candidates, DISK) == set()
 
 
 def test_names_that_there_are_not(store):
-    candidates = Candidates(store)
-    store.create_provider('pool', inventories={'CUSTOM_VGPU': Inventory(total=1)})
-    store.create_trait('CUSTOM_THERE')
+    candidates = Candidates(store.candidates)
+    store.providers.create_provider('pool', inventories={'CUSTOM_VGPU': Inventory(total=1)})
+    store.vocabulary.create_trait('CUSTOM_THERE')
     classes, traits = candidates.unknown_names(
         ['VCPU', 'CUSTOM_VGPU', 'CUSTOM_NOT', 'é'], [SHARES, 'CUSTOM_THERE', 'CUSTOM_NOT']
     )
@@ -139,24 +141,24 @@ def test_names_that_there_are_not(store):
 
 
 def test_a_search_may_take_so_many_steps(store):
-    parent = store.create_provider('root').uuid
+    parent = store.providers.create_provider('root').uuid
     for n in range(6):
-        store.create_provider(
+        store.providers.create_provider(
             f'{n}', parent=parent, inventories={'CUSTOM_VGPU': Inventory(total=6)}
         )
     groups = tuple(GroupQuery(suffix=f'{n}', resources={'CUSTOM_VGPU': 1}) for n in range(6))
     query = CandidatesQuery(groups=groups)
     with pytest.raises(exceptions.SearchOutOfBudget):
-        uuids(Candidates(store, steps=1000), query)
+        uuids(Candidates(store.candidates, steps=1000), query)
 
 
 def test_many_ask_while_others_write(store):
-    candidates = Candidates(store)
+    candidates = Candidates(store.candidates)
     failed = []
 
     def work(name):
         for n in range(5):
-            made = store.create_provider(
+            made = store.providers.create_provider(
                 f'{name}-{n}', inventories={'CUSTOM_VGPU': Inventory(total=1)}
             )
             if (made.uuid,) not in uuids(candidates, VGPU):
@@ -172,8 +174,10 @@ def test_many_ask_while_others_write(store):
 
 
 def test_a_long_search_keeps_no_other_waiting_and_sees_no_news(store):
-    candidates = Candidates(store)
-    first = store.create_provider('first', inventories={'CUSTOM_VGPU': Inventory(total=1)})
+    candidates = Candidates(store.candidates)
+    first = store.providers.create_provider(
+        'first', inventories={'CUSTOM_VGPU': Inventory(total=1)}
+    )
     searching, done = threading.Event(), threading.Event()
     seen = []
 
@@ -186,8 +190,10 @@ def test_a_long_search_keeps_no_other_waiting_and_sees_no_news(store):
     thread = threading.Thread(target=lambda: seen.append(candidates.look(long_search)))
     thread.start()
     assert searching.wait(60)
-    second = store.create_provider('second', inventories={'CUSTOM_VGPU': Inventory(total=1)})
-    store.save_inventories(first.uuid, {})
+    second = store.providers.create_provider(
+        'second', inventories={'CUSTOM_VGPU': Inventory(total=1)}
+    )
+    store.providers.save_inventories(first.uuid, {})
     found = []
     other = threading.Thread(target=lambda: found.append(uuids(candidates, VGPU)))
     other.start()
@@ -202,11 +208,13 @@ def test_a_long_search_keeps_no_other_waiting_and_sees_no_news(store):
 
 
 def test_an_answer_is_charged_by_what_it_says(store):
-    root = store.create_provider('root', inventories={'VCPU': Inventory(total=100)}).uuid
+    root = store.providers.create_provider('root', inventories={'VCPU': Inventory(total=100)}).uuid
     for n in range(30):
-        store.create_provider(f'{n}', parent=root, inventories={'CUSTOM_VGPU': Inventory(total=1)})
+        store.providers.create_provider(
+            f'{n}', parent=root, inventories={'CUSTOM_VGPU': Inventory(total=1)}
+        )
     groups = tuple(GroupQuery(suffix=f'{n}', resources={'CUSTOM_VGPU': 1}) for n in range(2))
     query = CandidatesQuery(groups=groups, isolate=True)
-    assert len(uuids(Candidates(store, steps=20_000), query)) == 30 * 29
+    assert len(uuids(Candidates(store.candidates, steps=20_000), query)) == 30 * 29
     with pytest.raises(exceptions.SearchOutOfBudget):
-        uuids(Candidates(store, steps=2500), query)
+        uuids(Candidates(store.candidates, steps=2500), query)

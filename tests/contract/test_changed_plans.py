@@ -18,7 +18,7 @@ def other(store):
 
 def now(store, claim):
     """A claim as it is now."""
-    return store.load_claim(claim.id)
+    return store.claims.load_claim(claim.id)
 
 
 def a_change(store, group, hosts, *ends, **fields):
@@ -37,8 +37,8 @@ def test_a_change_ends_places_with_the_commit_that_makes_others(store, host, oth
     assert result.outcomes[0].outcome is CommitStatus.PLACED
     assert places(store, group).keys() == {'web-1', 'db-1'}
     assert now(store, before['web-2']).state == 'released'
-    assert store.load_group_plan(group).revision == 2
-    assert store.audit() == CLEAN
+    assert store.plans.load_group_plan(group).revision == 2
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_change_that_makes_nothing_ends_places_as_well(store, host, other):
@@ -47,7 +47,7 @@ def test_a_change_that_makes_nothing_ends_places_as_well(store, host, other):
     result = commit(store, a_change(store, group, {}, before['web-2']))
     assert result.outcomes[0].outcome is CommitStatus.PLACED
     assert places(store, group).keys() == {'web-1'}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('left', [False, True])
@@ -57,15 +57,15 @@ def test_a_change_is_void_where_a_create_has_had_a_place_that_it_ends(store, hos
     change = a_change(store, group, {'db-1': host}, before['web-2'])
     draft = created(store, before['web-2'])
     if left:  # the place lives on, under another id
-        store.cancel_request(draft.id, 'not wanted')
+        store.requests.cancel_request(draft.id, 'not wanted')
     outcome = commit(store, change).outcomes[0]
     assert outcome.outcome is CommitStatus.GROUP_CHANGED
     assert outcome.reason == "the place of member 'web-2' was taken over or has ended since"
     found = places(store, group)
     assert found.keys() == {'web-1', 'web-2'}
     assert found['web-2'].is_free_place is left
-    assert store.load_group_plan(group).revision == 1
-    assert store.audit() == CLEAN
+    assert store.plans.load_group_plan(group).revision == 1
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_change_that_is_refused_ends_nothing(store, host, other):
@@ -78,7 +78,7 @@ def test_a_change_that_is_refused_ends_nothing(store, host, other):
     large = change.having(claims=[ClaimDraft(claim=claim)])
     assert commit(store, large).outcomes[0].outcome is CommitStatus.DROPPED
     assert now(store, before['web-2']).is_free_place
-    assert store.load_group_plan(group).revision == 1
+    assert store.plans.load_group_plan(group).revision == 1
 
 
 def test_places_of_another_group_are_not_ended(store, host, other):
@@ -97,9 +97,9 @@ def test_a_member_whose_host_is_lost_gets_another_place(store, host, other):
     assert commit(store, change).outcomes[0].outcome is CommitStatus.GROUP_CHANGED
     again = change.having(lost_claims=(before['web-1'].id,))
     assert commit(store, again).outcomes[0].outcome is CommitStatus.PLACED
-    live = store.load_places([group])[group]
+    live = store.plans.load_places([group])[group]
     assert sorted((c.host, c.state) for c in live) == [
         ('cmp-1', 'confirmed'),
         ('cmp-2', 'reserved'),
     ]
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN

@@ -26,9 +26,9 @@ def a_claim_in(state, store, host, lifecycle='host'):
         case State.CONFIRMED:
             host.confirm(claim)
         case State.RELEASED:
-            store.force_release(claim.id, 'test')
+            store.claims.force_release(claim.id, 'test')
         case State.EXPIRED:
-            store.sweep(10)
+            store.claims.sweep(10)
         case State.REFUSED:
             host.refuse(claim)
     assert state_of(store, claim) == state
@@ -45,12 +45,12 @@ def a_word(event, store, host, claim):
         case Event.RELEASE:
             return host.release(claim)[0].outcome
         case Event.FORCE:
-            return store.force_release(claim.id, 'by hand').outcomes[0].outcome
+            return store.claims.force_release(claim.id, 'by hand').outcomes[0].outcome
         case Event.CANCEL:
-            fates = store.cancel_request(claim.request_id, 'not needed').outcomes
+            fates = store.requests.cancel_request(claim.request_id, 'not needed').outcomes
             return fates[0].outcome if fates else 'gone'
         case Event.EXPIRE:
-            fates = store.sweep(10).outcomes
+            fates = store.claims.sweep(10).outcomes
             return fates[0].outcome if fates else 'kept'
         case Event.SEEN_RUNNING:
             return host.report([claim]).outcome
@@ -58,7 +58,7 @@ def a_word(event, store, host, claim):
             return host.report().outcome
         case Event.RETURN:
             with pytest.raises(exceptions.Refused):
-                store.return_request(claim.request_id)
+                store.requests.return_request(claim.request_id)
             return 'kept'
     raise AssertionError(event)
 
@@ -78,7 +78,7 @@ def test_every_word_in_every_state_does_what_the_table_says(store, host, state, 
     if event in (Event.CONFIRM, Event.REFUSE, Event.RELEASE, Event.FORCE):
         changed = expected is not state or (event is Event.CONFIRM and state in LIVE)
         assert said == ('gone' if state not in LIVE else 'ok' if changed else 'kept')
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('event', [Event.RELEASE, Event.REFUSE, Event.SEEN_ABSENT])
@@ -96,7 +96,7 @@ def test_a_host_ends_only_claims_of_its_own_lifecycle(store, host, lifecycle, ev
 @pytest.mark.parametrize('lifecycle', list(Lifecycle), ids=lambda one: one.value)
 def test_the_sweeper_ends_what_has_a_lease(store, host, lifecycle):
     claim = claimed(store, a_draft().leased(-1).taking(host, lifecycle=lifecycle.value))[0]
-    result = store.sweep(10)
+    result = store.claims.sweep(10)
     ended = lifecycle in EXPIRES
     assert [f.claim_id for f in result.outcomes] == ([claim.id] if ended else [])
     assert state_of(store, claim) == ('expired' if ended else 'reserved')
@@ -107,13 +107,13 @@ def test_the_sweeper_ends_what_has_a_lease(store, host, lifecycle):
 def test_a_confirm_keeps_the_lease_from_mattering(store, host):
     claim = claimed(store, a_draft().leased(-1).taking(host))[0]
     assert host.confirm(claim)[0].outcome == 'ok'
-    assert store.sweep(10).outcomes == []
+    assert store.claims.sweep(10).outcomes == []
     assert state_of(store, claim) == 'confirmed'
 
 
 def test_a_confirm_after_the_sweep_is_told_that_it_is_gone(store, host):
     claim = claimed(store, a_draft().leased(-1).taking(host))[0]
-    store.sweep(10)
+    store.claims.sweep(10)
     fate = host.confirm(claim)[0]
     assert (fate.outcome, fate.state) == ('gone', 'expired')
 
@@ -164,7 +164,7 @@ def test_a_repeated_release_gives_back_once(store, host):
 
 def test_words_about_several_claims_are_answered_one_by_one(store, host):
     first, second = claimed(store, a_draft().taking(host).taking(host))
-    store.force_release(second.id, '')
+    store.claims.force_release(second.id, '')
     strange = new_uuid()
     fates = host.confirm(first, second, strange)
     assert [(f.claim_id, f.outcome) for f in fates] == [
@@ -203,7 +203,7 @@ def test_an_epoch_that_was_never_handed_out_is_gone_too(store, host, word):
 def test_a_host_that_nobody_knows_is_told_gone(store, host):
     claim = claimed(store, a_draft().taking(host))[0]
     words = host.words(claim, name='nobody')
-    assert [f.outcome for f in store.confirm_claims(words).outcomes] == ['gone']
+    assert [f.outcome for f in store.claims.confirm_claims(words).outcomes] == ['gone']
     assert state_of(store, claim) == 'reserved'
 
 
@@ -224,22 +224,22 @@ def test_an_accepted_word_advances_the_sequence_and_a_late_one_does_not(store, h
 def test_a_word_brings_its_host_as_it_became(store, host):
     claim = claimed(store, a_draft().taking(host, vcpu=3))[0]
     before = host.row
-    result = store.refuse_claims(host.words(claim, reason='no such cores'))
+    result = store.claims.refuse_claims(host.words(claim, reason='no such cores'))
     change = result.hosts[0]
     assert change.row == host.row
     assert change.row.version > before.version
     assert change.row.generation > before.generation
     assert (change.row.used, change.placed) == ({}, [])
-    assert store.load_claim(claim.id).reason == 'no such cores'
+    assert store.claims.load_claim(claim.id).reason == 'no such cores'
 
 
 # -- the sweeper ------------------------------------------------------------------------------
 def test_the_sweeper_takes_the_oldest_first_and_no_more_than_its_limit(store, host):
     late = [claimed(store, a_draft().leased(-x).taking(host))[0] for x in (10, 30, 20)]
     fine = claimed(store, a_draft().leased(100).taking(host))[0]
-    assert [f.claim_id for f in store.sweep(2).outcomes] == [late[1].id, late[2].id]
-    assert [f.claim_id for f in store.sweep(2).outcomes] == [late[0].id]
-    assert store.sweep(2).outcomes == []
+    assert [f.claim_id for f in store.claims.sweep(2).outcomes] == [late[1].id, late[2].id]
+    assert [f.claim_id for f in store.claims.sweep(2).outcomes] == [late[0].id]
+    assert store.claims.sweep(2).outcomes == []
     assert state_of(store, fine) == 'reserved'
     assert host.row.used == {'VCPU': 1}
 
@@ -247,7 +247,7 @@ def test_the_sweeper_takes_the_oldest_first_and_no_more_than_its_limit(store, ho
 def test_an_expired_claim_makes_room_again(store, host):
     claimed(store, a_draft().leased(-1).taking(host, vcpu=8))
     assert report_outcome(store, a_draft().taking(host)).outcome == 'dropped'
-    result = store.sweep(10)
+    result = store.claims.sweep(10)
     assert result.hosts[0].row.used == {}
     assert report_outcome(store, a_draft().taking(host)).outcome == 'placed'
 
@@ -256,21 +256,21 @@ def test_an_expired_claim_makes_room_again(store, host):
 def test_a_forced_release_is_kept_as_a_tombstone_with_its_reason(store, host):
     claim = claimed(store, a_draft().taking(host))[0]
     host.confirm(claim)
-    result = store.force_release(claim.id, 'guest is gone for good')
+    result = store.claims.force_release(claim.id, 'guest is gone for good')
     assert (result.outcomes[0].outcome, result.hosts[0].row.used) == ('ok', {})
-    tombstone = store.load_claim(claim.id)
+    tombstone = store.claims.load_claim(claim.id)
     assert (tombstone.state, tombstone.reason) == ('released', 'guest is gone for good')
 
 
 def test_an_operator_ends_claims_of_every_lifecycle(store, host):
     claim = claimed(store, a_draft().taking(host, lifecycle='api'))[0]
-    assert store.force_release(claim.id, '').outcomes[0].outcome == 'ok'
+    assert store.claims.force_release(claim.id, '').outcomes[0].outcome == 'ok'
     assert host.row.used == {}
 
 
 def test_a_claim_that_nobody_knows_is_gone(store):
-    assert store.force_release(new_uuid(), '').outcomes[0].outcome == 'gone'
-    assert store.load_claim(new_uuid()) is None
+    assert store.claims.force_release(new_uuid(), '').outcomes[0].outcome == 'gone'
+    assert store.claims.load_claim(new_uuid()) is None
 
 
 # -- lists -----------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def test_claims_are_listed_by_every_column(store, host):
     host.confirm(third)
 
     def ids(**where):
-        return {claim.id for claim in store.claims(**where)}
+        return {claim.id for claim in store.claims.list_claims(**where)}
 
     assert ids() == {first.id, second.id, third.id}
     assert ids(host='cmp-1') == {first.id, third.id}
@@ -298,7 +298,7 @@ def test_claims_come_in_pages(store, host):
         draft = draft.taking(host)
     expected = sorted(claim.id for claim in claimed(store, draft))
     seen = []
-    while page := store.claims(limit=2, marker=seen[-1] if seen else None):
+    while page := store.claims.list_claims(limit=2, marker=seen[-1] if seen else None):
         assert len(page) <= 2
         seen += [claim.id for claim in page]
     assert seen == expected
@@ -306,5 +306,5 @@ def test_claims_come_in_pages(store, host):
 
 def test_tombstones_are_listed_with_the_rest(store, host):
     claim = a_claim_in(State.RELEASED, store, host)
-    assert [one.id for one in store.claims(state='released')] == [claim.id]
+    assert [one.id for one in store.claims.list_claims(state='released')] == [claim.id]
     assert live(store) == []

@@ -47,8 +47,10 @@ def outcome(store, requests):
     table = world.scheduler.cache.fold()
     known = {row.name: {c: n for c, n in row.used.items() if n} for row in table.hosts}
     said = [(answer.outcome, places_of(answer)) for answer in answers]
-    claims = sorted((c.id, c.consumer, c.host, c.state) for c in store.claims(limit=1000))
-    assert store.audit() == CLEAN
+    claims = sorted(
+        (c.id, c.consumer, c.host, c.state) for c in store.claims.list_claims(limit=1000)
+    )
+    assert store.claims.audit() == CLEAN
     return said, claims, known, world.recorder.counts['gantt_members_planned_total']
 
 

@@ -26,7 +26,7 @@ def test_a_placed_request_has_its_claims_its_answer_and_its_usage(store, host):
     result = commit(store, draft)
     assert result.outcomes[0].outcome is CommitStatus.PLACED
     assert result.outcomes[0].accepted == [0, 1]
-    stored = store.load_request(draft.id)
+    stored = store.requests.load_request(draft.id)
     assert (stored.state, stored.attempt, stored.answer) == ('placed', 1, b'answer')
     first, second = sorted(stored.claims, key=lambda claim: claim.member)
     assert (first.state, first.host, first.provider_id) == ('reserved', 'cmp-1', host.id)
@@ -34,7 +34,7 @@ def test_a_placed_request_has_its_claims_its_answer_and_its_usage(store, host):
     assert second.consumer == uuid_of('consumer', draft.id, 1)
     assert first.lease_until == pytest.approx(result.now + 120)
     assert host.row.used == {'VCPU': 5, 'MEMORY_MB': 512}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_every_touched_host_is_told_one_step_on(store, host):
@@ -97,7 +97,7 @@ def test_a_custom_class_is_counted_like_any_other(store):
         is CommitStatus.DROPPED
     )
     assert host.row.used == {'VCPU': 1, 'CUSTOM_LICENSE': 2}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_one_class_too_many_takes_nothing_of_the_others(store, host):
@@ -109,20 +109,20 @@ def test_a_refusal_concerns_only_the_request_that_asked(store, host):
     other = a_host('cmp-2').on(store)
     small, large = a_draft().taking(other), a_draft().taking(host, vcpu=9)
     assert [f.outcome for f in commit(store, large, small).outcomes] == ['dropped', 'placed']
-    assert store.load_request(large.id) is None
+    assert store.requests.load_request(large.id) is None
 
 
 def test_a_claim_on_a_host_that_is_gone_is_refused(store, host):
-    store.remove_host('cmp-1')
+    store.hosts.remove_host('cmp-1')
     result = commit(store, a_draft().taking(host))
     assert result.outcomes[0].outcome is CommitStatus.DROPPED
     assert result.hosts == []
 
 
 def test_a_disabled_host_refuses_until_it_is_enabled(store, host):
-    store.disable_host('cmp-1', 'disk swap', 'ops')
+    store.hosts.disable_host('cmp-1', 'disk swap', 'ops')
     assert report_outcome(store, a_draft().taking(host)).outcome is CommitStatus.DROPPED
-    store.enable_host('cmp-1')
+    store.hosts.enable_host('cmp-1')
     assert report_outcome(store, a_draft().taking(host)).outcome is CommitStatus.PLACED
 
 
@@ -141,7 +141,7 @@ def test_an_over_committed_host_refuses_and_may_shrink(store, host):
     assert report_outcome(store, a_draft().taking(host, vcpu=0)).outcome is CommitStatus.DROPPED
     assert host.release(first)[0].outcome == 'ok'
     assert host.row.used == {'VCPU': 4}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 # -- layouts ---------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_a_repeat_of_a_placed_request_gets_the_stored_answer(store, host):
 def test_a_repeat_after_the_lease_gets_the_old_answer_and_no_second_claim(store, host):
     draft = a_draft().taking(host).leased(-1)
     claim = claimed(store, draft)[0]
-    store.sweep(10)
+    store.claims.sweep(10)
     assert report_outcome(store, draft).outcome is CommitStatus.REPEAT
     assert state_of(store, claim) == 'expired'
     assert host.row.used == {}
@@ -221,7 +221,7 @@ def test_another_body_under_the_id_of_an_open_request_is_told_so(store, host):
 def test_a_dropped_request_leaves_nothing_and_may_come_again(store, host):
     draft = a_draft().taking(host, vcpu=9)
     assert report_outcome(store, draft).outcome is CommitStatus.DROPPED
-    assert store.load_request(draft.id) is None
+    assert store.requests.load_request(draft.id) is None
     assert report_outcome(store, a_draft(draft.id).taking(host)).outcome is CommitStatus.PLACED
 
 
@@ -231,13 +231,13 @@ def test_a_partial_request_stays_open_and_its_owner_continues_it(store, host):
     draft = a_draft().taking(host).taking(host, vcpu=9)
     fate = report_outcome(store, draft)
     assert (fate.outcome, fate.accepted) == (CommitStatus.PARTIAL, [0])
-    assert store.load_request(draft.id).state == 'open'
+    assert store.requests.load_request(draft.id).state == 'open'
     rest = draft.continuing(made=1).taking(other)
     assert report_outcome(store, rest).outcome is CommitStatus.PLACED
-    stored = store.load_request(draft.id)
+    stored = store.requests.load_request(draft.id)
     assert (stored.state, stored.answer) == ('placed', b'answer')
     assert sorted(claim.member for claim in stored.claims) == [0, 1]
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_large_request_goes_in_several_commits(store, host):
@@ -255,7 +255,7 @@ def test_a_continuation_that_gets_nothing_leaves_the_row_open(store, host):
         report_outcome(store, draft.continuing(made=1).taking(host, vcpu=9)).outcome
         is CommitStatus.DROPPED
     )
-    assert store.load_request(draft.id).state == 'open'
+    assert store.requests.load_request(draft.id).state == 'open'
     assert len(live(store)) == 1
 
 
@@ -280,10 +280,12 @@ def test_a_take_over_releases_the_old_claims_in_the_same_transaction(store, host
     report_outcome(store, draft)
     heir = a_draft(draft.id).by('worker-2').taking_over(1).taking(host, vcpu=8)
     assert report_outcome(store, heir).outcome is CommitStatus.PLACED
-    old, new = sorted(store.claims(request_id=draft.id), key=lambda claim: claim.attempt)
+    old, new = sorted(
+        store.claims.list_claims(request_id=draft.id), key=lambda claim: claim.attempt
+    )
     assert (old.state, new.state, new.attempt) == ('released', 'reserved', 2)
     assert host.row.used == {'VCPU': 8}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_take_over_before_the_deadline_waits(store, host):
@@ -300,7 +302,7 @@ def test_a_take_over_that_places_nothing_still_releases(store, host):
     heir = a_draft(draft.id).by('worker-2').taking_over(1).taking(host, vcpu=9)
     assert report_outcome(store, heir).outcome is CommitStatus.DROPPED
     assert host.row.used == {}
-    assert store.load_request(draft.id) is None
+    assert store.requests.load_request(draft.id) is None
 
 
 def test_the_owner_that_was_taken_over_has_lost(store, host):
@@ -353,33 +355,33 @@ def test_room_that_a_whole_request_gives_back_goes_to_the_next(store, host):
 def test_giving_up_releases_everything_and_forgets_the_request(store, host):
     draft = a_draft().taking(host).taking(host).unfinished()
     report_outcome(store, draft)
-    result = store.give_up(draft.id, 'worker-1', 1)
+    result = store.requests.give_up(draft.id, 'worker-1', 1)
     assert [fate.state for fate in result.outcomes] == ['released', 'released']
     assert result.hosts[0].row.used == {}
-    assert store.load_request(draft.id) is None
+    assert store.requests.load_request(draft.id) is None
 
 
 def test_a_request_that_was_given_up_may_be_asked_again(store, host):
     draft = a_draft().taking(host).unfinished()
     report_outcome(store, draft)
-    store.give_up(draft.id, 'worker-1', 1)
+    store.requests.give_up(draft.id, 'worker-1', 1)
     assert claimed(store, a_draft(draft.id).taking(host))[0].state == 'reserved'
     assert host.row.used == {'VCPU': 1}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize(('owner', 'attempt'), [('worker-2', 1), ('worker-1', 2)])
 def test_only_the_owner_of_the_attempt_may_give_up(store, host, owner, attempt):
     draft = a_draft().taking(host).unfinished()
     report_outcome(store, draft)
-    assert store.give_up(draft.id, owner, attempt).outcomes == []
+    assert store.requests.give_up(draft.id, owner, attempt).outcomes == []
     assert len(live(store)) == 1
 
 
 def test_a_placed_request_cannot_be_given_up(store, host):
     draft = a_draft().taking(host)
     claimed(store, draft)
-    assert store.give_up(draft.id, 'worker-1', 1).outcomes == []
+    assert store.requests.give_up(draft.id, 'worker-1', 1).outcomes == []
     assert len(live(store)) == 1
 
 
@@ -387,28 +389,28 @@ def test_a_cancel_releases_what_is_reserved_and_says_what_is_confirmed(store, ho
     draft = a_draft().taking(host, vcpu=2).taking(host, vcpu=3)
     first, second = claimed(store, draft)
     host.confirm(first)
-    result = store.cancel_request(draft.id, 'changed my mind')
-    assert store.load_request(draft.id).state == 'cancelled'
+    result = store.requests.cancel_request(draft.id, 'changed my mind')
+    assert store.requests.load_request(draft.id).state == 'cancelled'
     assert {f.claim_id: (f.outcome, f.state) for f in result.outcomes} == {
         first.id: ('kept', 'confirmed'),
         second.id: ('ok', 'released'),
     }
-    assert store.load_claim(second.id).reason == 'changed my mind'
+    assert store.claims.load_claim(second.id).reason == 'changed my mind'
     assert host.row.used == {'VCPU': 2}
 
 
 def test_a_repeat_after_a_cancel_is_told_so(store, host):
     draft = a_draft().taking(host)
     claimed(store, draft)
-    store.cancel_request(draft.id, '')
+    store.requests.cancel_request(draft.id, '')
     assert report_outcome(store, draft).outcome is CommitStatus.CANCELLED
     assert live(store) == []
 
 
 def test_a_cancel_that_comes_before_its_request_stops_it(store, host):
     draft = a_draft().taking(host)
-    result = store.cancel_request(draft.id, 'too late')
-    stored = store.load_request(draft.id)
+    result = store.requests.cancel_request(draft.id, 'too late')
+    stored = store.requests.load_request(draft.id)
     assert (stored.state, stored.claims, result.outcomes) == ('cancelled', [], [])
     assert report_outcome(store, draft).outcome is CommitStatus.CANCELLED
     assert host.row.used == {}
@@ -417,40 +419,40 @@ def test_a_cancel_that_comes_before_its_request_stops_it(store, host):
 def test_a_cancel_stops_the_owner_of_an_open_request(store, host):
     draft = a_draft().taking(host).unfinished()
     report_outcome(store, draft)
-    store.cancel_request(draft.id, '')
+    store.requests.cancel_request(draft.id, '')
     assert host.row.used == {}
     assert (
         report_outcome(store, draft.continuing(made=1).taking(host)).outcome
         is CommitStatus.CANCELLED
     )
-    assert store.give_up(draft.id, 'worker-1', 1).outcomes == []
-    assert store.load_request(draft.id).state == 'cancelled'
+    assert store.requests.give_up(draft.id, 'worker-1', 1).outcomes == []
+    assert store.requests.load_request(draft.id).state == 'cancelled'
 
 
 def test_a_second_cancel_changes_nothing(store, host):
     draft = a_draft().taking(host)
     claimed(store, draft)
-    store.cancel_request(draft.id, '')
-    assert store.cancel_request(draft.id, '').outcomes == []
-    assert store.load_request(draft.id).state == 'cancelled'
+    store.requests.cancel_request(draft.id, '')
+    assert store.requests.cancel_request(draft.id, '').outcomes == []
+    assert store.requests.load_request(draft.id).state == 'cancelled'
     assert host.row.used == {}
 
 
 def test_an_extension_lengthens_leases_and_never_shortens_them(store, host):
     draft = a_draft().taking(host).leased(100)
     claim = claimed(store, draft)[0]
-    assert [f.outcome for f in store.extend_request(draft.id, 500, 900).outcomes] == ['ok']
-    longer = store.load_claim(claim.id).lease_until
+    assert [f.outcome for f in store.requests.extend_request(draft.id, 500, 900).outcomes] == ['ok']
+    longer = store.claims.load_claim(claim.id).lease_until
     assert longer - claim.lease_until == pytest.approx(400, abs=30)
-    store.extend_request(draft.id, 10, 900)
-    assert store.load_claim(claim.id).lease_until == longer
+    store.requests.extend_request(draft.id, 10, 900)
+    assert store.claims.load_claim(claim.id).lease_until == longer
 
 
 def test_an_extension_is_capped(store, host):
     draft = a_draft().taking(host).leased(100)
     claim = claimed(store, draft)[0]
-    store.extend_request(draft.id, 86_400, 300)
-    lengthened = store.load_claim(claim.id).lease_until - claim.lease_until
+    store.requests.extend_request(draft.id, 86_400, 300)
+    lengthened = store.claims.load_claim(claim.id).lease_until - claim.lease_until
     assert lengthened == pytest.approx(200, abs=30)
 
 
@@ -459,15 +461,15 @@ def test_an_extension_never_changes_a_state(store, host):
     first, second = claimed(store, draft)
     host.confirm(first)
     host.refuse(second)
-    fates = store.extend_request(draft.id, 60, 900).outcomes
+    fates = store.requests.extend_request(draft.id, 60, 900).outcomes
     assert [(f.claim_id, f.outcome, f.state) for f in fates] == [(first.id, 'kept', 'confirmed')]
     assert state_of(store, second) == 'refused'
 
 
 def test_nothing_is_known_of_a_request_that_never_came(store):
-    assert store.load_request(new_uuid()) is None
-    assert store.extend_request(new_uuid(), 60, 900).outcomes == []
-    assert store.give_up(new_uuid(), 'worker-1', 1).outcomes == []
+    assert store.requests.load_request(new_uuid()) is None
+    assert store.requests.extend_request(new_uuid(), 60, 900).outcomes == []
+    assert store.requests.give_up(new_uuid(), 'worker-1', 1).outcomes == []
 
 
 # -- groups in a commit -----------------------------------------------------------------------
@@ -476,7 +478,7 @@ def test_a_group_first_seen_gets_its_rule_and_counts_its_placements(store, host)
     result = commit(store, a_draft().planned_at(0, group).taking(host))
     assert result.outcomes[0].outcome is CommitStatus.PLACED
     assert result.groups == {group: generation_of(store, group)}
-    known = store.load_group(group)
+    known = store.groups.load_group(group)
     assert (known.policy, len(known.members)) == ('anti-affinity', 1)
     assert not known.rule.is_untouched
 
@@ -489,7 +491,7 @@ def test_a_group_that_changed_meanwhile_drops_its_requests(store, host):
     result = commit(store, late, other)
     assert [f.outcome for f in result.outcomes] == ['group_changed', 'placed']
     assert result.groups[group] == before
-    assert store.load_request(late.id) is None
+    assert store.requests.load_request(late.id) is None
     assert report_outcome(store, late.planned_at(before, group)).outcome is CommitStatus.PLACED
 
 
@@ -511,7 +513,7 @@ def test_what_was_planned_beside_a_member_that_is_not_made_is_planned_again(stor
         fates = [f.outcome for f in commit(store, ended, beside).outcomes]
         assert fates[0] in (CommitStatus.REPEAT, CommitStatus.GROUP_CHANGED)
         assert fates[1] is CommitStatus.GROUP_CHANGED
-        assert store.load_request(beside.id) is None
+        assert store.requests.load_request(beside.id) is None
     assert report_outcome(store, beside).outcome is CommitStatus.PLACED
 
 
@@ -530,7 +532,7 @@ def test_planning_with_a_group_that_was_removed_is_planned_again(store, host):
         report_outcome(store, a_draft().planned_at(4, group).taking(host)).outcome
         == 'group_changed'
     )
-    assert store.load_group(group) is None
+    assert store.groups.load_group(group) is None
 
 
 def test_a_group_change_leaves_a_continued_row_open(store, host):
@@ -539,7 +541,7 @@ def test_a_group_change_leaves_a_continued_row_open(store, host):
     report_outcome(store, draft)
     rest = draft.planned_at(0, group).continuing(made=1).taking(host)
     assert report_outcome(store, rest).outcome is CommitStatus.GROUP_CHANGED
-    assert store.load_request(draft.id).state == 'open'
+    assert store.requests.load_request(draft.id).state == 'open'
 
 
 # -- moves and lifecycles -----------------------------------------------------------------------
@@ -552,7 +554,7 @@ def test_a_move_is_two_claims_with_one_consumer(store, host):
     target = claimed(store, draft)[0]
     assert (target.consumer, target.move_id, target.purpose) == (source.consumer, move, 'resize')
     assert (host.row.used, there.row.used) == ({'VCPU': 2}, {'VCPU': 4})
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_revert_ends_the_target_and_keeps_the_source(store, host):
@@ -561,7 +563,7 @@ def test_a_revert_ends_the_target_and_keeps_the_source(store, host):
     host.confirm(source)
     draft = a_draft().taking(there, source.consumer, purpose='migrate', move_id=new_uuid())
     claimed(store, draft)
-    store.cancel_request(draft.id, 'reverted')
+    store.requests.cancel_request(draft.id, 'reverted')
     assert (host.row.used, there.row.used) == ({'VCPU': 1}, {})
     assert state_of(store, source) == 'confirmed'
 
@@ -569,23 +571,23 @@ def test_a_revert_ends_the_target_and_keeps_the_source(store, host):
 def test_a_claim_of_the_allocation_api_has_no_lease(store, host):
     claim = claimed(store, a_draft().leased(-1).taking(host, lifecycle='api'))[0]
     assert claim.lease_until == 0
-    assert store.sweep(10).outcomes == []
+    assert store.claims.sweep(10).outcomes == []
     assert state_of(store, claim) == 'reserved'
 
 
 @pytest.mark.parametrize('lifecycle', ['host', 'plan', 'hold'])
 def test_other_lifecycles_have_one(store, host, lifecycle):
     claim = claimed(store, a_draft().leased(-1).taking(host, lifecycle=lifecycle))[0]
-    assert [f.claim_id for f in store.sweep(10).outcomes] == [claim.id]
+    assert [f.claim_id for f in store.claims.sweep(10).outcomes] == [claim.id]
 
 
 # -- what goes with it -----------------------------------------------------------------------
 def test_an_empty_batch_is_no_news(store, host):
-    before = store.load_everything().position
+    before = store.feed.load_everything().position
     result = commit(store)
     assert (result.outcomes, result.hosts) == ([], [])
-    assert result.now == pytest.approx(store.ping(), abs=5)
-    assert store.load_everything().position == before
+    assert result.now == pytest.approx(store.database.ping(), abs=5)
+    assert store.feed.load_everything().position == before
 
 
 def test_projects_and_users_come_back_with_the_claims(store, host):

@@ -6,11 +6,11 @@ from tests.builders import a_host
 
 def test_it_brings_what_is_newer_than_known_and_what_is_gone(store):
     first, second = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
-    known = {c.provider_id: c.row.version for c in store.load_everything().hosts}
-    assert store.compare(known).hosts == []
-    store.disable_host('cmp-1', 'fan swap', 'ops')
-    store.remove_host('cmp-2')
-    changed = {c.provider_id: c.row for c in store.compare(known).hosts}
+    known = {c.provider_id: c.row.version for c in store.feed.load_everything().hosts}
+    assert store.feed.compare(known).hosts == []
+    store.hosts.disable_host('cmp-1', 'fan swap', 'ops')
+    store.hosts.remove_host('cmp-2')
+    changed = {c.provider_id: c.row for c in store.feed.compare(known).hosts}
     assert set(changed) == {first.id, second.id}
     assert changed[first.id].disabled == 'fan swap'
     assert changed[second.id] is None
@@ -18,7 +18,7 @@ def test_it_brings_what_is_newer_than_known_and_what_is_gone(store):
 
 def test_it_brings_every_host_to_who_knows_none(store):
     host = a_host('cmp-1').on(store)
-    feed = store.compare({})
+    feed = store.feed.compare({})
     assert [c.provider_id for c in feed.hosts] == [host.id]
     assert feed.aggregates == []
-    assert feed.position == store.load_everything().position
+    assert feed.position == store.feed.load_everything().position

@@ -13,33 +13,33 @@ LOAD = DeclaredMetric(name='load', unit='', lower=0, upper=64.5, stale_seconds=1
 
 
 def test_a_declaration_is_kept_whole_and_may_be_changed(store):
-    assert store.save_metric(LOAD) == LOAD
+    assert store.declarations.save_metric(LOAD) == LOAD
     other = DeclaredMetric(name='power.watts', unit='W')
-    store.save_metric(other)
-    assert store.declared_metrics() == [LOAD, other]
+    store.declarations.save_metric(other)
+    assert store.declarations.declared_metrics() == [LOAD, other]
     wider = DeclaredMetric(name='load', upper=128)
-    assert store.save_metric(wider) == wider
-    assert store.declared_metrics() == [wider, other]
+    assert store.declarations.save_metric(wider) == wider
+    assert store.declarations.declared_metrics() == [wider, other]
 
 
 def test_removed_it_is_gone(store):
-    store.save_metric(LOAD)
-    store.remove_metric('load')
-    assert store.declared_metrics() == []
+    store.declarations.save_metric(LOAD)
+    store.declarations.remove_metric('load')
+    assert store.declarations.declared_metrics() == []
     with pytest.raises(exceptions.NotFound, match='load'):
-        store.remove_metric('load')
+        store.declarations.remove_metric('load')
 
 
 def test_the_feed_tells_of_all_declarations_where_any_changed(store):
-    position = store.load_everything().position
-    assert store.poll(position, {}).metrics is None
-    store.save_metric(LOAD)
-    feed = store.poll(position, {})
+    position = store.feed.load_everything().position
+    assert store.feed.poll(position, {}).metrics is None
+    store.declarations.save_metric(LOAD)
+    feed = store.feed.poll(position, {})
     assert feed.metrics == [LOAD]
-    assert store.load_everything().metrics == [LOAD]
-    assert store.compare({}).metrics == [LOAD]
-    store.remove_metric('load')
-    assert store.poll(feed.position, {}).metrics == []
+    assert store.feed.load_everything().metrics == [LOAD]
+    assert store.feed.compare({}).metrics == [LOAD]
+    store.declarations.remove_metric('load')
+    assert store.feed.poll(feed.position, {}).metrics == []
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_the_feed_tells_of_all_declarations_where_any_changed(store):
 )
 def test_a_declaration_that_says_nothing_is_refused(store, fields, field):
     with pytest.raises(exceptions.InvalidMessage, match=f'metric.{field}'):
-        store.save_metric(DeclaredMetric(name='load', **fields))
-    assert store.declared_metrics() == []
+        store.declarations.save_metric(DeclaredMetric(name='load', **fields))
+    assert store.declarations.declared_metrics() == []
 
 
 def test_there_is_a_bound(store, monkeypatch):
     monkeypatch.setattr(metrics, 'DECLARED_MAX', 1)
-    store.save_metric(LOAD)
-    store.save_metric(LOAD)
+    store.declarations.save_metric(LOAD)
+    store.declarations.save_metric(LOAD)
     with pytest.raises(exceptions.Refused, match='1 metrics'):
-        store.save_metric(DeclaredMetric(name='other'))
+        store.declarations.save_metric(DeclaredMetric(name='other'))

@@ -29,7 +29,7 @@ def host(store):
 @pytest.fixture
 def rack(store, host):
     """The uuid of an aggregate that the host is in."""
-    return store.save_aggregate(RACK, {}, [host.name]).uuid
+    return store.declarations.save_aggregate(RACK, {}, [host.name]).uuid
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def planned(host, pool):
 
 
 def used(store, pool):
-    return store.load_provider(pool.uuid).used.get('DISK_GB', 0)
+    return store.providers.load_provider(pool.uuid).used.get('DISK_GB', 0)
 
 
 @pytest.mark.parametrize('aggregates', [[OTHER], [], None])
@@ -60,14 +60,14 @@ def test_who_serves_the_host_no_more_gives_nothing(store, host, rack, pool, aggr
     assert used(store, pool) == 1
     share(store, pool, [OTHER, rack])
     assert report_outcome(store, planned(host, pool)).outcome == 'placed'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_host_that_left_the_aggregate_gets_nothing(store, host, pool):
-    store.save_aggregate(RACK, {}, [])
+    store.declarations.save_aggregate(RACK, {}, [])
     fate = report_outcome(store, planned(host, pool))
     assert (fate.outcome, fate.refused) == ('dropped', RefusalKind.APART)
-    store.save_aggregate(RACK, {}, [host.name])
+    store.declarations.save_aggregate(RACK, {}, [host.name])
     assert report_outcome(store, planned(host, pool)).outcome == 'placed'
 
 
@@ -118,7 +118,7 @@ def test_after_it_was_detached_nobody_who_races_gets_anything(store, host, rack,
         if side == 'pool':
             share(store, pool, [rack] if is_attached else [OTHER])
         else:
-            store.save_aggregate(RACK, {}, [host.name] if is_attached else [])
+            store.declarations.save_aggregate(RACK, {}, [host.name] if is_attached else [])
 
     with Writers(store, host, pool) as writers:
         for _ in range(ROUNDS):
@@ -131,4 +131,4 @@ def test_after_it_was_detached_nobody_who_races_gets_anything(store, host, rack,
     assert not writers.failed
     assert used(store, pool) == sum(writers.placed) > 0
     assert not all(writers.placed)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN

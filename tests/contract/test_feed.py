@@ -23,14 +23,14 @@ class Reader:
 
     def __init__(self, store):
         self.store = store
-        everything = store.load_everything()
+        everything = store.feed.load_everything()
         self.position = everything.position
         self.hosts = {change.provider_id: change for change in everything.hosts}
         self.groups = dict(everything.groups)
         self.aggregates = everything.aggregates
 
     def poll(self, known=None):
-        feed = self.store.poll(self.position, known or {})
+        feed = self.store.feed.poll(self.position, known or {})
         assert feed.position >= self.position
         self.position = feed.position
         for change in feed.hosts:
@@ -48,12 +48,12 @@ class Reader:
 
 
 def test_an_empty_store_has_no_news(store):
-    everything = store.load_everything()
+    everything = store.feed.load_everything()
     assert (everything.hosts, everything.aggregates, everything.groups) == ([], [], {})
-    feed = store.poll(everything.position, {})
+    feed = store.feed.poll(everything.position, {})
     assert (feed.hosts, feed.aggregates, feed.groups) == ([], None, {})
     assert feed.incarnation == everything.incarnation
-    assert feed.now == pytest.approx(store.ping(), abs=5)
+    assert feed.now == pytest.approx(store.database.ping(), abs=5)
 
 
 def test_a_second_reader_sees_the_claims_of_the_first(store, host):
@@ -84,13 +84,13 @@ def test_groups_can_be_read_with_the_hosts_of_their_members(store, host):
     group, gone = new_uuid(), new_uuid()
     claim = claimed(store, a_draft().planned_at(0, group).taking(host))[0]
     other = a_host('cmp-2').on(store)
-    rules, hosts = store.read_groups([group, gone])
+    rules, hosts = store.feed.read_groups([group, gone])
     assert rules == {group: GroupRule('anti-affinity', 1, generation_of(store, group))}
     assert [(c.row, c.placed) for c in hosts] == [
         (host.row, [Placed(claim.id, claim.consumer, host.id, group)])
     ]
-    assert store.read_groups([]) == ({}, [])
-    _, hosts = store.read_groups([group], [other.id, host.id])
+    assert store.feed.read_groups([]) == ({}, [])
+    _, hosts = store.feed.read_groups([group], [other.id, host.id])
     assert [c.provider_id for c in hosts] == [host.id, other.id]
 
 
@@ -121,7 +121,7 @@ def test_a_claim_that_ends_is_news(store, host):
 def test_an_expired_claim_is_news(store, host):
     claimed(store, a_draft().leased(-1).taking(host))
     reader = Reader(store)
-    store.sweep(10)
+    store.claims.sweep(10)
     reader.poll()
     assert reader.hosts[host.id].placed == []
 
@@ -145,29 +145,29 @@ def test_new_and_removed_hosts_are_news(store, host):
     other = a_host('cmp-2').on(store)
     reader.poll()
     assert set(reader.hosts) == {host.id, other.id}
-    store.remove_host('cmp-2')
+    store.hosts.remove_host('cmp-2')
     feed = reader.poll(reader.known())
     assert [(c.provider_id, c.row) for c in feed.hosts if c.row is None] == [(other.id, None)]
     assert set(reader.hosts) == {host.id}
 
 
 def test_aggregates_come_whole_where_any_changed(store, host):
-    store.save_aggregate('first', {}, ['cmp-1'])
+    store.declarations.save_aggregate('first', {}, ['cmp-1'])
     reader = Reader(store)
-    store.save_aggregate('second', {'availability_zone': 'az-2'}, [])
+    store.declarations.save_aggregate('second', {'availability_zone': 'az-2'}, [])
     reader.poll()
     assert [(a.name, a.hosts) for a in reader.aggregates] == [('first', ['cmp-1']), ('second', [])]
-    store.remove_aggregate('first')
+    store.declarations.remove_aggregate('first')
     reader.poll()
     assert [a.name for a in reader.aggregates] == ['second']
 
 
 def test_new_and_removed_groups_are_news(store):
     reader = Reader(store)
-    group = store.save_group(a_group())
+    group = store.groups.save_group(a_group())
     reader.poll()
     assert reader.groups == {group.uuid: group.generation}
-    store.remove_group(group.uuid)
+    store.groups.remove_group(group.uuid)
     assert reader.poll().groups == {group.uuid: 0}
 
 
@@ -176,14 +176,14 @@ def test_everything_is_what_a_follower_ends_up_with(store, host):
     other = a_host('cmp-2').on(store)
     group = new_uuid()
     first = claimed(store, a_draft().planned_at(0, group).taking(host).taking(other))
-    store.save_aggregate('rack', {}, ['cmp-1', 'cmp-2'])
+    store.declarations.save_aggregate('rack', {}, ['cmp-1', 'cmp-2'])
     reader.poll(reader.known())
     host.confirm(first[0])
     host.report()
-    store.disable_host('cmp-2', 'x', 'y')
+    store.hosts.disable_host('cmp-2', 'x', 'y')
     report_outcome(store, a_draft().planned_at(generation_of(store, group), group).taking(host))
     reader.poll(reader.known())
-    everything = store.load_everything()
+    everything = store.feed.load_everything()
     assert reader.hosts == {change.provider_id: change for change in everything.hosts}
     assert reader.groups == everything.groups
     assert reader.aggregates == everything.aggregates
@@ -195,11 +195,11 @@ def test_a_poll_may_be_repeated(store, host):
     reader = Reader(store)
     position = reader.position
     claimed(store, a_draft().taking(host))
-    once = store.poll(position, {})
-    assert store.poll(position, {}).hosts == once.hosts
+    once = store.feed.poll(position, {})
+    assert store.feed.poll(position, {}).hosts == once.hosts
     assert once.hosts[0].row == host.row
 
 
 def test_declared_classes_come_with_everything(store, host):
-    store.declare_class('CUSTOM_LICENSE')
-    assert 'CUSTOM_LICENSE' in store.load_everything().resource_classes
+    store.vocabulary.declare_class('CUSTOM_LICENSE')
+    assert 'CUSTOM_LICENSE' in store.feed.load_everything().resource_classes

@@ -34,15 +34,15 @@ def a_swap(uuid, generation=0, text=TEXT, **fields):
 
 def test_a_set_of_policies_is_stored_as_it_was_given(store):
     group = a_set(name='web', member_names=['web', 'db', 'queue'])
-    saved = store.save_group(group)
-    assert saved == store.load_group(group.uuid)
+    saved = store.groups.save_group(group)
+    assert saved == store.groups.load_group(group.uuid)
     assert (saved.policy, saved.policies, saved.subgroups) == (
         POLICIES,
         SET['policies'],
         {'front': ['db', 'web']},
     )
     assert saved.member_names == ['db', 'queue', 'web']
-    assert store.save_group(group) == saved
+    assert store.groups.save_group(group) == saved
 
 
 @pytest.mark.parametrize(
@@ -54,22 +54,22 @@ def test_a_set_of_policies_is_stored_as_it_was_given(store):
     ],
 )
 def test_a_group_keeps_its_set(store, other):
-    group = store.save_group(a_set())
+    group = store.groups.save_group(a_set())
     with pytest.raises(exceptions.Refused, match='policies anti-affinity of front at rack'):
-        store.save_group(a_group(POLICIES, **{'uuid': group.uuid, **SET, **other}))
+        store.groups.save_group(a_group(POLICIES, **{'uuid': group.uuid, **SET, **other}))
     with pytest.raises(exceptions.Refused, match="and policy 'affinity' was asked for"):
-        store.save_group(a_group('affinity', uuid=group.uuid))
-    assert store.load_group(group.uuid) == group
+        store.groups.save_group(a_group('affinity', uuid=group.uuid))
+    assert store.groups.load_group(group.uuid) == group
 
 
 def test_followers_are_told_of_it(store, host):
-    before = store.load_everything().position
-    group = store.save_group(a_set())
-    everything = store.load_everything()
+    before = store.feed.load_everything().position
+    group = store.groups.save_group(a_set())
+    everything = store.feed.load_everything()
     assert everything.rules[group.uuid].policies == TEXT
-    news = store.poll(before, {})
+    news = store.feed.poll(before, {})
     assert news.rules[group.uuid].policies == TEXT
-    rules, _ = store.read_groups([group.uuid])
+    rules, _ = store.feed.read_groups([group.uuid])
     assert rules[group.uuid] == everything.rules[group.uuid]
 
 
@@ -78,9 +78,9 @@ def test_a_request_makes_a_group_with_the_set_that_it_names(store, host):
     assert report_outcome(store, a_draft(group=a_swap(uuid)).taking(host, group=uuid)).outcome is (
         CommitStatus.PLACED
     )
-    known = store.load_group(uuid)
+    known = store.groups.load_group(uuid)
     assert (known.rule.policies, known.subgroups) == (TEXT, {'front': ['db', 'web']})
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize(
@@ -93,18 +93,18 @@ def test_a_request_makes_a_group_with_the_set_that_it_names(store, host):
 )
 @pytest.mark.parametrize('guarded', [True, False])
 def test_what_was_planned_under_another_set_is_not_committed(store, host, swap, guarded):
-    group = store.save_group(a_set())
+    group = store.groups.save_group(a_set())
     generation = group.generation if guarded else None
     planned = msgspec.structs.replace(a_swap(group.uuid, generation, makes=False), **swap)
     draft = a_draft(group=planned).taking(host, group=group.uuid)
     assert report_outcome(store, draft).outcome is CommitStatus.GROUP_CHANGED
-    assert store.load_group(group.uuid).members == []
+    assert store.groups.load_group(group.uuid).members == []
     draft = a_draft(group=a_swap(group.uuid, generation)).taking(host, group=group.uuid)
     assert report_outcome(store, draft).outcome is CommitStatus.PLACED
 
 
 def test_what_was_planned_with_older_members_is_not_committed(store, host):
-    group = store.save_group(a_set())
+    group = store.groups.save_group(a_set())
     swap = a_swap(group.uuid, group.generation)
     first, second = (a_draft(group=swap).taking(host, group=group.uuid) for _ in range(2))
     assert report_outcome(store, first).outcome is CommitStatus.PLACED
@@ -113,7 +113,10 @@ def test_what_was_planned_with_older_members_is_not_committed(store, host):
 
 
 def test_another_group_that_a_policy_is_about_is_compared_as_well(store, host):
-    group, other = store.save_group(a_set()), store.save_group(a_group('anti-affinity'))
+    group, other = (
+        store.groups.save_group(a_set()),
+        store.groups.save_group(a_group('anti-affinity')),
+    )
     about = GroupSwap(other.uuid, other.generation, 'anti-affinity', makes=False)
     swap = a_swap(group.uuid, group.generation)
     theirs = a_draft(group=about).taking(host, group=other.uuid)
@@ -126,18 +129,18 @@ def test_another_group_that_a_policy_is_about_is_compared_as_well(store, host):
     swap = a_swap(group.uuid, generation_of(store, group.uuid))
     draft = a_draft(group=swap, groups=(fresh,)).taking(host, group=group.uuid)
     assert report_outcome(store, draft).outcome is CommitStatus.PLACED
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_claim_says_of_which_member_it_is(store, host):
-    group = store.save_group(a_set())
+    group = store.groups.save_group(a_set())
     draft = a_draft(group=a_swap(group.uuid, group.generation)).taking(host, group=group.uuid)
     [made] = draft.fields['claims']
     made = msgspec.structs.replace(
         made, claim=msgspec.structs.replace(made.claim, member_name='web-2')
     )
     assert report_outcome(store, draft.having(claims=[made])).outcome is CommitStatus.PLACED
-    [claim] = store.claims()
+    [claim] = store.claims.list_claims()
     assert claim.member_name == 'web-2'
-    [change] = [one for one in store.load_everything().hosts if one.placed]
+    [change] = [one for one in store.feed.load_everything().hosts if one.placed]
     assert [one.member for one in change.placed] == ['web-2']

@@ -10,7 +10,7 @@ from tests.builders import CLEAN, a_draft, a_group, commit, generation_of, new_u
 @pytest.fixture
 def other(store):
     """Another group that is there."""
-    return store.save_group(a_group('anti-affinity')).uuid
+    return store.groups.save_group(a_group('anti-affinity')).uuid
 
 
 def beside(store, other, at=None, **fields):
@@ -29,7 +29,7 @@ def test_the_other_group_is_guarded_and_not_counted_up(store, host, other):
     own = draft.fields['group'].uuid
     assert result.groups == {own: generation_of(store, own), other: before}
     assert generation_of(store, other) == before
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_was_planned_beside_an_older_one_is_planned_again(store, host, other):
@@ -38,9 +38,9 @@ def test_what_was_planned_beside_an_older_one_is_planned_again(store, host, othe
     assert report_outcome(store, member).outcome is CommitStatus.PLACED
     assert report_outcome(store, draft).outcome is CommitStatus.GROUP_CHANGED
     assert host.row.used == {'VCPU': 1}
-    assert store.load_request(draft.id) is None
+    assert store.requests.load_request(draft.id) is None
     assert report_outcome(store, beside(store, other).taking(host)).outcome is CommitStatus.PLACED
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_in_one_batch_it_is_planned_after_those_before_it(store, host, other):
@@ -51,7 +51,7 @@ def test_in_one_batch_it_is_planned_after_those_before_it(store, host, other):
     stale = a_draft().planned_at(1, other).taking(host)
     result = commit(store, stale, beside(store, other).taking(host))
     assert [one.outcome for one in result.outcomes] == ['group_changed', 'group_changed']
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_group_that_is_not_there_guards_nothing_away(store, host):
@@ -64,7 +64,7 @@ def test_under_another_rule_it_is_planned_again(store, host, other):
     guard = GroupSwap(other, generation_of(store, other), 'affinity', makes=False)
     draft = a_draft(group=GroupSwap(new_uuid(), 0, 'affinity'), groups=(guard,)).taking(host)
     assert report_outcome(store, draft).outcome is CommitStatus.GROUP_CHANGED
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_without_a_group_of_its_own_others_guard_it_as_well(store, host, other):

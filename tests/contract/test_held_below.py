@@ -23,15 +23,15 @@ TAKES = {'VCPU': 2, 'MEMORY_MB': 512, 'CUSTOM_LICENSE': 3}
 @pytest.fixture
 def store(request, make_store):
     made = make_store(request.param, waits=PATIENT)
-    made.declare_class('CUSTOM_LICENSE')
-    made.save_child_zone(EAST)
+    made.vocabulary.declare_class('CUSTOM_LICENSE')
+    made.zones.save_child_zone(EAST)
     return made
 
 
 def placed_below(store, consumer=None, resources=TAKES, purpose=Purpose.CREATE, **fields):
     """A claim in the zone below, of a request of its own."""
     request = a_request(consumers=[consumer or new_uuid()], purpose=purpose)
-    assert store.open_request(request).outcome is None
+    assert store.zone_requests.open_request(request).outcome is None
     claim = below(request, resources=resources, project_id='red', place='p')
     claim = msgspec.structs.replace(claim, **fields)
     assert finish(store, request, claim)
@@ -44,21 +44,21 @@ def test_a_project_has_what_it_has_below(store):
     first, second = placed_below(store), placed_below(store)
     placed_below(store, project_id='blue')
     amounts = {'VCPU': 5, 'MEMORY_MB': 1024, 'CUSTOM_LICENSE': 7}
-    assert store.quota_usage(['red'], ALL)['red'] == Usage(
+    assert store.quotas.quota_usage(['red'], ALL)['red'] == Usage(
         claims_in_flight=3, live_claims=3, amounts=amounts
     )
     shown = ProjectUsage(
         project_id='red', claims=3, claims_in_flight=3, consumers=3, amounts=amounts
     )
-    assert store.usages(1, project='red') == [shown]
-    assert [one.project_id for one in store.usages(9)] == ['blue', 'red']
-    assert store.type_usages('red')[0].resources == amounts
-    held = store.live_claims_of([here.consumer, first.consumer, second.consumer])
-    assert quota.usage_of(held) == store.quota_usage(['red'], ALL)['red'], 'one rule'
+    assert store.quotas.usages(1, project='red') == [shown]
+    assert [one.project_id for one in store.quotas.usages(9)] == ['blue', 'red']
+    assert store.allocations.type_usages('red')[0].resources == amounts
+    held = store.claims.live_claims_of([here.consumer, first.consumer, second.consumer])
+    assert quota.usage_of(held) == store.quotas.quota_usage(['red'], ALL)['red'], 'one rule'
     assert {one.child for one in held} == {None, EAST.uuid}
     became(store, first, 'confirmed')
     became(store, second, 'released')
-    assert store.quota_usage(['red'], ALL)['red'] == Usage(
+    assert store.quotas.quota_usage(['red'], ALL)['red'] == Usage(
         claims_in_flight=1,
         live_claims=2,
         amounts={'VCPU': 3, 'MEMORY_MB': 512, 'CUSTOM_LICENSE': 4},
@@ -72,43 +72,43 @@ def test_a_guest_that_moves_out_of_a_zone_below_counts_once(store):
     move = a_draft(project_id='red').taking(host, guest, purpose='resize', vcpu=4, ram=256)
     claimed(store, move)
     amounts = {'VCPU': 4, 'MEMORY_MB': 512, 'CUSTOM_LICENSE': 3}
-    usage = store.quota_usage(['red'], ALL)['red']
+    usage = store.quotas.quota_usage(['red'], ALL)['red']
     assert usage == Usage(claims_in_flight=1, live_claims=1, amounts=amounts)
 
 
 def test_what_is_lost_counts_until_somebody_has_looked(store):
     claim = placed_below(store, state=LOST)
-    assert store.quota_usage(['red'])['red'].live_claims == 1
-    [held] = store.live_claims_of([claim.consumer])
+    assert store.quotas.quota_usage(['red'])['red'].live_claims == 1
+    [held] = store.claims.live_claims_of([claim.consumer])
     assert (held.is_live, held.is_lost) == (True, True)
-    store.end_lost(EAST.uuid, claim.key)
-    assert store.quota_usage(['red'])['red'] == Usage()
-    assert store.live_claims_of([claim.consumer]) == []
+    store.zone_claims.end_lost(EAST.uuid, claim.key)
+    assert store.quotas.quota_usage(['red'])['red'] == Usage()
+    assert store.claims.live_claims_of([claim.consumer]) == []
 
 
 def test_what_was_read_back_is_nobodys_and_of_no_known_size(store):
     row = below(a_request(), project_id=None, place='', read_back=True)
-    store.read_back([row], {row.request_id: b'answer'})
+    store.zone_claims.read_back([row], {row.request_id: b'answer'})
     shown = ProjectUsage(project_id='', claims=1, claims_in_flight=1, consumers=1)
-    assert store.usages(9) == store.usages(9, project='') == [shown]
-    assert store.owners_of([row.consumer]) == {}
+    assert store.quotas.usages(9) == store.quotas.usages(9, project='') == [shown]
+    assert store.quotas.owners_of([row.consumer]) == {}
 
 
 def test_a_group_has_its_members_below(store):
     group = a_group()
-    store.save_group(group)
+    store.groups.save_group(group)
     member = placed_below(store, group=group.uuid)
-    assert store.load_group(group.uuid).members == [member.consumer]
+    assert store.groups.load_group(group.uuid).members == [member.consumer]
     with pytest.raises(exceptions.InUse):
-        store.remove_group(group.uuid)
+        store.groups.remove_group(group.uuid)
     became(store, member, 'released')
-    assert store.load_group(group.uuid).members == []
-    store.remove_group(group.uuid)
+    assert store.groups.load_group(group.uuid).members == []
+    store.groups.remove_group(group.uuid)
 
 
 def purge(store):
     for _ in range(3):
-        store.purge(decisions=100, tombstone_seconds=-1, request_seconds=-1, limit=100)
+        store.retention.purge(decisions=100, tombstone_seconds=-1, request_seconds=-1, limit=100)
 
 
 def test_the_rule_of_a_request_stays_while_a_member_lives_below(store):
@@ -116,20 +116,20 @@ def test_the_rule_of_a_request_stays_while_a_member_lives_below(store):
     draft = a_draft().planned_at(0, group.uuid).taking(host, new_uuid())
     [here] = claimed(store, draft)
     member = placed_below(store, group=group.uuid)
-    store.force_release(here.id, 'enough')
+    store.claims.force_release(here.id, 'enough')
     purge(store)
-    assert store.load_group(group.uuid).members == [member.consumer]
+    assert store.groups.load_group(group.uuid).members == [member.consumer]
     became(store, member, 'released')
     purge(store)
     purge(store)
-    assert store.load_group(group.uuid) is None
+    assert store.groups.load_group(group.uuid) is None
 
 
 def test_requests_and_owners_are_found_by_what_is_below(store):
     claim = placed_below(store)
-    assert [one.id for one in store.requests(9, project='red')] == [claim.request_id]
-    assert store.requests(9, project='blue') == []
-    assert store.owners_of([claim.consumer]) == {claim.consumer: 'red'}
+    assert [one.id for one in store.requests.list_requests(9, project='red')] == [claim.request_id]
+    assert store.requests.list_requests(9, project='blue') == []
+    assert store.quotas.owners_of([claim.consumer]) == {claim.consumer: 'red'}
 
 
 def test_claims_below_are_listed_by_id(store):
@@ -138,13 +138,13 @@ def test_claims_below_are_listed_by_id(store):
     ids = sorted(one.claim_id for one in made)
 
     def listed(**query):
-        return [one.claim_id for one in store.claims_below(**query)]
+        return [one.claim_id for one in store.zone_claims.claims_below(**query)]
 
     assert listed(limit=2) == ids[:2]
     assert listed(limit=2, marker=ids[1]) == ids[2:]
     assert listed(state='confirmed') == listed(claim_id=made[0].claim_id) == [made[0].claim_id]
     assert listed(project='blue') == []
-    assert store.claims_below(claim_id=made[0].claim_id)[0].resources == TAKES
+    assert store.zone_claims.claims_below(claim_id=made[0].claim_id)[0].resources == TAKES
 
 
 def test_what_is_deleted_is_noted_to_end_below(store):
@@ -152,19 +152,19 @@ def test_what_is_deleted_is_noted_to_end_below(store):
     claim, _ = placed_below(store), placed_below(store)
     claimed(store, a_draft().taking(host, claim.consumer, purpose='resize', vcpu=1))
     for _ in range(2):  # as long as it holds its consumer it is there
-        store.delete_allocations(claim.consumer)
-    due = [(one.child, one.key) for one in store.due_give_backs(9)]
+        store.allocations.delete_allocations(claim.consumer)
+    due = [(one.child, one.key) for one in store.give_backs.due_give_backs(9)]
     assert due == [(EAST.uuid, claim.claim_id)]
-    assert {one.child for one in store.live_claims_of([claim.consumer])} == {EAST.uuid}
+    assert {one.child for one in store.claims.live_claims_of([claim.consumer])} == {EAST.uuid}
     became(store, claim, 'released')
     for nobody in (claim.consumer, new_uuid()):
         with pytest.raises(exceptions.NotFound):
-            store.delete_allocations(nobody)
+            store.allocations.delete_allocations(nobody)
 
 
 @pytest.mark.parametrize('before', [False, True])
 def test_what_is_deleted_is_noted_where_the_answer_to_commit_is_lost(store, before):
     claim = placed_below(store)
     Losing(store, {1}, before)
-    store.delete_allocations(claim.consumer)
-    assert [one.key for one in store.due_give_backs(9)] == [claim.claim_id]
+    store.allocations.delete_allocations(claim.consumer)
+    assert [one.key for one in store.give_backs.due_give_backs(9)] == [claim.claim_id]

@@ -17,28 +17,30 @@ KINDS = READERS
 
 def _kinds(store, name):
     """Oldest first; lines of one moment in no order that is promised of claims."""
-    return [one.kind for one in reversed(store.host_history(name, 1000))]
+    return [one.kind for one in reversed(store.hosts.host_history(name, 1000))]
 
 
 def test_registrations_and_the_first_report_are_lines(store, host):
-    first = store.host_history(host.name, 10)
+    first = store.hosts.host_history(host.name, 10)
     assert sorted(one.kind for one in first) == ['facts', 'registered']
     assert any('what it has' in one.what and '8 VCPU' in one.what for one in first)
     host.register()
-    [*_, _, last] = sorted(store.host_history(host.name, 10), key=lambda one: one.at)
-    again = [one.what for one in store.host_history(host.name, 10) if one.kind == 'registered']
+    [*_, _, last] = sorted(store.hosts.host_history(host.name, 10), key=lambda one: one.at)
+    again = [
+        one.what for one in store.hosts.host_history(host.name, 10) if one.kind == 'registered'
+    ]
     assert sum(what.startswith('again') for what in again) == 1
-    assert last.at == pytest.approx(store.ping(), abs=60)
+    assert last.at == pytest.approx(store.database.ping(), abs=60)
 
 
 def test_who_disabled_it_and_why_is_a_line_each_time(store, host):
-    store.disable_host(host.name, 'disk swap', 'ann')
-    store.disable_host(host.name, 'disk swap', 'ann')  # says nothing new
-    store.disable_host(host.name, 'fan swap', 'bob')
-    store.enable_host(host.name, 'cy')
+    store.hosts.disable_host(host.name, 'disk swap', 'ann')
+    store.hosts.disable_host(host.name, 'disk swap', 'ann')  # says nothing new
+    store.hosts.disable_host(host.name, 'fan swap', 'bob')
+    store.hosts.enable_host(host.name, 'cy')
     found = [
         (one.kind, one.what, one.by)
-        for one in reversed(store.host_history(host.name, 10))
+        for one in reversed(store.hosts.host_history(host.name, 10))
         if one.kind in ('disabled', 'enabled')
     ]
     assert found == [
@@ -49,13 +51,13 @@ def test_who_disabled_it_and_why_is_a_line_each_time(store, host):
 
 
 def test_facts_are_lines_and_metrics_are_none(store, host):
-    before = len(store.host_history(host.name, 1000))
+    before = len(store.hosts.host_history(host.name, 1000))
     for value in (0.5, 0.7):
         host.send(host.says().having(metrics={'load': ReportedMetric(value=value)}))
-    assert len(store.host_history(host.name, 1000)) == before
+    assert len(store.hosts.host_history(host.name, 1000)) == before
     more = {'VCPU': Inventory(total=16)}
     host.send(host.says().having(traits=['CUSTOM_FAST'], inventories=more))
-    lines = [one.what for one in store.host_history(host.name, 1000)][: -before or None]
+    lines = [one.what for one in store.hosts.host_history(host.name, 1000)][: -before or None]
     assert 'traits: +CUSTOM_FAST' in lines
     [sizes] = [line for line in lines if line.startswith('inventories: ')]
     assert '8 VCPU' in sizes
@@ -67,10 +69,10 @@ def test_claims_are_told_as_they_are_kept(store, host):
     first = claimed(store, a_draft().taking(host))[0]
     second = claimed(store, a_draft().taking(host))[0]
     host.confirm(first)
-    store.force_release(second.id, 'not wanted')
+    store.claims.force_release(second.id, 'not wanted')
     about = [
         (one.kind, one.claim_id, one.what)
-        for one in store.host_history(host.name, 100)
+        for one in store.hosts.host_history(host.name, 100)
         if one.claim_id
     ]
     assert sorted(about) == sorted(
@@ -81,32 +83,32 @@ def test_claims_are_told_as_they_are_kept(store, host):
             ('released', second.id, f'for {second.consumer}: not wanted'),
         ]
     )
-    assert len(store.host_history(host.name, 2)) == 2
+    assert len(store.hosts.host_history(host.name, 2)) == 2
 
 
 def test_it_follows_the_name_and_outlives_the_host(store, host):
-    store.disable_host(host.name, 'disk swap', 'ann')
-    store.rename_host(host.name, 'other')
-    assert store.host_history(host.name, 10) == []
+    store.hosts.disable_host(host.name, 'disk swap', 'ann')
+    store.hosts.rename_host(host.name, 'other')
+    assert store.hosts.host_history(host.name, 10) == []
     assert {'registered', 'disabled', 'renamed'} <= set(_kinds(store, 'other'))
-    store.remove_host('other')
+    store.hosts.remove_host('other')
     assert {'disabled', 'removed'} <= set(_kinds(store, 'other'))
-    assert store.host_history('nobody', 10) == []
+    assert store.hosts.host_history('nobody', 10) == []
 
 
 def test_it_is_bounded(store, host):
     for number in range(STORED_EACH // 2 + 20):
-        store.disable_host(host.name, f'reason {number}', 'ann')
-        store.enable_host(host.name)
-    store.database.write(lambda tx: host_events.cut(tx, [host.name]))
-    assert len(store.host_history(host.name, 1000)) == STORED_EACH
+        store.hosts.disable_host(host.name, f'reason {number}', 'ann')
+        store.hosts.enable_host(host.name)
+    store.database.writes.write(lambda tx: host_events.cut(tx, [host.name]))
+    assert len(store.hosts.host_history(host.name, 1000)) == STORED_EACH
 
 
 def test_old_lines_go(store, host):
-    store.disable_host(host.name, 'disk swap', 'ann')
+    store.hosts.disable_host(host.name, 'disk swap', 'ann')
     e = models.host_events
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.execute(e.update().values(created_at=e.c.created_at - STORED_SECONDS - 60))
-    store.enable_host(host.name)
-    store.purge(decisions=1, tombstone_seconds=1e6, request_seconds=1e6, limit=100)
+    store.hosts.enable_host(host.name)
+    store.retention.purge(decisions=1, tombstone_seconds=1e6, request_seconds=1e6, limit=100)
     assert _kinds(store, host.name) == ['enabled']

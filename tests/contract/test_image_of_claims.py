@@ -16,15 +16,15 @@ def imaged(host, image):
 
 
 def test_the_image_is_kept_and_told(store, host):
-    position = store.load_everything().position
+    position = store.feed.load_everything().position
     [made] = claimed(store, imaged(host, IMAGE))
     [other] = claimed(store, imaged(host, None))
-    assert store.load_claim(made.id).image == IMAGE
-    assert store.load_claim(other.id).image is None
+    assert store.claims.load_claim(made.id).image == IMAGE
+    assert store.claims.load_claim(other.id).image is None
     expected = {made.id: IMAGE, other.id: None}
     for hosts in (
-        store.poll(position, {}).hosts,
-        store.load_everything().hosts,
-        store.compare({}).hosts,
+        store.feed.poll(position, {}).hosts,
+        store.feed.load_everything().hosts,
+        store.feed.compare({}).hosts,
     ):
         assert {p.claim_id: p.image for change in hosts for p in change.placed} == expected

@@ -27,7 +27,7 @@ UNITS = {'DISK_GB': Inventory(total=120), 'CUSTOM_IOPS': Inventory(total=50)}
 
 @pytest.fixture
 def pool(store):
-    return store.create_provider('ceph', inventories=UNITS)
+    return store.providers.create_provider('ceph', inventories=UNITS)
 
 
 @pytest.fixture
@@ -58,13 +58,13 @@ def moved(store, host, pool, consumer, **amounts):
 
 
 def taken(store, claim_id, pool):
-    claim = store.load_claim(claim_id)
+    claim = store.claims.load_claim(claim_id)
     return claim.allocations.get(pool.id, {}), claim.inherits.get(pool.id, {})
 
 
 def used(store, pool):
-    assert store.audit() == CLEAN
-    return store.load_provider(pool.uuid).used
+    assert store.claims.audit() == CLEAN
+    return store.providers.load_provider(pool.uuid).used
 
 
 def test_a_destination_takes_the_excess_and_inherits_the_rest(store, hosts, pool):
@@ -96,7 +96,7 @@ def test_a_smaller_one_gives_back_what_nobody_needs_when_the_source_ends(store, 
     target = moved(store, hosts[1], pool, GUEST, DISK_GB=60)
     assert taken(store, target, pool) == ({}, {'DISK_GB': 60})
     assert used(store, pool) == {'DISK_GB': 100}
-    store.force_release(source, 'it is gone')
+    store.claims.force_release(source, 'it is gone')
     assert taken(store, target, pool) == ({'DISK_GB': 60}, {})
     assert used(store, pool) == {'DISK_GB': 60}
 
@@ -114,7 +114,7 @@ def test_a_list_that_lacks_the_source_hands_it_over(store, hosts, pool):
     target = moved(store, hosts[1], pool, GUEST, DISK_GB=100)
     for _ in range(5):
         hosts[0].report(running=[])
-    assert not store.load_claim(source).is_live
+    assert not store.claims.load_claim(source).is_live
     assert taken(store, target, pool) == ({'DISK_GB': 100}, {})
     assert used(store, pool) == {'DISK_GB': 100}
 
@@ -133,7 +133,7 @@ def test_another_destination_takes_the_place_of_an_open_one(store, hosts, pool):
 
 def test_what_is_moved_to_another_pool_is_there_twice_for_a_while(store, hosts, pool):
     source = created(store, hosts[0], pool, GUEST, DISK_GB=80)
-    other = store.create_provider('other', inventories=UNITS)
+    other = store.providers.create_provider('other', inventories=UNITS)
     moved(store, hosts[1], other, GUEST, DISK_GB=80)
     assert used(store, pool) == used(store, other) == {'DISK_GB': 80}
     hosts[0].release(source)
@@ -144,7 +144,7 @@ def test_a_guest_found_on_its_destination_after_the_lease_has_all_of_it(store, h
     created(store, hosts[0], pool, GUEST, DISK_GB=60)
     target = moved(store, hosts[1], pool, GUEST, DISK_GB=60)
     hosts[1].refuse(target)
-    guest = a_guest(store.load_claim(target), vcpu=1)
+    guest = a_guest(store.claims.load_claim(target), vcpu=1)
     hosts[1].report(running=[guest])
     (adopted,) = [one for one in live(store) if one.adopted]
     assert adopted.allocations[pool.id] == {'DISK_GB': 60}
@@ -159,12 +159,12 @@ def wish(consumer, shares, **fields):
 
 def handed_over(store, consumer, to):
     """All that a consumer has becomes another one's, as that of a migration is."""
-    has = store.load_allocations(consumer).allocations
-    store.write_allocations([wish(to, has), wish(consumer, {})])
+    has = store.allocations.load_allocations(consumer).allocations
+    store.allocations.write_allocations([wish(to, has), wish(consumer, {})])
 
 
 def had(store, consumer):
-    found = store.load_allocations(consumer)
+    found = store.allocations.load_allocations(consumer)
     return {} if found is None else found.allocations
 
 
@@ -190,7 +190,7 @@ def less(store, pool, consumer, gigabytes):
 @pytest.mark.parametrize('left', [70, 10, 0])
 def test_what_a_source_gives_up_its_destination_takes_over(store, hosts, pool, moving, left):
     source, target = moving
-    store.write_allocations([wish(MIGRATION, less(store, pool, MIGRATION, left))])
+    store.allocations.write_allocations([wish(MIGRATION, less(store, pool, MIGRATION, left))])
     assert taken(store, source, pool)[0].get('DISK_GB', 0) == left
     assert taken(store, target, pool) == (
         {'DISK_GB': 110 - left},
@@ -198,7 +198,7 @@ def test_what_a_source_gives_up_its_destination_takes_over(store, hosts, pool, m
     )
     assert used(store, pool) == {'DISK_GB': 110}
     assert had(store, GUEST)[pool.uuid] == {'DISK_GB': 110 - left}
-    store.delete_allocations(MIGRATION)
+    store.allocations.delete_allocations(MIGRATION)
     assert taken(store, target, pool) == ({'DISK_GB': 110}, {})
     assert used(store, pool) == {'DISK_GB': 110}
 
@@ -207,10 +207,10 @@ def test_what_its_destination_does_not_need_is_free(store, hosts, pool):
     created(store, hosts[0], pool, GUEST, DISK_GB=100)
     handed_over(store, GUEST, MIGRATION)
     target = moved(store, hosts[1], pool, GUEST, DISK_GB=30)
-    store.write_allocations([wish(MIGRATION, less(store, pool, MIGRATION, 50))])
+    store.allocations.write_allocations([wish(MIGRATION, less(store, pool, MIGRATION, 50))])
     assert taken(store, target, pool) == ({}, {'DISK_GB': 30})
     assert used(store, pool) == {'DISK_GB': 50}
-    store.write_allocations([wish(MIGRATION, less(store, pool, MIGRATION, 20))])
+    store.allocations.write_allocations([wish(MIGRATION, less(store, pool, MIGRATION, 20))])
     assert taken(store, target, pool) == ({'DISK_GB': 10}, {'DISK_GB': 20})
     assert used(store, pool) == {'DISK_GB': 30}
 
@@ -222,11 +222,11 @@ def test_nobody_else_is_given_what_a_destination_takes_over(store, hosts, pool, 
         wish(uuid_of('other'), {pool.uuid: {'DISK_GB': 20}}),
     ]
     with pytest.raises(exceptions.AllocationRefused):
-        store.write_allocations(wishes)
+        store.allocations.write_allocations(wishes)
     assert used(store, pool) == before
     assert had(store, uuid_of('other')) == {}
     wishes[1] = wish(uuid_of('other'), {pool.uuid: {'DISK_GB': 10}})
-    store.write_allocations(wishes)
+    store.allocations.write_allocations(wishes)
     assert used(store, pool) == {'DISK_GB': 120}
 
 
@@ -235,7 +235,7 @@ def test_who_says_all_that_a_guest_has_says_what_its_destination_inherits(store,
     source = created(store, hosts[0], pool, GUEST, DISK_GB=100)
     target = moved(store, hosts[1], pool, GUEST, DISK_GB=100)
     shares = less(store, pool, GUEST, left)
-    store.write_allocations([wish(GUEST, shares)])
+    store.allocations.write_allocations([wish(GUEST, shares)])
     assert had(store, GUEST) == shares
     assert used(store, pool).get('DISK_GB', 0) == left
     assert taken(store, target, pool)[1] == ({'DISK_GB': left} if left else {})
@@ -248,8 +248,8 @@ def test_who_lets_a_source_end_says_what_is_left(store, hosts, pool):
     source = created(store, hosts[0], pool, GUEST, DISK_GB=100)
     target = moved(store, hosts[1], pool, GUEST, DISK_GB=100)
     there = {uuid: of for uuid, of in had(store, GUEST).items() if uuid == hosts[1].row.uuid}
-    store.write_allocations([wish(GUEST, there)])
-    assert not store.load_claim(source).is_live
+    store.allocations.write_allocations([wish(GUEST, there)])
+    assert not store.claims.load_claim(source).is_live
     assert had(store, GUEST) == there
     assert taken(store, target, pool)[1] == {}
     assert used(store, pool) == {}
@@ -258,9 +258,9 @@ def test_who_lets_a_source_end_says_what_is_left(store, hosts, pool):
 def test_what_is_written_as_it_was_changes_nothing_of_what_is_inherited(store, hosts, pool):
     source = created(store, hosts[0], pool, GUEST, DISK_GB=100)
     target = moved(store, hosts[1], pool, GUEST, DISK_GB=100)
-    store.write_allocations([wish(GUEST, had(store, GUEST))])
+    store.allocations.write_allocations([wish(GUEST, had(store, GUEST))])
     assert taken(store, target, pool) == ({}, {'DISK_GB': 100})
-    store.write_allocations([wish(GUEST, less(store, pool, GUEST, 120))])
+    store.allocations.write_allocations([wish(GUEST, less(store, pool, GUEST, 120))])
     assert taken(store, target, pool) == ({}, {'DISK_GB': 100})
     hosts[0].release(source)
     assert taken(store, target, pool) == ({'DISK_GB': 100}, {})

@@ -29,7 +29,7 @@ def test_reports_say_it_unless_somebody_changed_that(store, host):
 
 def test_a_report_leaves_alone_what_the_api_says_and_brings_all_else(store, host):
     before = has(host)
-    assert store.set_inventories_by(host.name, API).row.inventories_by == API
+    assert store.hosts.set_inventories_by(host.name, API).row.inventories_by == API
     load = {'load': ReportedMetric(value=0.5)}
     said = {**HAS, 'aggregates': ['rack-1'], 'location': 'here', 'metrics': load}
     claim = claimed(store, a_draft().taking(host))[0]
@@ -40,27 +40,27 @@ def test_a_report_leaves_alone_what_the_api_says_and_brings_all_else(store, host
     assert (row.inventories_by, row.node, row.service_disabled) == (API, 'n-1', 'disk swap')
     assert (row.facts.location, row.facts.metrics['load'].value) == ('here', 0.5)
     assert (row.foreign, row.used['VCPU']) == ({'VCPU': 3}, 1)
-    assert store.load_provider(row.uuid).inventories == before[0]
-    assert store.audit() == CLEAN
+    assert store.providers.load_provider(row.uuid).inventories == before[0]
+    assert store.claims.audit() == CLEAN
 
 
 def test_more_use_than_the_api_says_there_is_closes_the_host(store, host):
-    store.set_inventories_by(host.name, API)
+    store.hosts.set_inventories_by(host.name, API)
     host.send(host.says().having(foreign={'VCPU': 17, 'CUSTOM_X': 1}))
     row = host.row
     assert row.over_committed
     assert row.foreign == {'VCPU': 17, 'CUSTOM_X': 1}
     host.send(host.says().having(foreign={}))
     assert not host.row.over_committed
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_reports_that_say_it_again_begin_with_a_full_one(store, host):
-    store.set_inventories_by(host.name, API)
+    store.hosts.set_inventories_by(host.name, API)
     base = host.row.full_sequence
-    assert store.set_inventories_by(host.name, API).row.full_sequence == base
+    assert store.hosts.set_inventories_by(host.name, API).row.full_sequence == base
     before = has(host)
-    store.set_inventories_by(host.name, None)
+    store.hosts.set_inventories_by(host.name, None)
     assert host.row.inventories_by is None
     assert has(host) == before
     delta = host.says().having(full=False, base=base, **HAS)
@@ -71,7 +71,7 @@ def test_reports_that_say_it_again_begin_with_a_full_one(store, host):
 
 
 def test_who_says_it_outlives_a_new_agent(store, host):
-    store.set_inventories_by(host.name, API)
+    store.hosts.set_inventories_by(host.name, API)
     before = has(host)
     host.register()
     host.send(host.says().having(**HAS))
@@ -80,9 +80,9 @@ def test_who_says_it_outlives_a_new_agent(store, host):
 
 def test_it_is_said_by_nobody_else(store, host):
     with pytest.raises(exceptions.InvalidMessage, match="inventories_by: expected 'api' or none"):
-        store.set_inventories_by(host.name, 'nova')
+        store.hosts.set_inventories_by(host.name, 'nova')
     with pytest.raises(exceptions.NotFound):
-        store.set_inventories_by('cmp-9', API)
+        store.hosts.set_inventories_by('cmp-9', API)
     assert host.row.inventories_by is None
 
 
@@ -106,30 +106,30 @@ def test_a_class_of_nothing_is_there_and_a_use_of_no_class_is_not(store, host):
 
 # -- a provider becomes a host ----------------------------------------------------------
 def test_of_a_provider_that_becomes_a_host_the_api_says_it(store):
-    made = store.create_provider('node-1', uuid=uuid_of('node'), inventories=OTHERS)
+    made = store.providers.create_provider('node-1', uuid=uuid_of('node'), inventories=OTHERS)
     host = a_host('cmp-1').on(store, uuid=made.uuid, node='node-1')
     assert host.row.inventories_by == API
     assert has(host) == (OTHERS, [], [])
-    assert store.load_provider(made.uuid).inventories == OTHERS
+    assert store.providers.load_provider(made.uuid).inventories == OTHERS
     claimed(store, a_draft().taking(host, vcpu=2))
     host.register(uuid=made.uuid)
     assert host.row.inventories_by == API
-    store.set_inventories_by(host.name, None)
+    store.hosts.set_inventories_by(host.name, None)
     host.report()
     assert has(host)[0] == msgspec.structs.asdict(host.says().build())['inventories']
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_is_said_follows_the_host_to_every_reader(store):
     """Whoever reads a host reads the same: all at once, by the feed, and by a lock."""
     host = a_host('cmp-1').having(**HAS).on(store)
     other = a_host('cmp-2').having(**HAS, aggregates=['rack-1']).on(store)
-    position = store.load_everything().position
-    store.set_inventories_by(host.name, API)
-    found = {change.row.name: change.row for change in store.poll(position, {}).hosts}
+    position = store.feed.load_everything().position
+    store.hosts.set_inventories_by(host.name, API)
+    found = {change.row.name: change.row for change in store.feed.poll(position, {}).hosts}
     assert found[host.name] == host.row
     assert found[host.name].inventories_by == API
-    rows = {change.row.name: change.row for change in store.compare({}).hosts}
+    rows = {change.row.name: change.row for change in store.feed.compare({}).hosts}
     assert rows == {host.name: host.row, other.name: other.row}
     draft = a_draft(new_uuid()).taking(host, vcpu=2)
     claimed(store, draft)

@@ -82,7 +82,7 @@ def cores_of(claims):
 
 
 def placed_layouts(store, host):
-    changes = {change.provider_id: change for change in store.load_everything().hosts}
+    changes = {change.provider_id: change for change in store.feed.load_everything().hosts}
     return {one.claim_id: one.layout for one in changes[host.id].placed}
 
 
@@ -90,9 +90,9 @@ def test_a_layout_goes_with_its_claim_and_to_every_reader(store, numa_host):
     layout = laid(numa_host)
     claim = claimed(store, pinning(numa_host, layout))[0]
     assert claim.layout == layout
-    assert store.load_claim(claim.id).layout == layout
+    assert store.claims.load_claim(claim.id).layout == layout
     assert placed_layouts(store, numa_host) == {claim.id: layouts.read(layout)}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_two_plans_with_the_same_cores_are_one_too_many(store, numa_host):
@@ -101,7 +101,7 @@ def test_two_plans_with_the_same_cores_are_one_too_many(store, numa_host):
     assert [fate.outcome for fate in commit(store, first, second).outcomes] == ['placed', 'dropped']
     assert report_outcome(store, pinning(numa_host, layout)).outcome is CommitStatus.DROPPED
     assert max(cores_of(live(store)).values()) == 1
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_layout_planned_at_another_generation_holds_where_nothing_of_it_is_taken(
@@ -136,7 +136,7 @@ def test_what_a_claim_held_is_free_when_it_ends(store, numa_host):
 def test_a_lease_that_ran_out_gives_cores_back(store, numa_host):
     layout = laid(numa_host)
     claimed(store, pinning(numa_host, layout).leased(-1))
-    store.sweep(10)
+    store.claims.sweep(10)
     assert report_outcome(store, pinning(numa_host, layout)).outcome is CommitStatus.PLACED
 
 
@@ -204,13 +204,13 @@ def test_callers_in_a_race_never_pin_a_core_twice(store, numa_host):
     pinned = cores_of(live(store))
     assert sum(pinned.values()) == 4 * fates[CommitStatus.PLACED] <= 16
     assert set(pinned.values()) == {1}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_the_audit_finds_a_core_that_two_claims_have(store, numa_host, damage):
     claim = claimed(store, pinning(numa_host, laid(numa_host), vcpu=1))[0]
     damage.double(claim, uuid_of('twin'), request_id=uuid_of('request'), consumer=uuid_of('other'))
-    found = [line for line in store.audit()['over_commit'] if 'processor' in line]
+    found = [line for line in store.claims.audit()['over_commit'] if 'processor' in line]
     assert found and 'cmp-1' in found[0] and claim.id in found[0]
 
 
@@ -218,9 +218,9 @@ def test_the_audit_finds_pages_and_devices_that_are_given_out_twice(store, numa_
     first = laid(numa_host, a_wish(2, gpus=2))
     first['cells'][0]['memory_mb'] = 3072
     claim = claimed(store, pinning(numa_host, first, vcpu=1))[0]
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     damage.double(claim, uuid_of('twin'), request_id=uuid_of('request'), consumer=uuid_of('other'))
-    found = '\n'.join(store.audit()['over_commit'])
+    found = '\n'.join(store.claims.audit()['over_commit'])
     assert 'cmp-1: of pages of 2048 KiB of NUMA cell 0 claims have 3072, there are 2048' in found
     assert 'cmp-1: of devices 10de 1eb8 claims have 4, there are 2' in found
 
@@ -231,6 +231,6 @@ def test_what_the_host_itself_took_since_is_no_violation(store, numa_host):
         changed(cell, pages=[NumaPages(size_kb=2048, total=2048, used=2048)]) for cell in CELLS
     ]
     numa_host.send(numa_host.says().having(numa=taken, devices=[changed(GPUS[0], free=0)]))
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     numa_host.send(numa_host.says().having(numa=CELLS[1:], devices=[]))
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN

@@ -8,9 +8,9 @@ KINDS = READERS
 
 
 def test_groups_come_in_pages_by_uuid(store):
-    uuids = sorted(store.save_group(a_group()).uuid for _ in range(5))
+    uuids = sorted(store.groups.save_group(a_group()).uuid for _ in range(5))
     seen = []
-    while page := store.groups(2, seen[-1] if seen else None):
+    while page := store.groups.list_groups(2, seen[-1] if seen else None):
         assert len(page) <= 2
         seen += [group.uuid for group in page]
     assert seen == uuids
@@ -18,12 +18,12 @@ def test_groups_come_in_pages_by_uuid(store):
 
 def test_groups_of_a_project_come_without_those_of_others(store):
     for i in range(6):
-        store.save_group(a_group(project_id=('red', 'blue', None)[i % 3]))
-    [first] = store.groups(1, None, 'blue')
-    [second] = store.groups(5, first.uuid, 'blue')
+        store.groups.save_group(a_group(project_id=('red', 'blue', None)[i % 3]))
+    [first] = store.groups.list_groups(1, None, 'blue')
+    [second] = store.groups.list_groups(5, first.uuid, 'blue')
     assert first.uuid < second.uuid
     assert {first.project_id, second.project_id} == {'blue'}
-    assert store.groups(9, None, 'green') == []
+    assert store.groups.list_groups(9, None, 'green') == []
 
 
 def test_requests_and_claims_of_a_project_are_listed_without_those_of_others(store, host):
@@ -35,12 +35,16 @@ def test_requests_and_claims_of_a_project_are_listed_without_those_of_others(sto
         claimed(store, draft.having(claims=[changed(made, claim=claim)]))
         ids.setdefault(project, []).append(draft.id)
     mine = sorted(ids['red'])
-    found = store.requests(10, None, 'red')
+    found = store.requests.list_requests(10, None, 'red')
     assert [(one.id, one.state, one.claims) for one in found] == [
         (one, 'placed', 1) for one in mine
     ]
-    assert [one.id for one in store.requests(1, mine[0], 'red')] == [mine[1]]
-    assert store.requests(10, mine[1], 'red') == store.requests(10, None, 'green') == []
-    assert [one.id for one in store.requests(10)] == sorted([*mine, *ids['blue']])
+    assert [one.id for one in store.requests.list_requests(1, mine[0], 'red')] == [mine[1]]
+    assert (
+        store.requests.list_requests(10, mine[1], 'red')
+        == store.requests.list_requests(10, None, 'green')
+        == []
+    )
+    assert [one.id for one in store.requests.list_requests(10)] == sorted([*mine, *ids['blue']])
     assert found[0].updated_at > 0
-    assert sorted(claim.request_id for claim in store.claims(project='red')) == mine
+    assert sorted(claim.request_id for claim in store.claims.list_claims(project='red')) == mine

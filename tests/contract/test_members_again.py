@@ -27,17 +27,17 @@ def guest(store, host):
     place = planned(store, {'web-1': host}, project='p1', vcpu=2)['web-1']
     created(store, place)
     assert host.confirm(place)[0].outcome == 'ok'
-    return store.load_claim(place.id)
+    return store.claims.load_claim(place.id)
 
 
 def members(store, guest):
     """Live claims of its group by consumer, with the member that each is."""
-    found = store.load_places([guest.group])[guest.group]
+    found = store.plans.load_places([guest.group])[guest.group]
     return {guest_of(claim): claim.member_name for claim in found}
 
 
 def test_it_is_the_member_again_that_its_claim_was_of(store, host, guest):
-    store.force_release(guest.id, 'by mistake')
+    store.claims.force_release(guest.id, 'by mistake')
     before = generation_of(store, guest.group)
     host.report([a_guest(guest)])
     (again,) = live(store)
@@ -48,12 +48,12 @@ def test_it_is_the_member_again_that_its_claim_was_of(store, host, guest):
     )
     assert (again.allocations, again.adopted) == (guest.allocations, True)
     assert generation_of(store, guest.group) > before  # its members are others than was planned
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_it_is_so_where_its_host_was_removed_and_knows_no_claim(store, host, guest):
-    store.force_release(guest.id, 'the host is gone')
-    store.remove_host(host.name)
+    store.claims.force_release(guest.id, 'the host is gone')
+    store.hosts.remove_host(host.name)
     back = a_host(host.name).on(store)
     assert back.id != host.id
     back.report([a_guest(guest.consumer, vcpu=3), a_guest(other := new_uuid())])
@@ -63,39 +63,39 @@ def test_it_is_so_where_its_host_was_removed_and_knows_no_claim(store, host, gue
     assert (again.project_id, again.flavor) == (guest.project_id, guest.flavor)
     assert again.allocations == {back.id: amounts(vcpu=3)}  # what the host says
     assert (found[other].member_name, found[other].group) == (None, None)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_was_no_member_last_is_none(store, host, guest):
-    store.force_release(guest.id, 'deleted')
+    store.claims.force_release(guest.id, 'deleted')
     later = claimed(store, a_draft().taking(host, guest.consumer))[0]
-    store.force_release(later.id, 'deleted as well')
+    store.claims.force_release(later.id, 'deleted as well')
     host.report([a_guest(guest.consumer)])
     assert [claim.member_name for claim in live(store)] == [None]
 
 
 def test_another_guest_under_the_id_of_its_claim_is_not_it(store, host, guest):
-    store.force_release(guest.id, 'by mistake')
+    store.claims.force_release(guest.id, 'by mistake')
     host.report([Running(consumer=(other := new_uuid()), claim_id=guest.id)])
     assert members(store, guest) == {}
     assert [claim.consumer for claim in live(store)] == [other]
 
 
 def test_it_is_so_on_hosts_that_nova_speaks_for(store, guest):
-    store.force_release(guest.id, 'its host is gone')
+    store.claims.force_release(guest.id, 'its host is gone')
     assert state_of(store, guest) == 'released'
     there = a_host('cmp-9').on(store, speaks_for='nova')
     word = GuestsUpdated(host=there.name, guests=[NovaGuest(consumer=guest.consumer)])
-    store.apply_guest_events([NovaCast(id=new_uuid(), asked_at=2_000_000_000.0, word=word)])
+    store.nova.apply_guest_events([NovaCast(id=new_uuid(), asked_at=2_000_000_000.0, word=word)])
     assert members(store, guest) == {guest.consumer: 'web-1'}
 
 
 def test_it_is_no_member_of_a_group_that_nova_does_not_name(store, guest):
-    store.force_release(guest.id, 'its host is gone')
+    store.claims.force_release(guest.id, 'its host is gone')
     there = a_host('cmp-9').on(store, speaks_for='nova')
     named = NovaGuest(consumer=guest.consumer, group=new_uuid())
     word = GuestsUpdated(host=there.name, guests=[named])
-    store.apply_guest_events([NovaCast(id=new_uuid(), asked_at=2_000_000_000.0, word=word)])
+    store.nova.apply_guest_events([NovaCast(id=new_uuid(), asked_at=2_000_000_000.0, word=word)])
     assert members(store, guest) == {}
     assert [claim.member_name for claim in live(store)] == [None]
 
@@ -113,8 +113,8 @@ def test_what_is_late_about_a_forgotten_create_leaves_its_place_free(store, host
     host.release(place)
     host.report(pending=[Running(consumer=new_uuid(), claim_id=place.id)])
     host.report([])
-    assert store.load_claim(place.id).is_free_place
-    assert store.audit() == CLEAN
+    assert store.claims.load_claim(place.id).is_free_place
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('is_confirmed', [False, True])
@@ -127,7 +127,7 @@ def test_a_guest_of_a_forgotten_create_is_not_taken_for_that_of_the_next(
         host.confirm(place)
         host.report([Running(consumer=following, claim_id=place.id)])
     host.report([Running(consumer=(first := new_uuid()), claim_id=place.id)])
-    ended = store.load_claim(place.id)
+    ended = store.claims.load_claim(place.id)
     assert (ended.state, ended.reason) == ('released', 'a guest runs in it')
     assert members(store, place) == {first: 'web-1'}
     (runs,) = live(store)
@@ -136,7 +136,7 @@ def test_a_guest_of_a_forgotten_create_is_not_taken_for_that_of_the_next(
         'p2' if is_confirmed else 'p1',  # what is known of it
     )
     assert host.row.used == {'VCPU': 2}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     host.report([Running(consumer=first, claim_id=place.id)])
     assert [one.id for one in live(store)] == [runs.id]
 
@@ -148,6 +148,6 @@ def test_a_late_report_ends_no_place_and_makes_no_member(store, host, place):
     assert [one.outcome for one in host.send(late)] == ['stale']
     host.register()
     assert [one.outcome for one in host.send(late)] == ['gone']
-    assert store.load_claim(place.id).is_free_place
+    assert store.claims.load_claim(place.id).is_free_place
     assert members(store, place) == {place.consumer: 'web-1'}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN

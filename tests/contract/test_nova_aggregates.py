@@ -21,16 +21,16 @@ def hear(store, *aggregates, deleted=False, cast=None):
         if deleted
         else AggregatesUpdated(aggregates=list(aggregates))
     )
-    return store.apply_aggregates(NovaCast(id=cast or new_uuid(), word=word))
+    return store.nova.apply_aggregates(NovaCast(id=cast or new_uuid(), word=word))
 
 
 def aggregates(store):
-    return {one.name: one for one in store.load_everything().aggregates}
+    return {one.name: one for one in store.feed.load_everything().aggregates}
 
 
 def test_aggregates_are_as_nova_says(store, hosts):
     uuid = new_uuid()
-    store.save_aggregate('ours', {'ssd': 'yes'}, ['cmp-1'])
+    store.declarations.save_aggregate('ours', {'ssd': 'yes'}, ['cmp-1'])
     first = NovaAggregate(uuid=uuid, name='fast', metadata={'a': '1', 'b': '2'}, hosts=['cmp-1'])
     hear(store, first)
     assert len(hosts[0].row.aggregates) == 2
@@ -49,7 +49,7 @@ def test_a_renamed_aggregate_keeps_its_uuid(store, hosts, is_taken):
     uuid = new_uuid()
     hear(store, NovaAggregate(uuid=uuid, name='fast', hosts=['cmp-1']))
     if is_taken:
-        store.save_aggregate('faster', {'ssd': 'yes'}, ['cmp-2'])
+        store.declarations.save_aggregate('faster', {'ssd': 'yes'}, ['cmp-2'])
     hear(store, NovaAggregate(uuid=uuid, name='faster', metadata={'x': 'y'}, hosts=['cmp-1']))
     (found,) = aggregates(store).values()
     assert (found.uuid, found.name, found.metadata) == (uuid, 'faster', {'x': 'y'})

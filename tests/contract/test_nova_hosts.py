@@ -27,7 +27,7 @@ class Nova:
     def receive(self, *words, **said):
         self.now += 120
         casts = [NovaCast(id=new_uuid(), asked_at=self.now, word=word) for word in words]
-        return self.store.apply_guest_events(casts)
+        return self.store.nova.apply_guest_events(casts)
 
     def sync(self, host, *guests, times=1):
         for _ in range(times):
@@ -55,7 +55,9 @@ def hosts(store):
 
 def live(store, guest):
     return sorted(
-        (c.host, c.state.value, c.purpose.value) for c in store.claims(consumer=guest) if c.is_live
+        (c.host, c.state.value, c.purpose.value)
+        for c in store.claims.list_claims(consumer=guest)
+        if c.is_live
     )
 
 
@@ -75,7 +77,7 @@ def test_two_lists_confirm_and_three_without_it_release(store, nova, hosts):
     assert nova.sync(hosts[0]).released == [claim.id]
     assert hosts[0].row.used == {}
     assert hosts[0].row.speaks_for == 'nova'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_list_that_tells_more_adopts_at_once_and_follows(store, nova, hosts):
@@ -85,8 +87,8 @@ def test_a_list_that_tells_more_adopts_at_once_and_follows(store, nova, hosts):
         word = GuestsListed(host='cmp-1', consumers=[guest], told=[told])
         nova.now += 120
         # It came to one scheduler, as a call.
-        store.apply_guest_events([NovaCast(asked_at=nova.now, word=word)])
-        (claim,) = store.claims(consumer=guest)
+        store.nova.apply_guest_events([NovaCast(asked_at=nova.now, word=word)])
+        (claim,) = store.claims.list_claims(consumer=guest)
         assert (claim.adopted, claim.state, claim.flavor, claim.group) == (
             True,
             'confirmed',
@@ -95,7 +97,7 @@ def test_a_list_that_tells_more_adopts_at_once_and_follows(store, nova, hosts):
         )
         assert claim.allocations == {hosts[0].id: {'VCPU': cpus}}
         assert hosts[0].row.used == {'VCPU': cpus}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_every_scheduler_hears_it_and_one_acts(store, nova, hosts):
@@ -104,9 +106,9 @@ def test_every_scheduler_hears_it_and_one_acts(store, nova, hosts):
     nova.update(hosts[0], guest)
     cast = NovaCast(id='one', asked_at=TIME + 999, word=GuestsListed(host='cmp-1', consumers=[]))
     for _ in range(5):
-        store.apply_guest_events([cast, cast])
+        store.nova.apply_guest_events([cast, cast])
     assert live(store, guest) == [('cmp-1', 'confirmed', 'create')]
-    assert store.claims(consumer=guest)[0].absences == 1
+    assert store.claims.list_claims(consumer=guest)[0].absences == 1
 
 
 def test_a_list_that_is_older_than_the_last_one_does_not_count(store, nova, hosts):
@@ -116,8 +118,10 @@ def test_a_list_that_is_older_than_the_last_one_does_not_count(store, nova, host
     nova.sync(hosts[0], guest)
     for number in range(4):
         word = GuestsListed(host='cmp-1', consumers=[])
-        store.apply_guest_events([NovaCast(id=new_uuid(), asked_at=nova.now - number, word=word)])
-    assert store.claims(consumer=guest)[0].absences < 0
+        store.nova.apply_guest_events(
+            [NovaCast(id=new_uuid(), asked_at=nova.now - number, word=word)]
+        )
+    assert store.claims.list_claims(consumer=guest)[0].absences < 0
 
 
 def test_a_list_of_a_clock_that_was_put_back_keeps_whom_it_names(store, nova, hosts, damage):
@@ -131,22 +135,22 @@ def test_a_list_of_a_clock_that_was_put_back_keeps_whom_it_names(store, nova, ho
     nova.sync(hosts[0], guest)
     nova.sync(hosts[0], guest)
     assert state_of(store, second) == 'confirmed'
-    assert store.load_claim(second.id).absences == 2
+    assert store.claims.load_claim(second.id).absences == 2
     third = claimed(store, a_draft().leased(900).taking(hosts[0], new_uuid()))[0]
     nova.now -= 1200
     for _ in range(8):
         damage.age(third, 600)
         result = nova.sync(hosts[0], other, third.consumer, new_uuid())
         assert (result.confirmed, result.released, result.adopted) == ([], [], [])
-        assert store.sweep(10).outcomes == []
+        assert store.claims.sweep(10).outcomes == []
     assert {state_of(store, one) for one in (claim, second)} == {'confirmed'}
-    assert store.load_claim(second.id).absences == 0
+    assert store.claims.load_claim(second.id).absences == 0
     assert state_of(store, third) == 'reserved'
     # Its clock has caught up.
     nova.now += 1200
     nova.sync(hosts[0], guest, other, third.consumer, times=2)
     assert state_of(store, third) == 'confirmed'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_list_that_was_begun_before_a_claim_became_what_it_is_ends_nothing(store, nova, hosts):
@@ -156,7 +160,7 @@ def test_a_list_that_was_begun_before_a_claim_became_what_it_is_ends_nothing(sto
     nova.update(hosts[0], guest)
     for number in range(5):
         word = GuestsListed(host='cmp-1', consumers=[])
-        store.apply_guest_events(
+        store.nova.apply_guest_events(
             [NovaCast(id=new_uuid(), asked_at=begun - 600 + 120 * number, word=word)]
         )
     assert live(store, guest) == [('cmp-1', 'confirmed', 'create')]
@@ -166,11 +170,11 @@ def test_a_list_that_was_begun_before_a_claim_became_what_it_is_ends_nothing(sto
     nova.update(hosts[1], guest)
     for number in range(3):
         word = GuestsListed(host='cmp-2', consumers=[])
-        store.apply_guest_events(
+        store.nova.apply_guest_events(
             [NovaCast(id=new_uuid(), asked_at=begun - 9000 + number, word=word)]
         )
     assert state_of(store, second) == 'released'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_quiet_host_is_not_written_to(store, nova, hosts):
@@ -186,9 +190,9 @@ def test_a_guest_without_a_claim_is_adopted_and_learns_what_it_takes(store, nova
     guest = new_uuid()
     assert nova.sync(hosts[0], guest).adopted == []
     (adopted,) = nova.sync(hosts[0], guest).adopted
-    assert store.load_claim(adopted).allocations == {}
+    assert store.claims.load_claim(adopted).allocations == {}
     nova.update(hosts[0], guest, resources={'VCPU': 3, 'CUSTOM_X': 1})
-    assert store.load_claim(adopted).allocations == {hosts[0].id: {'VCPU': 3, 'CUSTOM_X': 1}}
+    assert store.claims.load_claim(adopted).allocations == {hosts[0].id: {'VCPU': 3, 'CUSTOM_X': 1}}
     assert hosts[0].row.used == {'VCPU': 3, 'CUSTOM_X': 1}
     # Nobody has said that it has any of that class.
     assert hosts[0].row.over_committed
@@ -196,7 +200,7 @@ def test_a_guest_without_a_claim_is_adopted_and_learns_what_it_takes(store, nova
     nova.sync(hosts[0])
     assert live(store, guest) == []
     assert not hosts[0].row.over_committed
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_batch_is_folded_in_its_order(store, nova, hosts):
@@ -208,7 +212,7 @@ def test_a_batch_is_folded_in_its_order(store, nova, hosts):
         GuestsListed(host='cmp-2', consumers=[guest]), GuestsListed(host='?', consumers=[])
     )
     assert [one[0] for one in live(store, guest)] in (['cmp-2'], ['cmp-1', 'cmp-2'])
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_while_a_move_is_open_no_lease_ends_its_claims(store, nova, hosts):
@@ -218,10 +222,10 @@ def test_while_a_move_is_open_no_lease_ends_its_claims(store, nova, hosts):
     nova.sync(hosts[1])
     target = moved(store, hosts[1], guest, lease=-1, purpose='live_migrate')
     for _ in range(3):
-        assert store.sweep(10).outcomes == []
-    assert store.load_claim(target.id).lease_until > target.lease_until
+        assert store.claims.sweep(10).outcomes == []
+    assert store.claims.load_claim(target.id).lease_until > target.lease_until
     assert len(live(store, guest)) == 2
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_where_an_agent_of_ours_speaks_the_lease_ends_them(store):
@@ -230,7 +234,7 @@ def test_where_an_agent_of_ours_speaks_the_lease_ends_them(store):
     source = claimed(store, a_draft().taking(hosts[0], guest))[0]
     hosts[0].confirm(source)
     target = moved(store, hosts[1], guest, lease=-1, purpose='live_migrate')
-    assert [fate.claim_id for fate in store.sweep(10).outcomes] == [target.id]
+    assert [fate.claim_id for fate in store.claims.sweep(10).outcomes] == [target.id]
 
 
 def test_a_target_whose_source_left_has_a_lease_anew(store, nova, hosts):
@@ -241,10 +245,10 @@ def test_a_target_whose_source_left_has_a_lease_anew(store, nova, hosts):
     target = moved(store, hosts[1], guest, lease=-1, purpose='resize')
     nova.delete(hosts[0], guest)
     assert live(store, guest) == [('cmp-2', 'reserved', 'resize')]
-    assert store.sweep(10).outcomes == []
+    assert store.claims.sweep(10).outcomes == []
     nova.sync(hosts[1], guest, times=2)
     assert live(store, guest) == [('cmp-2', 'confirmed', 'resize')]
-    assert store.load_claim(target.id).lease_until > target.lease_until
+    assert store.claims.load_claim(target.id).lease_until > target.lease_until
 
 
 def test_moves_that_nobody_ended_are_found_and_settled(store, nova, hosts):
@@ -253,15 +257,15 @@ def test_moves_that_nobody_ended_are_found_and_settled(store, nova, hosts):
     nova.update(hosts[0], guest)
     nova.sync(hosts[1])
     target = moved(store, hosts[1], guest, purpose='live_migrate')
-    assert store.open_moves(3600.0, 10) == []
-    (found,) = store.open_moves(-1.0, 10)
+    assert store.nova.open_moves(3600.0, 10) == []
+    (found,) = store.nova.open_moves(-1.0, 10)
     assert (found.source.id, found.target.id) == (source.id, target.id)
-    result = store.resolve_guest(GuestLocation(consumer=guest, host='cmp-1'))
+    result = store.nova.resolve_guest(GuestLocation(consumer=guest, host='cmp-1'))
     assert result.released == [target.id]
-    assert store.open_moves(-1.0, 10) == []
-    assert store.resolve_guest(GuestLocation(consumer=guest)).released == [source.id]
+    assert store.nova.open_moves(-1.0, 10) == []
+    assert store.nova.resolve_guest(GuestLocation(consumer=guest)).released == [source.id]
     assert hosts[0].row.used == hosts[1].row.used == {}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_claims_that_nobody_confirmed_are_found_where_they_are_asked_for(store, nova, hosts):
@@ -272,16 +276,18 @@ def test_claims_that_nobody_confirmed_are_found_where_they_are_asked_for(store, 
     nova.update(hosts[1], alternate)
     nova.update(hosts[0], moving)
     moved(store, hosts[1], moving, purpose='resize')
-    assert [one.target.consumer for one in store.open_moves(-1.0, 10)] == [moving]
-    assert len(store.open_moves(3600.0, 10, reserved=True)) == 0
-    found = store.open_moves(-1.0, 10, reserved=True)
+    assert [one.target.consumer for one in store.nova.open_moves(-1.0, 10)] == [moving]
+    assert len(store.nova.open_moves(3600.0, 10, reserved=True)) == 0
+    found = store.nova.open_moves(-1.0, 10, reserved=True)
     assert [one.target.consumer for one in found] == [moving, failed, alternate]
     assert [one.source.id for one in found[1:]] == [first.id, second.id]
-    assert store.resolve_guest(GuestLocation(consumer=failed)).released == [first.id]
-    settled = store.resolve_guest(GuestLocation(consumer=alternate, host='cmp-2'))
+    assert store.nova.resolve_guest(GuestLocation(consumer=failed)).released == [first.id]
+    settled = store.nova.resolve_guest(GuestLocation(consumer=alternate, host='cmp-2'))
     assert settled.released == [second.id]
-    assert [one.target.consumer for one in store.open_moves(-1.0, 10, reserved=True)] == [moving]
-    assert store.audit() == CLEAN
+    assert [one.target.consumer for one in store.nova.open_moves(-1.0, 10, reserved=True)] == [
+        moving
+    ]
+    assert store.claims.audit() == CLEAN
 
 
 def test_those_of_other_hosts_do_not_stand_in_the_way_of_what_is_asked_for(store, hosts):
@@ -290,15 +296,15 @@ def test_those_of_other_hosts_do_not_stand_in_the_way_of_what_is_asked_for(store
     planned = claimed(store, a_draft().taking(hosts[0], lifecycle='plan'))[0]
     awaited = claimed(store, a_draft().taking(hosts[0]))[0]
     assert planned.lifecycle == 'plan'
-    found = store.open_moves(-1.0, 1, reserved=True)
+    found = store.nova.open_moves(-1.0, 1, reserved=True)
     assert [one.target.id for one in found] == [awaited.id]
 
 
 # -- claims that Nova hands over to its migrations ------------------------------------------
 def handed_over(store, giver, heir):
-    shares = store.load_allocations(giver).allocations
+    shares = store.allocations.load_allocations(giver).allocations
     fields = {'project_id': 'p', 'user_id': 'u'}
-    store.write_allocations(
+    store.allocations.write_allocations(
         [
             AllocationWish(consumer=giver, allocations={}, **fields),
             AllocationWish(consumer=heir, allocations=shares, **fields),
@@ -315,15 +321,15 @@ def test_a_list_of_the_source_knows_the_claim_that_the_migration_has(store, nova
     for _ in range(3):
         assert nova.sync(hosts[0], guest).adopted == []
         assert nova.sync(hosts[1]).released == []
-    assert {c.id for c in store.claims() if c.is_live} == {claim.id, target.id}
-    assert [m.source.id for m in store.open_moves(0.0, 10)] == [claim.id]
+    assert {c.id for c in store.claims.list_claims() if c.is_live} == {claim.id, target.id}
+    assert [m.source.id for m in store.nova.open_moves(0.0, 10)] == [claim.id]
     nova.sync(hosts[1], guest, times=2)
     nova.sync(hosts[0], times=3)
-    store.write_allocations(
+    store.allocations.write_allocations(
         [AllocationWish(consumer=migration, allocations={}, project_id='p', user_id='u')]
     )
-    assert [c.id for c in store.claims() if c.is_live] == [target.id]
-    assert (hosts[0].row.used, store.audit()) == ({}, CLEAN)
+    assert [c.id for c in store.claims.list_claims() if c.is_live] == [target.id]
+    assert (hosts[0].row.used, store.claims.audit()) == ({}, CLEAN)
 
 
 def test_a_move_that_is_taken_back_gives_the_claim_back(store, nova, hosts):
@@ -333,8 +339,8 @@ def test_a_move_that_is_taken_back_gives_the_claim_back(store, nova, hosts):
     handed_over(store, guest, migration)
     target = moved(store, hosts[1], guest, vcpu=3, purpose='resize')
     handed_over(store, migration, guest)
-    (left,) = [c for c in store.claims() if c.is_live]
+    (left,) = [c for c in store.claims.list_claims() if c.is_live]
     assert (left.id, left.consumer, left.guest) == (claim.id, guest, None)
     assert state_of(store, target) == 'released'
     assert nova.sync(hosts[0], guest, times=2).adopted == []
-    assert (hosts[1].row.used, store.audit()) == ({}, CLEAN)
+    assert (hosts[1].row.used, store.claims.audit()) == ({}, CLEAN)

@@ -31,11 +31,11 @@ def test_what_an_older_request_reserved_gives_way(store, host, older):
     result = commit(store, newer := a_draft().taking(other, older.consumer, vcpu=3))
     assert result.outcomes[0].outcome is CommitStatus.PLACED
     assert {row.name: row.used.get('VCPU', 0) for row in result.hosts} == {'cmp-1': 0, 'cmp-2': 3}
-    tombstone = store.load_claim(older.id)
+    tombstone = store.claims.load_claim(older.id)
     assert (tombstone.state, tombstone.reason) == ('released', f'replaced by {newer.id}')
     assert [claim.request_id for claim in live(store)] == [newer.id]
     assert host.confirm(older)[0].outcome == 'gone'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_it_gives_way_on_the_very_host_too_but_its_room_counts_until_then(store, host, older):
@@ -49,7 +49,7 @@ def test_it_gives_way_on_the_very_host_too_but_its_room_counts_until_then(store,
         is CommitStatus.PLACED
     )
     assert host.row.used == {'VCPU': 6}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_was_planned_beside_a_member_that_gives_way_is_planned_again(store, host):
@@ -90,9 +90,9 @@ def test_a_guest_that_runs_bars_a_second_claim(store, host, older):
     assert fate.outcome is CommitStatus.BARRED
     assert fate.reason == f'consumer {older.consumer} has a place already'
     assert fate.places == [f'host cmp-1, claim {older.id}']
-    assert store.load_request(draft.id) is None
+    assert store.requests.load_request(draft.id) is None
     assert host.row.used == {'VCPU': 2}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_guest_that_was_found_running_bars_it_as_well(store, host):
@@ -120,14 +120,14 @@ def test_who_acts_for_one_project_leaves_the_consumers_of_others(store, host, pu
         theirs = claimed(store, owned(draft, 'blue'))[0]
     if state == 'confirmed':
         host.confirm(theirs)
-    before = store.load_claim(theirs.id)
+    before = store.claims.load_claim(theirs.id)
     draft = a_draft(only_project='red').taking(host, theirs.consumer, purpose=purpose)
     fate = report_outcome(store, owned(draft.taking(host), 'red'))
     assert fate.outcome is CommitStatus.BARRED
     assert fate.reason == f'consumer {theirs.consumer!r} is not known here'
-    assert store.load_request(draft.id) is None
+    assert store.requests.load_request(draft.id) is None
     assert live(store) == [before]
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_who_acts_for_one_project_replaces_what_is_its_own(store, host):
@@ -145,18 +145,18 @@ def test_a_consumer_stays_its_projects_after_its_claim_has_ended(store, host, ev
         host.confirm(theirs)
         host.release(theirs)
     elif event == 'expire':
-        store.sweep(10)
+        store.claims.sweep(10)
     else:
-        store.cancel_request(theirs.request_id, 'not needed')
+        store.requests.cancel_request(theirs.request_id, 'not needed')
     assert live(store) == []
-    assert store.owners_of([theirs.consumer, new_uuid()]) == {theirs.consumer: 'blue'}
+    assert store.quotas.owners_of([theirs.consumer, new_uuid()]) == {theirs.consumer: 'blue'}
     draft = owned(a_draft(only_project='red').taking(host, theirs.consumer), 'red')
     fate = report_outcome(store, draft)
     assert fate.outcome is CommitStatus.BARRED
     assert fate.reason == f'consumer {theirs.consumer!r} is not known here'
     assert live(store) == []
-    assert store.load_claim(theirs.id).project_id == 'blue'
-    assert store.audit() == CLEAN
+    assert store.claims.load_claim(theirs.id).project_id == 'blue'
+    assert store.claims.audit() == CLEAN
 
 
 def test_other_members_of_both_requests_go_their_way(store, host):
@@ -191,7 +191,7 @@ def test_a_move_leaves_its_source_and_replaces_only_an_open_destination(store, h
     draft = a_draft().taking(hosts[2], older.consumer, purpose='migrate', move_id=new_uuid())
     assert report_outcome(store, draft).outcome is CommitStatus.PLACED
     assert len(live(store)) == 3
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_another_purpose_and_the_allocation_api_are_no_rivals(store, host, older):
@@ -211,4 +211,4 @@ def test_a_request_that_came_to_nothing_leaves_the_consumer_as_it_was(store, hos
         report_outcome(store, a_draft().taking(host, older.consumer, vcpu=9)).outcome
         is CommitStatus.DROPPED
     )
-    assert store.load_claim(older.id) == older
+    assert store.claims.load_claim(older.id) == older

@@ -9,29 +9,29 @@ from tests.builders import a_draft, a_group, a_guest, a_host, claimed, new_uuid
 
 # -- hosts ----------------------------------------------------------------------------------
 def test_a_disabled_host_says_why_and_by_whom(store, host):
-    change = store.disable_host('cmp-1', 'disk swap', 'ops')
+    change = store.hosts.disable_host('cmp-1', 'disk swap', 'ops')
     assert (change.row.disabled, change.row.disabled_by) == ('disk swap', 'ops')
     assert change.row == host.row
     assert not host.row.is_open
-    change = store.enable_host('cmp-1')
+    change = store.hosts.enable_host('cmp-1')
     assert (change.row.disabled, change.row.disabled_by) == (None, None)
     assert change.row == host.row
 
 
 def test_disabling_again_replaces_the_reason(store, host):
-    store.disable_host('cmp-1', 'one', 'a')
-    store.disable_host('cmp-1', 'two', 'b')
+    store.hosts.disable_host('cmp-1', 'one', 'a')
+    store.hosts.disable_host('cmp-1', 'two', 'b')
     assert (host.row.disabled, host.row.disabled_by) == ('two', 'b')
 
 
 def test_disabling_keeps_what_is_placed(store, host):
     claim = claimed(store, a_draft().taking(host))[0]
-    change = store.disable_host('cmp-1', 'x', 'y')
+    change = store.hosts.disable_host('cmp-1', 'x', 'y')
     assert [p.claim_id for p in change.placed] == [claim.id]
 
 
 def test_a_report_does_not_enable_what_an_operator_disabled(store, host):
-    store.disable_host('cmp-1', 'x', 'y')
+    store.hosts.disable_host('cmp-1', 'x', 'y')
     host.send(host.says().having(disabled=None))
     host.register()
     assert host.row.disabled == 'x'
@@ -40,26 +40,26 @@ def test_a_report_does_not_enable_what_an_operator_disabled(store, host):
 @pytest.mark.parametrize('verb', ['enable_host', 'remove_host'])
 def test_a_host_that_is_not_known_is_not_found(store, verb):
     with pytest.raises(exceptions.NotFound, match='cmp-9'):
-        getattr(store, verb)('cmp-9')
+        getattr(store.hosts, verb)('cmp-9')
 
 
 def test_disabling_a_host_that_is_not_known_is_not_found(store):
     with pytest.raises(exceptions.NotFound, match='cmp-9'):
-        store.disable_host('cmp-9', 'x', 'y')
+        store.hosts.disable_host('cmp-9', 'x', 'y')
 
 
 def test_a_host_with_live_claims_cannot_be_removed(store, host):
     claim = claimed(store, a_draft().taking(host))[0]
     with pytest.raises(exceptions.Refused, match='1 live claims'):
-        store.remove_host('cmp-1')
-    store.force_release(claim.id, '')
-    change = store.remove_host('cmp-1')
+        store.hosts.remove_host('cmp-1')
+    store.claims.force_release(claim.id, '')
+    change = store.hosts.remove_host('cmp-1')
     assert (change.provider_id, change.row) == (host.id, None)
-    assert store.load_everything().hosts == []
+    assert store.feed.load_everything().hosts == []
 
 
 def test_a_removed_host_may_come_back(store, host):
-    store.remove_host('cmp-1')
+    store.hosts.remove_host('cmp-1')
     assert host.report().outcome == 'unknown_host'
     again = a_host('cmp-1').on(store)
     assert again.id != host.id
@@ -68,7 +68,7 @@ def test_a_removed_host_may_come_back(store, host):
 
 def test_words_of_a_hosts_former_life_are_gone(store, host):
     late = host.says().outside(vcpu=3)
-    store.remove_host('cmp-1')
+    store.hosts.remove_host('cmp-1')
     again = a_host('cmp-1').on(store)
     assert again.epoch > host.epoch
     assert host.send(late)[0].outcome == 'gone'
@@ -77,141 +77,147 @@ def test_words_of_a_hosts_former_life_are_gone(store, host):
 
 # -- aggregates -------------------------------------------------------------------------------
 def test_an_aggregate_is_made_with_a_uuid(store):
-    made = store.save_aggregate('rack-1', {'availability_zone': 'az-1'}, ['cmp-1', 'cmp-9'])
+    made = store.declarations.save_aggregate(
+        'rack-1', {'availability_zone': 'az-1'}, ['cmp-1', 'cmp-9']
+    )
     assert (made.name, made.metadata) == ('rack-1', {'availability_zone': 'az-1'})
     assert sorted(made.hosts) == ['cmp-1', 'cmp-9']
     assert made.uuid and made.id
-    assert store.load_everything().aggregates == [made]
+    assert store.feed.load_everything().aggregates == [made]
 
 
 def test_an_aggregate_may_bring_its_uuid(store):
     uuid = new_uuid()
-    assert store.save_aggregate('rack-1', {}, [], uuid).uuid == uuid
+    assert store.declarations.save_aggregate('rack-1', {}, [], uuid).uuid == uuid
     with pytest.raises(exceptions.Refused, match='rack-1'):
-        store.save_aggregate('rack-2', {}, [], uuid)
-    assert [a.name for a in store.load_everything().aggregates] == ['rack-1']
+        store.declarations.save_aggregate('rack-2', {}, [], uuid)
+    assert [a.name for a in store.feed.load_everything().aggregates] == ['rack-1']
 
 
 def test_metadata_is_merged_and_none_removes_a_key(store):
-    store.save_aggregate('rack-1', {'a': '1', 'b': '2'}, None)
-    now = store.save_aggregate('rack-1', {'b': None, 'c': '3'}, None)
+    store.declarations.save_aggregate('rack-1', {'a': '1', 'b': '2'}, None)
+    now = store.declarations.save_aggregate('rack-1', {'b': None, 'c': '3'}, None)
     assert now.metadata == {'a': '1', 'c': '3'}
 
 
 def test_hosts_are_replaced_or_left(store):
-    first = store.save_aggregate('rack-1', {}, ['cmp-1', 'cmp-2'])
-    assert sorted(store.save_aggregate('rack-1', {}, None).hosts) == ['cmp-1', 'cmp-2']
-    now = store.save_aggregate('rack-1', {}, ['cmp-3'])
+    first = store.declarations.save_aggregate('rack-1', {}, ['cmp-1', 'cmp-2'])
+    assert sorted(store.declarations.save_aggregate('rack-1', {}, None).hosts) == ['cmp-1', 'cmp-2']
+    now = store.declarations.save_aggregate('rack-1', {}, ['cmp-3'])
     assert (now.id, now.uuid, now.hosts) == (first.id, first.uuid, ['cmp-3'])
     assert now.generation > first.generation
 
 
 def test_a_host_knows_its_aggregates(store, host):
-    uuid = store.save_aggregate('rack-1', {}, ['cmp-1']).uuid
+    uuid = store.declarations.save_aggregate('rack-1', {}, ['cmp-1']).uuid
     assert host.row.aggregates == [uuid]
-    store.save_aggregate('rack-1', {}, [])
+    store.declarations.save_aggregate('rack-1', {}, [])
     assert host.row.aggregates == []
-    store.save_aggregate('rack-1', {}, ['cmp-1'])
-    store.remove_aggregate('rack-1')
+    store.declarations.save_aggregate('rack-1', {}, ['cmp-1'])
+    store.declarations.remove_aggregate('rack-1')
     assert host.row.aggregates == []
 
 
 def test_a_host_that_comes_later_is_in_its_aggregates(store):
-    uuid = store.save_aggregate('rack-1', {}, ['cmp-7']).uuid
+    uuid = store.declarations.save_aggregate('rack-1', {}, ['cmp-7']).uuid
     assert a_host('cmp-7').on(store).row.aggregates == [uuid]
 
 
 def test_a_change_of_membership_grows_the_generation(store, host):
     before = host.row.generation
-    store.save_aggregate('rack-1', {}, ['cmp-1'])
+    store.declarations.save_aggregate('rack-1', {}, ['cmp-1'])
     assert host.row.generation > before
 
 
 def test_a_report_says_membership_by_name_or_uuid(store, host):
-    known = store.save_aggregate('rack-1', {}, [])
-    other = store.save_aggregate('rack-2', {}, ['cmp-1'])
+    known = store.declarations.save_aggregate('rack-1', {}, [])
+    other = store.declarations.save_aggregate('rack-2', {}, ['cmp-1'])
     host.send(host.says().having(aggregates=['rack-1']))
     assert host.row.aggregates == [known.uuid]
     host.send(host.says().having(aggregates=[other.uuid]))
     assert host.row.aggregates == [other.uuid]
-    members = {a.name: a.hosts for a in store.load_everything().aggregates}
+    members = {a.name: a.hosts for a in store.feed.load_everything().aggregates}
     assert members == {'rack-1': [], 'rack-2': ['cmp-1']}
 
 
 def test_a_report_that_is_silent_leaves_membership_to_the_operator(store, host):
-    uuid = store.save_aggregate('rack-1', {}, ['cmp-1']).uuid
+    uuid = store.declarations.save_aggregate('rack-1', {}, ['cmp-1']).uuid
     host.report()
     assert host.row.aggregates == [uuid]
 
 
 def test_a_report_may_name_an_aggregate_that_nobody_made(store, host):
     host.send(host.says().having(aggregates=['rack-9']))
-    made = store.load_everything().aggregates[0]
+    made = store.feed.load_everything().aggregates[0]
     assert (made.name, made.hosts, host.row.aggregates) == ('rack-9', ['cmp-1'], [made.uuid])
 
 
 def test_an_aggregate_that_is_not_known_is_not_found(store):
     with pytest.raises(exceptions.NotFound, match='rack-1'):
-        store.remove_aggregate('rack-1')
+        store.declarations.remove_aggregate('rack-1')
 
 
 # -- groups ------------------------------------------------------------------------------------
 def test_a_group_is_saved_once(store):
     group = a_group(name='web', project_id='p1')
-    saved = store.save_group(group)
+    saved = store.groups.save_group(group)
     assert (saved.uuid, saved.name, saved.policy) == (group.uuid, 'web', 'anti-affinity')
-    assert store.save_group(group) == saved == store.load_group(group.uuid)
+    assert store.groups.save_group(group) == saved == store.groups.load_group(group.uuid)
 
 
 @pytest.mark.parametrize('change', [{'policy': 'affinity'}, {'max_per_host': 2}])
 def test_a_group_keeps_its_rule(store, change):
     group = a_group()
-    store.save_group(group)
+    store.groups.save_group(group)
     with pytest.raises(exceptions.Refused, match=group.uuid):
-        store.save_group(a_group(**{'uuid': group.uuid, **change}))
-    assert store.load_group(group.uuid).max_per_host == 1
+        store.groups.save_group(a_group(**{'uuid': group.uuid, **change}))
+    assert store.groups.load_group(group.uuid).max_per_host == 1
 
 
 def test_members_are_those_told_and_those_with_live_claims(store, host):
     told = new_uuid()
-    group = store.save_group(a_group(members=[told]))
+    group = store.groups.save_group(a_group(members=[told]))
     first, second = claimed(store, a_draft().planned_at(0, group.uuid).taking(host).taking(host))
-    assert set(store.load_group(group.uuid).members) == {told, first.consumer, second.consumer}
+    assert set(store.groups.load_group(group.uuid).members) == {
+        told,
+        first.consumer,
+        second.consumer,
+    }
     host.refuse(first)
-    assert set(store.load_group(group.uuid).members) == {told, second.consumer}
+    assert set(store.groups.load_group(group.uuid).members) == {told, second.consumer}
 
 
 def test_a_group_with_live_claims_cannot_be_removed(store, host):
     group = new_uuid()
     claim = claimed(store, a_draft().planned_at(0, group).taking(host))[0]
     with pytest.raises(exceptions.Refused, match='1 live claims'):
-        store.remove_group(group)
-    store.force_release(claim.id, '')
-    store.remove_group(group)
-    assert store.load_group(group) is None
+        store.groups.remove_group(group)
+    store.claims.force_release(claim.id, '')
+    store.groups.remove_group(group)
+    assert store.groups.load_group(group) is None
 
 
 def test_a_group_that_is_not_known_is_not_found(store):
-    assert store.load_group(new_uuid()) is None
+    assert store.groups.load_group(new_uuid()) is None
     with pytest.raises(exceptions.NotFound):
-        store.remove_group(new_uuid())
+        store.groups.remove_group(new_uuid())
 
 
 # -- classes ---------------------------------------------------------------------------------
 def test_a_class_is_declared_once(store):
-    store.declare_class('CUSTOM_LICENSE')
-    store.declare_class('CUSTOM_LICENSE')
-    assert 'CUSTOM_LICENSE' in store.declared_classes()
+    store.vocabulary.declare_class('CUSTOM_LICENSE')
+    store.vocabulary.declare_class('CUSTOM_LICENSE')
+    assert 'CUSTOM_LICENSE' in store.vocabulary.declared_classes()
 
 
 @pytest.mark.parametrize('name', ['LICENSE', 'CUSTOM_license', ''])
 def test_a_class_that_is_neither_standard_nor_custom_is_refused(store, name):
     with pytest.raises(exceptions.UnknownResourceClass):
-        store.declare_class(name)
-    assert name not in store.declared_classes()
+        store.vocabulary.declare_class(name)
+    assert name not in store.vocabulary.declared_classes()
 
 
 def test_a_host_with_an_adopted_guest_cannot_be_removed(store, host):
     host.report([a_guest(new_uuid())])
     with pytest.raises(exceptions.Refused):
-        store.remove_host('cmp-1')
+        store.hosts.remove_host('cmp-1')

@@ -39,7 +39,7 @@ def place(store, host):
 
 def now(store, claim):
     """A claim as it is now."""
-    return store.load_claim(claim.id)
+    return store.claims.load_claim(claim.id)
 
 
 # -- step one ---------------------------------------------------------------------------
@@ -56,15 +56,15 @@ def test_a_plan_makes_a_place_for_each_member_and_is_kept(store, host, other):
     one = found['web-1']
     assert one.is_free_place and one.consumer == place_consumer(group, 'web-1')
     assert (one.request_id, one.lifecycle, one.state) == (draft.id, 'plan', 'reserved')
-    plan = store.load_group_plan(group)
+    plan = store.plans.load_group_plan(group)
     assert (plan.request_id, plan.project_id, plan.revision) == (draft.id, 'p1', 1)
     assert (plan.description, plan.plan) == (b'{}', b'packed')
     assert plan.lease_until == one.lease_until > plan.created_at + 3000
-    known = store.load_group(group)
+    known = store.groups.load_group(group)
     assert (known.policy, known.rule.policies) == (POLICIES, DOCUMENT)
     assert result.groups == {group: known.generation}
     assert host.row.used == {'VCPU': 2}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_repeat_of_a_plan_gets_its_answer_and_makes_nothing(store, host):
@@ -80,10 +80,10 @@ def test_a_plan_that_does_not_fit_leaves_nothing(store, host, other):
     claimed(store, a_draft().taking(other, vcpu=8))
     outcome = report_outcome(store, a_plan(group, {'a': host, 'b': other}))
     assert (outcome.outcome, outcome.accepted) == (CommitStatus.DROPPED, [])
-    assert store.load_group_plan(group) is None
-    assert store.load_places([group]) == {group: []}
+    assert store.plans.load_group_plan(group) is None
+    assert store.plans.load_places([group]) == {group: []}
     assert host.row.used == {}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_second_plan_of_a_group_needs_the_first_one(store, host):
@@ -97,8 +97,8 @@ def test_a_second_plan_of_a_group_needs_the_first_one(store, host):
     grown = a_plan(group, {'b': host}, generation=generation_of(store, group), revision=2)
     assert report_outcome(store, grown).outcome is CommitStatus.PLACED
     assert list(places(store, group)) == ['a', 'b']
-    assert store.load_group_plan(group).revision == 2
-    assert store.audit() == CLEAN
+    assert store.plans.load_group_plan(group).revision == 2
+    assert store.claims.audit() == CLEAN
 
 
 def test_two_plans_of_a_group_in_one_batch_are_one(store, host):
@@ -106,7 +106,7 @@ def test_two_plans_of_a_group_in_one_batch_are_one(store, host):
     result = commit(store, a_plan(group, {'a': host}), a_plan(group, {'b': host}))
     assert [one.outcome for one in result.outcomes] == ['placed', 'group_changed']
     assert list(places(store, group)) == ['a']
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_place_that_nobody_has_gives_way_to_another_of_its_member(store, host, other, place):
@@ -117,7 +117,7 @@ def test_a_place_that_nobody_has_gives_way_to_another_of_its_member(store, host,
     assert places(store, group)['web-1'].host == 'cmp-2'
     assert state_of(store, place) == 'released'
     assert (host.row.used, other.row.used) == ({}, {'VCPU': 2})
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('confirmed', [False, True])
@@ -130,19 +130,19 @@ def test_a_member_that_has_a_create_gets_no_second_place(store, host, other, pla
     )
     assert report_outcome(store, again).outcome is CommitStatus.GROUP_CHANGED
     assert places(store, place.group)['web-1'].host == 'cmp-1'
-    assert store.load_group_plan(place.group).revision == 1
+    assert store.plans.load_group_plan(place.group).revision == 1
 
 
 def test_a_plan_replaces_the_rule_of_a_group_that_is_there(store, host):
-    group = store.save_group(a_group('anti-affinity'))
+    group = store.groups.save_group(a_group('anti-affinity'))
     stale = GroupSwap(group.uuid, 7, POLICIES, policies=DOCUMENT, replaces=True)
     draft = a_plan(group.uuid, {'a': host}, swap=stale)
     assert report_outcome(store, draft).outcome is CommitStatus.GROUP_CHANGED
     swap = GroupSwap(group.uuid, group.generation, POLICIES, policies=DOCUMENT, replaces=True)
     assert report_outcome(store, a_plan(group.uuid, {'a': host}, swap=swap)).outcome == 'placed'
-    known = store.load_group(group.uuid)
+    known = store.groups.load_group(group.uuid)
     assert (known.policy, known.rule.policies) == (POLICIES, DOCUMENT)
-    rules, _ = store.read_groups([group.uuid])
+    rules, _ = store.feed.read_groups([group.uuid])
     assert rules[group.uuid].policies == DOCUMENT
     none = PolicySet(policies=[]).text
     other_rule = GroupSwap(group.uuid, known.generation, POLICIES, policies=none)
@@ -151,10 +151,12 @@ def test_a_plan_replaces_the_rule_of_a_group_that_is_there(store, host):
 
 
 def test_a_plan_is_taken_back_with_its_request(store, host, place):
-    assert [one.outcome for one in store.cancel_request(place.request_id, 'no').outcomes] == ['ok']
+    assert [
+        one.outcome for one in store.requests.cancel_request(place.request_id, 'no').outcomes
+    ] == ['ok']
     assert state_of(store, place) == 'released'
     assert host.row.used == {}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 # -- step two ---------------------------------------------------------------------------
@@ -172,21 +174,21 @@ def test_a_create_takes_over_a_place(store, host, place):
     assert taken.is_taken and not taken.is_free_place
     assert taken.planned.consumer == place.consumer
     assert taken.planned.lease_until == place.lease_until > taken.lease_until
-    assert store.load_group(place.group).members == [consumer]
-    assert [claim.id for claim in store.load_request(draft.id).claims] == [place.id]
-    assert store.load_request(place.request_id).claims == []
+    assert store.groups.load_group(place.group).members == [consumer]
+    assert [claim.id for claim in store.requests.load_request(draft.id).claims] == [place.id]
+    assert store.requests.load_request(place.request_id).claims == []
     after = host.row
     assert (after.used, after.generation) == (before.used, before.generation)
     assert after.version > before.version
     assert result.handed == [host.id]
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_who_follows_the_table_sees_the_consumer(store, host, place):
-    feed = store.load_everything()
+    feed = store.feed.load_everything()
     known = {change.provider_id: change.row.version for change in feed.hosts}
     created(store, place, consumer := new_uuid())
-    news = store.poll(feed.position, known)
+    news = store.feed.poll(feed.position, known)
     assert [[one.consumer for one in change.placed] for change in news.hosts] == [[consumer]]
     assert [one.group for one in news.hosts[0].placed] == [place.group]
 
@@ -195,7 +197,7 @@ def test_a_repeat_of_a_create_gets_its_answer(store, place):
     draft = created(store, place)
     assert report_outcome(store, draft).outcome is CommitStatus.REPEAT
     assert now(store, place).request_id == draft.id
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_place_is_had_by_one_create(store, place):
@@ -206,8 +208,8 @@ def test_a_place_is_had_by_one_create(store, place):
         f"another request has taken over the place of member 'web-1' of group {place.group}"
     )
     assert now(store, place).consumer == consumer
-    assert store.load_request(second.id) is None
-    assert store.audit() == CLEAN
+    assert store.requests.load_request(second.id) is None
+    assert store.claims.audit() == CLEAN
 
 
 def test_of_two_creates_in_one_batch_the_first_has_it(store, place):
@@ -215,7 +217,7 @@ def test_of_two_creates_in_one_batch_the_first_has_it(store, place):
     result = commit(store, first, second)
     assert [one.outcome for one in result.outcomes] == ['placed', 'dropped']
     assert now(store, place).request_id == first.id
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_newer_request_for_the_same_consumer_takes_it_from_the_older(store, place):
@@ -224,9 +226,9 @@ def test_a_newer_request_for_the_same_consumer_takes_it_from_the_older(store, pl
     taken = now(store, place)
     assert (taken.request_id, taken.consumer) == (newer.id, consumer)
     assert taken.planned.request_id == place.request_id
-    store.cancel_request(older.id, 'late')
+    store.requests.cancel_request(older.id, 'late')
     assert now(store, place).request_id == newer.id
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_an_older_request_has_elsewhere_gives_way_to_the_place(store, other, place):
@@ -234,7 +236,7 @@ def test_what_an_older_request_has_elsewhere_gives_way_to_the_place(store, other
     created(store, place, older.consumer)
     assert state_of(store, older) == 'released'
     assert other.row.used == {}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_place_goes_back_when_its_consumer_claims_elsewhere(store, host, other, place):
@@ -244,7 +246,7 @@ def test_a_place_goes_back_when_its_consumer_claims_elsewhere(store, host, other
     ended = now(store, place)
     assert (ended.state, ended.reason) == ('released', f'replaced by {newer.id}')
     assert (host.row.used, other.row.used) == ({'VCPU': 2}, {'VCPU': 1})
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_consumer_changes_to_another_place(store, host):
@@ -253,7 +255,7 @@ def test_a_consumer_changes_to_another_place(store, host):
     created(store, found['b'], consumer)
     at_last = places(store, found['a'].group)
     assert at_last['a'].is_free_place and at_last['b'].consumer == consumer
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_consumer_that_runs_gets_no_place(store, host, place):
@@ -262,7 +264,7 @@ def test_a_consumer_that_runs_gets_no_place(store, host, place):
     outcome = report_outcome(store, a_create(by(place, running.consumer)))
     assert outcome.outcome is CommitStatus.BARRED
     assert now(store, place).is_free_place
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_several_members_take_several_places(store, host, other):
@@ -274,22 +276,25 @@ def test_several_members_take_several_places(store, host, other):
     assert now(store, found['b']).is_free_place
     some = report_outcome(store, draft := a_create(*takes))
     assert (some.outcome, some.taken, some.refused) == ('partial', [1, 2], 'place')
-    store.cancel_request(first.id, 'make room')
+    store.requests.cancel_request(first.id, 'make room')
     again = by(places(store, found['a'].group)['a'])
     rest = a_create(again, request_id=draft.id).having(continues=True)
     assert report_outcome(store, rest).outcome is CommitStatus.PLACED
     assert {claim.request_id for claim in live(store)} == {draft.id}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_request_takes_a_place_and_claims_beside(store, host, other, place):
     draft = a_create(by(place)).taking(other)
     outcome = report_outcome(store, draft)
     assert (outcome.outcome, outcome.taken, outcome.accepted) == ('placed', [0], [0])
-    assert {claim.host for claim in store.load_request(draft.id).claims} == {'cmp-1', 'cmp-2'}
+    assert {claim.host for claim in store.requests.load_request(draft.id).claims} == {
+        'cmp-1',
+        'cmp-2',
+    }
     full = a_create(by(place), whole=True).taking(other, vcpu=9)
     assert report_outcome(store, full).outcome is CommitStatus.DROPPED
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_whole_request_that_does_not_fit_takes_no_place(store, other, place):
@@ -313,15 +318,15 @@ def test_a_place_is_what_the_create_names(store, place, wrong):
     outcome = report_outcome(store, draft)
     assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.PLACE)
     assert now(store, place).is_free_place
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_place_on_a_host_that_is_closed_is_not_taken(store, host, place):
-    store.disable_host('cmp-1', 'repair', 'ops')
+    store.hosts.disable_host('cmp-1', 'repair', 'ops')
     outcome = report_outcome(store, a_create(by(place)))
     assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.PLACE)
     assert outcome.reason == 'cmp-1 is disabled'
-    store.enable_host('cmp-1')
+    store.hosts.enable_host('cmp-1')
     created(store, place)
 
 
@@ -329,7 +334,7 @@ def test_a_place_on_a_host_that_is_over_full_is_taken(store, host, place):
     host.send(host.says().with_room(vcpu=1))
     assert host.row.over_committed
     created(store, place)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_an_own_project_takes_its_places(store, place):
@@ -353,13 +358,13 @@ def lease_of(how):
 def end(how, store, host, draft, place):
     match how:
         case 'cancel':
-            store.cancel_request(draft.id, 'not needed')
+            store.requests.cancel_request(draft.id, 'not needed')
         case 'refuse':
             assert host.refuse(place, reason='no')[0].outcome == 'ok'
         case 'release':
             assert host.release(place)[0].outcome == 'ok'
         case 'expire':
-            assert [one.claim_id for one in store.sweep(10).outcomes] == [place.id]
+            assert [one.claim_id for one in store.claims.sweep(10).outcomes] == [place.id]
 
 
 ENDED = {'cancel': 'released', 'refuse': 'refused', 'release': 'released', 'expire': 'expired'}
@@ -382,9 +387,9 @@ def test_a_place_lives_on_for_its_plan_when_its_create_ends(store, host, place, 
     assert (host.row.used, host.row.generation) == (before.used, before.generation)
     assert host.row.version > before.version
     assert live(store) == [again]
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     created(store, again)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('how', ENDED)
@@ -396,20 +401,20 @@ def test_what_is_late_about_an_ended_create_is_not_about_the_next(store, host, p
     for late in (host.confirm, host.refuse, host.release):
         assert late(place)[0].outcome == 'gone'
     host.report([a_guest(new_uuid())], [place])
-    store.cancel_request(first.id, 'late')
+    store.requests.cancel_request(first.id, 'late')
     assert now(store, again).request_id == second.id
     assert host.confirm(again)[0].outcome == 'ok'
     assert host.release(place)[0].outcome == 'gone'
     assert state_of(store, again) == 'confirmed'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_place_that_is_over_full_stays_flagged_as_it_goes_back(store, host, place):
     draft = created(store, place)
     host.send(host.says().with_room(vcpu=1))
-    store.cancel_request(draft.id, '')
+    store.requests.cancel_request(draft.id, '')
     assert host.row.over_committed and host.row.used == {'VCPU': 2}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('how', ENDED)
@@ -421,15 +426,15 @@ def test_it_ends_with_its_create_where_the_plan_holds_it_no_more(store, host, ho
     assert not ended.is_live and ended.planned is None
     assert ended.member_name == 'a'
     assert host.row.used == {}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_an_operator_ends_a_place_whoever_has_it(store, host, place):
     created(store, place)
-    store.force_release(place.id, 'by hand')
+    store.claims.force_release(place.id, 'by hand')
     assert state_of(store, place) == 'released'
     assert host.row.used == {}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_place_is_confirmed_once_a_create_has_it(store, host, place):
@@ -443,11 +448,11 @@ def test_a_place_is_confirmed_once_a_create_has_it(store, host, place):
     running = now(store, place)
     assert (running.state, running.lifecycle, running.planned) == ('confirmed', 'host', None)
     assert (running.member_name, running.consumer) == ('web-1', consumer)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     host.report([])
     assert state_of(store, place) == 'released'
     assert host.row.used == {}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_report_that_lists_its_consumer_confirms_it(store, host, place):
@@ -455,7 +460,7 @@ def test_a_report_that_lists_its_consumer_confirms_it(store, host, place):
     host.report([a_guest(consumer)])
     running = now(store, place)
     assert (running.state, running.lifecycle, running.planned) == ('confirmed', 'host', None)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_guest_that_runs_under_the_id_of_a_free_place_ends_it(store, host, place):
@@ -466,7 +471,7 @@ def test_a_guest_that_runs_under_the_id_of_a_free_place_ends_it(store, host, pla
     assert (running.consumer, running.state, running.lifecycle) == (guest, 'confirmed', 'host')
     assert (running.adopted, running.allocations) == (True, place.allocations)
     assert host.row.used == {'VCPU': 2}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     host.report([Running(consumer=guest, claim_id=place.id)])
     assert places(store, place.group)['web-1'].id == running.id
 
@@ -482,7 +487,7 @@ def test_a_report_without_its_consumer_ends_no_place(store, host, place):
 def test_a_place_that_was_confirmed_is_cancelled_no_more(store, host, place):
     draft = created(store, place)
     host.confirm(place)
-    store.cancel_request(draft.id, 'late')
+    store.requests.cancel_request(draft.id, 'late')
     assert state_of(store, place) == 'confirmed'
 
 
@@ -490,10 +495,10 @@ def test_a_create_that_is_given_up_gives_its_places_back(store, host):
     found = planned(store, {'a': host, 'b': host})
     draft = a_create(by(found['a']), by(found['b'])).unfinished()
     assert report_outcome(store, draft).outcome is CommitStatus.PARTIAL
-    store.give_up(draft.id, 'worker-1', 1)
+    store.requests.give_up(draft.id, 'worker-1', 1)
     assert [one.is_free_place for one in places(store, found['a'].group).values()] == [True, True]
-    assert store.load_request(draft.id) is None
-    assert store.audit() == CLEAN
+    assert store.requests.load_request(draft.id) is None
+    assert store.claims.audit() == CLEAN
 
 
 def test_an_attempt_that_is_taken_over_goes_on_with_its_place_or_gives_it_back(store, host):
@@ -507,7 +512,7 @@ def test_an_attempt_that_is_taken_over_goes_on_with_its_place_or_gives_it_back(s
     assert (one.id, one.request_id, one.attempt) == (found['a'].id, draft.id, 2)
     assert one.planned.request_id == found['a'].request_id
     assert other.is_free_place and state_of(store, found['b']) == 'released'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_an_attempt_that_is_taken_over_claims_elsewhere_for_the_same_consumer(store, host, other):
@@ -519,19 +524,19 @@ def test_an_attempt_that_is_taken_over_claims_elsewhere_for_the_same_consumer(st
     assert (state_of(store, place), now(store, place).reason) == ('released', 'taken over')
     assert places(store, place.group)['a'].is_free_place
     assert (host.row.used, other.row.used) == ({'VCPU': 1}, {'VCPU': 1})
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_free_place_ends_with_the_lease_of_its_plan(store, host):
     place = planned(store, {'a': host}, seconds=-1)['a']
-    assert [one.claim_id for one in store.sweep(10).outcomes] == [place.id]
+    assert [one.claim_id for one in store.claims.sweep(10).outcomes] == [place.id]
     assert state_of(store, place) == 'expired'
     outcome = report_outcome(store, a_create(by(place)))
     assert (outcome.outcome, outcome.reason) == (
         'dropped',
         f"the place of member 'a' of group {place.group} is expired already",
     )
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 # -- leases, and the end of a plan ------------------------------------------------------
@@ -542,51 +547,55 @@ def test_a_plan_is_extended_whoever_has_its_places(store, host):
     created(store, found['c'])
     host.confirm(found['c'])
     before = now(store, found['b'])
-    result = store.extend_plan(group, 5000, 1000)
+    result = store.plans.extend_plan(group, 5000, 1000)
     assert [one.outcome for one in result.outcomes] == ['ok', 'ok', 'kept']
-    free, taken, plan = now(store, found['a']), now(store, found['b']), store.load_group_plan(group)
+    free, taken, plan = (
+        now(store, found['a']),
+        now(store, found['b']),
+        store.plans.load_group_plan(group),
+    )
     assert free.lease_until == taken.planned.lease_until == plan.lease_until
     assert found['a'].lease_until + 800 < plan.lease_until < found['a'].lease_until + 1000
     assert taken.lease_until == before.lease_until
-    store.extend_plan(group, 1, 1000)
-    assert store.load_group_plan(group).lease_until == plan.lease_until
-    assert store.audit() == CLEAN
+    store.plans.extend_plan(group, 1, 1000)
+    assert store.plans.load_group_plan(group).lease_until == plan.lease_until
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_spare_place_is_not_held_longer_unless_a_create_has_it(store, host):
     found = planned(store, {'a': host, 'b': host, 'c': host}, seconds=100)
     created(store, found['b'])
     spare = [found['a'].id, found['b'].id]
-    result = store.extend_plan(found['a'].group, 5000, 5000, spare)
+    result = store.plans.extend_plan(found['a'].group, 5000, 5000, spare)
     assert [one.outcome for one in result.outcomes] == ['kept', 'ok', 'ok']
-    until = store.load_group_plan(found['a'].group).lease_until
+    until = store.plans.load_group_plan(found['a'].group).lease_until
     assert now(store, found['a']).lease_until == found['a'].lease_until < until
     assert now(store, found['b']).planned.lease_until == now(store, found['c']).lease_until == until
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_plan_that_holds_nothing_is_not_held_longer(store, host):
     found = planned(store, {'a': host}, seconds=100)
     created(store, found['a'])
     host.confirm(found['a'])
-    before = store.load_group_plan(found['a'].group)
-    result = store.extend_plan(before.group_uuid, 5000, 5000)
+    before = store.plans.load_group_plan(found['a'].group)
+    result = store.plans.extend_plan(before.group_uuid, 5000, 5000)
     assert [one.outcome for one in result.outcomes] == ['kept']
-    assert store.load_group_plan(before.group_uuid).lease_until == before.lease_until
+    assert store.plans.load_group_plan(before.group_uuid).lease_until == before.lease_until
 
 
 def test_a_request_extends_the_places_that_it_has_and_no_others(store, place):
-    kept = store.extend_request(place.request_id, 9000, 9000, 9000).outcomes
+    kept = store.requests.extend_request(place.request_id, 9000, 9000, 9000).outcomes
     assert [one.outcome for one in kept] == ['kept']
     assert now(store, place).lease_until == place.lease_until
     draft = created(store, place)
     before = now(store, place)
-    result = store.extend_request(draft.id, 9000, 500, 9000)
+    result = store.requests.extend_request(draft.id, 9000, 500, 9000)
     assert [one.outcome for one in result.outcomes] == ['ok']
     after = now(store, place)
     assert before.lease_until + 300 < after.lease_until < before.lease_until + 500
     assert after.planned == before.planned
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_plan_is_released_and_creates_go_on_without_it(store, host):
@@ -595,40 +604,40 @@ def test_a_plan_is_released_and_creates_go_on_without_it(store, host):
     draft = created(store, found['b'])
     created(store, found['c'])
     host.confirm(found['c'])
-    result = store.release_plan(group, 'not needed')
+    result = store.plans.release_plan(group, 'not needed')
     assert [one.outcome for one in result.outcomes] == ['ok', 'kept', 'kept']
     assert (state_of(store, found['a']), now(store, found['a']).reason) == (
         'released',
         'not needed',
     )
-    assert store.load_group_plan(group) is None
+    assert store.plans.load_group_plan(group) is None
     taken = now(store, found['b'])
     assert (taken.lifecycle, taken.planned, taken.member_name) == ('host', None, 'b')
     assert host.row.used == {'VCPU': 2}
-    assert store.audit() == CLEAN
-    store.cancel_request(draft.id, 'over')
+    assert store.claims.audit() == CLEAN
+    store.requests.cancel_request(draft.id, 'over')
     assert state_of(store, found['b']) == 'released'
     assert state_of(store, found['c']) == 'confirmed'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_create_without_a_plan_any_more_is_confirmed(store, host, place):
     created(store, place)
-    store.release_plan(place.group, '')
+    store.plans.release_plan(place.group, '')
     assert host.confirm(place)[0].outcome == 'ok'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_members_of_a_plan_are_released_alone(store, host):
     found = planned(store, {'a': host, 'b': host, 'c': host})
     group = found['a'].group
     created(store, found['b'])
-    store.release_plan(group, 'shrunk', ['a', 'b'])
+    store.plans.release_plan(group, 'shrunk', ['a', 'b'])
     assert [state_of(store, one) for one in found.values()] == ['released', 'reserved', 'reserved']
     assert now(store, found['b']).lifecycle == 'host'
     assert now(store, found['c']).is_free_place
-    assert store.load_group_plan(group) is not None
-    assert store.audit() == CLEAN
+    assert store.plans.load_group_plan(group) is not None
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_plan_that_was_made_beside_another_is_made_again_whatever_bars_it(store, host):
@@ -644,40 +653,40 @@ def test_a_plan_that_was_made_beside_another_is_made_again_whatever_bars_it(stor
     plan = msgspec.structs.replace(late.build().plan, revision=2)
     newer = late.having(plan=plan, claims=[other])
     assert commit(store, newer).outcomes[0].outcome is CommitStatus.BARRED
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_release_of_an_earlier_plan_ends_no_later_one(store, host):
     group = new_uuid()
     planned(store, {'a': host}, group=group)
-    earlier = store.load_group_plan(group).request_id
-    store.release_plan(group, 'not needed', planned_by=earlier)
+    earlier = store.plans.load_group_plan(group).request_id
+    store.plans.release_plan(group, 'not needed', planned_by=earlier)
     generation = generation_of(store, group)
     later = planned(store, {'a': host}, group=group, generation=generation)['a']
     with pytest.raises(exceptions.Refused, match=r'request\.planned_by: expected') as found:
-        store.release_plan(group, 'not needed', planned_by=earlier)
+        store.plans.release_plan(group, 'not needed', planned_by=earlier)
     assert found.value.kwargs['field'] == 'request.planned_by'
     assert now(store, later).is_free_place
-    store.release_plan(group, '', planned_by=store.load_group_plan(group).request_id)
+    store.plans.release_plan(group, '', planned_by=store.plans.load_group_plan(group).request_id)
     assert not now(store, later).is_live
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('group', ['00000000-0000-4000-8000-00000000000f', 'no id' * 50, ''])
 def test_what_has_no_plan_is_not_extended_and_not_released(store, group):
     with pytest.raises(exceptions.NotFound, match='plan of group'):
-        store.extend_plan(group, 1, 1)
+        store.plans.extend_plan(group, 1, 1)
     with pytest.raises(exceptions.NotFound, match='plan of group'):
-        store.release_plan(group, '')
-    assert store.load_group_plan(group) is None
+        store.plans.release_plan(group, '')
+    assert store.plans.load_group_plan(group) is None
 
 
 def test_a_group_whose_places_are_gone_is_removed_with_its_plan(store, place):
     with pytest.raises(exceptions.InUse):
-        store.remove_group(place.group)
-    store.release_plan(place.group, '', ['web-1'])
-    store.remove_group(place.group)
-    assert store.load_group_plan(place.group) is None
+        store.groups.remove_group(place.group)
+    store.plans.release_plan(place.group, '', ['web-1'])
+    store.groups.remove_group(place.group)
+    assert store.plans.load_group_plan(place.group) is None
 
 
 # -- reading ----------------------------------------------------------------------------
@@ -685,25 +694,27 @@ def test_plans_are_listed_by_project(store, host):
     groups = sorted(new_uuid() for _ in range(3))
     for group, project in zip(groups, ('p1', 'p2', 'p1'), strict=True):
         planned(store, {'a': host}, group=group, project=project)
-    assert [plan.group_uuid for plan in store.group_plans(10)] == groups
-    assert [plan.group_uuid for plan in store.group_plans(1, groups[0])] == groups[1:2]
-    assert [plan.group_uuid for plan in store.group_plans(10, project='p1')] == groups[::2]
+    assert [plan.group_uuid for plan in store.plans.group_plans(10)] == groups
+    assert [plan.group_uuid for plan in store.plans.group_plans(1, groups[0])] == groups[1:2]
+    assert [plan.group_uuid for plan in store.plans.group_plans(10, project='p1')] == groups[::2]
 
 
 def test_places_are_read_by_group_with_those_that_ended(store, host):
     found = planned(store, {'b': host, 'a': host})
     group, empty = found['a'].group, new_uuid()
-    store.release_plan(group, '', ['b'])
-    live_ones = store.load_places([group, empty])
+    store.plans.release_plan(group, '', ['b'])
+    live_ones = store.plans.load_places([group, empty])
     assert [claim.id for claim in live_ones[group]] == [found['a'].id]
     assert live_ones[empty] == []
-    ended = store.load_places([group], ended=True)[group]
+    ended = store.plans.load_places([group], ended=True)[group]
     assert [(one.member_name, str(one.state)) for one in ended] == [
         ('a', 'reserved'),
         ('b', 'released'),
     ]
-    assert [one.id for one in store.claims(group=group)] == sorted(one.id for one in ended)
-    assert store.claims(group=empty) == []
+    assert [one.id for one in store.claims.list_claims(group=group)] == sorted(
+        one.id for one in ended
+    )
+    assert store.claims.list_claims(group=empty) == []
 
 
 def test_what_places_hold_counts_until_they_are_confirmed(store, host):
@@ -711,6 +722,6 @@ def test_what_places_hold_counts_until_they_are_confirmed(store, host):
     draft = a_create(*(by(found[name], project_id='p1') for name in 'bc'))
     assert report_outcome(store, draft).outcome is CommitStatus.PLACED
     host.confirm(found['c'])
-    usage = store.planned_usage('p1')
+    usage = store.plans.planned_usage('p1')
     assert (usage.places, usage.amounts) == (2, {'VCPU': 4, 'MEMORY_MB': 1024})
-    assert store.planned_usage('p2').places == 0
+    assert store.plans.planned_usage('p2').places == 0

@@ -33,7 +33,7 @@ def go(place):
 
 def anew(store, place, host, **taken):
     """A request that places the member of a place anew."""
-    known = store.load_group(place.group)
+    known = store.groups.load_group(place.group)
     swap = GroupSwap(place.group, known.generation, POLICIES, policies=DOCUMENT, makes=False)
     draft = a_draft(group=swap, project_id='p1', lets_go=(go(place),))
     return draft.taking(host, **({'vcpu': 1} | taken))
@@ -42,33 +42,33 @@ def anew(store, place, host, **taken):
 def test_the_place_ends_with_the_commit_of_the_claim(store, host, other, place):
     outcome = report_outcome(store, anew(store, place, other, vcpu=8))
     assert outcome.outcome is CommitStatus.PLACED
-    ended = store.load_claim(place.id)
+    ended = store.claims.load_claim(place.id)
     assert (ended.state, ended.planned) == ('released', None)
     assert host.row.used.get('VCPU', 0) == 0
     assert other.row.used == {'VCPU': 8}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_finds_no_room_leaves_the_place_as_it_was(store, host, other, place):
     claimed(store, a_draft().taking(other, vcpu=8))
     assert report_outcome(store, anew(store, place, other)).outcome is CommitStatus.DROPPED
-    assert store.load_claim(place.id).is_free_place
+    assert store.claims.load_claim(place.id).is_free_place
     assert host.row.used == {'VCPU': 6}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_place_that_a_create_has_is_not_let_go(store, host, other, place):
     draft = created(store, place)
     assert report_outcome(store, anew(store, place, other)).outcome is CommitStatus.DROPPED
-    claim = store.load_claim(place.id)
+    claim = store.claims.load_claim(place.id)
     assert claim.is_taken and claim.request_id == draft.id
     assert other.row.used.get('VCPU', 0) == 0
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_place_that_has_ended_is_no_place_to_let_go(store, host, other, place):
-    store.release_plan(place.group, 'done')
-    known = store.load_group(place.group)
+    store.plans.release_plan(place.group, 'done')
+    known = store.groups.load_group(place.group)
     if known is None:
         return  # the group went with its last claim
     assert report_outcome(store, anew(store, place, other)).outcome is not CommitStatus.PLACED
@@ -80,8 +80,8 @@ def test_of_two_in_a_batch_one_lets_the_place_go(store, host, other, place):
     outcomes = [one.outcome for one in commit(store, *drafts).outcomes]
     assert outcomes.count(CommitStatus.PLACED) == 1
     assert other.row.used == {'VCPU': 1}
-    assert store.load_claim(place.id).state == 'released'
-    assert store.audit() == CLEAN
+    assert store.claims.load_claim(place.id).state == 'released'
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_place_that_the_consumer_has_itself_ends_as_well(store, host, other, place):
@@ -91,10 +91,10 @@ def test_a_place_that_the_consumer_has_itself_ends_as_well(store, host, other, p
     draft = anew(store, place, other, consumer=consumer)
     assert report_outcome(store, draft).outcome is CommitStatus.PLACED
     assert not places(store, place.group)
-    assert store.load_claim(place.id).state == 'released'
+    assert store.claims.load_claim(place.id).state == 'released'
     assert host.row.used.get('VCPU', 0) == 0
     assert other.row.used == {'VCPU': 1}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_place_that_the_consumer_has_itself_stays_where_it_finds_no_room(
@@ -105,7 +105,7 @@ def test_a_place_that_the_consumer_has_itself_stays_where_it_finds_no_room(
     claimed(store, a_draft().taking(other, vcpu=8))
     draft = anew(store, place, other, consumer=consumer)
     assert report_outcome(store, draft).outcome is CommitStatus.DROPPED
-    claim = store.load_claim(place.id)
+    claim = store.claims.load_claim(place.id)
     assert claim.is_taken and claim.request_id == first.id
     assert host.row.used == {'VCPU': 6}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN

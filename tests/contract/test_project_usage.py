@@ -38,15 +38,15 @@ BLUE = ('blue', 1, 1, 1, {'VCPU': 1, 'MEMORY_MB': 256})
 
 
 def test_live_claims_are_added_up_by_project(store, three):
-    assert _lines(store.usages(10)) == [BLUE, RED]
+    assert _lines(store.quotas.usages(10)) == [BLUE, RED]
 
 
 def test_one_project_is_asked_for_alone_and_others_page_by_page(store, three):
-    assert _lines(store.usages(10, project='red')) == [RED]
-    assert store.usages(10, project='green') == []
-    assert _lines(store.usages(1)) == [BLUE]
-    assert _lines(store.usages(1, 'blue')) == [RED]
-    assert store.usages(1, 'red') == []
+    assert _lines(store.quotas.usages(10, project='red')) == [RED]
+    assert store.quotas.usages(10, project='green') == []
+    assert _lines(store.quotas.usages(1)) == [BLUE]
+    assert _lines(store.quotas.usages(1, 'blue')) == [RED]
+    assert store.quotas.usages(1, 'red') == []
 
 
 def test_the_usage_of_one_project_is_found_by_its_claims(make_store):
@@ -59,20 +59,20 @@ def test_the_usage_of_one_project_is_found_by_its_claims(make_store):
             found = cursor.connection.execute(f'EXPLAIN QUERY PLAN {statement}', parameters)
             plans.append(' '.join(row[-1] for row in found))
 
-    sa.event.listen(store.engine, 'before_cursor_execute', note)
-    assert store.usages(1, project='red') == []
+    sa.event.listen(store.database.engine, 'before_cursor_execute', note)
+    assert store.quotas.usages(1, project='red') == []
     assert plans[0].count('ix_claims_project_id') == 2 and 'SCAN claims ' not in plans[0]
 
 
 def test_a_claim_that_has_ended_takes_nothing(store, host, three):
     first, second, third = three
     host.release(first)
-    store.force_release(third.id, 'gone')
-    assert _lines(store.usages(10)) == [('red', 1, 1, 1, {'VCPU': 2, 'MEMORY_MB': 512})]
+    store.claims.force_release(third.id, 'gone')
+    assert _lines(store.quotas.usages(10)) == [('red', 1, 1, 1, {'VCPU': 2, 'MEMORY_MB': 512})]
 
 
 def test_classes_without_a_column_count_as_well(store, host):
-    store.declare_class('CUSTOM_LICENSE')
+    store.vocabulary.declare_class('CUSTOM_LICENSE')
     host.report([a_guest(new_uuid(), vcpu=1, CUSTOM_LICENSE=number) for number in (1, 2)])
     # Whose they are nobody has said.
-    assert _lines(store.usages(10)) == [('', 2, 0, 2, {'VCPU': 2, 'CUSTOM_LICENSE': 3})]
+    assert _lines(store.quotas.usages(10)) == [('', 2, 0, 2, {'VCPU': 2, 'CUSTOM_LICENSE': 3})]

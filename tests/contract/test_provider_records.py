@@ -17,7 +17,7 @@ AVX, SSE = 'HW_CPU_X86_AVX', 'HW_CPU_X86_SSE'
 
 def names(store, **wanted):
     """Names of the providers that are found."""
-    return [one.name for one in store.find_providers(ProviderFilter(**wanted))]
+    return [one.name for one in store.providers.find_providers(ProviderFilter(**wanted))]
 
 
 def sets(*groups):
@@ -26,116 +26,121 @@ def sets(*groups):
 
 # -- classes and traits -----------------------------------------------------------------
 def test_standard_classes_are_there_and_custom_ones_come_and_go(store):
-    known = {one.name: one.changed_at for one in store.resource_classes()}
+    known = {one.name: one.changed_at for one in store.vocabulary.resource_classes()}
     assert {'VCPU', 'VGPU', 'FPGA'} <= known.keys()
-    assert store.create_class('CUSTOM_A') is True
-    assert store.create_class('CUSTOM_A') is False
-    made = {one.name: one.changed_at for one in store.resource_classes()}
+    assert store.vocabulary.create_class('CUSTOM_A') is True
+    assert store.vocabulary.create_class('CUSTOM_A') is False
+    made = {one.name: one.changed_at for one in store.vocabulary.resource_classes()}
     assert made.keys() - known.keys() == {'CUSTOM_A'}
     assert made['CUSTOM_A'] > 0
-    store.rename_class('CUSTOM_A', 'CUSTOM_B')
-    assert {one.name for one in store.resource_classes()} - known.keys() == {'CUSTOM_B'}
-    store.delete_class('CUSTOM_B')
-    assert {one.name for one in store.resource_classes()} == known.keys()
+    store.vocabulary.rename_class('CUSTOM_A', 'CUSTOM_B')
+    assert {one.name for one in store.vocabulary.resource_classes()} - known.keys() == {'CUSTOM_B'}
+    store.vocabulary.delete_class('CUSTOM_B')
+    assert {one.name for one in store.vocabulary.resource_classes()} == known.keys()
 
 
 def test_a_class_that_a_provider_has_is_neither_renamed_nor_deleted(store):
-    pool = store.create_provider('pool', inventories=DISKS)
+    pool = store.providers.create_provider('pool', inventories=DISKS)
     for change in (
-        lambda: store.rename_class('CUSTOM_IOPS', 'CUSTOM_OTHER'),
-        lambda: store.delete_class('CUSTOM_IOPS'),
+        lambda: store.vocabulary.rename_class('CUSTOM_IOPS', 'CUSTOM_OTHER'),
+        lambda: store.vocabulary.delete_class('CUSTOM_IOPS'),
     ):
         with pytest.raises(exceptions.InUse):
             change()
-    store.delete_provider(pool.uuid)
-    store.delete_class('CUSTOM_IOPS')
+    store.providers.delete_provider(pool.uuid)
+    store.vocabulary.delete_class('CUSTOM_IOPS')
 
 
 def test_classes_that_are_not_there_or_taken(store):
-    store.create_class('CUSTOM_A')
-    store.create_class('CUSTOM_B')
+    store.vocabulary.create_class('CUSTOM_A')
+    store.vocabulary.create_class('CUSTOM_B')
     with pytest.raises(exceptions.InUse):
-        store.rename_class('CUSTOM_A', 'CUSTOM_B')
+        store.vocabulary.rename_class('CUSTOM_A', 'CUSTOM_B')
     with pytest.raises(exceptions.NotFound):
-        store.delete_class('CUSTOM_NONE')
+        store.vocabulary.delete_class('CUSTOM_NONE')
     with pytest.raises(exceptions.NotFound):
-        store.rename_class('CUSTOM_NONE', 'CUSTOM_C')
+        store.vocabulary.rename_class('CUSTOM_NONE', 'CUSTOM_C')
     with pytest.raises(exceptions.UnknownResourceClass):
-        store.create_class('custom_a')
+        store.vocabulary.create_class('custom_a')
 
 
 def test_traits_by_name_prefix_and_whether_a_provider_has_them(store):
-    pool = store.create_provider('pool')
-    assert store.create_trait('CUSTOM_FAST')[1] is True
-    assert store.create_trait('CUSTOM_FAST')[1] is False
-    assert store.create_trait('CUSTOM_SLOW')[1] is True
-    store.save_provider_traits(pool.uuid, ['CUSTOM_FAST', AVX])
-    assert [one.name for one in store.traits(prefix='CUSTOM_')] == ['CUSTOM_FAST', 'CUSTOM_SLOW']
-    assert [one.name for one in store.traits(associated=True)] == [AVX, 'CUSTOM_FAST']
-    unused = store.traits(prefix='CUSTOM_', associated=False)
+    pool = store.providers.create_provider('pool')
+    assert store.vocabulary.create_trait('CUSTOM_FAST')[1] is True
+    assert store.vocabulary.create_trait('CUSTOM_FAST')[1] is False
+    assert store.vocabulary.create_trait('CUSTOM_SLOW')[1] is True
+    store.providers.save_provider_traits(pool.uuid, ['CUSTOM_FAST', AVX])
+    assert [one.name for one in store.vocabulary.traits(prefix='CUSTOM_')] == [
+        'CUSTOM_FAST',
+        'CUSTOM_SLOW',
+    ]
+    assert [one.name for one in store.vocabulary.traits(associated=True)] == [AVX, 'CUSTOM_FAST']
+    unused = store.vocabulary.traits(prefix='CUSTOM_', associated=False)
     assert [one.name for one in unused] == ['CUSTOM_SLOW']
-    assert [one.name for one in store.traits(names=[SSE, 'CUSTOM_NONE'])] == [SSE]
+    assert [one.name for one in store.vocabulary.traits(names=[SSE, 'CUSTOM_NONE'])] == [SSE]
     with pytest.raises(exceptions.InUse):
-        store.delete_trait('CUSTOM_FAST')
-    store.delete_trait('CUSTOM_SLOW')
+        store.vocabulary.delete_trait('CUSTOM_FAST')
+    store.vocabulary.delete_trait('CUSTOM_SLOW')
     with pytest.raises(exceptions.NotFound):
-        store.delete_trait('CUSTOM_SLOW')
+        store.vocabulary.delete_trait('CUSTOM_SLOW')
 
 
 # -- of a provider ----------------------------------------------------------------------
 def test_a_change_of_traits_is_one_generation_and_what_is_none_is_none(store):
-    pool = store.create_provider('pool')
-    assert store.load_provider_traits(pool.uuid).traits == []
-    found = store.save_provider_traits(pool.uuid, [SSE, AVX], 0)
+    pool = store.providers.create_provider('pool')
+    assert store.providers.load_provider_traits(pool.uuid).traits == []
+    found = store.providers.save_provider_traits(pool.uuid, [SSE, AVX], 0)
     assert ([one.name for one in found.traits], found.generation) == ([AVX, SSE], 1)
-    assert store.save_provider_traits(pool.uuid, [AVX, SSE], 1).generation == 1
+    assert store.providers.save_provider_traits(pool.uuid, [AVX, SSE], 1).generation == 1
     with pytest.raises(exceptions.StaleGeneration) as met:
-        store.save_provider_traits(pool.uuid, [], 0)
+        store.providers.save_provider_traits(pool.uuid, [], 0)
     assert met.value.kwargs == {'uuid': pool.uuid, 'generation': 0, 'current': 1}
     with pytest.raises(exceptions.NotFound) as unknown:
-        store.save_provider_traits(pool.uuid, ['CUSTOM_NONE', AVX], 1)
+        store.providers.save_provider_traits(pool.uuid, ['CUSTOM_NONE', AVX], 1)
     assert unknown.value.kwargs['names'] == ['CUSTOM_NONE']
-    assert store.load_provider_traits(pool.uuid) == found
-    assert store.save_provider_traits(pool.uuid, []).generation == 2
-    assert store.load_provider_traits(NOBODY) is None
+    assert store.providers.load_provider_traits(pool.uuid) == found
+    assert store.providers.save_provider_traits(pool.uuid, []).generation == 2
+    assert store.providers.load_provider_traits(NOBODY) is None
     with pytest.raises(exceptions.NotFound):
-        store.save_provider_traits(NOBODY, [])
+        store.providers.save_provider_traits(NOBODY, [])
 
 
 def test_aggregates_count_a_generation_where_one_is_given(store):
-    pool = store.create_provider('pool')
-    assert store.save_provider_aggregates(pool.uuid, [B, A]).generation == 0
-    assert store.load_provider_aggregates(pool.uuid).aggregates == sorted([A, B])
-    found = store.save_provider_aggregates(pool.uuid, [A, C], 0)
+    pool = store.providers.create_provider('pool')
+    assert store.providers.save_provider_aggregates(pool.uuid, [B, A]).generation == 0
+    assert store.providers.load_provider_aggregates(pool.uuid).aggregates == sorted([A, B])
+    found = store.providers.save_provider_aggregates(pool.uuid, [A, C], 0)
     assert (found.aggregates, found.generation) == (sorted([A, C]), 1)
-    assert store.save_provider_aggregates(pool.uuid, [A, C], 1).generation == 2
+    assert store.providers.save_provider_aggregates(pool.uuid, [A, C], 1).generation == 2
     with pytest.raises(exceptions.StaleGeneration):
-        store.save_provider_aggregates(pool.uuid, [], 1)
-    assert store.load_provider_aggregates(NOBODY) is None
-    store.delete_provider(pool.uuid)
+        store.providers.save_provider_aggregates(pool.uuid, [], 1)
+    assert store.providers.load_provider_aggregates(NOBODY) is None
+    store.providers.delete_provider(pool.uuid)
     assert names(store, member_of=sets([A, B, C])) == []
 
 
 def test_inventories_change_from_what_they_are_now(store):
-    pool = store.create_provider('pool', inventories=DISKS)
+    pool = store.providers.create_provider('pool', inventories=DISKS)
     seen = []
 
     def grow(now):
         seen.append(now)
         return {**now, 'VGPU': Inventory(total=4, max_unit=8)}
 
-    changed = store.change_inventories(pool.uuid, grow, 0)
+    changed = store.providers.change_inventories(pool.uuid, grow, 0)
     assert seen[-1] == DISKS
     assert (changed.inventories['VGPU'].largest, changed.generation) == (8, 1)
     assert changed.changed_at >= pool.changed_at
     with pytest.raises(exceptions.StaleGeneration):
-        store.change_inventories(pool.uuid, grow, 0)
+        store.providers.change_inventories(pool.uuid, grow, 0)
     with pytest.raises(exceptions.NotFound) as unknown:
-        store.change_inventories(pool.uuid, lambda now: {'CUSTOM_NONE': Inventory(total=1)})
+        store.providers.change_inventories(
+            pool.uuid, lambda now: {'CUSTOM_NONE': Inventory(total=1)}
+        )
     assert unknown.value.kwargs['kind'] == 'resource class'
     with pytest.raises(ZeroDivisionError):
-        store.change_inventories(pool.uuid, lambda now: 1 // 0)
-    assert store.load_provider(pool.uuid) == changed
+        store.providers.change_inventories(pool.uuid, lambda now: 1 // 0)
+    assert store.providers.load_provider(pool.uuid) == changed
 
 
 @pytest.mark.parametrize(
@@ -149,8 +154,10 @@ def test_inventories_change_from_what_they_are_now(store):
     ],
 )
 def test_ratios_and_units_at_their_ends(store, inventory, cap):
-    pool = store.create_provider('pool')
-    found = store.change_inventories(pool.uuid, lambda now: {'VCPU': inventory, 'FPGA': inventory})
+    pool = store.providers.create_provider('pool')
+    found = store.providers.change_inventories(
+        pool.uuid, lambda now: {'VCPU': inventory, 'FPGA': inventory}
+    )
     assert found.inventories == {'VCPU': inventory, 'FPGA': inventory}
     assert inventory.cap == cap
     for name in found.inventories:
@@ -162,35 +169,37 @@ def test_ratios_and_units_at_their_ends(store, inventory, cap):
 
 def test_less_than_is_used_is_fine_and_none_of_it_is_not(store):
     host = a_host().on(store)
-    pool = store.create_provider('pool', inventories=DISKS)
+    pool = store.providers.create_provider('pool', inventories=DISKS)
     assert claimed(store, with_share(a_draft().taking(host), pool, CUSTOM_IOPS=6))
     assert names(store, resources={'CUSTOM_IOPS': 2}) == ['pool']
     assert names(store, resources={'CUSTOM_IOPS': 3}) == []
     less = {**DISKS, 'CUSTOM_IOPS': Inventory(total=2)}
-    assert store.change_inventories(pool.uuid, lambda now: less).used == {'CUSTOM_IOPS': 6}
+    assert store.providers.change_inventories(pool.uuid, lambda now: less).used == {
+        'CUSTOM_IOPS': 6
+    }
     with pytest.raises(exceptions.InUse):
-        store.change_inventories(pool.uuid, lambda now: {})
-    assert store.load_provider(pool.uuid).inventories == less
+        store.providers.change_inventories(pool.uuid, lambda now: {})
+    assert store.providers.load_provider(pool.uuid).inventories == less
 
 
 # -- names and places -------------------------------------------------------------------
 def test_a_name_and_a_parent_change_together_and_no_generation_does(store):
-    root, other = store.create_provider('root'), store.create_provider('other')
-    found = store.update_provider(other.uuid, name='child', parent=root.uuid)
+    root, other = store.providers.create_provider('root'), store.providers.create_provider('other')
+    found = store.providers.update_provider(other.uuid, name='child', parent=root.uuid)
     assert (found.name, found.parent, found.root) == ('child', root.uuid, root.uuid)
     assert found.generation == 0
     assert names(store, in_tree=other.uuid) == ['root', 'child']
-    assert store.update_provider(other.uuid, name='child').parent == root.uuid
+    assert store.providers.update_provider(other.uuid, name='child').parent == root.uuid
     with pytest.raises(exceptions.InvalidMessage) as kept:
-        store.update_provider(other.uuid, parent=None, reparent=False)
+        store.providers.update_provider(other.uuid, parent=None, reparent=False)
     assert kept.value.kwargs['why'] == rules.FIXED
-    assert store.update_provider(other.uuid, parent=None).parent is None
+    assert store.providers.update_provider(other.uuid, parent=None).parent is None
 
 
 @pytest.mark.parametrize('reparent', [True, False])
 def test_parents_and_names_that_cannot_be(store, reparent):
-    root, other = store.create_provider('root'), store.create_provider('other')
-    store.update_provider(other.uuid, parent=root.uuid)
+    root, other = store.providers.create_provider('root'), store.providers.create_provider('other')
+    store.providers.update_provider(other.uuid, parent=root.uuid)
     refused = {
         rules.UNKNOWN: {'parent': NOBODY},
         rules.LOOP: {'parent': other.uuid},
@@ -198,19 +207,19 @@ def test_parents_and_names_that_cannot_be(store, reparent):
     }
     for why, change in refused.items():
         with pytest.raises(exceptions.InvalidMessage) as met:
-            store.update_provider(root.uuid, reparent=reparent, **change)
+            store.providers.update_provider(root.uuid, reparent=reparent, **change)
         assert met.value.kwargs['why'] == why
     with pytest.raises(exceptions.NotFound):
-        store.update_provider(NOBODY, name='x')
+        store.providers.update_provider(NOBODY, name='x')
 
 
 def test_providers_are_found_by_all_that_is_asked(store):
     for name in ('one', 'two', 'three'):
-        store.create_provider(name, uuid=uuid_of(name))
-    store.save_provider_traits(uuid_of('one'), [AVX, SSE])
-    store.save_provider_traits(uuid_of('two'), [AVX])
-    store.save_provider_aggregates(uuid_of('one'), [A])
-    store.save_provider_aggregates(uuid_of('two'), [A, B])
+        store.providers.create_provider(name, uuid=uuid_of(name))
+    store.providers.save_provider_traits(uuid_of('one'), [AVX, SSE])
+    store.providers.save_provider_traits(uuid_of('two'), [AVX])
+    store.providers.save_provider_aggregates(uuid_of('one'), [A])
+    store.providers.save_provider_aggregates(uuid_of('two'), [A, B])
     assert names(store) == ['one', 'two', 'three']
     assert names(store, name='two') == names(store, uuid=uuid_of('two')) == ['two']
     assert names(store, name='none') == names(store, uuid=NOBODY) == []
@@ -232,29 +241,29 @@ def test_providers_are_found_by_all_that_is_asked(store):
 
 def test_a_host_is_found_and_says_itself_what_it_has(store):
     a_host().on(store)
-    [found] = store.find_providers(ProviderFilter())
+    [found] = store.providers.find_providers(ProviderFilter())
     uuid = found.uuid
     assert (found.root, found.parent) == (uuid, None)
     assert names(store, resources={'VCPU': 1}) == [found.name]
     for change in (
-        lambda: store.change_inventories(uuid, lambda now: {}),
-        lambda: store.save_provider_traits(uuid, [AVX]),
-        lambda: store.save_provider_aggregates(uuid, [A]),
-        lambda: store.update_provider(uuid, name='other'),
+        lambda: store.providers.change_inventories(uuid, lambda now: {}),
+        lambda: store.providers.save_provider_traits(uuid, [AVX]),
+        lambda: store.providers.save_provider_aggregates(uuid, [A]),
+        lambda: store.providers.update_provider(uuid, name='other'),
     ):
         with pytest.raises(exceptions.ReportedByHost):
             change()
 
 
 def test_others_hear_of_each_change(store):
-    store.create_class('CUSTOM_IOPS')
-    pool = store.create_provider('pool')
+    store.vocabulary.create_class('CUSTOM_IOPS')
+    pool = store.providers.create_provider('pool')
     for change in (
-        lambda: store.save_provider_traits(pool.uuid, [AVX]),
-        lambda: store.save_provider_aggregates(pool.uuid, [A]),
-        lambda: store.change_inventories(pool.uuid, lambda now: DISKS),
-        lambda: store.update_provider(pool.uuid, name='other'),
+        lambda: store.providers.save_provider_traits(pool.uuid, [AVX]),
+        lambda: store.providers.save_provider_aggregates(pool.uuid, [A]),
+        lambda: store.providers.change_inventories(pool.uuid, lambda now: DISKS),
+        lambda: store.providers.update_provider(pool.uuid, name='other'),
     ):
-        before = store.load_everything().position
+        before = store.feed.load_everything().position
         change()
-        assert set(store.poll(before, {}).providers) == {pool.id}
+        assert set(store.feed.poll(before, {}).providers) == {pool.id}

@@ -16,17 +16,17 @@ NOBODY = uuid_of('nobody')
 
 def seen(store):
     """Uuid -> (kind, parent, root), of all providers."""
-    found = store.providers(limit=1000)
+    found = store.providers.list_providers(limit=1000)
     assert [one.uuid for one in found] == sorted(one.uuid for one in found)
     return {one.uuid: (str(one.kind), one.parent, one.root) for one in found}
 
 
 def a_tree(store):
     """A root, two below it, one below the first of these; their uuids."""
-    root = store.create_provider('root').uuid
-    first = store.create_provider('first', parent=root).uuid
-    second = store.create_provider('second', parent=root).uuid
-    return root, first, second, store.create_provider('deep', parent=first).uuid
+    root = store.providers.create_provider('root').uuid
+    first = store.providers.create_provider('first', parent=root).uuid
+    second = store.providers.create_provider('second', parent=root).uuid
+    return root, first, second, store.providers.create_provider('deep', parent=first).uuid
 
 
 def with_share(draft, provider, **amounts):
@@ -45,16 +45,16 @@ def with_share(draft, provider, **amounts):
 
 
 def test_a_pool_is_a_root_of_its_own(store):
-    pool = store.create_provider('pool', uuid=uuid_of('pool'), inventories=DISKS)
+    pool = store.providers.create_provider('pool', uuid=uuid_of('pool'), inventories=DISKS)
     assert (pool.uuid, pool.name, pool.kind) == (uuid_of('pool'), 'pool', HostKind.POOL)
     assert (pool.root, pool.parent, pool.host) == (pool.uuid, None, None)
     assert (pool.inventories, pool.used, pool.generation) == (DISKS, {}, 0)
-    assert store.load_provider(pool.uuid) == pool
-    assert store.providers() == [pool]
+    assert store.providers.load_provider(pool.uuid) == pool
+    assert store.providers.list_providers() == [pool]
 
 
 def test_without_a_uuid_it_gets_one(store):
-    one, other = store.create_provider('one'), store.create_provider('other')
+    one, other = store.providers.create_provider('one'), store.providers.create_provider('other')
     assert one.uuid != other.uuid
 
 
@@ -71,16 +71,16 @@ def test_what_is_below_another_has_its_root(store):
 def test_a_host_is_a_provider_by_the_name_of_its_node(store):
     host = a_host('cmp-1').with_room(vcpu=4).on(store, node='node-1.example')
     other = a_host('cmp-2').on(store)
-    found = store.load_provider(host.row.uuid)
+    found = store.providers.load_provider(host.row.uuid)
     assert (found.id, found.name, found.host) == (host.id, 'node-1.example', 'cmp-1')
     assert (found.kind, found.parent, found.root) == (HostKind.HOST, None, found.uuid)
     assert found.inventories == host.row.facts.inventories
-    assert store.load_provider(other.row.uuid).name == 'cmp-2'
+    assert store.providers.load_provider(other.row.uuid).name == 'cmp-2'
 
 
 def test_hosts_that_say_the_same_node_have_names_apart(store):
     hosts = [a_host(f'cmp-{n}').on(store, node='cmp-3') for n in (1, 2, 3)]
-    names = [store.load_provider(host.row.uuid).name for host in hosts]
+    names = [store.providers.load_provider(host.row.uuid).name for host in hosts]
     assert names == ['cmp-3', 'cmp-2', hosts[2].row.uuid]
     assert [host.row.node for host in hosts] == ['cmp-3'] * 3
 
@@ -88,24 +88,26 @@ def test_hosts_that_say_the_same_node_have_names_apart(store):
 def test_the_own_name_stays_when_a_host_registers_again(store):
     host = a_host('cmp-1').on(store, node='first')
     host.register(node='second')
-    assert (store.load_provider(host.row.uuid).name, host.row.node) == ('first', 'second')
+    assert (store.providers.load_provider(host.row.uuid).name, host.row.node) == ('first', 'second')
 
 
 def test_providers_are_listed_by_name_by_tree_and_in_parts(store):
     root, first, second, deep = a_tree(store)
-    pool, host = store.create_provider('pool').uuid, a_host('cmp-1').on(store).row.uuid
-    assert [one.uuid for one in store.providers(name='deep')] == [deep]
-    assert [one.uuid for one in store.providers(name='cmp-1')] == [host]
-    assert store.providers(name='nobody') == []
+    pool, host = store.providers.create_provider('pool').uuid, a_host('cmp-1').on(store).row.uuid
+    assert [one.uuid for one in store.providers.list_providers(name='deep')] == [deep]
+    assert [one.uuid for one in store.providers.list_providers(name='cmp-1')] == [host]
+    assert store.providers.list_providers(name='nobody') == []
     for inside in (root, deep):
-        found = {one.uuid for one in store.providers(tree=inside)}
+        found = {one.uuid for one in store.providers.list_providers(tree=inside)}
         assert found == {root, first, second, deep}
-    assert [one.uuid for one in store.providers(tree=pool)] == [pool]
-    assert store.providers(tree=NOBODY) == []
+    assert [one.uuid for one in store.providers.list_providers(tree=pool)] == [pool]
+    assert store.providers.list_providers(tree=NOBODY) == []
     every = sorted([root, first, second, deep, pool, host])
-    assert [one.uuid for one in store.providers(limit=2)] == every[:2]
-    assert [one.uuid for one in store.providers(limit=9, marker=every[1])] == every[2:]
-    assert store.load_provider(NOBODY) is None
+    assert [one.uuid for one in store.providers.list_providers(limit=2)] == every[:2]
+    assert [one.uuid for one in store.providers.list_providers(limit=9, marker=every[1])] == every[
+        2:
+    ]
+    assert store.providers.load_provider(NOBODY) is None
 
 
 @pytest.mark.parametrize(
@@ -130,11 +132,11 @@ def test_providers_are_listed_by_name_by_tree_and_in_parts(store):
     ],
 )
 def test_what_cannot_be_made_names_the_field(store, fields, field):
-    store.create_provider('pool', uuid=uuid_of('pool'))
+    store.providers.create_provider('pool', uuid=uuid_of('pool'))
     a_host('cmp-1').on(store, uuid=uuid_of('host'), node='node-1')
     before = seen(store)
     with pytest.raises(exceptions.InvalidMessage) as e:
-        store.create_provider(**{'name': 'new', **fields})
+        store.providers.create_provider(**{'name': 'new', **fields})
     assert e.value.message.startswith(field)
     assert seen(store) == before
 
@@ -142,7 +144,7 @@ def test_what_cannot_be_made_names_the_field(store, fields, field):
 def test_a_subtree_moves_as_a_whole(store):
     root, first, second, deep = a_tree(store)
     host = a_host('cmp-1').on(store).row.uuid
-    moved = store.move_provider(first, host)
+    moved = store.providers.update_provider(first, parent=host)
     assert (moved.parent, moved.root) == (host, host)
     assert seen(store) == {
         host: ('host', None, host),
@@ -151,12 +153,12 @@ def test_a_subtree_moves_as_a_whole(store):
         second: ('nested', root, root),
         deep: ('nested', first, host),
     }
-    store.move_provider(first, None)
+    store.providers.update_provider(first, parent=None)
     assert seen(store)[first] == ('pool', None, first)
     assert seen(store)[deep] == ('nested', first, first)
-    store.move_provider(root, deep)  # a root goes below another tree
+    store.providers.update_provider(root, parent=deep)  # a root goes below another tree
     assert {root for _, _, root in seen(store).values()} == {first, host}
-    store.move_provider(second, first)  # and within its tree
+    store.providers.update_provider(second, parent=first)  # and within its tree
     assert seen(store)[second] == ('nested', first, first)
 
 
@@ -165,30 +167,32 @@ def test_nothing_goes_below_itself(store, parent):
     root, first, second, deep = a_tree(store)
     before = seen(store)
     with pytest.raises(exceptions.InvalidMessage, match='provider.parent: .*subtree'):
-        store.move_provider(root, {'root': root, 'first': first, 'deep': deep}[parent])
+        store.providers.update_provider(
+            root, parent={'root': root, 'first': first, 'deep': deep}[parent]
+        )
     assert seen(store) == before
 
 
 def test_who_or_what_is_not_there_cannot_be_moved(store):
     root = a_tree(store)[0]
     with pytest.raises(exceptions.InvalidMessage, match=f'provider.parent: .*{NOBODY}'):
-        store.move_provider(root, NOBODY)
+        store.providers.update_provider(root, parent=NOBODY)
     for act in (
-        lambda: store.move_provider(NOBODY, root),
-        lambda: store.delete_provider(NOBODY),
-        lambda: store.save_inventories(NOBODY, {}),
+        lambda: store.providers.update_provider(NOBODY, parent=root),
+        lambda: store.providers.delete_provider(NOBODY),
+        lambda: store.providers.save_inventories(NOBODY, {}),
     ):
         with pytest.raises(exceptions.NotFound):
             act()
 
 
 def test_a_host_is_no_business_of_these(store):
-    host, pool = a_host('cmp-1').on(store), store.create_provider('pool').uuid
+    host, pool = a_host('cmp-1').on(store), store.providers.create_provider('pool').uuid
     uuid = host.row.uuid
     for act in (
-        lambda: store.move_provider(uuid, pool),
-        lambda: store.delete_provider(uuid),
-        lambda: store.save_inventories(uuid, DISKS),
+        lambda: store.providers.update_provider(uuid, parent=pool),
+        lambda: store.providers.delete_provider(uuid),
+        lambda: store.providers.save_inventories(uuid, DISKS),
     ):
         with pytest.raises(exceptions.Refused, match=r"is host 'cmp-1'"):
             act()
@@ -197,71 +201,73 @@ def test_a_host_is_no_business_of_these(store):
 def test_only_a_leaf_without_claims_is_deleted(store, host):
     root, first, _, deep = a_tree(store)
     with pytest.raises(exceptions.InUse, match='1 providers are below'):
-        store.delete_provider(first)
-    pool = store.save_inventories(deep, DISKS)
+        store.providers.delete_provider(first)
+    pool = store.providers.save_inventories(deep, DISKS)
     claim = claimed(store, with_share(a_draft().taking(host), pool, CUSTOM_IOPS=1))[0]
     with pytest.raises(exceptions.InUse, match='1 live claims'):
-        store.delete_provider(deep)
-    store.force_release(claim.id, 'over')
-    store.delete_provider(deep)
-    store.delete_provider(first)
-    assert store.load_provider(deep) is None
-    assert {one.uuid for one in store.providers(tree=root)} == seen(store).keys() - {host.row.uuid}
-    assert store.create_provider('deep', uuid=deep).root == deep  # both are free again
+        store.providers.delete_provider(deep)
+    store.claims.force_release(claim.id, 'over')
+    store.providers.delete_provider(deep)
+    store.providers.delete_provider(first)
+    assert store.providers.load_provider(deep) is None
+    assert {one.uuid for one in store.providers.list_providers(tree=root)} == seen(store).keys() - {
+        host.row.uuid
+    }
+    assert store.providers.create_provider('deep', uuid=deep).root == deep  # both are free again
 
 
 def test_a_host_with_providers_below_it_is_not_removed(store, host):
-    below = store.create_provider('below', parent=host.row.uuid).uuid
+    below = store.providers.create_provider('below', parent=host.row.uuid).uuid
     with pytest.raises(exceptions.Refused, match='1 providers below it'):
-        store.remove_host(host.name)
-    store.delete_provider(below)
-    store.remove_host(host.name)
-    assert store.providers() == []
+        store.hosts.remove_host(host.name)
+    store.providers.delete_provider(below)
+    store.hosts.remove_host(host.name)
+    assert store.providers.list_providers() == []
 
 
 def test_inventories_are_written_whole(store):
-    pool = store.create_provider('pool', inventories=DISKS).uuid
+    pool = store.providers.create_provider('pool', inventories=DISKS).uuid
     now = {'DISK_GB': Inventory(total=5, allocation_ratio=2.0), 'VCPU': Inventory(total=2)}
-    assert store.save_inventories(pool, now).inventories == now
-    assert store.load_provider(pool).generation == 1
+    assert store.providers.save_inventories(pool, now).inventories == now
+    assert store.providers.load_provider(pool).generation == 1
     with pytest.raises(exceptions.InvalidMessage, match=r'provider.inventories.VCPU.reserved: '):
-        store.save_inventories(pool, {'VCPU': Inventory(total=1, reserved=2)})
-    assert store.load_provider(pool).inventories == now
-    assert store.save_inventories(pool, {}).inventories == {}
+        store.providers.save_inventories(pool, {'VCPU': Inventory(total=1, reserved=2)})
+    assert store.providers.load_provider(pool).inventories == now
+    assert store.providers.save_inventories(pool, {}).inventories == {}
 
 
 def test_a_class_stays_while_it_is_used_and_may_become_less(store, host):
-    pool = store.create_provider('pool', inventories=DISKS)
+    pool = store.providers.create_provider('pool', inventories=DISKS)
     share = {'DISK_GB': 60, 'CUSTOM_IOPS': 3}
     claim = claimed(store, with_share(a_draft().taking(host), pool, **share))[0]
     for gone in DISKS:
         some = {name: of for name, of in DISKS.items() if name != gone}
         with pytest.raises(exceptions.InUse, match=f'provider.inventories.{gone}: '):
-            store.save_inventories(pool.uuid, some)
+            store.providers.save_inventories(pool.uuid, some)
     less = {'DISK_GB': Inventory(total=10), 'CUSTOM_IOPS': Inventory(total=2)}
-    now = store.save_inventories(pool.uuid, less)
+    now = store.providers.save_inventories(pool.uuid, less)
     assert (now.inventories, now.used) == (less, share)
-    assert store.audit() == CLEAN  # an operator's doing, not ours
+    assert store.claims.audit() == CLEAN  # an operator's doing, not ours
     more = commit(store, with_share(a_draft().taking(host), pool, CUSTOM_IOPS=1))
     assert more.outcomes[0].accepted == []
-    store.force_release(claim.id, 'over')
-    assert store.load_provider(pool.uuid).used == {}
+    store.claims.force_release(claim.id, 'over')
+    assert store.providers.load_provider(pool.uuid).used == {}
     assert claimed(store, with_share(a_draft().taking(host), pool, CUSTOM_IOPS=2))
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_claims_take_from_nested_and_shared_providers_under_their_locks(store, host):
-    pool = store.create_provider('pool', inventories=DISKS)
-    below = store.create_provider('below', parent=host.row.uuid, inventories=DISKS)
+    pool = store.providers.create_provider('pool', inventories=DISKS)
+    below = store.providers.create_provider('below', parent=host.row.uuid, inventories=DISKS)
     draft = with_share(a_draft().taking(host, vcpu=2), pool, DISK_GB=50, CUSTOM_IOPS=2)
     draft = with_share(draft, below, CUSTOM_IOPS=8)
     claim = claimed(store, draft)[0]
-    assert store.load_claim(claim.id).allocations == {
+    assert store.claims.load_claim(claim.id).allocations == {
         host.id: {'VCPU': 2},
         pool.id: {'DISK_GB': 50, 'CUSTOM_IOPS': 2},
         below.id: {'CUSTOM_IOPS': 8},
     }
-    used = {one.uuid: one.used for one in store.providers()}
+    used = {one.uuid: one.used for one in store.providers.list_providers()}
     assert used[pool.uuid] == {'DISK_GB': 50, 'CUSTOM_IOPS': 2}
     assert used[below.uuid] == {'CUSTOM_IOPS': 8}
     assert host.row.used == {'VCPU': 2}
@@ -269,138 +275,140 @@ def test_claims_take_from_nested_and_shared_providers_under_their_locks(store, h
     full += [with_share(a_draft().taking(host), below, CUSTOM_IOPS=1)]
     assert [commit(store, one).outcomes[0].accepted for one in full] == [[], []]
     assert claimed(store, with_share(a_draft().taking(host), pool, DISK_GB=40))
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     host.confirm(claim)
     host.release(claim)
-    assert store.load_provider(below.uuid).used == {}
-    assert store.load_provider(pool.uuid).used == {'DISK_GB': 40}
-    assert store.audit() == CLEAN
+    assert store.providers.load_provider(below.uuid).used == {}
+    assert store.providers.load_provider(pool.uuid).used == {'DISK_GB': 40}
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('lifecycle', ['api', 'host'])
 def test_a_claim_may_lie_on_a_pool_alone(store, lifecycle):
-    pool = store.create_provider('pool', inventories=DISKS)
+    pool = store.providers.create_provider('pool', inventories=DISKS)
     draft = a_draft().taking(pool.id, lifecycle=lifecycle, DISK_GB=7)
     claim = claimed(store, draft)[0]
-    stored = store.load_claim(claim.id)
+    stored = store.claims.load_claim(claim.id)
     assert (stored.host, stored.allocations) == ('', {pool.id: {'DISK_GB': 7}})
-    assert store.load_provider(pool.uuid).used == {'DISK_GB': 7}
-    assert store.audit() == CLEAN
+    assert store.providers.load_provider(pool.uuid).used == {'DISK_GB': 7}
+    assert store.claims.audit() == CLEAN
     with pytest.raises(exceptions.InUse):
-        store.delete_provider(pool.uuid)
-    result = store.force_release(claim.id, 'over')
+        store.providers.delete_provider(pool.uuid)
+    result = store.claims.force_release(claim.id, 'over')
     assert (result.outcomes[0].outcome, result.hosts) == ('ok', [])
-    assert store.load_provider(pool.uuid).used == {}
+    assert store.providers.load_provider(pool.uuid).used == {}
 
 
 def test_a_report_gives_back_what_its_guest_took_of_a_pool(store, host):
-    pool = store.create_provider('pool', inventories=DISKS)
+    pool = store.providers.create_provider('pool', inventories=DISKS)
     draft = a_draft().taking(host).taking(host)
     stays, goes = claimed(store, with_share(draft, pool, DISK_GB=3, CUSTOM_IOPS=1))
     host.report([stays, goes])
-    assert store.load_provider(pool.uuid).used == {'DISK_GB': 6, 'CUSTOM_IOPS': 2}
+    assert store.providers.load_provider(pool.uuid).used == {'DISK_GB': 6, 'CUSTOM_IOPS': 2}
     host.report([stays])
     assert str(state_of(store, goes)) == 'released'
-    assert store.load_provider(pool.uuid).used == {'DISK_GB': 3, 'CUSTOM_IOPS': 1}
-    assert store.audit() == CLEAN
+    assert store.providers.load_provider(pool.uuid).used == {'DISK_GB': 3, 'CUSTOM_IOPS': 1}
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_request_that_is_taken_over_gives_back_what_it_took_of_a_pool(store, host):
-    pool = store.create_provider('pool', inventories={'DISK_GB': Inventory(total=5)})
+    pool = store.providers.create_provider('pool', inventories={'DISK_GB': Inventory(total=5)})
     late = a_draft().unfinished().within(-1).taking(host)
     commit(store, with_share(late, pool, DISK_GB=4))
     again = late.by('worker-2').having(claims=[]).taking_over(1).taking(host)
     result = commit(store, with_share(again, pool, DISK_GB=5))
     assert result.outcomes[0].accepted == [0]
-    assert store.load_provider(pool.uuid).used == {'DISK_GB': 5}
+    assert store.providers.load_provider(pool.uuid).used == {'DISK_GB': 5}
     assert [row.name for row in result.hosts] == [host.name]
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_an_expired_claim_gives_back_what_it_took_of_a_pool(store, host):
-    pool = store.create_provider('pool', inventories=DISKS)
+    pool = store.providers.create_provider('pool', inventories=DISKS)
     claim = claimed(store, with_share(a_draft().leased(-1).taking(host), pool, DISK_GB=1))[0]
-    store.sweep(10)
+    store.claims.sweep(10)
     assert str(state_of(store, claim)) == 'expired'
-    assert store.load_provider(pool.uuid).used == {}
-    assert store.audit() == CLEAN
+    assert store.providers.load_provider(pool.uuid).used == {}
+    assert store.claims.audit() == CLEAN
 
 
 # -- nothing but a host passes for one ------------------------------------------------
 def test_only_hosts_are_among_the_hosts(store, host):
-    everything = store.load_everything()
+    everything = store.feed.load_everything()
     root, *_, deep = a_tree(store)
-    below = store.create_provider('below', parent=host.row.uuid, inventories=DISKS)
-    pool = store.save_inventories(root, DISKS)
+    below = store.providers.create_provider('below', parent=host.row.uuid, inventories=DISKS)
+    pool = store.providers.save_inventories(root, DISKS)
     draft = with_share(a_draft().taking(host), below, DISK_GB=1)
     result = commit(store, with_share(draft, pool, DISK_GB=1))
     assert [row.name for row in result.hosts] in ([host.name], [])
     assert result.stepped.keys() <= {host.id}
-    feed = store.poll(everything.position, {})
+    feed = store.feed.poll(everything.position, {})
     assert [change.row.name for change in feed.hosts] == [host.name]
-    ids = sorted(one.id for one in store.providers() if one.kind is not HostKind.HOST)
+    ids = sorted(
+        one.id for one in store.providers.list_providers() if one.kind is not HostKind.HOST
+    )
     assert feed.providers == ids
-    for found in (store.load_everything(), store.compare({})):
+    for found in (store.feed.load_everything(), store.feed.compare({})):
         assert [change.row.name for change in found.hosts] == [host.name]
-    assert store.compare({}).providers == ids
-    assert store.poll(feed.position, {}).providers == []
-    store.delete_provider(deep)
-    gone = store.poll(feed.position, {})
-    assert set(ids) - {one.id for one in store.providers()} <= set(gone.providers)
+    assert store.feed.compare({}).providers == ids
+    assert store.feed.poll(feed.position, {}).providers == []
+    store.providers.delete_provider(deep)
+    gone = store.feed.poll(feed.position, {})
+    assert set(ids) - {one.id for one in store.providers.list_providers()} <= set(gone.providers)
     assert gone.hosts == []
 
 
 def test_what_is_below_a_host_is_news_of_the_host(store, host):
-    position = store.load_everything().position
+    position = store.feed.load_everything().position
     known = {host.id: host.row.version}
-    store.create_provider('below', parent=host.row.uuid)
-    assert [change.provider_id for change in store.poll(position, known).hosts] == [host.id]
+    store.providers.create_provider('below', parent=host.row.uuid)
+    assert [change.provider_id for change in store.feed.poll(position, known).hosts] == [host.id]
 
 
 def test_no_word_of_a_host_is_about_a_provider_of_its_name(store):
     """The own name of a provider may be what the service of a host is called."""
-    pool = store.create_provider('cmp-1', inventories=DISKS)
+    pool = store.providers.create_provider('cmp-1', inventories=DISKS)
     host = a_host('cmp-1').on(store)
     assert host.id != pool.id
-    assert store.load_provider(host.row.uuid).name == host.row.uuid
-    store.disable_host('cmp-1', 'swap', 'ops')
-    assert store.load_provider(pool.uuid) == pool
+    assert store.providers.load_provider(host.row.uuid).name == host.row.uuid
+    store.hosts.disable_host('cmp-1', 'swap', 'ops')
+    assert store.providers.load_provider(pool.uuid) == pool
 
 
 # -- a provider becomes a host ----------------------------------------------------------
 def test_the_provider_that_somebody_has_made_becomes_the_host(store):
-    made = store.create_provider('node-1', uuid=uuid_of('node'), inventories=DISKS)
-    below = store.create_provider('below', parent=made.uuid)
-    position = store.load_everything().position
+    made = store.providers.create_provider('node-1', uuid=uuid_of('node'), inventories=DISKS)
+    below = store.providers.create_provider('below', parent=made.uuid)
+    position = store.feed.load_everything().position
     host = a_host('cmp-1').on(store, uuid=made.uuid, node='node-1')
     assert (host.id, host.row.uuid, host.row.name) == (made.id, made.uuid, 'cmp-1')
-    now = store.load_provider(made.uuid)
+    now = store.providers.load_provider(made.uuid)
     assert (now.name, now.kind, now.host) == ('node-1', HostKind.HOST, 'cmp-1')
-    assert store.load_provider(below.uuid).root == made.uuid
-    feed = store.poll(position, {})
+    assert store.providers.load_provider(below.uuid).root == made.uuid
+    feed = store.feed.poll(position, {})
     assert [change.provider_id for change in feed.hosts] == [made.id]
     assert feed.providers == [made.id]
-    assert store.compare({}).providers == [below.id]
+    assert store.feed.compare({}).providers == [below.id]
     claimed(store, a_draft().taking(host, DISK_GB=1))
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_is_claimed_there_before_stays(store):
-    made = store.create_provider('node-1', uuid=uuid_of('node'), inventories=DISKS)
+    made = store.providers.create_provider('node-1', uuid=uuid_of('node'), inventories=DISKS)
     claim = claimed(store, a_draft().taking(made.id, lifecycle='api', DISK_GB=7))[0]
     said = RegisterHost(name='cmp-1', boot_nonce=new_uuid(), uuid=made.uuid)
-    registered, change = store.register_host(said)
+    registered, change = store.reports.register_host(said)
     assert (change.row.used, change.row.cap('DISK_GB')) == ({'DISK_GB': 7}, 90)
     assert [one.claim_id for one in change.placed] == [claim.id]
-    assert store.register_host(said)[0] == registered  # the same nonce again
-    assert store.audit() == CLEAN
+    assert store.reports.register_host(said)[0] == registered  # the same nonce again
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_host_that_was_removed_gets_the_next_epoch_there(store):
     host = a_host('cmp-1').on(store)
     last = host.epoch
-    store.remove_host('cmp-1')
-    made = store.create_provider('node-1')
+    store.hosts.remove_host('cmp-1')
+    made = store.providers.create_provider('node-1')
     assert a_host('cmp-1').on(store, uuid=made.uuid).epoch > last
 
 
@@ -408,8 +416,8 @@ def test_a_provider_below_another_does_not_become_a_host(store):
     deep = a_tree(store)[3]
     with pytest.raises(exceptions.InvalidMessage, match='register_host.uuid: .*below another'):
         a_host('cmp-1').on(store, uuid=deep)
-    assert store.load_provider(deep).kind is HostKind.NESTED
-    assert store.load_everything().hosts == []
+    assert store.providers.load_provider(deep).kind is HostKind.NESTED
+    assert store.feed.load_everything().hosts == []
 
 
 def test_the_uuid_of_another_host_is_refused(store, host):
@@ -418,20 +426,20 @@ def test_the_uuid_of_another_host_is_refused(store, host):
 
 
 def test_a_host_that_is_known_does_not_take_over_another_provider(store, host):
-    pool = store.create_provider('pool')
+    pool = store.providers.create_provider('pool')
     with pytest.raises(exceptions.InvalidMessage, match=r"provider 'pool', which is no host"):
         host.register(uuid=pool.uuid)
-    assert store.load_provider(pool.uuid) == pool
+    assert store.providers.load_provider(pool.uuid) == pool
 
 
 def test_two_hosts_do_not_become_one_provider(store):
-    made = store.create_provider('node-1')
+    made = store.providers.create_provider('node-1')
     said = [
         RegisterHost(name=name, boot_nonce=new_uuid(), uuid=made.uuid)
         for name in ('cmp-1', 'cmp-2', 'cmp-3')
     ]
-    found = store.register_hosts(said[:2])
+    found = store.reports.register_hosts(said[:2])
     assert found[0][0].uuid == made.uuid
     assert isinstance(found[1], exceptions.InvalidMessage)
     assert found[1].message.startswith('register_host.uuid: ')
-    assert isinstance(store.register_hosts(said[2:])[0], exceptions.InvalidMessage)
+    assert isinstance(store.reports.register_hosts(said[2:])[0], exceptions.InvalidMessage)

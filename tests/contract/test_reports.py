@@ -68,7 +68,7 @@ def test_a_registration_that_a_later_one_of_its_journal_overtook_changes_nothing
     before = host.row
     assert (before.journal, before.journal_count) == (journal, 2)
     with pytest.raises(exceptions.StaleRegistration, match='registration 1 .* number 2') as told:
-        store.register_host(late)
+        store.reports.register_host(late)
     assert told.value.kwargs == {'host': 'cmp-1', 'count': 1, 'current': 2}
     assert host.row == before
     assert host.report().outcome == 'applied'
@@ -76,10 +76,10 @@ def test_a_registration_that_a_later_one_of_its_journal_overtook_changes_nothing
 
 def test_many_register_in_one_go_and_who_may_not_keeps_nobody_from_it(store, host):
     journal, epoch = new_uuid(), host.register()
-    store.register_host(
+    store.reports.register_host(
         RegisterHost(name='cmp-2', boot_nonce='n', journal=journal, journal_count=2)
     )
-    told = store.register_hosts(
+    told = store.reports.register_hosts(
         [
             RegisterHost(name='cmp-3', boot_nonce='n', zone='az-1'),
             RegisterHost(name='cmp-2', boot_nonce='late', journal=journal, journal_count=1),
@@ -93,15 +93,15 @@ def test_many_register_in_one_go_and_who_may_not_keeps_nobody_from_it(store, hos
     assert isinstance(taken, exceptions.InvalidMessage)
     assert again[0].epoch == again[1].row.epoch == host.row.epoch == epoch + 1
     assert again[0].uuid == host.row.uuid
-    rows = {change.row.name: change.row for change in store.load_everything().hosts}
+    rows = {change.row.name: change.row for change in store.feed.load_everything().hosts}
     assert sorted(rows) == ['cmp-1', 'cmp-2', 'cmp-3']
     assert (rows['cmp-2'].boot_nonce, rows['cmp-3'].boot_nonce) == ('n', 'n')
-    assert store.register_hosts([]) == []
+    assert store.reports.register_hosts([]) == []
 
 
 def test_what_several_hosts_say_at_once_comes_back_whatever_its_characters(store):
     odd = ['a\\n', 'é"😀', "it's", '$.x', 'null', 'true', '  ', '1e3']
-    store.register_hosts(
+    store.reports.register_hosts(
         [
             RegisterHost(name=f'cmp-{n}', boot_nonce='n', zone=f'z{text}', node=f'{text}n')
             for n, text in enumerate(odd)
@@ -109,9 +109,9 @@ def test_what_several_hosts_say_at_once_comes_back_whatever_its_characters(store
     )
     assert [
         (row.name, row.zone, row.node)
-        for row in sorted((c.row for c in store.load_everything().hosts), key=lambda r: r.name)
+        for row in sorted((c.row for c in store.feed.load_everything().hosts), key=lambda r: r.name)
     ] == [(f'cmp-{n}', f'z{text}', f'{text}n') for n, text in enumerate(odd)]
-    told = store.apply_reports(
+    told = store.reports.apply_reports(
         [
             a_report(
                 f'cmp-{n}', metrics={'m': ReportedMetric(value=value)}, used={'VCPU': n}
@@ -120,7 +120,7 @@ def test_what_several_hosts_say_at_once_comes_back_whatever_its_characters(store
         ]
     )
     assert {fate.outcome for fate in told.outcomes} == {'applied'}
-    rows = {c.row.name: c.row for c in store.load_everything().hosts}
+    rows = {c.row.name: c.row for c in store.feed.load_everything().hosts}
     assert [rows[f'cmp-{n}'].facts.metrics['m'].value for n in (1, 4, 6)] == [
         1e18,
         2**53 + 1.0,
@@ -163,7 +163,7 @@ def test_who_has_no_journal_registers_as_ever(store, host):
 def test_a_host_that_was_removed_is_registered_out_of_any_journal(store, host):
     journal = new_uuid()
     epoch = host.register(journal=journal, journal_count=7)
-    store.remove_host('cmp-1')
+    store.hosts.remove_host('cmp-1')
     assert host.register(journal=journal, journal_count=3) == epoch + 1
     assert host.row.journal_count == 3
 
@@ -187,7 +187,10 @@ def test_a_new_host_has_no_room_before_it_reports(store):
 
 # -- order -----------------------------------------------------------------------------------
 def test_a_report_of_an_unknown_host_is_told_so(store):
-    assert store.apply_reports([a_report('nobody').build()]).outcomes[0].outcome == 'unknown_host'
+    assert (
+        store.reports.apply_reports([a_report('nobody').build()]).outcomes[0].outcome
+        == 'unknown_host'
+    )
 
 
 def test_a_repeated_report_is_stale_and_changes_nothing(store, host):
@@ -235,14 +238,14 @@ def test_reports_of_a_batch_are_folded_in_order(store, host, claim):
 def test_a_batch_of_many_hosts_brings_each_of_them_back(store):
     hosts = [a_host(f'cmp-{i}').on(store) for i in range(1, 4)]
     reports = [host.says().outside(vcpu=i).build() for i, host in enumerate(hosts)]
-    result = store.apply_reports(reports)
+    result = store.reports.apply_reports(reports)
     assert [f.outcome for f in result.outcomes] == ['applied'] * 3
     assert {c.row.name: c.row.foreign for c in result.hosts} == {
         'cmp-1': {},
         'cmp-2': {'VCPU': 1},
         'cmp-3': {'VCPU': 2},
     }
-    assert result.now == pytest.approx(store.ping(), abs=5)
+    assert result.now == pytest.approx(store.database.ping(), abs=5)
 
 
 # -- claims -----------------------------------------------------------------------------------
@@ -289,7 +292,7 @@ def test_a_report_sent_before_the_confirm_was_heard_loses_nothing(store, host, c
     word = host.words(claim)
     report = host.says().listing(pending=[claim])
     host.send(report)
-    assert store.confirm_claims(word).outcomes[0].outcome == 'ok'
+    assert store.claims.confirm_claims(word).outcomes[0].outcome == 'ok'
     host.report([claim])
     assert state_of(store, claim) == 'confirmed'
 
@@ -342,12 +345,12 @@ def test_a_guest_that_nobody_claimed_is_adopted(store, host):
     consumer = new_uuid()
     fate = host.report([a_guest(consumer, vcpu=3, ram=512)])
     assert fate.changed and len(fate.adopted) == 1
-    claim = store.load_claim(fate.adopted[0])
+    claim = store.claims.load_claim(fate.adopted[0])
     assert (claim.state, claim.adopted, claim.consumer) == ('confirmed', True, consumer)
     assert (claim.request_id, claim.lifecycle, claim.host) == (None, 'host', 'cmp-1')
     assert claim.allocations == {host.id: {'VCPU': 3, 'MEMORY_MB': 512}}
     assert host.row.used == {'VCPU': 3, 'MEMORY_MB': 512}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_guest_is_adopted_once(store, host):
@@ -367,20 +370,22 @@ def test_an_adopted_guest_that_ends_is_released(store, host):
 
 def test_a_guest_of_an_ended_claim_is_adopted_and_the_tombstone_stays(store, host, claim):
     host.confirm(claim)
-    store.force_release(claim.id, 'mistake')
+    store.claims.force_release(claim.id, 'mistake')
     fate = host.report([claim])
-    adopted = store.load_claim(fate.adopted[0])
+    adopted = store.claims.load_claim(fate.adopted[0])
     assert adopted.id != claim.id
     assert (adopted.consumer, adopted.allocations) == (claim.consumer, claim.allocations)
     assert state_of(store, claim) == 'released'
     assert host.row.used == {'VCPU': 2}
-    assert store.load_request(claim.request_id).claims == [store.load_claim(claim.id)]
+    assert store.requests.load_request(claim.request_id).claims == [
+        store.claims.load_claim(claim.id)
+    ]
 
 
 def test_a_guest_adopted_released_and_still_there_is_adopted_anew(store, host):
     guest = a_guest(new_uuid())
     first = host.report([guest]).adopted[0]
-    store.force_release(first, 'mistake')
+    store.claims.force_release(first, 'mistake')
     second = host.report([guest]).adopted[0]
     assert first != second
     assert (state_of(store, first), state_of(store, second)) == ('released', 'confirmed')
@@ -388,7 +393,7 @@ def test_a_guest_adopted_released_and_still_there_is_adopted_anew(store, host):
 
 
 def test_a_pending_guest_whose_claim_has_ended_is_not_adopted(store, host, claim):
-    store.force_release(claim.id, '')
+    store.claims.force_release(claim.id, '')
     fate = host.report(pending=[claim])
     assert fate.adopted == []
     assert host.row.used == {}
@@ -400,7 +405,7 @@ def test_an_adoption_may_over_commit_and_then_nothing_new_lands(store, host):
     assert host.row.over_committed
     assert host.row.used == {'VCPU': 11}
     assert report_outcome(store, a_draft().taking(host, disk=1)).outcome == 'dropped'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_an_adopted_member_voids_what_is_planned_for_its_group(store, host):
@@ -408,9 +413,9 @@ def test_an_adopted_member_voids_what_is_planned_for_its_group(store, host):
     claim = claimed(store, a_draft().planned_at(0, group).taking(host))[0]
     before = generation_of(store, group)
     host.confirm(claim)
-    store.force_release(claim.id, '')
+    store.claims.force_release(claim.id, '')
     host.report([claim])
-    known = store.load_group(group)
+    known = store.groups.load_group(group)
     assert known.members == [claim.consumer]
     assert known.generation == before + 1
     assert (
@@ -465,7 +470,7 @@ def test_a_host_that_shrank_is_flagged_and_nothing_is_killed(store, host, claim)
     assert host.row.over_committed
     assert state_of(store, claim) == 'confirmed'
     assert report_outcome(store, a_draft().taking(host, vcpu=0)).outcome == 'dropped'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_the_flag_goes_when_it_fits_again(store, host, claim):
@@ -490,7 +495,7 @@ def test_a_class_that_vanishes_under_its_claims_flags_the_host(store):
     host.send(host.says().listing([claim]).with_room(vcpu=8))
     assert host.row.over_committed
     assert host.row.used == {'CUSTOM_LICENSE': 2}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     assert host.report().released == [claim.id]
     assert host.row.used == {}
 
@@ -502,7 +507,7 @@ def test_an_adopted_guest_may_use_a_class_that_the_host_no_longer_has(store):
     assert (fate[0].outcome, len(fate[0].adopted)) == ('applied', 1)
     assert host.row.used == {'CUSTOM_LICENSE': 2}
     assert host.row.over_committed
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_foreign_use_of_a_class_that_the_host_does_not_have_is_kept(store, host):
@@ -511,7 +516,7 @@ def test_foreign_use_of_a_class_that_the_host_does_not_have_is_kept(store, host)
     assert host.row.over_committed
     host.report()
     assert (host.row.foreign, host.row.over_committed) == ({}, False)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 # -- facts -----------------------------------------------------------------------------------
@@ -533,7 +538,7 @@ def test_every_fact_comes_back_as_it_was_said(store, host):
     assert sorted(row.facts.traits) == sorted(said['traits'])
     assert (row.node, row.zone) == ('node-1', 'az-1')
     assert (row.cap('VCPU'), row.cap('CUSTOM_LICENSE')) == (14, 9)
-    assert row.reported_at == pytest.approx(store.ping(), abs=5)
+    assert row.reported_at == pytest.approx(store.database.ping(), abs=5)
 
 
 def test_a_full_report_takes_back_what_it_does_not_say(store, host):
@@ -620,16 +625,18 @@ def test_a_host_that_registers_with_another_uuid_has_it_from_then_on(store, host
     old, new = host.row.uuid, new_uuid()
     other = a_host('cmp-2').on(store)
     before = host.row
-    told, change = store.register_host(RegisterHost(name='cmp-1', boot_nonce='n', uuid=new))
+    told, change = store.reports.register_host(RegisterHost(name='cmp-1', boot_nonce='n', uuid=new))
     assert (told.uuid, change.row.uuid, host.row.uuid) == (new, new, new)
     assert host.row.generation > before.generation
     # Also with the nonce that it had, as hosts that report in dictionaries; not without a uuid.
     newer = new_uuid()
     before = host.row
-    told, change = store.register_host(RegisterHost(name='cmp-1', boot_nonce='n', uuid=newer))
+    told, change = store.reports.register_host(
+        RegisterHost(name='cmp-1', boot_nonce='n', uuid=newer)
+    )
     assert (told.uuid, told.epoch) == (newer, before.epoch)
     assert (change.row.uuid, change.row.generation) == (newer, before.generation + 1)
-    assert store.register_host(RegisterHost(name='cmp-1', boot_nonce='m'))[0].uuid == newer
+    assert store.reports.register_host(RegisterHost(name='cmp-1', boot_nonce='m'))[0].uuid == newer
     # What it had is free for others, and what others have is not.
     other.register(uuid=old)
     assert other.row.uuid == old
@@ -637,13 +644,13 @@ def test_a_host_that_registers_with_another_uuid_has_it_from_then_on(store, host
     with pytest.raises(exceptions.InvalidMessage, match=f"{newer} is the uuid of host 'cmp-1'"):
         other.register(uuid=newer)
     assert other.row == before
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_hosts_that_register_at_once_and_change_their_uuids(store, host):
     free = new_uuid()
     other = a_host('cmp-2').on(store)
-    first, second, third = store.register_hosts(
+    first, second, third = store.reports.register_hosts(
         [
             RegisterHost(name='cmp-1', boot_nonce='n', uuid=free),
             RegisterHost(name='cmp-2', boot_nonce='n', uuid=free),

@@ -16,17 +16,17 @@ RACK = uuid_of('rack')
 @pytest.fixture
 def mine(store, host):
     """A host that requests speak for."""
-    store.set_inventories_by(host.name, API)
+    store.hosts.set_inventories_by(host.name, API)
     return host
 
 
 def test_what_the_reports_of_a_host_say_is_refused_to_requests(store, host):
     uuid, before = host.row.uuid, host.row
     for act in (
-        lambda: store.save_inventories(uuid, OTHERS),
-        lambda: store.change_inventories(uuid, lambda _: OTHERS),
-        lambda: store.save_provider_traits(uuid, [AVX]),
-        lambda: store.save_provider_aggregates(uuid, [RACK]),
+        lambda: store.providers.save_inventories(uuid, OTHERS),
+        lambda: store.providers.change_inventories(uuid, lambda _: OTHERS),
+        lambda: store.providers.save_provider_traits(uuid, [AVX]),
+        lambda: store.providers.save_provider_aggregates(uuid, [RACK]),
     ):
         with pytest.raises(exceptions.ReportedByHost, match='host inventories cmp-1 --by api'):
             act()
@@ -35,84 +35,87 @@ def test_what_the_reports_of_a_host_say_is_refused_to_requests(store, host):
 
 def test_requests_say_all_of_it_and_everybody_reads_that(store, mine):
     uuid, known = mine.row.uuid, {mine.id: mine.row.version}
-    position, generation = store.load_everything().position, mine.row.generation
-    assert store.save_inventories(uuid, OTHERS).inventories == OTHERS
+    position, generation = store.feed.load_everything().position, mine.row.generation
+    assert store.providers.save_inventories(uuid, OTHERS).inventories == OTHERS
     assert mine.row.generation == generation + 1
-    traits = store.save_provider_traits(uuid, [NVME, AVX], generation + 1)
+    traits = store.providers.save_provider_traits(uuid, [NVME, AVX], generation + 1)
     assert [one.name for one in traits.traits] == [AVX, NVME]
     assert traits.generation == mine.row.generation == generation + 2
     with pytest.raises(exceptions.StaleGeneration):
-        store.save_provider_aggregates(uuid, [RACK], generation)
-    assert store.save_provider_aggregates(uuid, [RACK]).aggregates == [RACK]
+        store.providers.save_provider_aggregates(uuid, [RACK], generation)
+    assert store.providers.save_provider_aggregates(uuid, [RACK]).aggregates == [RACK]
     row = mine.row
     assert (row.facts.inventories, row.facts.traits) == (OTHERS, [AVX, NVME])
     assert row.aggregates == [RACK]
-    (change,) = store.poll(position, known).hosts
+    (change,) = store.feed.poll(position, known).hosts
     assert change.row == row
-    assert [one.row for one in store.compare({}).hosts] == [row]
+    assert [one.row for one in store.feed.compare({}).hosts] == [row]
     mine.report()
     again = mine.row
     assert (again.facts, again.aggregates) == (row.facts, row.aggregates)
-    assert store.load_provider_aggregates(uuid).aggregates == [RACK]
-    assert [one.name for one in store.load_provider_traits(uuid).traits] == [AVX, NVME]
-    assert store.audit() == CLEAN
+    assert store.providers.load_provider_aggregates(uuid).aggregates == [RACK]
+    assert [one.name for one in store.providers.load_provider_traits(uuid).traits] == [AVX, NVME]
+    assert store.claims.audit() == CLEAN
 
 
 def test_claims_are_judged_by_what_requests_say(store, mine):
-    store.save_inventories(mine.row.uuid, OTHERS)
+    store.providers.save_inventories(mine.row.uuid, OTHERS)
     refused = commit(store, a_draft().taking(mine, DISK_GB=1)).outcomes[0]
     assert refused.accepted == []
     claim = claimed(store, a_draft().taking(mine, vcpu=3, VGPU=2))[0]
     assert commit(store, a_draft().taking(mine, vcpu=2)).outcomes[0].accepted == []
     with pytest.raises(exceptions.InUse, match=r'provider.inventories.VGPU'):
-        store.save_inventories(mine.row.uuid, {'VCPU': Inventory(total=4)})
-    now = store.save_inventories(mine.row.uuid, {**OTHERS, 'VCPU': Inventory(total=2)})
+        store.providers.save_inventories(mine.row.uuid, {'VCPU': Inventory(total=4)})
+    now = store.providers.save_inventories(mine.row.uuid, {**OTHERS, 'VCPU': Inventory(total=2)})
     assert now.used == {'VCPU': 3, 'VGPU': 2}
     assert mine.row.over_committed
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     mine.report([claim])
     assert mine.row.over_committed
-    store.save_inventories(mine.row.uuid, OTHERS)
+    store.providers.save_inventories(mine.row.uuid, OTHERS)
     assert not mine.row.over_committed
     assert claimed(store, a_draft().taking(mine, vcpu=1))
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_host_is_in_aggregates_by_its_name_and_by_their_uuids(store, mine):
-    named = store.save_aggregate('rack-1', {}, [mine.name])
-    store.save_provider_aggregates(mine.row.uuid, [RACK])
+    named = store.declarations.save_aggregate('rack-1', {}, [mine.name])
+    store.providers.save_provider_aggregates(mine.row.uuid, [RACK])
     assert mine.row.aggregates == sorted([named.uuid, RACK])
-    store.save_aggregate('rack-2', {}, [mine.name], uuid_of('rack-2'))
-    store.save_aggregate('rack-1', {}, [])
+    store.declarations.save_aggregate('rack-2', {}, [mine.name], uuid_of('rack-2'))
+    store.declarations.save_aggregate('rack-1', {}, [])
     assert mine.row.aggregates == sorted([uuid_of('rack-2'), RACK])
     mine.send(mine.says().having(aggregates=['rack-1']))
     assert mine.row.aggregates == sorted([uuid_of('rack-2'), RACK])
-    assert store.load_provider_aggregates(mine.row.uuid).aggregates == [RACK]
-    store.set_inventories_by(mine.name, None)
+    assert store.providers.load_provider_aggregates(mine.row.uuid).aggregates == [RACK]
+    store.hosts.set_inventories_by(mine.name, None)
     mine.send(mine.says().having(aggregates=['rack-1']))
     assert mine.row.aggregates == [named.uuid]
-    assert store.load_provider_aggregates(mine.row.uuid).aggregates == []
+    assert store.providers.load_provider_aggregates(mine.row.uuid).aggregates == []
 
 
 def test_what_a_provider_has_it_has_as_a_host(store):
-    made = store.create_provider('node-1', uuid=uuid_of('node'), inventories=OTHERS).uuid
-    store.save_provider_traits(made, [AVX])
-    store.save_provider_aggregates(made, [RACK])
-    named = store.save_aggregate('rack-1', {}, ['cmp-1'])
+    made = store.providers.create_provider('node-1', uuid=uuid_of('node'), inventories=OTHERS).uuid
+    store.providers.save_provider_traits(made, [AVX])
+    store.providers.save_provider_aggregates(made, [RACK])
+    named = store.declarations.save_aggregate('rack-1', {}, ['cmp-1'])
     host = a_host('cmp-1').having(traits=[NVME], aggregates=['rack-2']).on(store, uuid=made)
     row = host.row
     assert (row.facts.inventories, row.facts.traits) == (OTHERS, [AVX])
     assert row.aggregates == sorted([named.uuid, RACK])
-    store.save_provider_traits(made, [])
+    store.providers.save_provider_traits(made, [])
     assert host.row.facts.traits == []
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_it_is_still_a_host(store, mine):
     uuid = mine.row.uuid
-    parent = store.create_provider('pool').uuid
-    for act in (lambda: store.move_provider(uuid, parent), lambda: store.delete_provider(uuid)):
+    parent = store.providers.create_provider('pool').uuid
+    for act in (
+        lambda: store.providers.update_provider(uuid, parent=parent),
+        lambda: store.providers.delete_provider(uuid),
+    ):
         with pytest.raises(exceptions.ReportedByHost, match=r"is host 'cmp-1'"):
             act()
-    store.remove_host(mine.name)
-    assert store.load_provider(uuid) is None
+    store.hosts.remove_host(mine.name)
+    assert store.providers.load_provider(uuid) is None

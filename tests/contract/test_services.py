@@ -29,16 +29,16 @@ def _named(name, **fields):
 def _silence(store, name, seconds):
     """Let a process have noted itself so long ago."""
     s = models.services
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.execute(s.update().where(s.c.name == name).values(seen_at=s.c.seen_at - seconds))
 
 
 def _names(store):
-    return {one.name for one in store.services()}
+    return {one.name for one in store.services.list_services()}
 
 
 def test_a_process_is_kept_as_it_noted_itself_last(store):
-    store.note_service(NOTE)
+    store.services.note_service(NOTE)
     later = _named(
         NOTE.name,
         configuration='4567',
@@ -46,8 +46,8 @@ def test_a_process_is_kept_as_it_noted_itself_last(store):
         alarm='forged: 3 (cmp-1)',
         up_seconds=80.0,
     )
-    store.note_service(later)
-    [found] = store.services()
+    store.services.note_service(later)
+    [found] = store.services.list_services()
     assert (found.configuration, found.problem, found.kind, found.host, found.version) == (
         '4567',
         'no such filter',
@@ -66,22 +66,22 @@ def test_a_process_is_kept_as_it_noted_itself_last(store):
 @pytest.mark.finding('H2', 'what one process keeps locked holds no other up')
 def test_the_row_of_a_process_that_hangs_holds_no_purge_up(make_store):
     store = make_store('mysql')
-    store.note_service(NOTE)
+    store.services.note_service(NOTE)
     s = models.services
-    with store.engine.begin() as hangs:
+    with store.database.engine.begin() as hangs:
         hangs.execute(s.update().where(s.c.name == NOTE.name).values(problem='it hangs'))
-        store.purge(
+        store.retention.purge(
             decisions=10, decision_bytes=None, tombstone_seconds=10, request_seconds=10, limit=10
         )
-        store.note_service(_named('another'))
+        store.services.note_service(_named('another'))
     assert _names(store) == {NOTE.name, 'another'}
 
 
 def test_one_that_ends_is_forgotten(store):
-    store.note_service(NOTE)
-    store.note_service(_named('other'))
-    store.forget_service(NOTE.name)
-    store.forget_service('nobody')
+    store.services.note_service(NOTE)
+    store.services.note_service(_named('other'))
+    store.services.forget_service(NOTE.name)
+    store.services.forget_service('nobody')
     assert _names(store) == {'other'}
 
 
@@ -89,28 +89,28 @@ def test_a_new_process_takes_the_place_of_silent_ones_like_it(store):
     same, alive = _named('same'), _named('alive')
     elsewhere, api = _named('elsewhere', host='ctl-2'), _named('api', kind='api')
     for note in (same, alive, elsewhere, api):
-        store.note_service(note)
+        store.services.note_service(note)
     for note in (same, elsewhere, api):
         _silence(store, note.name, SILENT_SECONDS + 1)
-    assert {one.name for one in store.services() if one.is_silent} == {
+    assert {one.name for one in store.services.list_services() if one.is_silent} == {
         'same',
         'elsewhere',
         'api',
     }
-    store.note_service(_named('new'))
+    store.services.note_service(_named('new'))
     assert _names(store) == {'alive', 'elsewhere', 'api', 'new'}
 
 
 def test_a_silent_one_is_remembered_for_a_day(store):
     for name in ('old', 'silent', 'alive'):
-        store.note_service(_named(name))
+        store.services.note_service(_named(name))
     _silence(store, 'old', STORED_SECONDS + 60)
     _silence(store, 'silent', STORED_SECONDS - 60)
-    store.purge(decisions=1, tombstone_seconds=1e6, request_seconds=1e6, limit=10)
+    store.retention.purge(decisions=1, tombstone_seconds=1e6, request_seconds=1e6, limit=10)
     assert _names(store) == {'silent', 'alive'}
 
 
 def test_a_long_reason_is_cut(store):
-    store.note_service(_named('wordy', problem='x' * 5000))
-    [found] = store.services()
+    store.services.note_service(_named('wordy', problem='x' * 5000))
+    [found] = store.services.list_services()
     assert found.problem.startswith('x' * 1000)

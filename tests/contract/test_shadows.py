@@ -38,15 +38,15 @@ def test_they_are_kept_as_said_once_and_newest_first(store):
         for verdict in (ShadowVerdict.SAME, ShadowVerdict.REMOVED, ShadowVerdict.NOT_OBSERVED)
     ]
     for one in made:
-        store.save_shadows([one], 10)
-    store.save_shadows([compared(ShadowVerdict.OTHER, id=made[0].id)], 10)
-    found = store.shadows(None, 10)
+        store.shadows.save_shadows([one], 10)
+    store.shadows.save_shadows([compared(ShadowVerdict.OTHER, id=made[0].id)], 10)
+    found = store.shadows.list_shadows(None, 10)
     assert ids(found) == ids(reversed(made))
     assert found[0].created_at > 0
     assert found[2] == msgspec.structs.replace(made[0], created_at=found[2].created_at)
-    assert ids(store.shadows(list(DIFFER), 10)) == [made[1].id]
-    assert ids(store.shadows(None, 1)) == [made[2].id]
-    assert store.count_shadows() == {
+    assert ids(store.shadows.list_shadows(list(DIFFER), 10)) == [made[1].id]
+    assert ids(store.shadows.list_shadows(None, 1)) == [made[2].id]
+    assert store.shadows.count_shadows() == {
         ShadowVerdict.SAME: 1,
         ShadowVerdict.REMOVED: 1,
         ShadowVerdict.NOT_OBSERVED: 1,
@@ -56,7 +56,7 @@ def test_they_are_kept_as_said_once_and_newest_first(store):
 def test_only_the_newest_are_kept(store):
     made = [compared() for _ in range(5)]
     for one in made:
-        store.save_shadows([one], 3)
-    assert ids(store.shadows(None, 10)) == ids(reversed(made[2:]))
-    store.save_shadows([], 0)
-    assert store.shadows(None, 10) == []
+        store.shadows.save_shadows([one], 3)
+    assert ids(store.shadows.list_shadows(None, 10)) == ids(reversed(made[2:]))
+    store.shadows.save_shadows([], 0)
+    assert store.shadows.list_shadows(None, 10) == []

@@ -30,7 +30,7 @@ def whole(answer):
 
 
 def stored_of(world, request):
-    return members.unpack(world.store.load_request(request.request_id).answer)
+    return members.unpack(world.store.requests.load_request(request.request_id).answer)
 
 
 @pytest.mark.parametrize('count', [1, 3])
@@ -65,7 +65,7 @@ def test_what_the_host_looks_like_now_changes_no_answer_of_before(world):
 
 def test_without_its_decision_the_claims_tell_and_there_are_no_alternates(world):
     first = world.select(request := a_request(3))
-    world.store.purge(decisions=0, tombstone_seconds=60, request_seconds=60, limit=1000)
+    world.store.retention.purge(decisions=0, tombstone_seconds=60, request_seconds=60, limit=1000)
     again = world.select(request)
     assert [of[0] for of in again.selections] == [
         msgspec.structs.replace(of[0], zone=again.selections[i][0].zone)
@@ -95,9 +95,9 @@ def test_a_young_decision_goes_for_its_bytes_and_not_for_their_number(world):
         world.select(request)
     world.turn(times=3)
     bounds = {'tombstone_seconds': 60, 'request_seconds': 60, 'limit': 1000}
-    world.store.purge(decisions=1, decision_seconds=3600, **bounds)
-    assert len(world.store.decisions()) == 5
-    world.store.purge(decisions=1, decision_seconds=3600, decision_bytes=1, **bounds)
-    assert len(world.store.decisions()) < 5
-    world.store.purge(decisions=0, decision_seconds=0, **bounds)
-    assert world.store.decisions() == []
+    world.store.retention.purge(decisions=1, decision_seconds=3600, **bounds)
+    assert len(world.store.records.list_decisions()) == 5
+    world.store.retention.purge(decisions=1, decision_seconds=3600, decision_bytes=1, **bounds)
+    assert len(world.store.records.list_decisions()) < 5
+    world.store.retention.purge(decisions=0, decision_seconds=0, **bounds)
+    assert world.store.records.list_decisions() == []

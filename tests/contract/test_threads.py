@@ -44,7 +44,7 @@ def test_callers_in_a_race_for_one_host_get_no_more_than_it_has(store):
     fates = Counter(fate for found in at_once(work) for fate in found)
     assert fates == {CommitStatus.PLACED: 5, CommitStatus.DROPPED: 3 * CALLERS - 5}
     assert host.row.used == {'VCPU': 5}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_repeats_in_a_race_have_the_effect_of_one(store, host):
@@ -52,7 +52,7 @@ def test_repeats_in_a_race_have_the_effect_of_one(store, host):
     fates = at_once(lambda number: report_outcome(store, draft.by(f'w{number}')).outcome)
     assert Counter(fates) == {CommitStatus.PLACED: 1, CommitStatus.REPEAT: CALLERS - 1}
     assert len(live(store)) == 1
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_members_of_a_group_in_a_race_are_placed_one_generation_at_a_time(store, host):
@@ -67,7 +67,7 @@ def test_members_of_a_group_in_a_race_are_placed_one_generation_at_a_time(store,
         CommitStatus.PLACED: 1,
         CommitStatus.GROUP_CHANGED: CALLERS - 1,
     }
-    assert since_first(store.load_group(group).generation) == 1
+    assert since_first(store.groups.load_group(group).generation) == 1
 
 
 def test_of_registrations_in_a_race_none_comes_before_an_older_one_of_its_journal(store, host):
@@ -78,7 +78,7 @@ def test_of_registrations_in_a_race_none_comes_before_an_older_one_of_its_journa
             name='cmp-1', boot_nonce=f'n{number}', journal=journal, journal_count=number + 1
         )
         try:
-            return store.register_host(said)[0].epoch
+            return store.reports.register_host(said)[0].epoch
         except exceptions.StaleRegistration:
             return 0
 
@@ -102,7 +102,7 @@ def test_hosts_in_opposite_order_do_not_wait_in_a_circle(store):
 
     assert {fate for found in at_once(work) for fate in found} == {CommitStatus.PLACED}
     assert [host.row.used for host in hosts] == [{'VCPU': 4 * CALLERS}] * 3
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_confirm_and_the_sweeper_in_a_race_have_one_winner(store, host):
@@ -115,13 +115,13 @@ def test_a_confirm_and_the_sweeper_in_a_race_have_one_winner(store, host):
     def work(number):
         if number % 2:
             return [f.outcome for f in host.confirm(claims[number // 2])]
-        return [f.claim_id for f in store.sweep(1).outcomes]
+        return [f.claim_id for f in store.claims.sweep(1).outcomes]
 
     at_once(work)
-    states = Counter(claim.state for claim in store.claims())
+    states = Counter(claim.state for claim in store.claims.list_claims())
     assert set(states) <= {'confirmed', 'expired', 'reserved'}
     assert host.row.used.get('VCPU', 0) == states['confirmed'] + states['reserved']
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_of_callers_in_a_race_for_one_consumer_one_claim_is_left(store):
@@ -135,7 +135,7 @@ def test_of_callers_in_a_race_for_one_consumer_one_claim_is_left(store):
     assert Counter(at_once(work)) == {CommitStatus.PLACED: CALLERS}
     assert len(live(store)) == 1
     assert sum(host.row.used.get('VCPU', 0) for host in hosts) == 1
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_guest_that_starts_in_the_middle_of_a_race_keeps_its_claim(store):
@@ -153,4 +153,4 @@ def test_a_guest_that_starts_in_the_middle_of_a_race_keeps_its_claim(store):
     expected = {'ok': {CommitStatus.BARRED}, 'gone': {CommitStatus.PLACED}}
     assert set(fates) == expected[confirmed]
     assert len(live(store)) == 1
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN

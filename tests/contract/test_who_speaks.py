@@ -40,18 +40,18 @@ def guest(host):
 
 def test_words_of_nova_have_no_say_where_an_agent_speaks(store, host, guest):
     before = host.row
-    result = store.apply_guest_events(words(guest.consumer))
+    result = store.nova.apply_guest_events(words(guest.consumer))
     assert (result.released, result.adopted, result.hosts) == ([], [], [])
     assert result.not_novas == ['cmp-1'] * 5
     assert host.row == before
     assert state_of(store, guest) == 'confirmed'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_nova_knows_of_a_guest_ends_no_claim_where_an_agent_speaks(store, host, guest):
-    store.resolve_guest(GuestLocation(consumer=guest.consumer, host=None))
+    store.nova.resolve_guest(GuestLocation(consumer=guest.consumer, host=None))
     assert state_of(store, guest) == 'confirmed'
-    store.resolve_guest(GuestLocation(consumer=guest.consumer, host='cmp-2'))
+    store.nova.resolve_guest(GuestLocation(consumer=guest.consumer, host='cmp-2'))
     assert state_of(store, guest) == 'confirmed'
 
 
@@ -59,7 +59,7 @@ def test_in_a_batch_only_the_words_about_hosts_of_nova_count(store, host, guest)
     other = a_host('cmp-2').on(store, speaks_for='nova')
     there = new_uuid()
     for number in range(2):
-        result = store.apply_guest_events(
+        result = store.nova.apply_guest_events(
             [listed(number=number), listed(there, host='cmp-2', number=number)]
         )
         assert result.not_novas == ['cmp-1']
@@ -72,12 +72,12 @@ def test_in_a_batch_only_the_words_about_hosts_of_nova_count(store, host, guest)
 )
 def test_an_agent_that_registers_takes_the_host_back_from_nova(store, said):
     host = a_host().on(store, speaks_for='nova')
-    store.apply_guest_events([listed()])
+    store.nova.apply_guest_events([listed()])
     assert host.row.speaks_for == 'nova'
     host.register(**{k: new_uuid() if k == 'journal' else v for k, v in said.items()})
     host.report()
     assert host.row.speaks_for == 'host'
-    result = store.apply_guest_events([listed(number=1), listed(number=2)])
+    result = store.nova.apply_guest_events([listed(number=1), listed(number=2)])
     assert result.not_novas[:1] == ['cmp-1']
     assert host.row.speaks_for == 'host'
 
@@ -87,16 +87,16 @@ def test_a_list_that_comes_before_the_first_report_of_an_agent_has_no_say(store,
     """The source goes on listing until its own report is refused."""
     host = a_host().on(store, **({'speaks_for': was} if was else {}))
     host.register(speaks_for='host')
-    assert store.apply_guest_events([listed()]).not_novas == ['cmp-1']
+    assert store.nova.apply_guest_events([listed()]).not_novas == ['cmp-1']
     host.report()
     claim = claimed(store, a_draft().taking(host))[0]
     host.confirm(claim)
     for number in range(1, 5):
         cast = listed(number=number)
-        assert store.apply_guest_events([cast]).not_novas == ['cmp-1']
+        assert store.nova.apply_guest_events([cast]).not_novas == ['cmp-1']
     assert host.row.speaks_for == 'host'
     assert state_of(store, claim) == 'confirmed'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_nova_does_not_take_a_host_from_an_agent_that_reports(store, host, guest):
@@ -106,7 +106,7 @@ def test_nova_does_not_take_a_host_from_an_agent_that_reports(store, host, guest
     assert host.row == before
     assert isinstance(exceptions.HostHeld(), exceptions.Refused)
     # Nor keeps it others from registering.
-    refused, fine = store.register_hosts(
+    refused, fine = store.reports.register_hosts(
         [
             RegisterHost(name=name, boot_nonce='source', speaks_for='nova')
             for name in ('cmp-1', 'cmp-2')
@@ -121,7 +121,7 @@ def test_a_host_whose_agent_has_fallen_silent_may_become_one_of_nova(store, host
     damage.silent_since(host, 300.0)
     host.register(speaks_for='nova')
     assert host.row.speaks_for == 'nova'
-    assert store.apply_guest_events([listed(guest.consumer)]).not_novas == []
+    assert store.nova.apply_guest_events([listed(guest.consumer)]).not_novas == []
 
 
 def test_lists_of_before_an_agent_do_not_count_together_with_those_after_it(store, damage):
@@ -129,18 +129,18 @@ def test_lists_of_before_an_agent_do_not_count_together_with_those_after_it(stor
     claim = claimed(store, a_draft().taking(host))[0]
     there, gone = [claim.consumer], []
     for number, guests in enumerate([there, there, gone, gone]):
-        store.apply_guest_events([listed(*guests, number=number)])
+        store.nova.apply_guest_events([listed(*guests, number=number)])
     host.register(speaks_for='host')
     for _ in range(3):
         assert host.report([claim]).outcome == 'applied'
     damage.silent_since(host, 300.0)
     host.register(speaks_for='nova')
     for number in (6, 7):
-        assert store.apply_guest_events([listed(number=number)]).not_novas == []
+        assert store.nova.apply_guest_events([listed(number=number)]).not_novas == []
     assert state_of(store, claim) == 'confirmed'
-    store.apply_guest_events([listed(number=8)])
+    store.nova.apply_guest_events([listed(number=8)])
     assert state_of(store, claim) == 'released'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_host_that_was_heard_of_by_dictionaries_only_follows_nova(store, host):
@@ -148,6 +148,6 @@ def test_a_host_that_was_heard_of_by_dictionaries_only_follows_nova(store, host)
     host.report()
     there = new_uuid()
     for number in range(2):
-        result = store.apply_guest_events([listed(there, number=number)])
+        result = store.nova.apply_guest_events([listed(there, number=number)])
     assert len(result.adopted) == 1
     host.register(speaks_for='nova')

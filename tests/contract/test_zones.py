@@ -48,7 +48,7 @@ def a_request(request_id=None, **fields):
 
 def outcome_of(store, request):
     """'ours', or why it is not."""
-    outcome = store.open_request(request).outcome
+    outcome = store.zone_requests.open_request(request).outcome
     return 'ours' if outcome is None else outcome.outcome
 
 
@@ -70,12 +70,14 @@ def below(request, **fields):
 def finish(store, request, *claims, **changes):
     owner, attempt = changes.get('owner', request.owner), changes.get('attempt', request.attempt)
     own, group = changes.get('own'), changes.get('group')
-    return store.finish_request(request.id, owner, attempt, b'answer', claims, own, group)
+    return store.zone_requests.finish_request(
+        request.id, owner, attempt, b'answer', claims, own, group
+    )
 
 
 def stored(store, *args, **query):
     """Claims below without their times."""
-    found = store.claims_below(*args, **query)
+    found = store.zone_claims.claims_below(*args, **query)
     return [msgspec.structs.replace(one, created_at=0.0, updated_at=0.0) for one in found]
 
 
@@ -89,7 +91,7 @@ def became(store, claim, state):
 
 def note(store, child, states, incarnation=5):
     changes = ZoneChanges(incarnation=incarnation, revision=7.5, claims=[])
-    store.note_changes_below(child, changes, states, 3)
+    store.zone_claims.note_changes_below(child, changes, states, 3)
 
 
 def a_rule(policy='affinity', uuid='group'):
@@ -101,19 +103,19 @@ def of_group(policy='affinity', **fields):
 
 
 def test_the_rule_of_a_group_comes_with_the_opening(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     assert outcome_of(store, of_group(None)) is CommitStatus.BARRED
-    first = store.open_request(of_group())
+    first = store.zone_requests.open_request(of_group())
     assert (first.outcome, first.rule.policy) == (None, 'affinity')
     named = of_group(None)
-    assert store.open_request(named).rule == first.rule
+    assert store.zone_requests.open_request(named).rule == first.rule
     # Nobody ever was in it: it is that of whoever comes next.
     other = of_group('anti-affinity')
-    assert store.open_request(other).rule.policy == 'anti-affinity'
+    assert store.zone_requests.open_request(other).rule.policy == 'anti-affinity'
     assert not finish(store, named, below(named, group=uuid_of('group')), group=a_rule())
     claim = below(other, group=uuid_of('group'))
     assert finish(store, other, claim, group=a_rule('anti-affinity'))
-    refused = store.open_request(of_group()).outcome
+    refused = store.zone_requests.open_request(of_group()).outcome
     assert refused.outcome is CommitStatus.BARRED
     assert "exists with policy 'anti-affinity'" in refused.reason
     # A zone above may say another one once nobody is left.
@@ -125,81 +127,92 @@ def test_the_rule_of_a_group_comes_with_the_opening(store):
 
 
 def test_a_zone_above_may_make_its_group_anew(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     above = {'of_parent': True, 'project_id': 'of-top'}
     first = of_group(**above)
-    store.open_request(first)
+    store.zone_requests.open_request(first)
     claim = below(first, group=uuid_of('group'), project_id='of-top')
     assert finish(store, first, claim, group=a_rule())
-    assert not store.is_idle_group(uuid_of('group'), 'of-top')
+    assert not store.zone_requests.is_idle_group(uuid_of('group'), 'of-top')
     became(store, claim, 'released')
-    assert store.is_idle_group(uuid_of('group'), 'of-top')
-    assert store.open_request(of_group('anti-affinity', **above)).rule.policy == 'anti-affinity'
+    assert store.zone_requests.is_idle_group(uuid_of('group'), 'of-top')
+    assert (
+        store.zone_requests.open_request(of_group('anti-affinity', **above)).rule.policy
+        == 'anti-affinity'
+    )
 
 
 def test_a_rule_that_was_forgotten_meanwhile_is_stored_with_the_answer(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request = of_group('soft-affinity')
-    store.open_request(request)
-    store.remove_group(uuid_of('group'))
+    store.zone_requests.open_request(request)
+    store.groups.remove_group(uuid_of('group'))
     claim = below(request, group=uuid_of('group'))
     assert finish(store, request, claim, group=a_rule('soft-affinity'))
-    assert store.load_group(uuid_of('group')).policy == 'soft-affinity'
-    assert store.zones_of_groups([uuid_of('group')]) == {uuid_of('group'): {EAST.uuid}}
+    assert store.groups.load_group(uuid_of('group')).policy == 'soft-affinity'
+    assert store.plans.zones_of_groups([uuid_of('group')]) == {uuid_of('group'): {EAST.uuid}}
 
 
 def test_a_zone_stays_the_same_and_knows_of_a_database_that_went_back(store):
-    first = store.zone_identity()
+    first = store.zones.zone_identity()
     assert len(first.secret) == 32
-    assert store.zone_identity() == first
-    migration.bump_incarnation(store.engine)
-    assert store.zone_identity() != first
-    assert store.zone_identity().uuid == first.uuid
+    assert store.zones.zone_identity() == first
+    migration.bump_incarnation(store.database.engine)
+    assert store.zones.zone_identity() != first
+    assert store.zones.zone_identity().uuid == first.uuid
 
 
 def test_all_who_come_first_make_the_same_zone(store):
-    assert len({store.zone_identity().uuid for _ in at_once(lambda _: store.zone_identity())}) == 1
+    assert (
+        len(
+            {
+                store.zones.zone_identity().uuid
+                for _ in at_once(lambda _: store.zones.zone_identity())
+            }
+        )
+        == 1
+    )
 
 
 def test_zones_around_are_written_and_forgotten(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     changed = msgspec.structs.replace(EAST, enabled=False, last_resort=True, scale=0.5, offset=0.25)
-    store.save_child_zone(changed)
-    assert store.child_zones() == [changed]
+    store.zones.save_child_zone(changed)
+    assert store.zones.child_zones() == [changed]
     with pytest.raises(exceptions.Refused):
-        store.save_child_zone(msgspec.structs.replace(EAST, uuid=uuid_of('west')))
+        store.zones.save_child_zone(msgspec.structs.replace(EAST, uuid=uuid_of('west')))
     with pytest.raises(exceptions.Refused, match=EAST.name):
-        store.save_child_zone(msgspec.structs.replace(EAST, name='west'))
-    assert store.child_zones() == [changed]
-    store.remove_child_zone(EAST.uuid)
-    assert store.child_zones() == []
-    store.save_parent_zone(PARENT)
+        store.zones.save_child_zone(msgspec.structs.replace(EAST, name='west'))
+    assert store.zones.child_zones() == [changed]
+    store.zones.remove_child_zone(EAST.uuid)
+    assert store.zones.child_zones() == []
+    store.zones.save_parent_zone(PARENT)
     shorter = msgspec.structs.replace(PARENT, lease_seconds_max=30)
-    store.save_parent_zone(shorter)
-    assert store.parent_zones() == [shorter]
+    store.zones.save_parent_zone(shorter)
+    assert store.zones.parent_zones() == [shorter]
     with pytest.raises(exceptions.Refused):
-        store.save_parent_zone(msgspec.structs.replace(PARENT, name='other'))
-    store.remove_parent_zone('top')
+        store.zones.save_parent_zone(msgspec.structs.replace(PARENT, name='other'))
+    store.zones.remove_parent_zone('top')
     with pytest.raises(exceptions.NotFound):
-        store.remove_parent_zone('top')
+        store.zones.remove_parent_zone('top')
 
 
 def test_a_zone_above_is_not_forgotten_while_its_claims_live_below(store):
-    store.save_child_zone(EAST)
-    store.save_parent_zone(PARENT)
+    store.zones.save_child_zone(EAST)
+    store.zones.save_parent_zone(PARENT)
     request = a_request()
     assert outcome_of(store, request) == 'ours'
     claim = below(request, parent=PARENT.name)
     assert finish(store, request, claim)
     with pytest.raises(exceptions.InUse, match='1 claims'):
-        store.remove_parent_zone(PARENT.name)
+        store.zones.remove_parent_zone(PARENT.name)
     became(store, claim, 'released')
-    store.remove_parent_zone(PARENT.name)
-    assert store.parent_zones() == []
+    store.zones.remove_parent_zone(PARENT.name)
+    assert store.zones.parent_zones() == []
 
 
 def test_a_request_is_opened_once_and_finished_by_its_owner(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request = a_request()
     assert outcome_of(store, request) == 'ours'
     copy = msgspec.structs.replace(request, owner='worker-2')
@@ -209,70 +222,70 @@ def test_a_request_is_opened_once_and_finished_by_its_owner(store):
     claim = below(request)
     assert not finish(store, request, claim, owner='worker-2')
     assert not finish(store, request, claim, attempt=2)
-    assert store.claims_below(request.id) == []
+    assert store.zone_claims.claims_below(request.id) == []
     assert finish(store, request, claim)
     assert stored(store, request.id) == [claim]
     assert stored(store, consumers=request.consumers) == [claim]
     assert stored(store, child=EAST.uuid) == [claim]
-    repeat = store.open_request(copy).outcome
+    repeat = store.zone_requests.open_request(copy).outcome
     assert (repeat.outcome, repeat.answer) == (CommitStatus.REPEAT, b'answer')
     assert not finish(store, request, below(request))
     with pytest.raises(exceptions.InUse):
-        store.remove_child_zone(EAST.uuid)
-    assert store.audit() == CLEAN
+        store.zones.remove_child_zone(EAST.uuid)
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_a_split_request_has_here_becomes_its_own_with_its_answer(store, host):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request = a_request(consumers=[new_uuid(), new_uuid()])
     assert outcome_of(store, request) == 'ours'
     (made,) = claimed(store, a_draft().taking(host, consumer=request.consumers[1]))
     share = OwnShare(key=made.request_id, members={made.id: 1}, parent='top')
     assert not finish(store, request, below(request), own=share, owner='worker-2')
-    assert store.load_claim(made.id).request_id == share.key
-    assert store.claims_of_parent('top', 0.0, 10) == [], 'it is no answer yet'
+    assert store.claims.load_claim(made.id).request_id == share.key
+    assert store.zone_claims.claims_of_parent('top', 0.0, 10) == [], 'it is no answer yet'
     assert finish(store, request, below(request), own=share)
-    (claim,) = store.load_request(request.id).claims
+    (claim,) = store.requests.load_request(request.id).claims
     assert (claim.id, claim.member, claim.attempt) == (made.id, 1, request.attempt)
-    assert store.load_request(share.key) is None
-    (said,) = store.claims_of_parent('top', 0.0, 10)
+    assert store.requests.load_request(share.key) is None
+    (said,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
     assert (said.claim.claim_id, said.claim.key) == (made.id, request.id)
-    assert store.audit() == CLEAN
-    assert not store.cancel_request(share.key, 'given back too late').outcomes
-    store.cancel_request(request.id, 'not wanted')
-    assert not store.load_claim(made.id).is_live
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
+    assert not store.requests.cancel_request(share.key, 'given back too late').outcomes
+    store.requests.cancel_request(request.id, 'not wanted')
+    assert not store.claims.load_claim(made.id).is_live
+    assert store.claims.audit() == CLEAN
 
 
 def test_an_overdue_request_is_taken_over_and_its_first_owner_finishes_nothing(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request = a_request(seconds=-1.0)
-    first = store.open_request(request)
+    first = store.zone_requests.open_request(request)
     later = msgspec.structs.replace(request, owner='worker-2', seconds=60.0)
-    found = store.open_request(later)
+    found = store.zone_requests.open_request(later)
     assert (found.outcome.outcome, found.outcome.attempt) == (CommitStatus.OVERDUE, 1)
     assert found.opening == first.opening, 'by which what the first one claimed is ended'
     later = msgspec.structs.replace(later, takes_over=1, attempt=2)
-    mine = store.open_request(later)
+    mine = store.zone_requests.open_request(later)
     assert mine.outcome is None and mine.opening != first.opening
     assert not finish(store, request, below(request))
     assert finish(store, later, below(later))
 
 
 def test_a_consumer_is_on_its_way_by_one_request(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     first, second = a_request(), a_request()
     assert outcome_of(store, first) == 'ours'
-    found = store.open_request(second).outcome
+    found = store.zone_requests.open_request(second).outcome
     assert found.outcome is CommitStatus.BARRED and first.consumers[0] in found.reason
-    assert store.load_request(second.id) is None, 'nothing is left of one that cannot be'
+    assert store.requests.load_request(second.id) is None, 'nothing is left of one that cannot be'
     move = a_request(purpose=Purpose.LIVE_MIGRATE)
     assert outcome_of(store, move) == 'ours'
-    store.give_up(first.id, first.owner, first.attempt)
+    store.requests.give_up(first.id, first.owner, first.attempt)
     assert outcome_of(store, second) == 'ours'
     claim = below(second)
     assert finish(store, second, claim)
-    store.cancel_request(second.id, 'not wanted')
+    store.requests.cancel_request(second.id, 'not wanted')
     assert outcome_of(store, a_request()) is CommitStatus.BARRED, 'nobody below has heard of it'
     became(store, claim, 'released')
     assert outcome_of(store, a_request()) == 'ours'
@@ -280,18 +293,18 @@ def test_a_consumer_is_on_its_way_by_one_request(store):
 
 def test_a_request_whose_consumer_was_placed_meanwhile_is_not_finished(store):
     """Its owner was frozen beyond its time, and nobody has repeated it."""
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     frozen = a_request(seconds=-1.0)
     assert outcome_of(store, frozen) == 'ours'
     second = a_request(owner='worker-2')
     assert outcome_of(store, second) == 'ours'
     assert not finish(store, frozen, below(frozen))
     assert finish(store, second, below(second))
-    again = store.open_request(msgspec.structs.replace(frozen, seconds=60.0)).outcome
+    again = store.zone_requests.open_request(msgspec.structs.replace(frozen, seconds=60.0)).outcome
     assert again.outcome is CommitStatus.OVERDUE
     again = msgspec.structs.replace(frozen, takes_over=again.attempt, attempt=again.attempt + 1)
     assert outcome_of(store, again) is CommitStatus.BARRED
-    assert len(store.claims_below()) == 1
+    assert len(store.zone_claims.claims_below()) == 1
 
 
 def test_an_owner_that_wakes_up_claims_nothing_here_either(store, host):
@@ -300,19 +313,19 @@ def test_an_owner_that_wakes_up_claims_nothing_here_either(store, host):
     draft = a_draft(frozen.id, continues=True).taking(host)
     assert outcome_of(store, a_request(owner='worker-2')) == 'ours'
     assert report_outcome(store, draft).outcome is CommitStatus.LOST
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_who_has_a_claim_here_is_not_placed_below(store, host):
     (claim,) = claimed(store, a_draft().taking(host))
     request = a_request(consumers=[claim.consumer])
     assert outcome_of(store, request) is CommitStatus.BARRED
-    store.cancel_request(claim.request_id, 'not wanted')
+    store.requests.cancel_request(claim.request_id, 'not wanted')
     assert outcome_of(store, request) == 'ours'
 
 
 def test_of_a_request_that_stays_only_what_lives_below_is_in_the_way(store, host):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     (claim,) = claimed(store, a_draft().taking(host))
     stays = a_request(consumers=[claim.consumer], stays=True)
     assert outcome_of(store, stays) == 'ours', 'what is here is judged when it is committed'
@@ -328,98 +341,98 @@ def test_of_a_request_that_stays_only_what_lives_below_is_in_the_way(store, host
 
 
 def test_openings_for_a_consumer_have_an_order_whatever_the_clock_says(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     orders = []
     for _ in range(3):
         request = a_request()
-        orders.append(store.open_request(request).order)
-        store.give_up(request.id, request.owner, request.attempt)
+        orders.append(store.zone_requests.open_request(request).order)
+        store.requests.give_up(request.id, request.owner, request.attempt)
     request = a_request(seconds=-1.0)
-    orders.append(store.open_request(request).order)
-    with store.engine.begin() as connection:
+    orders.append(store.zone_requests.open_request(request).order)
+    with store.database.engine.begin() as connection:
         # The clock of the server that was the database's before went ahead.
         way = models.consumers_on_their_way
         connection.execute(way.update().values(order_no=2**52))
     taken = msgspec.structs.replace(request, takes_over=1, attempt=2)
-    orders.append(store.open_request(taken).order)
+    orders.append(store.zone_requests.open_request(taken).order)
     assert orders == sorted(set(orders)) and orders[-1] == 2**52 + 1
 
 
 def test_who_takes_over_notes_what_the_first_one_may_have_claimed(store):
-    store.save_child_zone(EAST)
-    own = store.zone_identity().uuid
+    store.zones.save_child_zone(EAST)
+    own = store.zones.zone_identity().uuid
     request = a_request(seconds=-1.0)
-    first = store.open_request(request).opening
+    first = store.zone_requests.open_request(request).opening
     taken = msgspec.structs.replace(request, owner='worker-2', takes_over=1, attempt=2)
-    second = store.open_request(taken).opening
+    second = store.zone_requests.open_request(taken).opening
     # By the request itself, or by another one for its consumer.
     assert outcome_of(store, a_request()) == 'ours'
     left = {(place, key_of(one, place)) for one in (first, second) for place in (EAST.uuid, own)}
-    assert store.give_backs_waiting().number == len(left)
+    assert store.give_backs.give_backs_waiting().number == len(left)
     assert given_back_of(store) == left
-    assert store.due_give_backs(10) == [], 'others try it for now'
-    store.end_give_backs(left)
-    assert store.give_backs_waiting() == (0, 0.0)
+    assert store.give_backs.due_give_backs(10) == [], 'others try it for now'
+    store.give_backs.end_give_backs(left)
+    assert store.give_backs.give_backs_waiting() == (0, 0.0)
 
 
 def given_back_of(store):
     """Zone and key of all that is to be given back, once its time has come."""
     table = models.give_backs
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.execute(table.update().values(next_at=0.0))
-    return {(one.child, one.key) for one in store.due_give_backs(100)}
+    return {(one.child, one.key) for one in store.give_backs.due_give_backs(100)}
 
 
 def test_what_is_left_open_is_found_once_its_time_is_over_and_forgotten(store, host):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request, other = a_request(seconds=-60.0), a_request(consumers=[new_uuid()])
-    opening = store.open_request(request).opening
+    opening = store.zone_requests.open_request(request).opening
     assert outcome_of(store, other) == 'ours'
     made = a_draft(request.id, continues=True, attempt=1, owner=request.owner)
-    [left] = store.left_requests(10)
+    [left] = store.give_backs.left_requests(10)
     assert left == (request.id, opening)
-    store.leave_request(left._replace(opening='another'))
-    assert store.load_request(request.id) is not None
-    store.leave_request(left)
-    assert store.load_request(request.id) is None
+    store.give_backs.leave_request(left._replace(opening='another'))
+    assert store.requests.load_request(request.id) is not None
+    store.give_backs.leave_request(left)
+    assert store.requests.load_request(request.id) is None
     assert (EAST.uuid, key_of(opening, EAST.uuid)) in given_back_of(store)
-    assert store.left_requests(10) == []
+    assert store.give_backs.left_requests(10) == []
     assert not finish(store, request, below(request))
     assert report_outcome(store, made.taking(host)).outcome is CommitStatus.LOST
     again = a_request(consumers=request.consumers)
     assert outcome_of(store, again) == 'ours'
-    assert store.load_request(other.id) is not None
-    assert store.audit() == CLEAN
+    assert store.requests.load_request(other.id) is not None
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_an_opening_may_have_claimed_is_noted_where_its_request_is_cancelled(store):
     """Its owner may have ended: nobody else knows the keys."""
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request = a_request()
-    opening = store.open_request(request).opening
-    store.cancel_request(request.id, 'not wanted')
+    opening = store.zone_requests.open_request(request).opening
+    store.requests.cancel_request(request.id, 'not wanted')
     assert (EAST.uuid, key_of(opening, EAST.uuid)) in given_back_of(store)
     assert not finish(store, request, below(request))
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_no_zone_hears_of_a_cancel_of_a_request_that_stays(store):
     """Cancelled or taken over: none of them was sent anything of it."""
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request, other = (
         a_request(stays=True),
         a_request(seconds=-1.0, stays=True, consumers=[new_uuid()]),
     )
-    opened = store.open_request(request).opening
-    store.cancel_request(request.id, 'not wanted')
+    opened = store.zone_requests.open_request(request).opening
+    store.requests.cancel_request(request.id, 'not wanted')
     assert outcome_of(store, other) == 'ours'
     taken = msgspec.structs.replace(other, owner='worker-2', takes_over=1, attempt=2, stays=False)
-    last = store.open_request(taken).opening
+    last = store.zone_requests.open_request(taken).opening
     assert given_back_of(store) == set()
-    store.cancel_request(other.id, 'not wanted either')
+    store.requests.cancel_request(other.id, 'not wanted either')
     assert {key for _, key in given_back_of(store)} >= {key_of(last, EAST.uuid)}
     assert key_of(opened, EAST.uuid) not in {key for _, key in given_back_of(store)}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def sent(parent, key, order, consumers, purpose=Purpose.CREATE, **said):
@@ -438,36 +451,38 @@ def here(*keys, parent='top'):
 def noted(store, *allocation, **said):
     """As a zone notes one that is sent to it: at once where nothing is known of it."""
     for parent in ('top', 'other'):
-        store.save_parent_zone(
+        store.zones.save_parent_zone(
             ParentRecord(name=parent, identity=f'of-{parent}', project_id='demo')
         )
     wanted = sent(*allocation, **said)
-    return [] if store.note_new_allocation(wanted) else store.note_allocation(wanted)
+    return [] if store.orders.note_new_allocation(wanted) else store.orders.note_allocation(wanted)
 
 
 def test_an_allocation_is_noted_at_once_where_nothing_is_known_of_it(store):
-    store.save_parent_zone(PARENT)
+    store.zones.save_parent_zone(PARENT)
     one, two, known = new_uuid(), new_uuid(), new_uuid()
 
     def note(key, order, *consumers):
-        return store.note_new_allocation(sent('top', key, order, consumers))
+        return store.orders.note_new_allocation(sent('top', key, order, consumers))
 
     def orders():
-        with store.engine.begin() as connection:
+        with store.database.engine.begin() as connection:
             rows = connection.execute(sa.select(models.allocation_orders))
             return {row.consumer: row.request_key for row in rows}
 
-    may = store.at_once is not None
+    may = store.database.at_once is not None
     assert note('k1', 5, one) is may
     assert orders() == ({one: own_name('top', 'k1')} if may else {})
     for seen in (('k1', 5, one), ('k2', 7, one)):
         assert not note(*seen)
-    store.cancel_request(own_name('top', known), 'it was given back before it came')
+    store.requests.cancel_request(own_name('top', known), 'it was given back before it came')
     assert not note(known, 8, two)
     assert two not in orders()
     if may:
         # Others on this connection wait for the disk.
-        waits = store.at_once.read(lambda tx: tx.first(sa.text('SHOW synchronous_commit'))[0])
+        waits = store.database.at_once.read(
+            lambda tx: tx.first(sa.text('SHOW synchronous_commit'))[0]
+        )
         assert waits == 'on'
 
 
@@ -489,41 +504,41 @@ def test_allocations_of_a_parent_for_a_consumer_go_in_their_order(store):
     with pytest.raises(exceptions.AllocationOutdated):
         note('k0', 4, one, purpose=Purpose.RESIZE)
     everything = {'decisions': 10, 'tombstone_seconds': -1.0, 'request_seconds': 60, 'limit': 100}
-    assert store.purge(**everything) == 4
+    assert store.retention.purge(**everything) == 4
     assert note('k1', 5, one) == []
 
 
 def test_the_place_of_a_group_is_promised_to_a_request_as_long_as_it_is_open(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     group, own = uuid_of('group'), uuid_of('own')
     first, second = a_request(), a_request(consumers=[new_uuid()])
     for one in (first, second):
         assert outcome_of(store, one) == 'ours'
 
     def decide(request, place):
-        return store.decide_group_place(group, own, place, request.id, 60.0)
+        return store.zone_requests.decide_group_place(group, own, place, request.id, 60.0)
 
     assert decide(first, EAST.uuid) == EAST.uuid
-    assert store.place_of_group(group, own) == EAST.uuid
+    assert store.zone_requests.place_of_group(group, own) == EAST.uuid
     assert decide(second, own) == EAST.uuid
-    store.give_up(first.id, first.owner, first.attempt)
-    assert store.place_of_group(group, own) == ''
+    store.requests.give_up(first.id, first.owner, first.attempt)
+    assert store.zone_requests.place_of_group(group, own) == ''
     assert decide(second, own) == own
     assert decide(second, EAST.uuid) == EAST.uuid, 'it may think otherwise'
     claim = below(second, group=group)
     assert finish(store, second, claim)
     third = a_request()
     assert outcome_of(store, third) == 'ours'
-    assert decide(third, own) == store.place_of_group(group, own) == EAST.uuid
+    assert decide(third, own) == store.zone_requests.place_of_group(group, own) == EAST.uuid
     became(store, claim, 'released')
-    assert store.place_of_group(group, own) == ''
+    assert store.zone_requests.place_of_group(group, own) == ''
     assert decide(third, own) == own
 
 
 def test_a_request_that_is_finished_while_claims_are_compared_is_not_forgotten(store, monkeypatch):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request = a_request()
-    token = store.open_request(request).opening
+    token = store.zone_requests.open_request(request).opening
     claim = below(request, key=key_of(token, EAST.uuid))
     said = ClaimBelow(
         claim_id=claim.claim_id, key=claim.key, consumer=claim.consumer, state=State.RESERVED
@@ -538,9 +553,9 @@ def test_a_request_that_is_finished_while_claims_are_compared_is_not_forgotten(s
         return found
 
     monkeypatch.setattr(session.Tx, 'all', meanwhile)
-    assert store.unknown_below(EAST.uuid, [said]) == []
+    assert store.zone_claims.unknown_below(EAST.uuid, [said]) == []
     assert finished
-    assert store.unknown_below(EAST.uuid, [said]) == []
+    assert store.zone_claims.unknown_below(EAST.uuid, [said]) == []
 
 
 def test_a_parent_claims_for_no_consumer_with_a_claim_of_others(store, host):
@@ -552,7 +567,7 @@ def test_a_parent_claims_for_no_consumer_with_a_claim_of_others(store, host):
         return noted(store, parent, new_uuid(), order, consumers, Purpose.CREATE)
 
     def is_of(parent):
-        with store.engine.begin() as connection:
+        with store.database.engine.begin() as connection:
             connection.execute(models.claims.update().values(parent_key=parent))
 
     for parent in (None, 'top'):
@@ -560,19 +575,21 @@ def test_a_parent_claims_for_no_consumer_with_a_claim_of_others(store, host):
         with pytest.raises(exceptions.Refused, match=claim.consumer):
             note('other', 5, other, claim.consumer)
     assert note('top', 5, claim.consumer) == []
-    store.cancel_request(draft.id, 'not wanted')
+    store.requests.cancel_request(draft.id, 'not wanted')
     assert note('other', 4, other, claim.consumer) == [], 'nothing was noted of what was refused'
 
 
 def test_what_was_written_here_bars_who_may_place_it_below_and_zones_above(store, host):
     """The request that had it open before, too; on hosts of here its writer is not asked."""
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     left = a_request(consumers=[uuid_of('written')], seconds=-1.0)
     assert outcome_of(store, left) == 'ours'
     own = {'project_id': 'red', 'user_id': 'eve'}
     shares = {host.row.uuid: {'VCPU': 1}}
     [consumer] = left.consumers
-    store.write_allocations([AllocationWish(consumer=consumer, allocations=shares, **own)])
+    store.allocations.write_allocations(
+        [AllocationWish(consumer=consumer, allocations=shares, **own)]
+    )
     again = msgspec.structs.replace(left, owner='w2', attempt=2, takes_over=1, seconds=9.0)
     assert outcome_of(store, again) is CommitStatus.BARRED
     assert outcome_of(store, a_request(consumers=[consumer])) is CommitStatus.BARRED
@@ -606,26 +623,26 @@ def test_a_zone_above_is_not_forgotten_while_an_allocation_of_it_is_under_way(st
     for order in (0, 5):
         assert noted(store, 'top', 'k1', order, [new_uuid()]) == []
         with pytest.raises(exceptions.InUse, match='under way'):
-            store.remove_parent_zone('top')
-    store.cancel_request(own_name('top', 'k1'), 'it is given back')
-    store.remove_parent_zone('top')
+            store.zones.remove_parent_zone('top')
+    store.requests.cancel_request(own_name('top', 'k1'), 'it is given back')
+    store.zones.remove_parent_zone('top')
     for order in (0, 6):
         wanted = sent('top', 'k2', order, [new_uuid()])
-        assert not store.note_new_allocation(wanted)
+        assert not store.orders.note_new_allocation(wanted)
         with pytest.raises(exceptions.NotFound, match='top'):
-            store.note_allocation(wanted)
+            store.orders.note_allocation(wanted)
     # Of one whose time is over nothing comes any more.
     assert noted(store, 'top', 'k3', 7, [new_uuid()], seconds=-1.0) == []
-    store.remove_parent_zone('top')
+    store.zones.remove_parent_zone('top')
 
 
 def test_a_zone_above_hears_of_its_claims_by_its_own_keys_and_with_its_receipts(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     assert noted(store, 'top', 'k1', 5, [uuid_of('guest')], receipt='sealed') == []
     request = a_request(id=own_name('top', 'k1'))
     assert outcome_of(store, request) == 'ours'
     assert finish(store, request, below(request, parent='top'))
-    (said,) = store.claims_of_parent('top', 0.0, 10)
+    (said,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
     assert (said.claim.key, said.claim.receipt) == ('k1', 'sealed')
 
 
@@ -643,7 +660,7 @@ def test_of_many_requests_for_one_consumer_one_is_opened(store):
 
 
 def test_of_many_who_take_over_and_the_owner_that_wakes_up_one_finishes(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     for _ in range(3):
         request = a_request(seconds=-1.0, consumers=[new_uuid()])
         assert outcome_of(store, request) == 'ours'
@@ -652,37 +669,37 @@ def test_of_many_who_take_over_and_the_owner_that_wakes_up_one_finishes(store):
             if not number:
                 return finish(store, request, below(request))
             other = a_request(owner=f'w{number}', consumers=request.consumers)
-            if store.open_request(other).outcome is None:
+            if store.zone_requests.open_request(other).outcome is None:
                 return finish(store, other, below(other))
             return False
 
         assert sum(at_once(work)) == 1
-        assert len(store.claims_below(consumers=request.consumers)) == 1
+        assert len(store.zone_claims.claims_below(consumers=request.consumers)) == 1
 
 
 def test_a_zone_that_was_removed_meanwhile_has_no_claims(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request = a_request()
     assert outcome_of(store, request) == 'ours'
-    store.remove_child_zone(EAST.uuid)
+    store.zones.remove_child_zone(EAST.uuid)
     assert not finish(store, request, below(request))
-    assert store.claims_below() == []
+    assert store.zone_claims.claims_below() == []
 
 
 def test_what_became_of_claims_is_noted_and_shown_to_the_zone_above(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request = a_request()
-    store.open_request(request)
+    store.zone_requests.open_request(request)
     claim = below(request, parent='top')
     finish(store, request, claim)
-    (first,) = store.claims_of_parent('top', 0.0, 10)
+    (first,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
     assert (first.claim.claim_id, first.claim.state) == (claim.claim_id, 'reserved')
     became(store, claim, 'confirmed')
-    (then,) = store.claims_of_parent('top', first.at, 10)
+    (then,) = store.zone_claims.claims_of_parent('top', first.at, 10)
     assert (then.claim.state, then.claim.key) == ('confirmed', request.id)
     assert then.at >= first.at
-    assert store.claims_of_parent('other', 0.0, 10) == []
-    (zone,) = store.child_zones()
+    assert store.zone_claims.claims_of_parent('other', 0.0, 10) == []
+    (zone,) = store.zones.child_zones()
     assert (zone.incarnation, zone.revision, zone.own_incarnation) == (5, 7.5, 3)
 
 
@@ -699,25 +716,25 @@ def as_said(one, **changes):
 
 
 def test_of_what_lives_below_only_what_nobody_here_makes_or_ends_is_unknown(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request = a_request()
-    opening = store.open_request(request).opening
+    opening = store.zone_requests.open_request(request).opening
     made_now = as_said(below(request, key=key_of(opening, EAST.uuid)))
     ending = as_said(below(request, consumer=new_uuid()))
-    store.add_give_backs([(EAST.uuid, ending.key)])
+    store.give_backs.add_give_backs([(EAST.uuid, ending.key)])
     ended = as_said(below(request), state=State.RELEASED)
     forgotten = as_said(below(request), state=State.CONFIRMED)
     other = as_said(below(request, consumer=new_uuid()))
     said = [made_now, ending, ended, forgotten, other]
-    assert store.unknown_below(EAST.uuid, said) == [forgotten, other]
+    assert store.zone_claims.unknown_below(EAST.uuid, said) == [forgotten, other]
     assert finish(store, request, below(request, claim_id=forgotten.claim_id))
-    assert store.unknown_below(EAST.uuid, [forgotten]) == []
-    assert store.unknown_below(uuid_of('west'), [forgotten]) == [forgotten]
-    assert store.unknown_below(EAST.uuid, []) == []
+    assert store.zone_claims.unknown_below(EAST.uuid, [forgotten]) == []
+    assert store.zone_claims.unknown_below(uuid_of('west'), [forgotten]) == [forgotten]
+    assert store.zone_claims.unknown_below(EAST.uuid, []) == []
 
 
 def test_what_was_forgotten_is_read_back_and_holds_its_consumer(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     group, key = uuid_of('group'), new_uuid()
     lost = a_request()
     claims = [
@@ -733,86 +750,88 @@ def test_what_was_forgotten_is_read_back_and_holds_its_consumer(store):
         for n in range(2)
     ]
     for _ in range(2):
-        store.read_back(claims, {key: b'answer'})
+        store.zone_claims.read_back(claims, {key: b'answer'})
     assert sorted(stored(store, key), key=str) == sorted(claims, key=str)
-    assert store.load_request(key).answer == b'answer'
+    assert store.requests.load_request(key).answer == b'answer'
     for one in claims:
         wanted = a_request(consumers=[one.consumer])
         for request in (wanted, msgspec.structs.replace(wanted, stays=True)):
             assert outcome_of(store, request) is CommitStatus.BARRED
-    assert store.claims_to_look_at() == {EAST.uuid: (0, 2, 0)}
-    assert store.place_of_group(group, uuid_of('own')) == EAST.uuid
-    assert store.audit() == CLEAN
+    assert store.zone_figures.claims_to_look_at() == {EAST.uuid: (0, 2, 0)}
+    assert store.zone_requests.place_of_group(group, uuid_of('own')) == EAST.uuid
+    assert store.claims.audit() == CLEAN
     became(store, claims[0], 'released')
     assert outcome_of(store, a_request(consumers=[claims[0].consumer])) == 'ours'
-    assert store.claims_to_look_at() == {EAST.uuid: (0, 1, 0)}
+    assert store.zone_figures.claims_to_look_at() == {EAST.uuid: (0, 1, 0)}
 
 
 def test_who_was_placed_elsewhere_meanwhile_stays_that_requests(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request = a_request()
     assert outcome_of(store, request) == 'ours'
     key = new_uuid()
     back = below(request, request_id=key, key=key, read_back=True, project_id=None)
-    store.read_back([back], {key: b'answer'})
+    store.zone_claims.read_back([back], {key: b'answer'})
     assert finish(store, request, below(request))
     assert outcome_of(store, a_request()) is CommitStatus.BARRED
 
 
 def test_what_is_lost_holds_its_consumer_until_somebody_ends_it_or_it_is_found(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     first, second = a_request(), a_request(consumers=[new_uuid()])
     claims = []
     for request in (first, second):
-        store.open_request(request)
+        store.zone_requests.open_request(request)
         claims.append(below(request, parent='top'))
         finish(store, request, claims[-1])
     note(store, EAST.uuid, {one.claim_id: 'lost' for one in claims})
-    assert store.claims_to_look_at() == {EAST.uuid: (2, 0, 0)}
-    assert store.claims_of_parent('top', 0.0, 10) == [], 'nobody knows that it has ended'
+    assert store.zone_figures.claims_to_look_at() == {EAST.uuid: (2, 0, 0)}
+    assert store.zone_claims.claims_of_parent('top', 0.0, 10) == [], (
+        'nobody knows that it has ended'
+    )
     for request in (first, second):
         assert outcome_of(store, a_request(consumers=request.consumers)) is CommitStatus.BARRED
     everything = {'decisions': 10, 'tombstone_seconds': -1.0, 'request_seconds': -1.0, 'limit': 100}
-    store.purge(**everything)
-    assert len(store.claims_below()) == 2
+    store.retention.purge(**everything)
+    assert len(store.zone_claims.claims_below()) == 2
     with pytest.raises(exceptions.InUse):
-        store.remove_child_zone(EAST.uuid)
-    store.end_lost(EAST.uuid, claims[0].key)
+        store.zones.remove_child_zone(EAST.uuid)
+    store.zone_claims.end_lost(EAST.uuid, claims[0].key)
     became(store, claims[1], 'confirmed')
-    assert {one.claim_id: one.state for one in store.claims_below()} == {
+    assert {one.claim_id: one.state for one in store.zone_claims.claims_below()} == {
         claims[0].claim_id: 'released',
         claims[1].claim_id: 'confirmed',
     }
-    assert store.claims_to_look_at() == {}
+    assert store.zone_figures.claims_to_look_at() == {}
 
 
 def test_changes_are_shown_oldest_first_as_many_as_wanted(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     made = []
     for n in range(5):
         request = a_request(consumers=[uuid_of('guest', n)])
-        store.open_request(request)
+        store.zone_requests.open_request(request)
         made.append(below(request, parent='top'))
         finish(store, request, made[-1])
-    found = store.claims_of_parent('top', 0.0, 3)
+    found = store.zone_claims.claims_of_parent('top', 0.0, 3)
     assert [one.claim.consumer for one in found] == [one.consumer for one in made[:3]]
-    rest = store.claims_of_parent('top', found[-1].at, 10)
+    rest = store.zone_claims.claims_of_parent('top', found[-1].at, 10)
     seen = {one.claim.consumer for one in [*found, *rest]}
     assert seen == {one.consumer for one in made}
 
 
 def test_old_requests_are_forgotten_with_what_they_had_below(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request = a_request()
-    store.open_request(request)
+    store.zone_requests.open_request(request)
     claim = below(request)
     finish(store, request, claim)
     everything = {'decisions': 10, 'tombstone_seconds': -1.0, 'request_seconds': -1.0, 'limit': 100}
     for _ in range(3):
-        store.purge(**everything)
+        store.retention.purge(**everything)
     assert stored(store) == [claim], 'it lives'
     became(store, claim, 'expired')
     for _ in range(3):
-        store.purge(**everything)
-    assert store.claims_below() == []
-    assert store.load_request(request.id) is None
+        store.retention.purge(**everything)
+    assert store.zone_claims.claims_below() == []
+    assert store.requests.load_request(request.id) is None

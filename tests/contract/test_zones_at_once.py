@@ -27,7 +27,7 @@ def store(request, make_store):
 def removed(store):
     """Whether it is gone, not in use."""
     try:
-        store.remove_child_zone(EAST.uuid)
+        store.zones.remove_child_zone(EAST.uuid)
     except exceptions.InUse:
         return False
     return True
@@ -36,16 +36,16 @@ def removed(store):
 def agree(store, request, is_finished, is_removed):
     """Either the claim below is stored with its zone, or neither is there."""
     assert is_finished is not is_removed
-    assert [one.uuid for one in store.child_zones()] == ([EAST.uuid] if is_finished else [])
-    assert len(store.claims_below(request.id)) == is_finished
+    assert [one.uuid for one in store.zones.child_zones()] == ([EAST.uuid] if is_finished else [])
+    assert len(store.zone_claims.claims_below(request.id)) == is_finished
 
 
 def test_a_zone_is_not_removed_between_a_look_at_it_and_the_claim_there(store):
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request = a_request()
     assert outcome_of(store, request) == 'ours'
     claim = below(request)
-    with ThreadPoolExecutor(2) as threads, store.engine.connect() as connection:
+    with ThreadPoolExecutor(2) as threads, store.database.engine.connect() as connection:
         # What is about to be stored waits for this row, after it has looked at the zone.
         with connection.begin() as begun:
             row = {
@@ -71,7 +71,7 @@ def test_a_zone_is_not_removed_between_a_look_at_it_and_the_claim_there(store):
 
 def test_an_answer_and_the_removal_of_its_zone_at_once(store):
     for number in range(ROUNDS):
-        store.save_child_zone(EAST)
+        store.zones.save_child_zone(EAST)
         request = a_request(consumers=[uuid_of(f'guest {number}')])
         assert outcome_of(store, request) == 'ours'
         claim = below(request)
@@ -79,10 +79,10 @@ def test_an_answer_and_the_removal_of_its_zone_at_once(store):
             finished = threads.submit(finish, store, request, claim)
             gone = threads.submit(removed, store)
             agree(store, request, finished.result(60), gone.result(60))
-        if not store.child_zones():
+        if not store.zones.child_zones():
             continue
         note = models.claims_below.delete()
-        with store.engine.begin() as connection:
+        with store.database.engine.begin() as connection:
             connection.execute(note)
         assert removed(store)
 
@@ -98,8 +98,8 @@ def registered(save):
 
 def test_of_zones_below_that_come_at_once_under_one_name_one_is_registered(store):
     zones = [msgspec.structs.replace(EAST, uuid=uuid_of(f'east {n}')) for n in range(CALLERS)]
-    found = at_once(lambda n: registered(lambda: store.save_child_zone(zones[n])))
-    [there] = store.child_zones()
+    found = at_once(lambda n: registered(lambda: store.zones.save_child_zone(zones[n])))
+    [there] = store.zones.child_zones()
     assert [said == 'it is' for said in found] == [one.uuid == there.uuid for one in zones]
     others = {said for said in found if said != 'it is'}
     assert others == {"another zone is called 'east'; expected a name of its own"}
@@ -107,13 +107,13 @@ def test_of_zones_below_that_come_at_once_under_one_name_one_is_registered(store
 
 def test_one_zone_below_that_comes_at_once_under_many_names_has_one(store):
     zones = [msgspec.structs.replace(EAST, name=f'east-{n}') for n in range(CALLERS)]
-    found = at_once(lambda n: registered(lambda: store.save_child_zone(zones[n])))
-    [there] = store.child_zones()
+    found = at_once(lambda n: registered(lambda: store.zones.save_child_zone(zones[n])))
+    [there] = store.zones.child_zones()
     assert [said == 'it is' for said in found] == [one.name == there.name for one in zones]
 
 
 def test_of_zones_above_that_come_at_once_with_one_identity_one_is_registered(store):
     zones = [msgspec.structs.replace(PARENT, name=f'top-{n}') for n in range(CALLERS)]
-    found = at_once(lambda n: registered(lambda: store.save_parent_zone(zones[n])))
-    [there] = store.parent_zones()
+    found = at_once(lambda n: registered(lambda: store.zones.save_parent_zone(zones[n])))
+    [there] = store.zones.parent_zones()
     assert [said == 'it is' for said in found] == [one.name == there.name for one in zones]

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from gantt.db.engine import retry
 from gantt.db.schema import models
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import SqlStores, stores_for_url
 from tests.services import UNHURRIED
 
 #: ``portable``: PostgreSQL by the statements that every database understands.
@@ -23,28 +23,28 @@ SERVERS = KINDS[1:]
 
 
 @pytest.fixture
-def open_store(store_url: Callable[[str], str]) -> Iterator[Callable[..., SqlStore]]:
+def open_store(store_url: Callable[[str], str]) -> Iterator[Callable[..., SqlStores]]:
     """``open_store(kind)``: a store on an empty database; ``open_store(like=store)``: one more."""
-    opened: list[SqlStore] = []
+    opened: list[SqlStores] = []
 
-    def open_one(kind: str = '', like: SqlStore | None = None, **options: Any) -> SqlStore:
+    def open_one(kind: str = '', like: SqlStores | None = None, **options: Any) -> SqlStores:
         if like is None:
             url = store_url(kind.replace('portable', 'postgresql'))
             options.setdefault('fast', not kind.startswith('portable'))
         else:
-            url = like.engine.url.render_as_string(hide_password=False)
+            url = like.database.engine.url.render_as_string(hide_password=False)
         options.setdefault('waits', UNHURRIED)
-        store = SqlStore.for_url(url, **options)
+        store = stores_for_url(url, **options)
         opened.append(store)
         return store
 
     yield open_one
     for store in opened:
-        store.close()
+        store.database.close()
 
 
 @pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, open_store: Callable[..., SqlStore]) -> SqlStore:
+def store(request: pytest.FixtureRequest, open_store: Callable[..., SqlStores]) -> SqlStores:
     """A store of each kind."""
     return open_store(request.param)
 
@@ -55,9 +55,9 @@ def quick() -> retry.RetryPolicy:
     return retry.RetryPolicy(attempts=3, seconds=2.0)
 
 
-def contents(store: SqlStore) -> dict[str, list[tuple[Any, ...]]]:
+def contents(store: SqlStores) -> dict[str, list[tuple[Any, ...]]]:
     """Every row of every table, in the order of its key."""
-    with store.engine.connect() as connection:
+    with store.database.engine.connect() as connection:
         # No transaction that a slow machine could leave idle for too long.
         connection.execution_options(isolation_level='AUTOCOMMIT')
         return {

@@ -28,7 +28,7 @@ from gantt.core.records.process import ServiceNote
 from gantt.core.records.shadow import Compared, ShadowVerdict
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import SqlStores, stores_for_url
 from tests.plans import created, planned
 from tests.world import World, a_request
 
@@ -40,8 +40,10 @@ PEOPLE = [f'00000000-0000-4000-8000-{n:012d}' for n in range(100)]
 def play(world: World) -> None:
     """Let a small site have some of everything that is read below."""
     store, hosts = world.store, world.hosts
-    store.declare_class('CUSTOM_LICENSE')
-    store.save_aggregate('rack-1', {'availability_zone': 'az-1'}, ['cmp-1', 'cmp-2', 'cmp-9'])
+    store.vocabulary.declare_class('CUSTOM_LICENSE')
+    store.declarations.save_aggregate(
+        'rack-1', {'availability_zone': 'az-1'}, ['cmp-1', 'cmp-2', 'cmp-9']
+    )
     cells = [NumaCell(id=0, cpus=[0, 1], memory_mb=4096)]
     hosts['cmp-1'].facts = {'numa': cells, 'traits': ['HW_CPU_X86_AVX2']}
     stray = Running(consumer=PEOPLE[6], resources={'VCPU': 3, 'CUSTOM_LICENSE': 1})
@@ -49,32 +51,36 @@ def play(world: World) -> None:
     for host in hosts.values():
         host.report()
     world.turn()
-    store.remove_host('cmp-4')  # its epoch is remembered
-    store.set_quotas('p1', {'class:VCPU': 100})
-    pool = store.create_provider('pool', inventories={'CUSTOM_LICENSE': Inventory(total=9)})
-    store.save_provider_aggregates(pool.uuid, [PEOPLE[50]])
+    store.hosts.remove_host('cmp-4')  # its epoch is remembered
+    store.quotas.set_quotas('p1', {'class:VCPU': 100})
+    pool = store.providers.create_provider(
+        'pool', inventories={'CUSTOM_LICENSE': Inventory(total=9)}
+    )
+    store.providers.save_provider_aggregates(pool.uuid, [PEOPLE[50]])
     world.scheduler.cache.fetch()
     group = GroupRef(uuid=PEOPLE[90], policy=Policy('anti-affinity'))
     for claim in ask(world, 2, 0, group=group, project_id='p1'):
         hosts[claim.host].confirm(claim.claim_id)
     ask(world, 1, 4)
-    store.cancel_request(PEOPLE[84], 'not wanted any more')
+    store.requests.cancel_request(PEOPLE[84], 'not wanted any more')
     ask(world, 1, 5, vcpu=1000)  # no host fits
-    store.save_decisions(world.recorder.records)
-    store.disable_host('cmp-2', 'disk swap', 'ops')
+    store.records.save_decisions(world.recorder.records)
+    store.hosts.disable_host('cmp-2', 'disk swap', 'ops')
     words = {'ours': 'cmp-1', 'theirs': 'cmp-2', 'why': 'disk swap', 'origin': 'req-1'}
     ids = {'id': PEOPLE[70], 'request_id': PEOPLE[71], 'consumer': PEOPLE[72]}
     verdict = ShadowVerdict.REMOVED
-    store.save_shadows([Compared(purpose='create', verdict=verdict, **words, **ids)], 10)
+    store.shadows.save_shadows([Compared(purpose='create', verdict=verdict, **words, **ids)], 10)
     note = ServiceNote(name='a:1', kind='scheduler', host='a', version='1.0', configuration='01')
-    store.note_service(note)
-    row = next(one.row for one in store.load_everything().hosts if one.row.name == 'cmp-1')
+    store.services.note_service(note)
+    row = next(one.row for one in store.feed.load_everything().hosts if one.row.name == 'cmp-1')
     members, ids = {'web-1': row, 'db-1': row}, {'group': PEOPLE[60], 'request_id': PEOPLE[61]}
     found = planned(store, members, seconds=1.0, project='p1', vcpu=1, **ids)
     created(store, found['web-1'], PEOPLE[62], request_id=PEOPLE[63])
     shares = {pool.uuid: {'CUSTOM_LICENSE': 2}, row.uuid: {'VCPU': 1}}
     wish = {'project_id': 'p1', 'user_id': 'ann', 'consumer_type': 'INSTANCE'}
-    store.write_allocations([AllocationWish(consumer=PEOPLE[64], allocations=shares, **wish)])
+    store.allocations.write_allocations(
+        [AllocationWish(consumer=PEOPLE[64], allocations=shares, **wish)]
+    )
 
 
 def ask(world: World, count: int, first: int, **fields: Any) -> list[Any]:
@@ -103,21 +109,23 @@ def _any_of(kind: Any) -> Any:
 
 
 # -- what is kept of them ----------------------------------------------------------
-def read(store: SqlStore) -> Any:
+def read(store: SqlStores) -> Any:
     """Return what the code knows of the rows, as JSON has it."""
-    claims = store.claims(limit=1000)
+    claims = store.claims.list_claims(limit=1000)
     known = {
         'claims': claims,
-        'hosts': [host.row for host in store.load_everything().hosts],
-        'providers': store.providers(),
-        'groups': store.load_everything().groups,
-        'plans': store.group_plans(100),
-        'requests': [store.load_request(one.id) for one in store.requests(100)],
-        'allocations': {c.consumer: store.load_allocations(c.consumer) for c in claims},
-        'decisions': store.decisions(limit=100),
-        'shadows': store.shadows(None, 100),
-        'services': [one.name for one in store.services()],
-        'quotas': store.quotas(),
+        'hosts': [host.row for host in store.feed.load_everything().hosts],
+        'providers': store.providers.list_providers(),
+        'groups': store.feed.load_everything().groups,
+        'plans': store.plans.group_plans(100),
+        'requests': [
+            store.requests.load_request(one.id) for one in store.requests.list_requests(100)
+        ],
+        'allocations': {c.consumer: store.allocations.load_allocations(c.consumer) for c in claims},
+        'decisions': store.records.list_decisions(limit=100),
+        'shadows': store.shadows.list_shadows(None, 100),
+        'services': [one.name for one in store.services.list_services()],
+        'quotas': store.quotas.limits(),
     }
     return json.loads(msgspec.json.encode(known))
 
@@ -200,12 +208,12 @@ def main(folder: str, *urls: str) -> None:
         kind = session.family(session.build_engine(url))
         _write(folder, f'{kind}.sql', statements(url))
     with tempfile.TemporaryDirectory() as site:
-        store = SqlStore.for_url(f'sqlite:///{site}/gantt.db')
+        store = stores_for_url(f'sqlite:///{site}/gantt.db')
         play(World(store, hosts=4))
         _write(folder, 'read.json', [json.dumps(read(store), sort_keys=True)])
-        fill(store.engine)
-        _write(folder, 'rows.jsonl', [json.dumps(row) for row in rows(store.engine)])
-        store.close()
+        fill(store.database.engine)
+        _write(folder, 'rows.jsonl', [json.dumps(row) for row in rows(store.database.engine)])
+        store.database.close()
 
 
 def _write(folder: str, name: str, lines: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt.core.messages.resource_classes import Inventory
 from gantt.db.claims.commit_postgresql import CarefulLedger
 from gantt.db.claims.one_trip import Caution
@@ -108,9 +108,9 @@ class Side:
 
     def commit(self, plans):
         built = [self.draft(*plan).build() for plan in plans]
-        if hasattr(self.store, 'ledger'):
-            self.store.ledger.caution = Caution()  # it is to be tried each time
-        result = self.store.commit(built)
+        if hasattr(self.store.requests, 'ledger'):
+            self.store.requests.ledger.caution = Caution()  # it is to be tried each time
+        result = self.store.requests.commit(built)
         self.paths[result.path.value] += 1
         return [
             (one.outcome, one.accepted, one.refused, one.reason.replace(self.story, ''))
@@ -145,14 +145,14 @@ class Side:
     def close(self, number, closed):
         name = self.hosts[number].name
         if closed:
-            return self.store.disable_host(name, 'x', 'y').row.disabled
-        return self.store.enable_host(name).row.disabled
+            return self.store.hosts.disable_host(name, 'x', 'y').row.disabled
+        return self.store.hosts.enable_host(name).row.disabled
 
     def end(self, number):
         mine = self.live(*self.hosts)
         if not mine:
             return None
-        return self.store.force_release(mine[number % len(mine)].id, 'x').outcomes[0].outcome
+        return self.store.claims.force_release(mine[number % len(mine)].id, 'x').outcomes[0].outcome
 
     def rows(self):
         """What the hosts of this story have become, and who is on them."""
@@ -190,11 +190,11 @@ def agree(sides, examples):
 
     tell()
     for side in sides:
-        assert side.store.audit()['over_commit'] == CLEAN['over_commit']
+        assert side.store.claims.audit()['over_commit'] == CLEAN['over_commit']
 
 
 def sides_of(open_store, *kinds):
-    sides = [Side('plain', MemoryStore(clock=ManualClock()))]
+    sides = [Side('plain', memory_stores(clock=ManualClock()))]
     for kind in kinds:
         first = next((one.store for one in sides if one.name == 'postgresql'), None)
         if kind in ('careful', 'portable') and first is not None:
@@ -202,7 +202,7 @@ def sides_of(open_store, *kinds):
         else:
             store = open_store(kind)
         if kind == 'careful':
-            store.ledger = CarefulLedger(store.memory)
+            store.requests.ledger = CarefulLedger(store.database.memory)
         sides.append(Side(kind, store))
     return sides
 

@@ -37,15 +37,15 @@ def host(store):
 @pytest.fixture
 def pool(store, host):
     """Something is taken of it."""
-    made = store.create_provider('ceph', inventories=DISKS)
+    made = store.providers.create_provider('ceph', inventories=DISKS)
     claimed(store, with_share(a_draft().taking(host), made, DISK_GB=5, CUSTOM_IOPS=2))
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     return made
 
 
 def lines(store, kind='providers'):
     """What is found, all of one kind; there is something to do about each line."""
-    found = store.audit()
+    found = store.claims.audit()
     assert {name for name, some in found.items() if some} == {kind}, found
     assert remedies(found)
     return found[kind]
@@ -53,7 +53,9 @@ def lines(store, kind='providers'):
 
 def written_anew(store, pool):
     """As by "gantt provider set --inventory"."""
-    store.change_inventories(pool.uuid, lambda now: {**now, 'DISK_GB': Inventory(total=100)})
+    store.providers.change_inventories(
+        pool.uuid, lambda now: {**now, 'DISK_GB': Inventory(total=100)}
+    )
 
 
 # -- inventories against the row of their provider ------------------------------------------------
@@ -65,8 +67,8 @@ def test_a_row_that_counts_other_inventories_than_there_are(store, damage, pool,
         'PCPU, MEMORY_MB, DISK_GB, there are 1'
     ]
     written_anew(store, pool)
-    assert store.audit() == CLEAN
-    assert store.load_provider(pool.uuid).used == {'DISK_GB': 5, 'CUSTOM_IOPS': 2}
+    assert store.claims.audit() == CLEAN
+    assert store.providers.load_provider(pool.uuid).used == {'DISK_GB': 5, 'CUSTOM_IOPS': 2}
 
 
 def test_a_capacity_in_the_row_that_its_inventory_does_not_say(store, damage, pool):
@@ -76,19 +78,19 @@ def test_a_capacity_in_the_row_that_its_inventory_does_not_say(store, damage, po
         f'provider {pool.uuid} (ceph): DISK_GB: its row says capacity 99, its inventory 100',
     ]
     written_anew(store, pool)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('cap', [-1, 9, 11])
 def test_a_capacity_that_the_numbers_do_not_make(store, damage, pool, cap):
     damage.write_inventory(pool, 'CUSTOM_IOPS', cap=cap)
-    found = store.audit()
+    found = store.claims.audit()
     assert found['providers'] == [
         f'provider {pool.uuid} (ceph): CUSTOM_IOPS: its inventory says capacity {cap}, its numbers '
         'make 10'
     ]
     written_anew(store, pool)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize(
@@ -107,15 +109,17 @@ def test_a_capacity_that_the_numbers_do_not_make(store, damage, pool, cap):
 )
 def test_every_capacity_that_can_be_said_is_right(store, damage, total, reserved, ratio):
     numbers = Inventory(total=total, reserved=reserved, allocation_ratio=ratio)
-    pool = store.create_provider('pool', inventories={'VCPU': numbers, 'CUSTOM_X': numbers})
-    assert store.audit() == CLEAN
+    pool = store.providers.create_provider(
+        'pool', inventories={'VCPU': numbers, 'CUSTOM_X': numbers}
+    )
+    assert store.claims.audit() == CLEAN
     damage.write_provider(pool, cap_vcpu=numbers.cap - 1)
     damage.write_inventory(pool, 'CUSTOM_X', cap=numbers.cap - 1)
-    assert len(store.audit()['providers']) == 2
+    assert len(store.claims.audit()['providers']) == 2
     if numbers.cap < CAP_MAX:
         damage.write_provider(pool, cap_vcpu=numbers.cap + 1)
         damage.write_inventory(pool, 'CUSTOM_X', cap=numbers.cap + 1)
-        assert len(store.audit()['providers']) == 2
+        assert len(store.claims.audit()['providers']) == 2
 
 
 @pytest.mark.parametrize('adopts', [False, True])
@@ -131,7 +135,7 @@ def test_a_host_that_restates_what_it_has_mends_the_count(store, damage, host, a
     host.facts = host.facts.with_room(vcpu=9, CUSTOM_X=3)
     stranger = [Running(consumer=new_uuid(), resources={'CUSTOM_X': 1})] if adopts else []
     host.report([*claims, *stranger])
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     assert host.row.used == {'VCPU': 1, 'CUSTOM_X': 2 + len(stranger)}
     assert host.row.foreign == {}
 
@@ -140,19 +144,19 @@ def test_a_host_that_adopts_what_it_has_nothing_of_keeps_what_is_used(store, dam
     claims = claimed(store, a_draft().taking(host, vcpu=1, CUSTOM_X=2))
     host.confirm(*claims)
     damage.write_provider(host, cold=0)
-    store.declare_class('CUSTOM_Y')
+    store.vocabulary.declare_class('CUSTOM_Y')
     host.report([*claims, Running(consumer=new_uuid(), resources={'CUSTOM_X': 1, 'CUSTOM_Y': 1})])
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     assert host.row.used == {'VCPU': 1, 'CUSTOM_X': 3, 'CUSTOM_Y': 1}
 
 
 def test_what_is_claimed_of_a_class_without_a_row(store, damage, host):
     """Of a host and of a pool, where nothing is left that a statement of inventories could read."""
-    made = store.create_provider('ceph', inventories={'CUSTOM_IOPS': Inventory(total=10)})
+    made = store.providers.create_provider('ceph', inventories={'CUSTOM_IOPS': Inventory(total=10)})
     claimed(store, with_share(a_draft().taking(host, vcpu=1, CUSTOM_X=1), made, CUSTOM_IOPS=2))
     for one in (host, made):
         damage.drop_inventories(one)
-    found = store.audit()
+    found = store.claims.audit()
     assert found['over_commit'] == [
         'cmp-1: CUSTOM_X used is 0, its live claims take 1',
         'ceph: CUSTOM_IOPS used is 0, its live claims take 2',
@@ -164,21 +168,23 @@ def test_what_is_claimed_of_a_class_without_a_row(store, damage, host):
 @pytest.fixture
 def tree(store):
     """A root, what is below it, and what is below that."""
-    root = store.create_provider('root')
-    middle = store.create_provider('middle', parent=root.uuid)
-    return root, middle, store.create_provider('leaf', parent=middle.uuid)
+    root = store.providers.create_provider('root')
+    middle = store.providers.create_provider('middle', parent=root.uuid)
+    return root, middle, store.providers.create_provider('leaf', parent=middle.uuid)
 
 
 def whole(store, *tree):
     root = tree[0].uuid
-    return store.audit() == CLEAN and {store.load_provider(one.uuid).root for one in tree} == {root}
+    return store.claims.audit() == CLEAN and {
+        store.providers.load_provider(one.uuid).root for one in tree
+    } == {root}
 
 
 @pytest.mark.parametrize('wrong', ['own', 'other', 'gone'])
 @pytest.mark.parametrize('by', ['move', 'update'])
 def test_a_wrong_root_is_mended_by_the_parent_that_it_has(store, damage, tree, wrong, by):
     root, middle, leaf = tree
-    other = store.create_provider('other')
+    other = store.providers.create_provider('other')
     noted = {'own': None, 'other': other.id, 'gone': 10**6}[wrong]
     damage.write_provider(middle, root_id=noted)
     shown = {
@@ -191,32 +197,32 @@ def test_a_wrong_root_is_mended_by_the_parent_that_it_has(store, damage, tree, w
         f'{shown}'
     ]
     if by == 'move':
-        store.move_provider(middle.uuid, root.uuid)
+        store.providers.update_provider(middle.uuid, parent=root.uuid)
     else:
-        store.update_provider(middle.uuid, parent=root.uuid)
+        store.providers.update_provider(middle.uuid, parent=root.uuid)
     assert whole(store, *tree)
 
 
 def test_a_whole_subtree_with_a_wrong_root(store, damage, tree):
     root, middle, leaf = tree
-    other = store.create_provider('other')
+    other = store.providers.create_provider('other')
     for one in (middle, leaf):
         damage.write_provider(one, root_id=other.id)
     assert len(lines(store)) == 2
-    store.update_provider(middle.uuid, parent=root.uuid)
+    store.providers.update_provider(middle.uuid, parent=root.uuid)
     assert whole(store, *tree)
 
 
 def test_what_is_below_is_found_whatever_root_it_says(store, damage, tree):
     """Else a part of the tree would stay behind, and a circle could come to be."""
     root, middle, leaf = tree
-    deep = store.create_provider('deep', parent=leaf.uuid)
+    deep = store.providers.create_provider('deep', parent=leaf.uuid)
     damage.write_provider(leaf, root_id=leaf.id)
     damage.write_provider(deep, root_id=deep.id)
     for below in (leaf, deep):
         with pytest.raises(exceptions.InvalidMessage, match='subtree'):
-            store.move_provider(middle.uuid, below.uuid)
-    store.move_provider(middle.uuid, None)
+            store.providers.update_provider(middle.uuid, parent=below.uuid)
+    store.providers.update_provider(middle.uuid, parent=None)
     assert whole(store, middle, leaf, deep)
 
 
@@ -224,7 +230,7 @@ def test_a_root_that_says_another_root(store, damage, tree):
     root, middle, leaf = tree
     damage.write_provider(root, root_id=leaf.id)
     assert lines(store)[0].startswith(f'provider {root.uuid} (root): its root is provider ')
-    store.update_provider(root.uuid, parent=None)
+    store.providers.update_provider(root.uuid, parent=None)
     assert whole(store, *tree)
 
 
@@ -236,26 +242,26 @@ def test_a_kind_that_the_parent_contradicts(store, damage, tree, which):
     assert lines(store) == [
         f'provider {one.uuid} ({which}): is of kind {kind}, has no record of a host and {place}'
     ]
-    store.update_provider(one.uuid, parent=None if which == 'root' else tree[0].uuid)
+    store.providers.update_provider(one.uuid, parent=None if which == 'root' else tree[0].uuid)
     assert whole(store, *tree)
 
 
 @pytest.mark.parametrize('by', ['move', 'update'])
 def test_a_host_below_another_provider_becomes_a_root_again(store, damage, host, by):
-    pool = store.create_provider('pool')
-    below = store.create_provider('below', parent=host.row.uuid)
+    pool = store.providers.create_provider('pool')
+    below = store.providers.create_provider('below', parent=host.row.uuid)
     uuid = host.row.uuid
     damage.write_provider(host, parent_id=pool.id, root_id=pool.id)
     assert f'provider {uuid} (cmp-1): is a host, and below another provider' in lines(store)
     with pytest.raises(exceptions.Refused, match=r"is host 'cmp-1'"):
-        store.move_provider(uuid, pool.uuid)
+        store.providers.update_provider(uuid, parent=pool.uuid)
     if by == 'move':
-        store.move_provider(uuid, None)
+        store.providers.update_provider(uuid, parent=None)
     else:
-        store.update_provider(uuid, parent=None)
-    assert store.audit() == CLEAN
-    assert store.load_provider(below.uuid).root == uuid
-    assert str(store.load_provider(uuid).kind) == 'host'
+        store.providers.update_provider(uuid, parent=None)
+    assert store.claims.audit() == CLEAN
+    assert store.providers.load_provider(below.uuid).root == uuid
+    assert str(store.providers.load_provider(uuid).kind) == 'host'
 
 
 def test_a_host_without_its_record_and_a_record_of_no_host(store, damage, host):
@@ -273,35 +279,35 @@ def test_a_host_without_its_record_and_a_record_of_no_host(store, damage, host):
 def test_a_claim_that_is_gone_and_would_inherit(store, damage, host, pool):
     claim = claimed(store, a_draft().taking(host, lifecycle='api'))[0]
     damage.let_inherit(claim, pool, DISK_GB=5)
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         c = models.claims
         connection.execute(c.delete().where(c.c.id == claim.id))
     damage.set_used(host, vcpu=1)
     assert (
         f'claim {claim.id}: is not there, and is to inherit of provider {pool.id}'
-        in (store.audit()['lost'])
+        in (store.claims.audit()['lost'])
     )
 
 
 def test_an_inheritance_that_cannot_be_read(store, damage, host, pool):
     claim = claimed(store, a_draft().taking(host))[0]
     damage.let_inherit(claim, pool, DISK_GB=5)
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.execute(models.allocations.update().values(inherits='{"DISK_GB":'))
-    (line, *_) = [one for one in store.audit()['lost'] if claim.id in one]
+    (line, *_) = [one for one in store.claims.audit()['lost'] if claim.id in one]
     assert ': cannot be read: ' in line
 
 
 def test_what_a_consumer_is_written_to_have_ends_an_inheritance_without_one(store, damage, host):
-    rack = store.save_aggregate('rack', {}, [host.name]).uuid
+    rack = store.declarations.save_aggregate('rack', {}, [host.name]).uuid
     pool = a_shared_pool(store, 'ceph', [rack], DISK_GB=100)
     consumer = new_uuid()
     claim = claimed(store, with_share(a_draft().taking(host, consumer), pool, DISK_GB=2))[0]
     damage.let_inherit(claim, pool, DISK_GB=5)
     assert ': inherits 5 DISK_GB of ' in lines(store, 'lost')[0]
     shares = {host.row.uuid: {'VCPU': 1}, pool.uuid: {'DISK_GB': 7}}
-    store.write_allocations(
+    store.allocations.write_allocations(
         [AllocationWish(consumer=consumer, allocations=shares, project_id='p', user_id='u')]
     )
-    assert store.load_allocations(consumer).allocations == shares
-    assert store.audit() == CLEAN
+    assert store.allocations.load_allocations(consumer).allocations == shares
+    assert store.claims.audit() == CLEAN

@@ -91,7 +91,7 @@ def no_guards(patch):
 
 def race_for_a_host(stores):
     """Four who have each seen room for all that they want."""
-    number = len(stores[0].load_everything().hosts)
+    number = len(stores[0].feed.load_everything().hosts)
     host = a_host(f'cmp-{number}').with_room(vcpu=40).on(stores[0])
 
     def fill(store):
@@ -99,7 +99,7 @@ def race_for_a_host(stores):
             commit(store, a_draft().taking(host))
 
     races.together(*(lambda s=s: fill(s) for s in stores))
-    assert stores[0].audit() == CLEAN
+    assert stores[0].claims.audit() == CLEAN
     assert len(live(stores[0], host=host.name)) == 40
 
 
@@ -162,7 +162,7 @@ def sweep_beside_a_confirm(stores, monkeypatch):
         lock(self, provider_ids)
 
     monkeypatch.setattr(claims.Changes, 'lock', late)
-    stores[1].sweep(10)
+    stores[1].claims.sweep(10)
     assert said
     assert state_of(stores[0], one) == 'confirmed'
     assert host.row.used == {'VCPU': 1}

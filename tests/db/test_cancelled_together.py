@@ -24,7 +24,9 @@ def store(request, open_store):
 
 @pytest.fixture
 def pool(store):
-    return store.create_provider('ceph', inventories={'CUSTOM_IOPS': Inventory(total=1000)})
+    return store.providers.create_provider(
+        'ceph', inventories={'CUSTOM_IOPS': Inventory(total=1000)}
+    )
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def placed(store, hosts, pool, count=COUNT):
 
 
 def used(store, pool):
-    return store.load_provider(pool.uuid).used.get('CUSTOM_IOPS', 0)
+    return store.providers.load_provider(pool.uuid).used.get('CUSTOM_IOPS', 0)
 
 
 def cancelled_behind_a_lock(store, pool, request_ids):
@@ -57,17 +59,17 @@ def cancelled_behind_a_lock(store, pool, request_ids):
     found = {}
 
     def cancel(request_id):
-        found[request_id] = store.cancel_request(request_id, f'because of {request_id}')
+        found[request_id] = store.requests.cancel_request(request_id, f'because of {request_id}')
 
     threads = [threading.Thread(target=cancel, args=(one,)) for one in request_ids]
 
     def work(tx):
-        providers.lock(tx, store.memory, [pool.id])
+        providers.lock(tx, store.database.memory, [pool.id])
         for thread in threads:
             thread.start()
         time.sleep(0.1)
 
-    store.database.write(work)
+    store.database.writes.write(work)
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
@@ -82,21 +84,21 @@ def test_each_result_is_of_its_own_claims(store, hosts, pool):
         result = found[claim.request_id]
         assert [(of.claim_id, of.outcome) for of in result.outcomes] == [(claim.id, 'ok')]
         assert [change.provider_id for change in result.hosts] == [claim.provider_id]
-        (ended,) = store.claims(request_id=claim.request_id)
+        (ended,) = store.claims.list_claims(request_id=claim.request_id)
         assert (ended.is_live, ended.reason) == (False, f'because of {claim.request_id}')
-        assert store.load_request(claim.request_id).state == 'cancelled'
+        assert store.requests.load_request(claim.request_id).state == 'cancelled'
     assert found[unknown].outcomes == []
-    assert store.load_request(unknown).state == 'cancelled'
+    assert store.requests.load_request(unknown).state == 'cancelled'
     assert used(store, pool) == 0
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_request_that_comes_twice_is_taken_back_once(store, hosts, pool):
     (claim,) = placed(store, hosts, pool, 1)
     cancelled_behind_a_lock(store, pool, [claim.request_id] * 3)
-    assert store.cancel_request(claim.request_id, '').outcomes == []
+    assert store.requests.cancel_request(claim.request_id, '').outcomes == []
     assert used(store, pool) == 0
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_claims_of_one_guest_end_one_after_another(store, hosts, pool):
@@ -107,17 +109,19 @@ def test_claims_of_one_guest_end_one_after_another(store, hosts, pool):
     (there,) = claimed(store, there_draft)
     assert used(store, pool) == 1
     wanted = [Cancellation(one.request_id, 'gone') for one in (here, there)]
-    assert not store._cancel_together(wanted)
+    assert not store.requests._cancel_together(wanted)
     assert used(store, pool) == 1
     cancelled_behind_a_lock(store, pool, [here.request_id, there.request_id])
     assert used(store, pool) == 0
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_together_they_take_one_commit(store, hosts, pool):
     claims = placed(store, hosts, pool)
-    before = store.load_provider(pool.uuid).generation
-    assert store._cancel_together([Cancellation(claim.request_id, 'gone') for claim in claims])
-    provider = store.load_provider(pool.uuid)
+    before = store.providers.load_provider(pool.uuid).generation
+    assert store.requests._cancel_together(
+        [Cancellation(claim.request_id, 'gone') for claim in claims]
+    )
+    provider = store.providers.load_provider(pool.uuid)
     assert (provider.generation - before, provider.used) == (1, {})
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN

@@ -164,18 +164,23 @@ def test_many_threads_of_one_process_write(kind, open_store):
                 generation=None,
             )
             try:
-                store.write_allocations([wish])
+                store.allocations.write_allocations([wish])
                 told.append(consumer)
             except exceptions.AllocationRefused:
                 pass
         return told
 
     told = [one for some in together(*(lambda n=n: write(n) for n in range(8))) for one in some]
-    assert (len(told), host.row.used['VCPU'], store.audit()) == (30, 30, CLEAN)
-    assert all(store.load_allocations(one).generation == 1 for one in told)
-    generation = store.load_provider(host.row.uuid).generation
-    together(*(lambda n=n: [store.delete_allocations(one) for one in told[n::8]] for n in range(8)))
-    assert (host.row.used.get('VCPU', 0), store.audit()) == (0, CLEAN)
-    assert store.load_provider(host.row.uuid).generation == generation
+    assert (len(told), host.row.used['VCPU'], store.claims.audit()) == (30, 30, CLEAN)
+    assert all(store.allocations.load_allocations(one).generation == 1 for one in told)
+    generation = store.providers.load_provider(host.row.uuid).generation
+    together(
+        *(
+            lambda n=n: [store.allocations.delete_allocations(one) for one in told[n::8]]
+            for n in range(8)
+        )
+    )
+    assert (host.row.used.get('VCPU', 0), store.claims.audit()) == (0, CLEAN)
+    assert store.providers.load_provider(host.row.uuid).generation == generation
     with pytest.raises(exceptions.NotFound):
-        store.delete_allocations(told[0])
+        store.allocations.delete_allocations(told[0])

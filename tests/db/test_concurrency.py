@@ -54,10 +54,10 @@ def stores(kind, open_store):
 
 def deadlocks(store):
     """How many deadlocks the server has resolved in this database; None: it does not count."""
-    if store.engine.dialect.name != 'postgresql':
+    if store.database.engine.dialect.name != 'postgresql':
         return None
     time.sleep(1.1)  # statistics are sent once a second
-    with store.engine.connect() as connection:
+    with store.database.engine.connect() as connection:
         connection.exec_driver_sql('SELECT pg_stat_clear_snapshot()')
         return connection.exec_driver_sql(
             'SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()'
@@ -78,7 +78,7 @@ def test_a_hot_host_is_filled_to_the_last_unit_and_no_further(stores):
     assert (fates.count('placed'), fates.count('dropped')) == (50, 30)
     assert host.row.used == {'VCPU': 50}
     assert len(live(stores[0])) == 50
-    assert stores[0].audit() == CLEAN
+    assert stores[0].claims.audit() == CLEAN
 
 
 def test_batches_over_many_hosts_never_wait_in_a_circle(stores):
@@ -100,7 +100,7 @@ def test_batches_over_many_hosts_never_wait_in_a_circle(stores):
     together(*(lambda s=s, n=n: work(s, n) for n, s in enumerate(stores)))
     assert deadlocks(stores[0]) == before
     assert len(live(stores[0])) == 4 * 8 * 10 * 3
-    assert stores[0].audit() == CLEAN
+    assert stores[0].claims.audit() == CLEAN
 
 
 def test_one_request_asked_of_everybody_at_once_is_placed_once(stores):
@@ -118,7 +118,7 @@ def test_one_request_asked_of_everybody_at_once_is_placed_once(stores):
         winner = next(n for n, fate in enumerate(fates) if fate.outcome == 'placed')
         assert {f.answer for f in fates if f.outcome == 'repeat'} == {f'answer {winner}'.encode()}
         assert [c.provider_id for c in live(stores[0], request_id=draft.id)] == [hosts[winner].id]
-    assert stores[0].audit() == CLEAN
+    assert stores[0].claims.audit() == CLEAN
 
 
 def test_only_one_takes_over(stores):
@@ -133,7 +133,7 @@ def test_only_one_takes_over(stores):
     fates = together(*(lambda n=n: take(n) for n in range(4)))
     assert sorted(fates) == ['placed', 'repeat', 'repeat', 'repeat']
     assert len(live(stores[0])) == 1
-    assert stores[0].audit() == CLEAN
+    assert stores[0].claims.audit() == CLEAN
 
 
 def test_members_of_a_group_never_meet_on_a_host(stores):
@@ -145,7 +145,7 @@ def test_members_of_a_group_never_meet_on_a_host(stores):
         store, rnd = stores[number], random.Random(number)
         placed = 0
         for _ in range(60):
-            rule = store.load_group(group)
+            rule = store.groups.load_group(group)
             taken = {c.provider_id for c in live(store) if c.group == group}
             free = [host for host in hosts if host.id not in taken]
             if not free:
@@ -159,7 +159,7 @@ def test_members_of_a_group_never_meet_on_a_host(stores):
     placed = together(*(lambda n=n: place(n) for n in range(4)))
     members = live(stores[0])
     assert len(members) == sum(placed) == len({c.provider_id for c in members}) == len(hosts)
-    assert since_first(stores[0].load_group(group).generation) == len(hosts)
+    assert since_first(stores[0].groups.load_group(group).generation) == len(hosts)
 
 
 def schedule(store, hosts, seed, end):
@@ -169,9 +169,9 @@ def schedule(store, hosts, seed, end):
         drafts = [a_random_draft(rnd, hosts, f'w{seed}') for _ in range(4)]
         for draft, fate in zip(drafts, commit(store, *drafts).outcomes, strict=True):
             if fate.outcome == 'partial':
-                store.give_up(draft.id, f'w{seed}', 1)
+                store.requests.give_up(draft.id, f'w{seed}', 1)
             elif rnd.random() < 0.2:
-                store.cancel_request(draft.id, 'no')
+                store.requests.cancel_request(draft.id, 'no')
 
 
 def a_random_draft(rnd, hosts, owner):
@@ -199,8 +199,8 @@ def compute(store, hosts, end):
 def sweep(store, end):
     """The sweeper, and somebody who looks over its shoulder."""
     while time.monotonic() < end:
-        store.sweep(50)
-        assert store.audit()['over_commit'] == []
+        store.claims.sweep(50)
+        assert store.claims.audit()['over_commit'] == []
 
 
 def test_everything_at_once_on_a_few_hosts(stores):
@@ -215,5 +215,5 @@ def test_everything_at_once_on_a_few_hosts(stores):
         lambda: sweep(stores[3], end),
     )
     assert deadlocks(stores[0]) == before
-    stores[0].sweep(10_000)
-    assert stores[0].audit() == CLEAN
+    stores[0].claims.sweep(10_000)
+    assert stores[0].claims.audit() == CLEAN

@@ -18,22 +18,22 @@ def test_a_consumer_stays_its_projects_while_a_claim_of_it_is_stored(kind, open_
     host = a_host().with_room(vcpu=100).on(store)
     consumer = new_uuid()
     (first,) = claimed(store, a_draft(project_id='red').taking(host, consumer))
-    store.force_release(first.id, 'ended')
+    store.claims.force_release(first.id, 'ended')
     theirs = a_draft(project_id='blue', only_project='blue').taking(host, consumer)
     assert commit(store, theirs).outcomes[0].outcome == 'barred'
     for fields in ({}, {'only_project': 'red'}):
         (again,) = claimed(store, a_draft(project_id='red', **fields).taking(host, consumer))
-        store.force_release(again.id, 'ended')
+        store.claims.force_release(again.id, 'ended')
     # Who may claim for anybody: what is stored says whose it is.
     (other,) = claimed(store, a_draft(project_id='blue').taking(host, consumer))
     assert other.project_id == 'red'
-    assert store.owners_of([consumer]) == {consumer: 'red'}
+    assert store.quotas.owners_of([consumer]) == {consumer: 'red'}
     (mixed, _) = claimed(
         store, a_draft(project_id='blue').taking(host, consumer, purpose='migrate').taking(host)
     )
     assert mixed.project_id == 'red'
-    assert store.quota_usage(['red', 'blue'], ['VCPU'])['red'].live_claims == 1
-    assert store.audit() == CLEAN
+    assert store.quotas.quota_usage(['red', 'blue'], ['VCPU'])['red'].live_claims == 1
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -44,9 +44,9 @@ def test_projects_of_any_length_are_counted(kind, open_store):
     twin = long[:100] + 'x' + long[101:]  # beyond what the index has
     for project in (long, long, twin):
         claimed(store, a_draft(project_id=project).taking(host))
-    usage = store.quota_usage([long, twin], ['VCPU'])
+    usage = store.quotas.quota_usage([long, twin], ['VCPU'])
     assert [usage[one].live_claims for one in (long, twin)] == [2, 1]
-    assert len(store.claims(project=long)) == 2
+    assert len(store.claims.list_claims(project=long)) == 2
 
 
 @pytest.mark.parametrize('kind', KINDS[1:])  # SQLite has one writer
@@ -66,7 +66,7 @@ def test_what_was_inserted_and_confirmed_meanwhile_is_looked_at_again(
             made.extend(claimed(other, a_draft().taking(there, consumer)))
             there.confirm(made[0])
 
-    judge, execute = CommitBatch.judge_consumers, getattr(store.ledger, 'execute', None)
+    judge, execute = CommitBatch.judge_consumers, getattr(store.requests.ledger, 'execute', None)
 
     def judge_then(self, *rest):
         judge(self, *rest)
@@ -81,13 +81,13 @@ def test_what_was_inserted_and_confirmed_meanwhile_is_looked_at_again(
     if grouped:
         draft = a_draft().planned_at(0, new_uuid()).taking(here, consumer)
     if execute is not None and not grouped:
-        monkeypatch.setattr(store.ledger, 'execute', execute_after)
+        monkeypatch.setattr(store.requests.ledger, 'execute', execute_after)
     else:
         monkeypatch.setattr(CommitBatch, 'judge_consumers', judge_then)
     fate = commit(store, draft).outcomes[0]
     assert made
     assert fate.outcome == 'barred'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -97,18 +97,18 @@ def test_what_is_reserved_alone_bars_by_the_table(kind, open_store):
     sole = sa.select(models.claims.c.sole)
 
     def soles():
-        with store.engine.connect() as connection:
+        with store.database.engine.connect() as connection:
             return set(connection.execute(sole).scalars())
 
     one, two = new_uuid(), new_uuid()
     first, _ = claimed(store, a_draft().taking(host, one).taking(host, two, purpose='migrate'))
     assert soles() == {one, f'{two} move'}
-    store.extend_request(first.request_id, 60.0, 600.0)
+    store.requests.extend_request(first.request_id, 60.0, 600.0)
     assert soles() == {one, f'{two} move'}
     host.confirm(first)
     assert soles() == {None, f'{two} move'}
-    store.cancel_request(first.request_id, '')
+    store.requests.cancel_request(first.request_id, '')
     assert soles() == {None}
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.execute(models.claims.update().values(sole=models.claims.c.id))
-    assert len(store.audit()['leaked']) == 2
+    assert len(store.claims.audit()['leaked']) == 2

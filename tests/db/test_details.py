@@ -32,14 +32,14 @@ def reads_of_rows(store):
         if asks and 'MISC_SHARES_VIA_AGGREGATE' not in str(parameters):  # which pools there are
             found.append(parameters)
 
-    sa.event.listen(store.engine, 'before_cursor_execute', note)
+    sa.event.listen(store.database.engine, 'before_cursor_execute', note)
     yield found
-    sa.event.remove(store.engine, 'before_cursor_execute', note)
+    sa.event.remove(store.database.engine, 'before_cursor_execute', note)
 
 
 def record_of(store, host):
     """As it is stored."""
-    with store.engine.connect() as connection:
+    with store.database.engine.connect() as connection:
         query = sa.select(_f.c.facts).where(_f.c.provider_id == host.id)
         return connection.execute(query).scalar_one()
 
@@ -50,10 +50,10 @@ def with_load(host, value):
 
 
 def test_a_record_has_a_mark_of_what_its_rows_say(store):
-    store.poll(0, {})
+    store.feed.poll(0, {})
     host = a_host().having(traits=TRAITS, aggregates=['rack-1']).on(store)
     facts = record_of(store, host)
-    has = store.reads.read(lambda tx: details.read(tx, [host.id]))[host.id]
+    has = store.database.reads.read(lambda tx: details.read(tx, [host.id]))[host.id]
     assert details.mark_of(facts) == has.digest
     assert has.inventories == host.row.facts.inventories
     assert (has.traits, has.aggregates) == (TRAITS, host.row.aggregates)
@@ -70,11 +70,11 @@ def test_what_is_no_mark_is_none(text):
 def test_a_metric_is_read_without_rows(store, open_store):
     host = a_host().having(traits=TRAITS).on(store)
     other = open_store(like=store)
-    start = other.load_everything()
+    start = other.feed.load_everything()
     known = {host.id: host.row.version}
     host.send(with_load(host, 0.5))
     with reads_of_rows(other) as found:
-        (change,) = other.poll(start.position, known).hosts
+        (change,) = other.feed.poll(start.position, known).hosts
         assert change.row.facts.metrics['load'].value == 0.5
         assert change.row.facts.traits == TRAITS
         assert found == []
@@ -92,7 +92,7 @@ def test_of_hosts_that_have_the_same_one_is_asked(store, open_store):
         host.send(with_load(host, number / 10))
     other = open_store(like=store)
     with reads_of_rows(other) as found:
-        rows = [change.row for change in other.load_everything().hosts]
+        rows = [change.row for change in other.feed.load_everything().hosts]
     assert len(found) == 1
     assert len({id(row.facts.inventories) for row in rows}) == 1
     assert len({id(row.facts.traits) for row in rows}) == 1
@@ -103,7 +103,7 @@ def test_rows_of_many_hosts_are_read_in_parts(store, open_store, monkeypatch):
     monkeypatch.setattr(details, 'CHUNK', 2)
     for number in range(5):
         a_host(f'cmp-{number}').having(traits=[f'CUSTOM_{number}']).on(store)
-    rows = [change.row for change in open_store(like=store).load_everything().hosts]
+    rows = [change.row for change in open_store(like=store).feed.load_everything().hosts]
     assert [row.facts.traits for row in rows] == [[f'CUSTOM_{n}'] for n in range(5)]
 
 
@@ -123,15 +123,17 @@ class Writers:
 
     def ask(self, own, turn):
         for uuid in self._uuids:
-            own.save_inventories(uuid, {'VCPU': Inventory(total=1 + turn)})
-            own.save_provider_traits(uuid, TRAITS[turn % 2 :])
-            own.save_provider_aggregates(uuid, [uuid_of(turn % 3)])
+            own.providers.save_inventories(uuid, {'VCPU': Inventory(total=1 + turn)})
+            own.providers.save_provider_traits(uuid, TRAITS[turn % 2 :])
+            own.providers.save_provider_aggregates(uuid, [uuid_of(turn % 3)])
 
     def group(self, own, turn):
-        own.save_aggregate('rack-1', {}, [host.name for host in self.hosts][turn % 2 :])
+        own.declarations.save_aggregate(
+            'rack-1', {}, [host.name for host in self.hosts][turn % 2 :]
+        )
 
     def change(self, own, turn):
-        own.set_inventories_by(self.hosts[turn % 2].name, API if turn % 3 else None)
+        own.hosts.set_inventories_by(self.hosts[turn % 2].name, API if turn % 3 else None)
 
     def turns(self, work):
         own = self._open(like=self.store, waits=PATIENT)
@@ -148,39 +150,43 @@ def test_marks_are_of_their_rows_whoever_writes_at_once(kind, open_store):
         for done in [threads.submit(all_of.turns, one) for one in works]:
             done.result(timeout=120)
     ids = [host.id for host in all_of.hosts]
-    has = store.reads.read(lambda tx: details.read(tx, ids))
+    has = store.database.reads.read(lambda tx: details.read(tx, ids))
     fresh = open_store(like=store)
-    rows = {change.provider_id: change.row for change in fresh.load_everything().hosts}
+    rows = {change.provider_id: change.row for change in fresh.feed.load_everything().hosts}
     for host in all_of.hosts:
         assert details.mark_of(record_of(store, host)) == has[host.id].digest
         assert host.row == rows[host.id]
         assert host.row.aggregates == has[host.id].aggregates
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 # -- who knows nothing of hosts writes what they have ---------------------------------------
 AGGREGATE_CHANGES = {
-    'joins': lambda store, hosts: store.save_aggregate('new', {}, [one.name for one in hosts]),
-    'leaves': lambda store, hosts: store.save_aggregate('rack', {}, []),
-    'other uuid': lambda store, hosts: store.save_aggregate('rack', {}, None, uuid_of('other')),
-    'both': lambda store, hosts: store.save_aggregate(
+    'joins': lambda store, hosts: store.declarations.save_aggregate(
+        'new', {}, [one.name for one in hosts]
+    ),
+    'leaves': lambda store, hosts: store.declarations.save_aggregate('rack', {}, []),
+    'other uuid': lambda store, hosts: store.declarations.save_aggregate(
+        'rack', {}, None, uuid_of('other')
+    ),
+    'both': lambda store, hosts: store.declarations.save_aggregate(
         'rack', {}, [hosts[1].name], uuid_of('other')
     ),
-    'removed': lambda store, hosts: store.remove_aggregate('rack'),
-    'renamed': lambda store, hosts: store.rename_host(hosts[0].name, 'rack1-07'),
+    'removed': lambda store, hosts: store.declarations.remove_aggregate('rack'),
+    'renamed': lambda store, hosts: store.hosts.rename_host(hosts[0].name, 'rack1-07'),
 }
 
 
 @pytest.mark.parametrize('change', AGGREGATE_CHANGES)
 def test_others_learn_what_a_process_writes_that_knows_no_host(store, open_store, change):
     hosts = [a_host('cmp-1').on(store), a_host('cmp-2').on(store)]
-    store.save_aggregate('rack', {}, [hosts[0].name])
-    start = store.load_everything()
+    store.declarations.save_aggregate('rack', {}, [hosts[0].name])
+    start = store.feed.load_everything()
     known = {one.provider_id: one.row.version for one in start.hosts}
     before = {one.provider_id: one.row for one in start.hosts}
     AGGREGATE_CHANGES[change](open_store(like=store), hosts)
-    found = {one.provider_id: one.row for one in store.poll(start.position, known).hosts}
-    has = store.reads.read(lambda tx: details.read(tx, list(before)))
+    found = {one.provider_id: one.row for one in store.feed.poll(start.position, known).hosts}
+    has = store.database.reads.read(lambda tx: details.read(tx, list(before)))
     rows = before | found
     assert {pid: row.aggregates for pid, row in rows.items()} == {
         pid: of.aggregates for pid, of in has.items()
@@ -188,51 +194,51 @@ def test_others_learn_what_a_process_writes_that_knows_no_host(store, open_store
     assert all(rows[pid].generation > row.generation for pid, row in before.items() if pid in found)
     for host in hosts:
         assert details.mark_of(record_of(store, host)) == has[host.id].digest
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 # -- rows that are not as the mark says ----------------------------------------------------
 def test_rows_are_believed_where_a_mark_is_of_others(store, open_store):
     host = a_host().having(traits=TRAITS).on(store)
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.execute(models.provider_traits.delete())
     other = open_store(like=store)
     for _ in range(2):  # it is not remembered for that mark
-        (change,) = other.load_everything().hosts
+        (change,) = other.feed.load_everything().hosts
         assert change.row.facts.traits == []
     host.send(host.says().having(traits=['CUSTOM_NEW']))
-    (change,) = other.load_everything().hosts
+    (change,) = other.feed.load_everything().hosts
     assert change.row.facts.traits == ['CUSTOM_NEW']
 
 
 def test_what_requests_say_is_news_to_who_knew_the_host(store, open_store):
     host = a_host().on(store)
-    store.set_inventories_by(host.name, API)
+    store.hosts.set_inventories_by(host.name, API)
     other = open_store(like=store)
-    start = other.load_everything()
+    start = other.feed.load_everything()
     known = {host.id: host.row.version}
-    store.save_inventories(host.row.uuid, {'VCPU': Inventory(total=1)})
-    store.save_provider_traits(host.row.uuid, TRAITS)
-    store.save_provider_aggregates(host.row.uuid, [uuid_of('rack')])
-    (change,) = other.poll(start.position, known).hosts
+    store.providers.save_inventories(host.row.uuid, {'VCPU': Inventory(total=1)})
+    store.providers.save_provider_traits(host.row.uuid, TRAITS)
+    store.providers.save_provider_aggregates(host.row.uuid, [uuid_of('rack')])
+    (change,) = other.feed.poll(start.position, known).hosts
     row = change.row
     assert row.facts.inventories == {'VCPU': Inventory(total=1)}
     assert (row.facts.traits, row.aggregates) == (TRAITS, [uuid_of('rack')])
-    assert [line.what for line in store.host_history(host.name, 10)][:1] == [
+    assert [line.what for line in store.hosts.host_history(host.name, 10)][:1] == [
         f'traits: {", ".join(f"+{one}" for one in TRAITS)}'
     ]
 
 
 def test_a_host_that_is_renamed_or_removed_takes_all_of_it_along(store):
     host = a_host().on(store)
-    named = store.save_aggregate('rack-1', {}, [host.name])
-    store.set_inventories_by(host.name, API)
-    store.save_provider_aggregates(host.row.uuid, [uuid_of('rack')])
-    store.rename_host(host.name, 'rack1-07')
+    named = store.declarations.save_aggregate('rack-1', {}, [host.name])
+    store.hosts.set_inventories_by(host.name, API)
+    store.providers.save_provider_aggregates(host.row.uuid, [uuid_of('rack')])
+    store.hosts.rename_host(host.name, 'rack1-07')
     row = host.row
     assert (row.name, row.inventories_by) == ('rack1-07', API)
     assert row.aggregates == sorted([named.uuid, uuid_of('rack')])
-    store.decommission_host('rack1-07')
-    with store.engine.connect() as connection:
+    store.hosts.decommission_host('rack1-07')
+    with store.database.engine.connect() as connection:
         left = sa.select(sa.func.count()).select_from(models.provider_aggregates)
         assert connection.execute(left).scalar_one() == 0

@@ -39,16 +39,16 @@ class Breaking:
         self.count = 0
 
     def __enter__(self):
-        sa.event.listen(self.store.engine, 'before_cursor_execute', self._before)
-        if isinstance(self.store.ledger, CarefulLedger):
-            self.real = self.store.ledger.execute
-            self.store.ledger.execute = self._fast
+        sa.event.listen(self.store.database.engine, 'before_cursor_execute', self._before)
+        if isinstance(self.store.requests.ledger, CarefulLedger):
+            self.real = self.store.requests.ledger.execute
+            self.store.requests.ledger.execute = self._fast
         return self
 
     def __exit__(self, *error):
-        sa.event.remove(self.store.engine, 'before_cursor_execute', self._before)
-        if isinstance(self.store.ledger, CarefulLedger):
-            self.store.ledger.execute = self.real
+        sa.event.remove(self.store.database.engine, 'before_cursor_execute', self._before)
+        if isinstance(self.store.requests.ledger, CarefulLedger):
+            self.store.requests.ledger.execute = self.real
 
     def _before(self, connection, cursor, statement, *rest):
         if statement != 'BEGIN':
@@ -78,7 +78,7 @@ def a_broken_connection(driver):
 
 def scenario_batch(store):
     """Groups, several providers, a custom class, a refusal, a continued and an overtaken row."""
-    store.declare_class('CUSTOM_GOLD')
+    store.vocabulary.declare_class('CUSTOM_GOLD')
     one = a_host('cmp-1').with_room(vcpu=8, ram=8192, CUSTOM_GOLD=4).on(store)
     two = a_host('cmp-2').on(store)
     begun = a_draft(uuid_of('begun')).unfinished().taking(one)
@@ -137,38 +137,40 @@ def scenario_cancel(store):
     host = a_host().on(store)
     draft = a_draft(uuid_of('r')).taking(host).taking(host)
     claimed(store, draft)
-    return lambda: store.cancel_request(draft.id, 'no longer wanted')
+    return lambda: store.requests.cancel_request(draft.id, 'no longer wanted')
 
 
 def scenario_give_up(store):
     host = a_host().on(store)
     draft = a_draft(uuid_of('r')).unfinished().taking(host)
     commit(store, draft)
-    return lambda: store.give_up(draft.id, 'worker-1', 1)
+    return lambda: store.requests.give_up(draft.id, 'worker-1', 1)
 
 
 def scenario_sweep(store):
     host = a_host().on(store)
     claimed(store, a_draft(uuid_of('r')).leased(-5).taking(host).taking(host))
-    return lambda: store.sweep(10)
+    return lambda: store.claims.sweep(10)
 
 
 def scenario_register(store):
-    store.save_aggregate('fast', {}, ['cmp-1'], uuid_of('fast'))
+    store.declarations.save_aggregate('fast', {}, ['cmp-1'], uuid_of('fast'))
     return lambda: a_host().on(store)
 
 
 def scenario_operators(store):
     host = a_host().on(store)
-    store.save_group(Group(uuid=uuid_of('group'), policy='affinity'))
+    store.groups.save_group(Group(uuid=uuid_of('group'), policy='affinity'))
     assert host.report().outcome == 'applied'
 
     def run():
-        store.disable_host('cmp-1', 'repair', 'me')
-        store.save_aggregate('slow', {'availability_zone': 'z'}, ['cmp-1'], uuid_of('slow'))
-        store.remove_group(uuid_of('group'))
-        store.remove_aggregate('slow')
-        store.remove_host('cmp-1')
+        store.hosts.disable_host('cmp-1', 'repair', 'me')
+        store.declarations.save_aggregate(
+            'slow', {'availability_zone': 'z'}, ['cmp-1'], uuid_of('slow')
+        )
+        store.groups.remove_group(uuid_of('group'))
+        store.declarations.remove_aggregate('slow')
+        store.hosts.remove_host('cmp-1')
 
     return run
 
@@ -176,27 +178,27 @@ def scenario_operators(store):
 def scenario_attach(store):
     """The provider that is there becomes the host that registers with its uuid."""
     inventories = {'VCPU': Inventory(total=4), 'VGPU': Inventory(total=2)}
-    made = store.create_provider('node', uuid=uuid_of('node'), inventories=inventories)
-    store.create_provider('below', uuid=uuid_of('below'), parent=made.uuid)
+    made = store.providers.create_provider('node', uuid=uuid_of('node'), inventories=inventories)
+    store.providers.create_provider('below', uuid=uuid_of('below'), parent=made.uuid)
     said = RegisterHost(name='cmp-1', node='node', boot_nonce='nonce', uuid=made.uuid)
-    return lambda: store.register_host(said)
+    return lambda: store.reports.register_host(said)
 
 
 def scenario_trees(store):
     """A provider is made below another, gets less, and takes what is below it to another tree."""
     host = a_host().on(store).row.uuid
-    pool = store.create_provider('pool', uuid=uuid_of('pool')).uuid
-    middle = store.create_provider('middle', uuid=uuid_of('middle'), parent=pool).uuid
+    pool = store.providers.create_provider('pool', uuid=uuid_of('pool')).uuid
+    middle = store.providers.create_provider('middle', uuid=uuid_of('middle'), parent=pool).uuid
     inventories = {'VCPU': Inventory(total=4), 'VGPU': Inventory(total=2)}
     less = {'VCPU': Inventory(total=1), 'PGPU': Inventory(total=1)}
 
     def run():
-        made = store.create_provider(
+        made = store.providers.create_provider(
             'new', uuid=uuid_of('new'), parent=middle, inventories=inventories
         )
-        store.save_inventories(made.uuid, less)
-        store.move_provider(middle, host)
-        store.delete_provider(pool)
+        store.providers.save_inventories(made.uuid, less)
+        store.providers.update_provider(middle, parent=host)
+        store.providers.delete_provider(pool)
 
     return run
 
@@ -234,17 +236,17 @@ def scenario_creates(store):
 
 def scenario_give_back(store):
     one, two, found = a_planned_group(store)
-    return lambda: store.cancel_request(uuid_of('create'), 'no longer wanted')
+    return lambda: store.requests.cancel_request(uuid_of('create'), 'no longer wanted')
 
 
 def scenario_extend_plan(store):
     a_planned_group(store)
-    return lambda: store.extend_plan(uuid_of('group'), 9000, 9000)
+    return lambda: store.plans.extend_plan(uuid_of('group'), 9000, 9000)
 
 
 def scenario_release_plan(store):
     a_planned_group(store)
-    return lambda: store.release_plan(uuid_of('group'), 'no longer wanted')
+    return lambda: store.plans.release_plan(uuid_of('group'), 'no longer wanted')
 
 
 SCENARIOS = [
@@ -320,7 +322,7 @@ def settled(store):
             and not (c.primary_key and c.name in ('id', 'number'))
             and not c.name.endswith('_id')
         ]
-        with store.engine.connect() as connection:
+        with store.database.engine.connect() as connection:
             rows = connection.execute(sa.select(*columns)).all() if columns else []
         if table is models.group_rules:
             # Where a group begins is drawn.
@@ -334,7 +336,7 @@ def run_to_the_end(open_store, kind, scenario):
     run = scenario(store)
     with Breaking(store, 0, an_error) as counter:
         run()
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     return counter.count, settled(store)
 
 
@@ -349,10 +351,10 @@ def test_an_error_at_any_statement_leaves_every_row_as_it_was(kind, scenario, op
             with Breaking(store, number, an_error):
                 run()
             # Their usage is what the audit compares with the claims; versions count transactions.
-            assert store.audit() == CLEAN
+            assert store.claims.audit() == CLEAN
             ended = {**settled(store), 'providers': undisturbed['providers']}
             assert ended == undisturbed, f'statement {number} of {statements}'
-            store.close()
+            store.database.close()
         return
     store = open_store(kind)
     run = scenario(store)
@@ -373,7 +375,7 @@ def test_an_error_at_any_statement_leaves_every_row_as_it_was(kind, scenario, op
     else:
         pytest.fail('it has no end')
     assert number > 1 or scenario in IN_STEPS
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize(('kind', 'scenario'), list(everywhere(KINDS[1:])))
@@ -387,6 +389,6 @@ def test_a_connection_that_breaks_at_any_statement_changes_nothing_in_the_end(
         run = scenario(store)
         with Breaking(store, number, a_broken_connection):
             run()
-        assert store.audit() == CLEAN
+        assert store.claims.audit() == CLEAN
         assert settled(store) == undisturbed, f'statement {number} of {statements}'
-        store.close()
+        store.database.close()

@@ -22,62 +22,62 @@ def versions(found):
 
 def test_a_number_drawn_early_and_committed_late_is_still_news(store):
     slow, quick = a_host('slow').on(store), a_host('quick').on(store)
-    start = store.load_everything()
+    start = store.feed.load_everything()
     known = versions(start)
     p, x = models.providers, models.changes
-    with store.engine.connect() as late:
+    with store.database.engine.connect() as late:
         late.execute(x.insert().values(kind='host', ref=str(slow.id)))
         late.execute(p.update().where(p.c.id == slow.id).values(version=p.c.version + 1))
         commit(store, a_draft().taking(quick))
-        found = store.poll(start.position, known)
+        found = store.feed.poll(start.position, known)
         assert set(versions(found)) == {quick.id}
         known.update(versions(found))
         late.commit()
-    again = store.poll(found.position, known, found.gaps)
+    again = store.feed.poll(found.position, known, found.gaps)
     assert set(versions(again)) == {slow.id}
     known.update(versions(again))
-    assert store.poll(again.position, known, again.gaps).hosts == []
+    assert store.feed.poll(again.position, known, again.gaps).hosts == []
 
 
 def test_a_number_is_asked_for_as_long_as_its_transaction_lives(store):
     slow, quick = a_host('slow').on(store), a_host('quick').on(store)
-    start = store.load_everything()
+    start = store.feed.load_everything()
     known, position, gaps = versions(start), start.position, start.gaps
     p, x = models.providers, models.changes
-    with store.engine.connect() as late:
-        if store.engine.dialect.name == 'postgresql':  # however slow the machine is
+    with store.database.engine.connect() as late:
+        if store.database.engine.dialect.name == 'postgresql':  # however slow the machine is
             late.exec_driver_sql('SET LOCAL idle_in_transaction_session_timeout = 0')
         late.execute(x.insert().values(kind='host', ref=str(slow.id)))
         late.execute(p.update().where(p.c.id == slow.id).values(version=p.c.version + 1))
         for _ in range(10):
             commit(store, *(a_draft().taking(quick, ram=1) for _ in range(10)))
-            found = store.poll(position, known, gaps)
+            found = store.feed.poll(position, known, gaps)
             position, gaps = found.position, found.gaps
             known.update(versions(found))
         late.commit()
-    assert slow.id in versions(store.poll(position, known, gaps))
+    assert slow.id in versions(store.feed.poll(position, known, gaps))
 
 
 def test_a_poll_without_news_reads_no_host(store):
     a_host().on(store)
-    start = store.load_everything()
+    start = store.feed.load_everything()
     position, known = start.position, versions(start)
     statements = []
 
     def note(connection, cursor, statement, *rest):
         statements.append(statement)
 
-    sa.event.listen(store.engine, 'before_cursor_execute', note)
-    assert store.poll(position, known).hosts == []
+    sa.event.listen(store.database.engine, 'before_cursor_execute', note)
+    assert store.feed.poll(position, known).hosts == []
     assert len(statements) == 1
     assert not any('provider_facts' in statement for statement in statements)
 
 
 def test_a_new_incarnation_is_told(store):
-    before = store.poll(0, {}).incarnation
-    with store.engine.begin() as connection:
+    before = store.feed.poll(0, {}).incarnation
+    with store.database.engine.begin() as connection:
         connection.execute(models.meta.update().values(incarnation=before + 5))
-    assert store.poll(0, {}).incarnation == before + 5
+    assert store.feed.poll(0, {}).incarnation == before + 5
 
 
 class Meanwhile:
@@ -87,11 +87,11 @@ class Meanwhile:
         self.store, self.left, self.act = store, number, act
 
     def __enter__(self):
-        sa.event.listen(self.store.engine, 'before_cursor_execute', self._before)
+        sa.event.listen(self.store.database.engine, 'before_cursor_execute', self._before)
         return self
 
     def __exit__(self, *error):
-        sa.event.remove(self.store.engine, 'before_cursor_execute', self._before)
+        sa.event.remove(self.store.database.engine, 'before_cursor_execute', self._before)
 
     def _before(self, *statement):
         self.left -= 1
@@ -105,12 +105,12 @@ def test_the_generation_of_a_group_is_never_newer_than_its_members(store, open_s
     group = uuid_of('group')
     for number in range(1, 12):
         host = a_host(f'cmp-{number}').on(store)
-        start = store.load_everything()
+        start = store.feed.load_everything()
         generation = start.groups.get(group, 0)
         commit(store, a_draft().taking(host))  # so that there are news at all
         draft = a_draft().planned_at(generation, group).taking(host)
         with Meanwhile(store, number, lambda draft=draft: commit(other, draft)) as meanwhile:
-            found = store.poll(start.position, versions(start))
+            found = store.feed.poll(start.position, versions(start))
         placed = {p.group for change in found.hosts for p in change.placed}
         if found.groups.get(group, 0) > generation:
             assert group in placed, f'before statement {number}'
@@ -123,18 +123,18 @@ def test_a_member_whose_number_was_given_up_is_known_when_the_swap_fails(store, 
     other = a_host('cmp-2').on(store)
     away, group = open_store(like=store, fast=False), a_group('anti-affinity')
     scheduler = World(store=store).scheduler
-    (taken,) = [c.row for c in store.load_everything().hosts if c.row.name == 'cmp-1']
-    commit_now = away.database.commit
+    (taken,) = [c.row for c in store.feed.load_everything().hosts if c.row.name == 'cmp-1']
+    commit_now = away.database.writes.commit
 
     def commit_late(transaction):
         numbers = [{'kind': 'host', 'ref': str(other.id)}] * 10
-        with store.engine.begin() as connection:
+        with store.database.engine.begin() as connection:
             connection.execute(models.changes.insert(), numbers)
         scheduler.cache.fetch()
         scheduler.cache._gaps = []
         commit_now(transaction)
 
-    away.database.commit = commit_late
+    away.database.writes.commit = commit_late
     commit(away, a_draft().planned_at(0, group.uuid).taking(taken.id))
     scheduler.cache.fetch()
     assert scheduler.cache.fold().group_generation(group.uuid) == 0, 'it was news'

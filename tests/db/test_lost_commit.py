@@ -25,12 +25,12 @@ class Losing:
         self.lose = set(lose)
         self.before = before
         self.count = 0
-        self.real = type(store.database).commit
-        for database in {store.database, store.commits}:
+        self.real = type(store.database.writes).commit
+        for database in {store.database.writes, store.database.commits}:
             database.commit = functools.partial(self.commit, database)
-        if before and isinstance(store.ledger, CarefulLedger):
+        if before and isinstance(store.requests.ledger, CarefulLedger):
             # Its COMMIT goes out with the writes, before the database's turn.
-            store.ledger.send_commit = self.send
+            store.requests.ledger.send_commit = self.send
 
     def commit(self, database, transaction):
         self.count += 1
@@ -65,30 +65,30 @@ def test_a_batch_is_made_once_and_answered_as_made(store, host, lost):
         'cmp-1': {'VCPU': 6},
         'cmp-2': {'VCPU': 3},
     }
-    assert len(store.claims()) == 2
-    assert store.audit() == CLEAN
+    assert len(store.claims.list_claims()) == 2
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('before', [False, True])
 @pytest.mark.parametrize('lost', [{1}, {1, 3}])
 def test_a_provider_is_made_and_deleted_once(store, lost, before):
-    pool = store.create_provider('pool').uuid
+    pool = store.providers.create_provider('pool').uuid
     Losing(store, lost, before)
-    made = store.create_provider('below', uuid=uuid_of('below'), parent=pool)
-    assert store.providers(name='below') == [made]
+    made = store.providers.create_provider('below', uuid=uuid_of('below'), parent=pool)
+    assert store.providers.list_providers(name='below') == [made]
     with pytest.raises(exceptions.InvalidMessage, match=r'provider.uuid: '):
-        store.create_provider('below', uuid=made.uuid)
+        store.providers.create_provider('below', uuid=made.uuid)
     Losing(store, lost, before)
-    store.delete_provider(made.uuid)
+    store.providers.delete_provider(made.uuid)
     with pytest.raises(exceptions.NotFound):
-        store.delete_provider(made.uuid)
-    assert [one.uuid for one in store.providers()] == [pool]
+        store.providers.delete_provider(made.uuid)
+    assert [one.uuid for one in store.providers.list_providers()] == [pool]
 
 
 def test_a_batch_that_was_not_committed_is_made_then(store, host):
     Losing(store, {1}, before=True)
     assert commit(store, a_draft().taking(host)).outcomes[0].outcome == 'placed'
-    assert len(store.claims()) == 1
+    assert len(store.claims.list_claims()) == 1
 
 
 def test_a_group_is_swapped_once(store, host):
@@ -96,7 +96,7 @@ def test_a_group_is_swapped_once(store, host):
     Losing(store, {1})
     result = commit(store, a_draft().planned_at(0, group).taking(host))
     assert result.outcomes[0].outcome == 'placed'
-    assert result.groups == {group: store.load_group(group).generation}
+    assert result.groups == {group: store.groups.load_group(group).generation}
     assert since_first(result.groups[group]) == 1
 
 
@@ -106,8 +106,8 @@ def test_a_continued_request_is_continued_once(store, host):
     Losing(store, {1})
     result = commit(store, begun.having(completes=True).continuing(1).taking(host))
     assert result.outcomes[0].outcome == 'placed'
-    assert len(store.claims(request_id=begun.id)) == 2
-    assert store.audit() == CLEAN
+    assert len(store.claims.list_claims(request_id=begun.id)) == 2
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_take_over_is_done_once(store, host):
@@ -116,15 +116,15 @@ def test_a_take_over_is_done_once(store, host):
     Losing(store, {1})
     taken = a_draft(begun.id).by('worker-2').taking_over(1).taking(host)
     assert commit(store, taken).outcomes[0].outcome == 'placed'
-    states = sorted(claim.state for claim in store.claims(request_id=begun.id))
+    states = sorted(claim.state for claim in store.claims.list_claims(request_id=begun.id))
     assert states == ['released', 'reserved']
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_a_batch_that_dropped_everything_is_dropped_again(store, host):
     Losing(store, {1})
     assert commit(store, a_draft().taking(host, vcpu=9)).outcomes[0].outcome == 'dropped'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_words_of_a_host_are_answered_alike(store, host):
@@ -142,9 +142,9 @@ def test_a_report_counts_once(store, host):
     host.confirm(claim)
     Losing(store, {1})
     host.report()
-    assert store.load_claim(claim.id).state == 'released'
+    assert store.claims.load_claim(claim.id).state == 'released'
     assert host.row.used == {}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('kind', KINDS)

@@ -24,13 +24,13 @@ class Follower:
 
     def __init__(self, store):
         self.store = store
-        start = store.load_everything()
+        start = store.feed.load_everything()
         self.position, self.gaps = start.position, start.gaps
         self.known = {change.provider_id: change for change in start.hosts}
 
     def follow(self):
         versions = {pid: change.row.version for pid, change in self.known.items()}
-        found = self.store.poll(self.position, versions, self.gaps)
+        found = self.store.feed.poll(self.position, versions, self.gaps)
         self.position, self.gaps = found.position, found.gaps
         self.known |= {change.provider_id: change for change in found.hosts}
 
@@ -38,7 +38,7 @@ class Follower:
 def placed_anew(open_store, store):
     return {
         change.provider_id: list(change.placed)
-        for change in open_store(like=store).load_everything().hosts
+        for change in open_store(like=store).feed.load_everything().hosts
     }
 
 
@@ -52,14 +52,14 @@ def a_step(rng, store, hosts):
     host = next(one for one in hosts if one.id == claim.provider_id)
     match rng.randrange(4):
         case 0:
-            store.cancel_request(claim.request_id, '')
+            store.requests.cancel_request(claim.request_id, '')
         case 1:
             host.confirm(claim)
         case 2:
             host.release(claim)
         case _:  # handed to somebody else, or laid out anew: by no verb of today for any claim
             layout = rng.choice([None, '{"cells":[[0,1,1024,[]]]}'])
-            with store.engine.begin() as connection:
+            with store.database.engine.begin() as connection:
                 changed = {'consumer': new_uuid(), 'layout': layout}
                 connection.execute(_c.update().where(_c.c.id == claim.id).values(changed))
                 stamp = {
@@ -111,6 +111,6 @@ def test_of_what_is_known_nothing_but_ids_is_read(open_store):
         if 'claims.flavor' in statement:
             read.append(parameters)
 
-    sa.event.listen(other.engine, 'before_cursor_execute', note)
+    sa.event.listen(other.database.engine, 'before_cursor_execute', note)
     follower.follow()
     assert [new.id in str(of) and str(of).count('-') == 4 for of in read] == [True]

@@ -76,6 +76,6 @@ def test_what_many_have_is_remembered_once_and_not_for_ever():
 def test_cells_are_shared_by_whoever_reports_and_whoever_reads(store):
     for name in ('one', 'two'):
         a_host(name).having(numa=cells(0)).on(store)
-    found = [change.row.facts.numa for change in store.load_everything().hosts]
+    found = [change.row.facts.numa for change in store.feed.load_everything().hosts]
     assert found == [cells(0), cells(0)]
     assert found[0] is found[1]

@@ -14,7 +14,7 @@ from alembic.runtime.migration import MigrationContext
 from gantt import exceptions
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import sql_stores
 
 KINDS = [
     'sqlite',
@@ -56,11 +56,11 @@ def test_sync_makes_the_tables_of_the_models(engine):
 
 def test_sync_again_changes_nothing(engine):
     migration.sync(engine)
-    store = SqlStore(engine)
-    before = store.load_everything()
+    store = sql_stores(engine)
+    before = store.feed.load_everything()
     assert migration.sync(engine) == migration.expected()
-    assert store.load_everything().incarnation == before.incarnation
-    store.close()
+    assert store.feed.load_everything().incarnation == before.incarnation
+    store.database.close()
 
 
 def test_the_steps_are_read_as_alembic_reads_them():
@@ -140,11 +140,11 @@ def test_an_empty_database_has_no_incarnation(engine):
 
 def test_another_incarnation_after_a_restore(engine):
     migration.sync(engine)
-    store = SqlStore(engine)
-    before = store.load_everything().incarnation
+    store = sql_stores(engine)
+    before = store.feed.load_everything().incarnation
     assert migration.bump_incarnation(engine) > before
-    assert store.poll(0, {}).incarnation > before
-    store.close()
+    assert store.feed.poll(0, {}).incarnation > before
+    store.database.close()
 
 
 def test_a_database_that_is_away_is_unavailable():

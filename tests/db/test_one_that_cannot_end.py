@@ -11,7 +11,7 @@ from gantt import exceptions
 from gantt.core.claims.allocations import AllocationWish
 from gantt.core.messages.resource_classes import Inventory
 from gantt.db.schema import models
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -39,10 +39,10 @@ WRITTEN_BY_NOBODY = {
 @contextlib.contextmanager
 def stuck(store, kind, claim):
     """Nobody can change this claim meanwhile."""
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.exec_driver_sql(WRITTEN_BY_NOBODY[kind].format(id=claim.id))
     yield
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         for word in ('TRIGGER stuck', 'FUNCTION stuck()'):
             if kind == 'postgresql':
                 on = ' ON claims' if word.startswith('TRIGGER') else ''
@@ -53,12 +53,12 @@ def stuck(store, kind, claim):
 
 def another(store):
     """The store of another process."""
-    return SqlStore.for_url(store.engine.url.render_as_string(hide_password=False))
+    return stores_for_url(store.database.engine.url.render_as_string(hide_password=False))
 
 
 def rename(store, name, new):
     classes = models.resource_classes
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.execute(classes.update().where(classes.c.name == name).values(name=new))
 
 
@@ -69,13 +69,13 @@ def test_a_claim_that_nobody_can_write_stops_no_other_from_running_out(make_stor
     first = claimed(store, a_draft().leased(-100).taking(host))[0]
     others = [claimed(store, a_draft().leased(-50).taking(host))[0] for _ in range(3)]
     with stuck(store, kind, first):
-        result = store.sweep(200)
+        result = store.claims.sweep(200)
         assert [of.claim_id for of in result.outcomes] == [claim.id for claim in others]
         assert [*result.unreadable] == [first.id]
         assert {state_of(store, claim) for claim in others} == {'expired'}
         # It is left out of the next sweep, which is as quick as any other.
         later = claimed(store, a_draft().leased(-50).taking(host))[0]
-        assert [of.claim_id for of in store.sweep(200).outcomes] == [later.id]
+        assert [of.claim_id for of in store.claims.sweep(200).outcomes] == [later.id]
     assert state_of(store, first) == 'reserved'
 
 
@@ -83,15 +83,15 @@ def test_a_claim_that_nobody_can_write_stops_no_other_from_running_out(make_stor
 def test_a_claim_of_a_class_that_the_host_has_no_more_ends_like_others(make_store, kind):
     """As a release before may have left it, which renamed a class that had come into use."""
     store = make_store(kind)
-    store.create_class('CUSTOM_A')
+    store.vocabulary.create_class('CUSTOM_A')
     having = {'VCPU': Inventory(total=8), 'CUSTOM_A': Inventory(total=8)}
     host = a_host().having(inventories=having).on(store)
     drafts = [a_draft().leased(seconds).taking(host, vcpu=1, CUSTOM_A=1) for seconds in (-9, 99)]
     swept, released = (claimed(store, draft)[0] for draft in drafts)
     plain = claimed(store, a_draft().leased(-5).taking(host, vcpu=1))[0]
     rename(store, 'CUSTOM_A', 'CUSTOM_B')
-    assert {of.claim_id for of in store.sweep(200).outcomes} == {swept.id, plain.id}
-    assert [of.outcome for of in store.force_release(released.id, 'test').outcomes] == ['ok']
+    assert {of.claim_id for of in store.claims.sweep(200).outcomes} == {swept.id, plain.id}
+    assert [of.outcome for of in store.claims.force_release(released.id, 'test').outcomes] == ['ok']
     assert {state_of(store, claim) for claim in (swept, plain)} == {'expired'}
     assert host.row.used == {} or not any(host.row.used.get(n, 0) for n in ('VCPU', 'CUSTOM_A'))
     # A request whose first try claimed it is taken over, and gives it back: nobody waits for it.
@@ -101,7 +101,7 @@ def test_a_claim_of_a_class_that_the_host_has_no_more_ends_like_others(make_stor
 @pytest.mark.parametrize('kind', SERVERS)
 def test_a_class_that_comes_into_use_meanwhile_is_not_renamed(make_store, kind):
     store = make_store(kind)
-    store.create_class('CUSTOM_A')
+    store.vocabulary.create_class('CUSTOM_A')
     there, go = threading.Event(), threading.Event()
     renaming = another(store)
 
@@ -115,27 +115,27 @@ def test_a_class_that_comes_into_use_meanwhile_is_not_renamed(make_store, kind):
     def rename():
         with contextlib.closing(renaming):
             try:
-                renaming.rename_class('CUSTOM_A', 'CUSTOM_B')
+                renaming.vocabulary.rename_class('CUSTOM_A', 'CUSTOM_B')
                 said.append('renamed')
             except exceptions.InUse:
                 said.append('in use')
 
-    sa.event.listen(renaming.engine, 'before_cursor_execute', pause)
+    sa.event.listen(renaming.database.engine, 'before_cursor_execute', pause)
     thread = threading.Thread(target=rename)
     thread.start()
     assert there.wait(20)
-    pool = store.create_provider('pool', inventories={'CUSTOM_A': Inventory(total=4)})
+    pool = store.providers.create_provider('pool', inventories={'CUSTOM_A': Inventory(total=4)})
     go.set()
     thread.join()
     consumer = new_uuid()
     wish = {pool.uuid: {'CUSTOM_A': 2}}
-    store.write_allocations(
+    store.allocations.write_allocations(
         [AllocationWish(consumer=consumer, allocations=wish, project_id='p', user_id='u')]
     )
-    store.delete_allocations(consumer)
+    store.allocations.delete_allocations(consumer)
     assert said == ['in use']
-    assert [*store.load_provider(pool.uuid).inventories] == ['CUSTOM_A']
-    assert store.audit() == CLEAN
+    assert [*store.providers.load_provider(pool.uuid).inventories] == ['CUSTOM_A']
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('kind', SERVERS)
@@ -143,8 +143,8 @@ def test_a_class_that_comes_into_use_meanwhile_is_not_renamed(make_store, kind):
 def test_a_class_and_a_trait_that_go_meanwhile_cost_a_report_nothing(make_store, kind, word):
     """A report has looked up the name, and the row goes before it is written."""
     store = make_store(kind)
-    store.create_class('CUSTOM_A')
-    store.create_trait('CUSTOM_FAST')
+    store.vocabulary.create_class('CUSTOM_A')
+    store.vocabulary.create_trait('CUSTOM_FAST')
     host = a_host().on(store)
     changing = another(store)
     tables = ['INSERT INTO INVENTORIES', 'INSERT INTO PROVIDER_TRAITS']
@@ -155,19 +155,19 @@ def test_a_class_and_a_trait_that_go_meanwhile_cost_a_report_nothing(make_store,
             return
         tables.remove(beginning)
         if beginning.endswith('TRAITS'):
-            changing.delete_trait('CUSTOM_FAST')
+            changing.vocabulary.delete_trait('CUSTOM_FAST')
         elif word == 'rename':
-            changing.rename_class('CUSTOM_A', 'CUSTOM_B')
+            changing.vocabulary.rename_class('CUSTOM_A', 'CUSTOM_B')
         else:
-            changing.delete_class('CUSTOM_A')
+            changing.vocabulary.delete_class('CUSTOM_A')
 
-    sa.event.listen(store.engine, 'before_cursor_execute', go)
+    sa.event.listen(store.database.engine, 'before_cursor_execute', go)
     having = {'VCPU': Inventory(total=8), 'CUSTOM_A': Inventory(total=8)}
     host.facts = host.facts.having(inventories=having, traits=['CUSTOM_FAST'])
     assert host.report().outcome == 'applied'
-    changing.close()
+    changing.database.close()
     assert tables == []
-    sa.event.remove(store.engine, 'before_cursor_execute', go)
+    sa.event.remove(store.database.engine, 'before_cursor_execute', go)
     assert host.row.facts.inventories['CUSTOM_A'].total == 8
     assert host.row.facts.traits == ['CUSTOM_FAST']
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN

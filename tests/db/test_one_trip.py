@@ -38,11 +38,11 @@ class Scheduler:
     def __init__(self, store, other, careful=False):
         self.store, self.other = store, other
         if careful:
-            store.ledger = CarefulLedger(store.memory)
+            store.requests.ledger = CarefulLedger(store.database.memory)
         self.hosts = [
             a_host(f'cmp-{n}').with_room(vcpu=24, ram=8192, VGPU=2).on(store) for n in range(HOSTS)
         ]
-        self.cache = HostCache(store, ManualClock())
+        self.cache = HostCache(store.feed, store.vocabulary, ManualClock())
         self.paths = []
         self.read()
 
@@ -55,7 +55,7 @@ class Scheduler:
         drafts = [self.draft(*plan).build() for plan in plans]
         for draft in drafts:
             self.cache.do(table_log.Picks(True, [self.pick(one.claim) for one in draft.claims]))
-        result = self.store.commit(drafts)
+        result = self.store.requests.commit(drafts)
         self.paths.append(result.path)
         claims, written = set(), set()
         for draft, outcome in zip(drafts, result.outcomes, strict=True):
@@ -103,7 +103,11 @@ class Scheduler:
 
     def disable(self, number, on):
         name = self.hosts[number].name
-        return (self.store.disable_host(name, 'x', 'y') if on else self.store.enable_host(name)).row
+        return (
+            self.store.hosts.disable_host(name, 'x', 'y')
+            if on
+            else self.store.hosts.enable_host(name)
+        ).row
 
     def report(self, number, outside):
         host = self.hosts[number]
@@ -197,7 +201,7 @@ class Chance:
 def stored(scheduler):
     """Every row of every table, but for what is drawn; times as spans since the row was made."""
     first, found = scheduler.hosts[0].id, {}
-    with scheduler.store.engine.connect() as connection:
+    with scheduler.stores.database.engine.connect() as connection:
         for table in models.metadata.sorted_tables:
             if table.name not in UNLIKE:
                 rows = [row._mapping for row in connection.execute(sa.select(table))]
@@ -232,7 +236,7 @@ def history(seed, length, store, other, careful):
         kept = stored(scheduler)
         scheduler.read()
         steps.append((word, said, told, kept, scheduler.seen()))
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     return steps, scheduler.paths
 
 
@@ -281,7 +285,7 @@ def test_a_table_needs_no_news_after_one_trip(open_store):
     )
     assert one.paths == ['one_trip'] * 2
     before = one.seen()
-    news = store.poll(0, one.cache.versions, [])
+    news = store.feed.poll(0, one.cache.versions, [])
     assert {change.row.name for change in news.hosts} == set()
     one.cache.forget()
     one.read()
@@ -333,7 +337,7 @@ def test_a_plain_batch_goes_in_one_trip(store, host):
     assert result.hosts == []
     assert result.stepped == {id: version + 1 for id, version in before.items()}
     assert (host.row.used, other.row.used) == ({'VCPU': 3}, {'VCPU': 1})
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_its_times_are_of_the_database(store, host):
@@ -351,7 +355,7 @@ def a_repeat(store, host):
 
 def a_cancelled_request(store, host):
     draft = a_draft().taking(host)
-    store.cancel_request(draft.id, 'no')
+    store.requests.cancel_request(draft.id, 'no')
     return draft, 'cancelled'
 
 
@@ -381,7 +385,7 @@ def what_runs_outside(store, host):
 
 
 def a_disabled_host(store, host):
-    store.disable_host(host.name, 'repair', 'me')
+    store.hosts.disable_host(host.name, 'repair', 'me')
     return a_draft().taking(host), 'dropped'
 
 
@@ -403,13 +407,13 @@ def units_that_have_changed(store, host):
 
 
 def a_host_that_is_gone(store, host):
-    store.remove_host(host.name)
+    store.hosts.remove_host(host.name)
     return a_draft().taking(host), 'dropped'
 
 
 def a_list_of_hosts_that_is_gone(store, host):
     commit(store, a_draft(decision=a_decision()).taking(host))
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.execute(models.host_sets.delete())
     return a_draft(decision=a_decision()).taking(host), 'placed'
 
@@ -417,13 +421,13 @@ def a_list_of_hosts_that_is_gone(store, host):
 def a_tombstone(store, host):
     draft = a_draft().taking(host)
     commit(store, draft.unfinished())
-    store.give_up(draft.id, 'worker-1', 1)
+    store.requests.give_up(draft.id, 'worker-1', 1)
     return draft, 'placed'
 
 
 def another_project(store, host):
     (ended,) = claimed(store, a_draft(project_id='red').taking(host))
-    store.force_release(ended.id, 'ended')
+    store.claims.force_release(ended.id, 'ended')
     return a_draft(project_id='blue').taking(host, ended.consumer), 'placed'
 
 
@@ -451,8 +455,8 @@ def test_what_is_in_the_way_sends_it_the_careful_way(scenario, store, host):
     assert result.path in ('careful', 'portable')
     assert [outcome.outcome for outcome in result.outcomes] == [fate, 'placed']
     assert beside.row.used == {'VCPU': 1}
-    assert store.audit() == CLEAN
-    assert store.ledger.caution.is_due()
+    assert store.claims.audit() == CLEAN
+    assert store.requests.ledger.caution.is_due()
 
 
 def twice_for_one(host):
@@ -482,8 +486,8 @@ def test_what_asks_for_more_than_room_is_not_tried(what, store):
     result = commit(store, *NOT_TRIED[what](host))
     assert result.path in ('careful', 'portable')
     assert {outcome.outcome for outcome in result.outcomes} <= {'placed', 'lost'}
-    assert not store.ledger.caution.is_due()
-    assert store.audit() == CLEAN
+    assert not store.requests.ledger.caution.is_due()
+    assert store.claims.audit() == CLEAN
 
 
 # -- chosen ahead ---------------------------------------------------------------------------

@@ -47,8 +47,10 @@ def below(request, consumer, claim_id='', **more):
 
 
 def finish(store, request, *claims):
-    store.save_child_zone(ZoneRecord(uuid=CHILD, name='below', url='http://127.0.0.1:1'))
-    return store.finish_request(request.id, request.owner, request.attempt, b'answer', claims)
+    store.zones.save_child_zone(ZoneRecord(uuid=CHILD, name='below', url='http://127.0.0.1:1'))
+    return store.zone_requests.finish_request(
+        request.id, request.owner, request.attempt, b'answer', claims
+    )
 
 
 class LosingCommits:
@@ -56,7 +58,7 @@ class LosingCommits:
 
     def __init__(self, store, lose):
         self.left = lose
-        for database in {store.database, store.at_once or store.database}:
+        for database in {store.database.writes, store.database.at_once or store.database.writes}:
             database.commit = functools.partial(self.commit, database, database.commit)
 
     def commit(self, database, real, transaction):
@@ -69,25 +71,27 @@ class LosingCommits:
 
 def test_a_request_is_open_for_one_and_its_consumers_are_on_their_way(store):
     request = wanted(new(), new())
-    assert store.open_request(request).outcome is None
+    assert store.zone_requests.open_request(request).outcome is None
     assert sorted(row[0] for row in contents(store)['consumers_on_their_way']) == sorted(
         request.consumers
     )
-    other = store.open_request(wanted(*request.consumers, request_id=request.id, owner='two'))
+    other = store.zone_requests.open_request(
+        wanted(*request.consumers, request_id=request.id, owner='two')
+    )
     assert other.outcome.outcome is CommitStatus.OPEN
     assert finish(store, request, *(below(request, one) for one in request.consumers))
-    repeat = store.open_request(request)
+    repeat = store.zone_requests.open_request(request)
     assert (repeat.outcome.outcome, repeat.outcome.answer) == (CommitStatus.REPEAT, b'answer')
-    found = store.claims_below(request.id)
+    found = store.zone_claims.claims_below(request.id)
     assert sorted(one.consumer for one in found) == sorted(request.consumers)
 
 
 @pytest.mark.parametrize('also', [(), ('new',)])
 def test_who_is_placed_by_another_request_is_barred_and_nothing_is_left(store, also):
     first = wanted()
-    store.open_request(first)
+    store.zone_requests.open_request(first)
     before = contents(store)
-    second = store.open_request(wanted(*first.consumers, *(new() for _ in also)))
+    second = store.zone_requests.open_request(wanted(*first.consumers, *(new() for _ in also)))
     assert second.outcome.outcome is CommitStatus.BARRED
     assert contents(store) == before
 
@@ -96,23 +100,23 @@ def test_who_is_placed_by_another_request_is_barred_and_nothing_is_left(store, a
 def test_a_lost_answer_to_a_commit_changes_nothing(store, lose):
     request = wanted()
     LosingCommits(store, lose)
-    assert store.open_request(request).outcome is None
+    assert store.zone_requests.open_request(request).outcome is None
     LosingCommits(store, lose)
     assert finish(store, request, below(request, request.consumers[0]))
-    assert len(store.claims_below(request.id)) == 1
+    assert len(store.zone_claims.claims_below(request.id)) == 1
 
 
 def test_who_has_it_no_more_finishes_nothing(store):
     request = wanted()
-    store.open_request(request)
-    store.cancel_request(request.id, 'cancelled')
+    store.zone_requests.open_request(request)
+    store.requests.cancel_request(request.id, 'cancelled')
     assert not finish(store, request, below(request, request.consumers[0]))
-    assert not store.claims_below(request.id)
+    assert not store.zone_claims.claims_below(request.id)
 
 
 def test_what_a_zone_says_is_noted_of_claims_that_are_known(store):
     request = wanted(new(), new())
-    store.open_request(request)
+    store.zone_requests.open_request(request)
     claims = [below(request, one) for one in request.consumers]
     finish(store, request, *claims)
     ended, same = (one.claim_id for one in claims)
@@ -128,8 +132,8 @@ def test_what_a_zone_says_is_noted_of_claims_that_are_known(store):
     changes = ZoneChanges(incarnation=1, revision=2.0, claims=said)
     before = contents(store)
     known = {one.claim_id: str(one.state) for one in said}
-    store.note_changes_below(CHILD, changes, known, 1)
-    states = {one.claim_id: one.state for one in store.claims_below(request.id)}
+    store.zone_claims.note_changes_below(CHILD, changes, known, 1)
+    states = {one.claim_id: one.state for one in store.zone_claims.claims_below(request.id)}
     assert states == {ended: 'released', same: 'reserved'}
     unchanged = [row for row in contents(store)['claims_below'] if row[0] == same]
     assert unchanged == [row for row in before['claims_below'] if row[0] == same]
@@ -137,7 +141,7 @@ def test_what_a_zone_says_is_noted_of_claims_that_are_known(store):
 
 def test_a_zone_that_was_removed_meanwhile_finishes_nothing(store):
     request = wanted()
-    store.open_request(request)
+    store.zone_requests.open_request(request)
     claim = below(request, request.consumers[0])
-    assert not store.finish_request(request.id, 'one', 1, b'answer', [claim])
-    assert not store.claims_below(request.id)
+    assert not store.zone_requests.finish_request(request.id, 'one', 1, b'answer', [claim])
+    assert not store.zone_claims.claims_below(request.id)

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt.core.resources import group_rule
 from gantt.scheduler.clock import ManualClock
 from tests.builders import CLEAN, a_host, uuid_of
@@ -38,7 +38,7 @@ class History:
     # -- words: the same random choices for every store -----------------------------
     def batch(self, plans):
         drafts = [self.draft(*plan) for plan in plans]
-        result = self.store.commit([draft.build() for draft in drafts])
+        result = self.store.requests.commit([draft.build() for draft in drafts])
         for draft, fate in zip(drafts, result.outcomes, strict=True):
             if fate.outcome == 'partial':
                 last = draft.fields['claims'][-1].claim.member
@@ -56,7 +56,7 @@ class History:
         """The hosts that a commit told of, whole or by their versions alone."""
         told = list(result.hosts)
         if result.stepped:
-            rows = (change.row for change in self.store.load_everything().hosts)
+            rows = (change.row for change in self.store.feed.load_everything().hosts)
             told += [row for row in rows if row.id in result.stepped]
             assert {row.id: row.version for row in told} == result.stepped
         return {row.name: (row.used, row.generation) for row in told}
@@ -65,7 +65,7 @@ class History:
         draft = draft_of(uuid_of(name)).by(owner)
         if options.get('group'):
             generation = 0
-            rule = self.store.load_group(uuid_of(options['group']))
+            rule = self.store.groups.load_group(uuid_of(options['group']))
             if rule is not None and not options.get('stale'):
                 generation = rule.generation
             draft = draft.planned_at(generation, uuid_of(options['group']))
@@ -91,7 +91,7 @@ class History:
 
     def claims_on(self, host):
         """In an order that does not depend on ids that a store draws."""
-        found = self.store.claims(host=host.name, limit=1000)
+        found = self.store.claims.list_claims(host=host.name, limit=1000)
         return sorted(
             found, key=lambda c: (c.consumer, c.request_id or '', c.member, c.attempt, c.state)
         )
@@ -119,14 +119,16 @@ class History:
         return fate.outcome, fate.changed, counts
 
     def cancel(self, name):
-        result = self.store.cancel_request(uuid_of(name), '')
-        state = self.store.load_request(uuid_of(name)).state
+        result = self.store.requests.cancel_request(uuid_of(name), '')
+        state = self.store.requests.load_request(uuid_of(name)).state
         return state, sorted((f.claim_id, f.outcome) for f in result.outcomes)
 
     def give_up(self, name, owner):
-        if any(c.state == 'confirmed' for c in self.store.claims(request_id=uuid_of(name))):
+        if any(
+            c.state == 'confirmed' for c in self.store.claims.list_claims(request_id=uuid_of(name))
+        ):
             return None  # no host is told of the claims of an open request
-        result = self.store.give_up(uuid_of(name), owner, 1)
+        result = self.store.requests.give_up(uuid_of(name), owner, 1)
         return sorted((f.claim_id, f.outcome) for f in result.outcomes)
 
     def restart(self, number):
@@ -135,12 +137,16 @@ class History:
 
     def disable(self, number, on):
         name = self.hosts[number].name
-        row = (self.store.disable_host(name, 'x', 'y') if on else self.store.enable_host(name)).row
+        row = (
+            self.store.hosts.disable_host(name, 'x', 'y')
+            if on
+            else self.store.hosts.enable_host(name)
+        ).row
         return row.disabled
 
     def state(self):
         """Everything that an outsider can see, without numbers of the store's own."""
-        everything = self.store.load_everything()
+        everything = self.store.feed.load_everything()
         return {
             change.row.name: (
                 change.row.used,
@@ -270,12 +276,12 @@ def same(found, expected):
 
 
 def check(kind, seed, length, open_store):
-    plain, real = History(MemoryStore(clock=ManualClock())), History(open_store(kind))
+    plain, real = History(memory_stores(clock=ManualClock())), History(open_store(kind))
     for step, (word, said) in enumerate(Chance(seed).history(length)):
         where = f'seed {seed}, step {step}: {word} {said}'
         expected, found = plain.play(word, *said), real.play(word, *said)
         assert same(found, expected), where
         assert real.state() == plain.state(), where
-    expected, found = plain.store.audit(), real.store.audit()
+    expected, found = plain.store.claims.audit(), real.store.claims.audit()
     assert {k: sorted(v) for k, v in found.items()} == {k: sorted(v) for k, v in expected.items()}
-    assert real.store.audit()['over_commit'] == CLEAN['over_commit']
+    assert real.store.claims.audit()['over_commit'] == CLEAN['over_commit']

@@ -60,7 +60,7 @@ def test_each_place_has_one_create_whoever_comes_first(stores, hosts):
     assert counts == collections.Counter(names)
     holders = {name: claim.request_id for name, claim in places(stores[0], GROUP).items()}
     assert holders == {name: request for mine in won for name, request in mine.items()}
-    assert stores[0].audit() == CLEAN
+    assert stores[0].claims.audit() == CLEAN
     assert deadlocks(stores[0]) == before
 
 
@@ -84,7 +84,7 @@ def test_a_create_in_the_middle_of_a_plan_has_the_only_place(
 
     judged = Ledger._plans
     # What others do before claims of members are read, and after.
-    before = [lambda: other.cancel_request(first.id, 'no')] if is_taken_before else [take]
+    before = [lambda: other.requests.cancel_request(first.id, 'no')] if is_taken_before else [take]
     after = [take] if is_taken_before else []
 
     def among_others(self, tx, commit_batch):
@@ -102,9 +102,9 @@ def test_a_create_in_the_middle_of_a_plan_has_the_only_place(
     assert not before and not after
     assert (outcome.outcome, 'has a claim already' in outcome.reason) == ('group_changed', True)
     assert places(planner, GROUP)['m'].request_id == second
-    planner.cancel_request(second, 'no')
+    planner.requests.cancel_request(second, 'no')
     assert places(planner, GROUP)['m'].is_free_place
-    assert planner.audit() == CLEAN
+    assert planner.claims.audit() == CLEAN
 
 
 def test_creates_cancels_and_plans_at_once_leave_each_member_one_place(stores, hosts):
@@ -115,18 +115,18 @@ def test_creates_cancels_and_plans_at_once_leave_each_member_one_place(stores, h
     def create(store, number):
         dice = random.Random(number)
         for turn in range(15):
-            found = store.load_places([GROUP])[GROUP]
+            found = store.plans.load_places([GROUP])[GROUP]
             place = dice.choice(found)
             draft = a_create(by(place), request_id=uuid_of(number, turn))
             draft = draft.leased(dice.choice([-1, 100]))
             outcome = commit(store, draft).outcomes[0]
             if outcome.outcome == 'placed' and dice.random() < 0.7:
-                store.cancel_request(draft.id, 'no')
+                store.requests.cancel_request(draft.id, 'no')
 
     def plan(store):
         dice = random.Random(9)
         for turn in range(10):
-            known = store.load_group_plan(GROUP)
+            known = store.plans.load_group_plan(GROUP)
             members = on(hosts[turn % 3 :] + hosts, dice.sample(names, 3))
             draft = a_plan(
                 GROUP,
@@ -136,20 +136,20 @@ def test_creates_cancels_and_plans_at_once_leave_each_member_one_place(stores, h
                 request_id=uuid_of('plan', turn),
             )
             assert commit(store, draft).outcomes[0].outcome in ('placed', 'group_changed')
-            store.extend_plan(GROUP, 5000 + turn, 9000)
-            store.sweep(10)
+            store.plans.extend_plan(GROUP, 5000 + turn, 9000)
+            store.claims.sweep(10)
 
     works = [lambda s=s, n=n: create(s, n) for n, s in enumerate(stores[:2])]
     together(*works, lambda: plan(stores[2]))
     assert sorted(places(stores[0], GROUP)) == names
-    assert stores[0].audit() == CLEAN
+    assert stores[0].claims.audit() == CLEAN
     assert deadlocks(stores[0]) == before
-    while stores[0].sweep(100).outcomes:
+    while stores[0].claims.sweep(100).outcomes:
         pass
-    stores[0].release_plan(GROUP, 'over')
+    stores[0].plans.release_plan(GROUP, 'over')
     with pytest.raises(exceptions.NotFound):
-        stores[0].release_plan(GROUP, 'over')
+        stores[0].plans.release_plan(GROUP, 'over')
     for claim in live(stores[0]):
-        stores[0].cancel_request(claim.request_id, 'over')
+        stores[0].requests.cancel_request(claim.request_id, 'over')
     assert live(stores[0]) == []
-    assert stores[0].audit() == CLEAN
+    assert stores[0].claims.audit() == CLEAN

@@ -48,7 +48,7 @@ def test_no_statement_of_the_commit_reads_a_whole_table(open_store, name):
     text = re.sub('%[bs]', lambda _: f'${next(numbers)}', text)
     wanted = next(numbers) - 1
     store = open_store('postgresql')
-    with store.commits.connection() as connection:
+    with store.database.commits.connection() as connection:
         raw = connection.connection.driver_connection
         for forget in NEVER_ANALYZED:
             raw.execute(forget)

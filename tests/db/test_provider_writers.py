@@ -23,7 +23,7 @@ def stores(request, open_store):
 
 
 def test_of_writers_with_one_generation_one_writes(stores):
-    uuid = stores[0].create_provider('pool').uuid
+    uuid = stores[0].providers.create_provider('pool').uuid
     aggregate = uuid_of('aggregate')
 
     def tried(change):
@@ -40,55 +40,59 @@ def test_of_writers_with_one_generation_one_writes(stores):
         total = Inventory(total=generation + 1)
 
         def have(store, name, total=total, generation=generation):
-            return lambda: store.change_inventories(uuid, lambda now: {name: total}, generation)
+            return lambda: store.providers.change_inventories(
+                uuid, lambda now: {name: total}, generation
+            )
 
         def join(store, generation=generation):
-            return lambda: store.save_provider_aggregates(uuid, [aggregate], generation)
+            return lambda: store.providers.save_provider_aggregates(uuid, [aggregate], generation)
 
         changes = [
             *map(have, stores[:3], ('VCPU', 'FPGA', 'VGPU')),
             join(stores[3]),
         ]
         assert sum(together(*map(tried, changes))) == 1
-        assert stores[0].load_provider(uuid).generation == generation + 1
+        assert stores[0].providers.load_provider(uuid).generation == generation + 1
     assert not deadlocks(stores[0])
 
 
 def test_writers_that_name_no_generation_lose_nothing(stores):
-    uuid = stores[0].create_provider('pool').uuid
+    uuid = stores[0].providers.create_provider('pool').uuid
     names = [f'CUSTOM_{n}' for n in range(len(stores))]
     for name in names:
-        stores[0].create_class(name)
+        stores[0].vocabulary.create_class(name)
 
     def add(store, name):
-        return lambda: store.change_inventories(uuid, lambda now: {**now, name: Inventory(total=1)})
+        return lambda: store.providers.change_inventories(
+            uuid, lambda now: {**now, name: Inventory(total=1)}
+        )
 
     together(*[add(store, name) for store, name in zip(stores, names, strict=True)])
-    found = stores[0].load_provider(uuid)
+    found = stores[0].providers.load_provider(uuid)
     assert sorted(found.inventories) == names
     assert found.generation == len(names)
 
 
 def test_a_class_is_deleted_or_comes_into_use(stores):
-    uuid = stores[0].create_provider('pool').uuid
+    uuid = stores[0].providers.create_provider('pool').uuid
     for n in range(ROUNDS):
         name = f'CUSTOM_{n}'
-        stores[0].create_class(name)
+        stores[0].vocabulary.create_class(name)
 
         def use(name=name):
             try:
-                stores[0].change_inventories(uuid, lambda now: {name: Inventory(total=1)})
+                stores[0].providers.change_inventories(uuid, lambda now: {name: Inventory(total=1)})
             except exceptions.NotFound:
                 return 0
             return 1
 
         def delete(name=name):
             try:
-                stores[1].delete_class(name)
+                stores[1].vocabulary.delete_class(name)
             except exceptions.InUse:
                 return 0
             return 1
 
         together(use, delete)
-        known = {one.name for one in stores[2].resource_classes()}
-        assert set(stores[2].load_provider(uuid).inventories) <= known
+        known = {one.name for one in stores[2].vocabulary.resource_classes()}
+        assert set(stores[2].providers.load_provider(uuid).inventories) <= known

@@ -26,49 +26,49 @@ def test_what_may_go_is_found_behind_many_that_stay(store):
         else:
             host.confirm(claim)
     rounds = 0
-    while store.purge(decisions=1000, limit=2, **OLD) or not store.is_purged:
+    while store.retention.purge(decisions=1000, limit=2, **OLD) or not store.retention.is_purged:
         rounds += 1
         assert rounds < 100
-    assert [one for one in going if store.load_request(one)] == []
-    assert all(store.load_request(d.id) for d in drafts if d.id not in going)
-    assert store.audit() == CLEAN
+    assert [one for one in going if store.requests.load_request(one)] == []
+    assert all(store.requests.load_request(d.id) for d in drafts if d.id not in going)
+    assert store.claims.audit() == CLEAN
 
 
 def test_again_goes_on_where_some_were_left(store):
-    store.save_decisions([a_decision() for _ in range(5)])
+    store.records.save_decisions([a_decision() for _ in range(5)])
     request = new_uuid()
-    store.cancel_request(request, '')
-    assert store.purge(decisions=0, limit=2, **KEEP) == 2
-    assert store.purge(decisions=0, limit=2, again=True, **OLD) == 2
-    assert store.load_request(request) is not None, 'none of its kind were left over'
-    assert store.purge(decisions=0, limit=2, again=True, **OLD) == 1
-    assert store.purge(decisions=0, limit=2, again=True, **OLD) == 0
-    store.purge(decisions=0, limit=2, **OLD)
-    assert store.load_request(request) is None
+    store.requests.cancel_request(request, '')
+    assert store.retention.purge(decisions=0, limit=2, **KEEP) == 2
+    assert store.retention.purge(decisions=0, limit=2, again=True, **OLD) == 2
+    assert store.requests.load_request(request) is not None, 'none of its kind were left over'
+    assert store.retention.purge(decisions=0, limit=2, again=True, **OLD) == 1
+    assert store.retention.purge(decisions=0, limit=2, again=True, **OLD) == 0
+    store.retention.purge(decisions=0, limit=2, **OLD)
+    assert store.requests.load_request(request) is None
 
 
 def test_as_many_decisions_stay_as_are_to(store):
     for _ in range(4):
-        store.save_decisions([a_decision() for _ in range(3)])
-    with store.engine.begin() as connection:  # numbers that no decision has
+        store.records.save_decisions([a_decision() for _ in range(3)])
+    with store.database.engine.begin() as connection:  # numbers that no decision has
         numbers = connection.execute(sa.select(models.decisions.c.number)).scalars().all()
         connection.execute(
             models.decisions.delete().where(models.decisions.c.number.in_(sorted(numbers)[4:7]))
         )
-    assert store.purge(decisions=9, limit=2, **KEEP) == 0
-    assert store.purge(decisions=5, limit=2, **KEEP) == 2
-    assert store.purge(decisions=8, limit=2, **KEEP) == 0, 'more are to stay than before'
-    assert store.purge(decisions=5, limit=20, **KEEP) == 2
-    assert len(store.decisions(limit=20)) == 5
+    assert store.retention.purge(decisions=9, limit=2, **KEEP) == 0
+    assert store.retention.purge(decisions=5, limit=2, **KEEP) == 2
+    assert store.retention.purge(decisions=8, limit=2, **KEEP) == 0, 'more are to stay than before'
+    assert store.retention.purge(decisions=5, limit=20, **KEEP) == 2
+    assert len(store.records.list_decisions(limit=20)) == 5
 
 
 def test_the_more_decisions_are_too_young_to_go_the_fewer_pieces_each_has(store, monkeypatch):
     monkeypatch.setattr(purge, 'PIECES', 10)
     walk, newest = purge.DecisionsWalk(), sa.select(sa.func.max(models.decisions.c.number))
     for _ in range(40):
-        store.save_decisions([a_decision(project_id='one') for _ in range(20)])
-        with store.engine.connect() as connection:
-            tx = Tx(connection, store.engine.dialect.name)
+        store.records.save_decisions([a_decision(project_id='one') for _ in range(20)])
+        with store.database.engine.connect() as connection:
+            tx = Tx(connection, store.database.engine.dialect.name)
             last = connection.execute(newest).scalar_one()
             assert walk.excess(tx, last, 20, None, 100, young=0.0) == []
     pieces = walk._pieces['one']
@@ -83,7 +83,7 @@ def test_the_newest_entries_of_the_feed_stay(store, monkeypatch):
         a_host().on(store)
     before = _changes(store)
     gone = 0
-    while went := store.purge(decisions=1000, limit=3, **KEEP):
+    while went := store.retention.purge(decisions=1000, limit=3, **KEEP):
         assert went <= 3
         gone += went
     assert _changes(store) == before[-5:]
@@ -91,7 +91,7 @@ def test_the_newest_entries_of_the_feed_stay(store, monkeypatch):
 
 
 def _changes(store):
-    with store.engine.connect() as connection:
+    with store.database.engine.connect() as connection:
         return (
             connection.execute(sa.select(models.changes.c.id).order_by(models.changes.c.id))
             .scalars()
@@ -106,14 +106,14 @@ def test_a_plan_goes_when_its_lease_and_all_claims_of_its_members_are_gone(store
     )
     created(store, running)
     host.confirm(running)
-    store.sweep(10)
-    assert store.load_group_plan(ended.group) is not None
+    store.claims.sweep(10)
+    assert store.plans.load_group_plan(ended.group) is not None
     rounds = 0
-    while store.purge(decisions=1000, limit=2, **OLD) or not store.is_purged:
+    while store.retention.purge(decisions=1000, limit=2, **OLD) or not store.retention.is_purged:
         rounds += 1
         assert rounds < 100
-    plans = {plan.group_uuid for plan in store.group_plans(10)}
+    plans = {plan.group_uuid for plan in store.plans.group_plans(10)}
     assert plans == {running.group, held.group}
-    assert store.load_group(ended.group) is None
-    assert store.load_group(held.group) is not None
-    assert store.audit() == CLEAN
+    assert store.groups.load_group(ended.group) is None
+    assert store.groups.load_group(held.group) is not None
+    assert store.claims.audit() == CLEAN

@@ -189,7 +189,7 @@ FULL = {
 
 
 def test_a_full_disk_is_told_as_such_and_not_tried_again(engine):
-    database = session.Database(engine)
+    database = session.Transactions(engine)
     calls = []
 
     def work(tx, statement):
@@ -229,7 +229,7 @@ def test_another_error_of_a_file_is_no_full_disk(engine):
 
 def test_a_full_sqlite_is_told_as_such(tmp_path):
     engine = session.build_engine(f'sqlite:///{tmp_path}/full.db')
-    database = session.Database(engine)
+    database = session.Transactions(engine)
     database.write(lambda tx: tx.connection.exec_driver_sql('CREATE TABLE t (x)') and None)
 
     def work(tx):
@@ -250,12 +250,12 @@ def test_a_statement_that_is_wrong_is_not_tried_again(engine):
         tx.connection.exec_driver_sql('SELECT nothing FROM nowhere')
 
     with pytest.raises(exceptions.Bug, match='nowhere'):
-        session.Database(engine).write(wrong)
+        session.Transactions(engine).write(wrong)
     assert calls == [1]
 
 
 def test_work_goes_on_where_its_session_was_ended(engine):
-    database = session.Database(engine)
+    database = session.Transactions(engine)
     attempts = []
 
     def work(tx):
@@ -273,7 +273,7 @@ def test_work_goes_on_where_its_session_was_ended(engine):
 
 @pytest.mark.parametrize('attempts', [1, 4])
 def test_the_number_of_attempts_is_bounded(engine, attempts):
-    database = session.Database(engine, retry.RetryPolicy(attempts=attempts))
+    database = session.Transactions(engine, retry.RetryPolicy(attempts=attempts))
     calls = []
 
     def work(tx):
@@ -287,7 +287,7 @@ def test_the_number_of_attempts_is_bounded(engine, attempts):
 
 
 def test_the_time_of_all_attempts_is_bounded(engine):
-    database = session.Database(engine, retry.RetryPolicy(attempts=10_000, seconds=0.3))
+    database = session.Transactions(engine, retry.RetryPolicy(attempts=10_000, seconds=0.3))
 
     def work(tx):
         raise retry.Again('others were faster')
@@ -300,7 +300,7 @@ def test_the_time_of_all_attempts_is_bounded(engine):
 
 
 def test_an_answer_that_is_no_keeps_its_meaning_and_its_connection(engine):
-    database = session.Database(engine)
+    database = session.Transactions(engine)
 
     def work(tx):
         tx.connection.exec_driver_sql('UPDATE retry_rows SET n = 7 WHERE id = 1')
@@ -314,7 +314,7 @@ def test_an_answer_that_is_no_keeps_its_meaning_and_its_connection(engine):
 
 def test_statements_see_what_was_committed_since_the_transaction_began(engine):
     """READ COMMITTED, whatever the server's default is."""
-    database = session.Database(engine)
+    database = session.Transactions(engine)
 
     def work(tx):
         tx.connection.exec_driver_sql('SELECT n FROM retry_rows WHERE id = 1')

@@ -17,9 +17,9 @@ from oslo_config import cfg
 
 from gantt import exceptions
 from gantt.conf import database as options
+from gantt.db import stores as store_module
 from gantt.db.engine import engine, retry, session
 from gantt.db.schema import migration, models
-from gantt.db.stores import store as store_module
 from tests.builders import a_draft, a_host, commit
 
 
@@ -72,8 +72,8 @@ def test_a_database_that_is_not_synced_is_refused(tmp_path):
     migration.sync(engine)
     engine.dispose()
     store = store_module.connect(conf)
-    assert store.load_everything().hosts == []
-    store.close()
+    assert store.feed.load_everything().hosts == []
+    store.database.close()
 
 
 def test_the_options_reach_the_store(tmp_path):
@@ -84,8 +84,8 @@ def test_the_options_reach_the_store(tmp_path):
     migration.sync(engine)
     engine.dispose()
     store = store_module.connect(conf)
-    assert (store.database.policy.attempts, store.database.policy.seconds) == (2, 1.5)
-    store.close()
+    assert (store.database.writes.policy.attempts, store.database.writes.policy.seconds) == (2, 1.5)
+    store.database.close()
 
 
 @pytest.mark.parametrize('kind', ['postgresql', 'mysql'])
@@ -99,20 +99,20 @@ def test_a_url_without_a_driver_gets_the_one_that_is_tested(kind, request):
 
 def test_text_that_no_database_keeps_is_made_storable(store, open_store):
     odd = 'a\x00b \ud800 é 漢 \U0001f600'
-    store.save_aggregate('odd', {'note': odd}, [])
+    store.declarations.save_aggregate('odd', {'note': odd}, [])
     host = a_host().on(store)
-    store.disable_host(host.name, odd, 'me')
+    store.hosts.disable_host(host.name, odd, 'me')
     host.send(host.says().having(traits=[odd], location=odd))
     other = open_store(like=store)
-    row = other.load_everything().hosts[0].row
+    row = other.feed.load_everything().hosts[0].row
     assert row.facts.traits == [engine.storable(odd)]
     kept = row.disabled
     assert kept == engine.storable(odd)
     assert '\x00' not in kept and kept.endswith('é 漢 \U0001f600')
-    assert other.load_everything().aggregates[0].metadata['note'] == kept
-    assert store.claims(host=odd) == []
-    assert store.claims(consumer=odd) == []
-    assert store.load_decision(odd) is None
+    assert other.feed.load_everything().aggregates[0].metadata['note'] == kept
+    assert store.claims.list_claims(host=odd) == []
+    assert store.claims.list_claims(consumer=odd) == []
+    assert store.records.load_decision(odd) is None
 
 
 def test_connections_are_kept_and_bounded(store):
@@ -122,16 +122,16 @@ def test_connections_are_kept_and_bounded(store):
         work.start()
     for work in works:
         work.join()
-    assert len(store.claims()) == 5
-    assert 1 <= len(store.database._idle) <= 8
+    assert len(store.claims.list_claims()) == 5
+    assert 1 <= len(store.database.writes._idle) <= 8
 
 
 def _in_child(store, results):
-    results.put(store.ping() > 0)
+    results.put(store.database.ping() > 0)
 
 
 def test_a_child_process_leaves_the_connections_of_its_parent_alone(store):
-    before = store.ping()
+    before = store.database.ping()
     context = multiprocessing.get_context('fork')
     results = context.Queue()
     child = context.Process(target=_in_child, args=(store, results))
@@ -139,13 +139,13 @@ def test_a_child_process_leaves_the_connections_of_its_parent_alone(store):
     assert results.get(timeout=30)
     child.join(30)
     assert child.exitcode == 0
-    assert store.ping() >= before
+    assert store.database.ping() >= before
 
 
 def test_a_transaction_on_sqlite_takes_the_write_lock_at_once(open_store):
     store = open_store('sqlite')
     statements = []
-    with store.database.connection() as connection:
+    with store.database.writes.connection() as connection:
         driver = connection.connection.driver_connection
         driver.set_trace_callback(statements.append)
         connection.info['gantt_reads'] = False
@@ -169,8 +169,8 @@ def _at_once(database, count):
 @pytest.mark.parametrize('is_pool_new', [False, True])
 def test_what_one_keeps_idle_of_a_small_pool_others_get(postgresql_url, is_pool_new):
     engine = session.build_engine(postgresql_url, max_pool_size=1, max_overflow=2, pool_timeout=2)
-    one = session.Database(engine)
-    other = session.Database(engine, keep=8, session_settings=['SET enable_seqscan = off'])
+    one = session.Transactions(engine)
+    other = session.Transactions(engine, keep=8, session_settings=['SET enable_seqscan = off'])
     if is_pool_new:
         engine.dispose()  # it has another pool since
 
@@ -205,10 +205,10 @@ def test_what_one_keeps_idle_of_a_small_pool_others_get(postgresql_url, is_pool_
 
 
 def test_an_engine_that_nobody_uses_any_more_is_freed(store_url):
-    store = store_module.SqlStore.for_url(store_url('sqlite'))
+    store = store_module.stores_for_url(store_url('sqlite'))
     a_host().on(store)
-    store.close()
-    engine = weakref.ref(store.engine)
+    store.database.close()
+    engine = weakref.ref(store.database.engine)
     del store
     gc.collect()
     assert engine() is None
@@ -254,7 +254,7 @@ class Cut:
 
 def test_of_many_connections_that_broke_together_one_try_is_lost(tmp_path):
     migration.sync(engine := session.build_engine(f'sqlite:///{tmp_path}/gantt.sqlite'))
-    database = session.Database(engine, retry.RetryPolicy(attempts=2, seconds=5))
+    database = session.Transactions(engine, retry.RetryPolicy(attempts=2, seconds=5))
     cut = [Cut() for _ in range(8)]
     database._idle = list(cut)
     assert database.write(lambda tx: tx.kind) == 'sqlite'
@@ -275,12 +275,12 @@ def test_after_a_snapshot_every_statement_sees_one_moment_and_the_next_work_the_
     def look(tx):
         tx.snapshot()
         seen.append(requests_there(tx))
-        store.cancel_request(str(uuid.uuid4()), '')
+        store.requests.cancel_request(str(uuid.uuid4()), '')
         seen.append(requests_there(tx))
         if fails:
             raise exceptions.NotFound(kind='request', name='any')
 
     with contextlib.suppress(exceptions.NotFound):
-        store.reads.read(look)
+        store.database.reads.read(look)
     assert seen == [0, 0]
-    assert store.reads.read(requests_there) == 1
+    assert store.database.reads.read(requests_there) == 1

@@ -41,7 +41,7 @@ def a_row(table):
 def test_every_key_of_every_table_is_compared_as_python_compares(make_store, kind):
     store = make_store(kind)
     checked, wrong = 0, []
-    with store.engine.connect() as connection, connection.begin() as transaction:
+    with store.database.engine.connect() as connection, connection.begin() as transaction:
         for table in models.metadata.sorted_tables:
             connection.execute(table.delete())
         for table in models.metadata.sorted_tables:

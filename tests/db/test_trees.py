@@ -28,7 +28,7 @@ def stores(request, open_store):
 
 def the_trees(store):
     """Uuid -> parent, of providers of which each leads to its root and says the right one."""
-    found = {one.uuid: one for one in store.providers(limit=1000)}
+    found = {one.uuid: one for one in store.providers.list_providers(limit=1000)}
     for one in found.values():
         top, steps = one, 0
         while top.parent is not None:
@@ -42,7 +42,7 @@ def the_trees(store):
 
 def moved(store, uuid, parent):
     try:
-        store.move_provider(uuid, parent)
+        store.providers.update_provider(uuid, parent=parent)
     except exceptions.InvalidMessage as e:
         assert e.kwargs['field'] == 'provider.parent'
         return False
@@ -50,9 +50,9 @@ def moved(store, uuid, parent):
 
 
 def test_of_two_that_go_below_each_other_at_once_one_does(stores):
-    one = stores[0].create_provider('one').uuid
-    other = stores[0].create_provider('other').uuid
-    below = stores[0].create_provider('below', parent=other).uuid
+    one = stores[0].providers.create_provider('one').uuid
+    other = stores[0].providers.create_provider('other').uuid
+    below = stores[0].providers.create_provider('below', parent=other).uuid
     before = deadlocks(stores[0])
     for _ in range(15):
         done = together(lambda: moved(stores[1], one, below), lambda: moved(stores[2], other, one))
@@ -60,7 +60,7 @@ def test_of_two_that_go_below_each_other_at_once_one_does(stores):
         parents = the_trees(stores[0])
         assert parents[below] == other
         for uuid in (one, other):
-            stores[0].move_provider(uuid, None)
+            stores[0].providers.update_provider(uuid, parent=None)
     assert deadlocks(stores[0]) == before
 
 
@@ -71,7 +71,7 @@ def test_no_circle_and_no_deadlock_whatever_is_moved_made_and_deleted(stores):
     roots = [host.row.uuid for host in hosts]
     uuids = [uuid_of('provider', n) for n in range(10)]
     for uuid in uuids:
-        first.create_provider(uuid, uuid=uuid)
+        first.providers.create_provider(uuid, uuid=uuid)
     before = deadlocks(first)
 
     def work(store, seed):
@@ -82,9 +82,9 @@ def test_no_circle_and_no_deadlock_whatever_is_moved_made_and_deleted(stores):
             moved(store, uuid, rnd.choice([*uuids, *roots, None]))
             if n % 5 == 0:
                 name = f'{seed} {n}'
-                made.append(store.create_provider(name, parent=rnd.choice(uuids)).uuid)
+                made.append(store.providers.create_provider(name, parent=rnd.choice(uuids)).uuid)
             if n % 7 == 0:
-                store.delete_provider(made.pop(rnd.randrange(len(made))))
+                store.providers.delete_provider(made.pop(rnd.randrange(len(made))))
             claimed(store, a_draft().taking(rnd.choice(hosts)))
         return made
 
@@ -92,18 +92,18 @@ def test_no_circle_and_no_deadlock_whatever_is_moved_made_and_deleted(stores):
     parents = the_trees(first)
     assert parents.keys() == {*uuids, *roots, *(uuid for some in made for uuid in some)}
     assert deadlocks(first) == before
-    assert first.audit() == CLEAN
+    assert first.claims.audit() == CLEAN
 
 
 def test_several_mend_a_broken_tree_at_once(stores):
     """A parent that is gone cannot be locked; all else is, and whoever comes later sees it."""
-    pool = stores[0].create_provider('pool').uuid
+    pool = stores[0].providers.create_provider('pool').uuid
     before = deadlocks(stores[0])
     for n in range(10):
-        root = stores[0].create_provider(f'root {n}')
-        middle = stores[0].create_provider(f'middle {n}', parent=root.uuid).uuid
-        leaf = stores[0].create_provider(f'leaf {n}', parent=middle).uuid
-        with stores[0].engine.begin() as connection:
+        root = stores[0].providers.create_provider(f'root {n}')
+        middle = stores[0].providers.create_provider(f'middle {n}', parent=root.uuid).uuid
+        leaf = stores[0].providers.create_provider(f'leaf {n}', parent=middle).uuid
+        with stores[0].database.engine.begin() as connection:
             connection.execute(_p.delete().where(_p.c.id == root.id))
         done = together(
             lambda middle=middle: moved(stores[1], middle, None),
@@ -112,7 +112,7 @@ def test_several_mend_a_broken_tree_at_once(stores):
         )
         assert done == [True] * 3
         assert the_trees(stores[0])[leaf] == pool
-        assert stores[0].audit() == CLEAN
+        assert stores[0].claims.audit() == CLEAN
     assert deadlocks(stores[0]) == before
 
 
@@ -126,10 +126,10 @@ def test_broken_trees_are_changed_by_several_at_once_and_mended_in_the_end(store
     uuids = [uuid_of('provider', n) for n in range(12)]
     for n, uuid in enumerate(uuids):
         above = rnd.choice([*uuids[:n], host.row.uuid, None])
-        first.create_provider(uuid, uuid=uuid, parent=above)
-    ids = {one.uuid: one.id for one in first.providers(limit=100)}
-    gone = first.create_provider('gone')
-    with first.engine.begin() as connection:
+        first.providers.create_provider(uuid, uuid=uuid, parent=above)
+    ids = {one.uuid: one.id for one in first.providers.list_providers(limit=100)}
+    gone = first.providers.create_provider('gone')
+    with first.database.engine.begin() as connection:
         connection.execute(_p.delete().where(_p.c.id == gone.id))
         for uuid in uuids[::2]:
             wrong = rnd.choice([{'root_id': gone.id}, {'parent_id': gone.id}, {}])
@@ -143,23 +143,25 @@ def test_broken_trees_are_changed_by_several_at_once_and_mended_in_the_end(store
             moved(store, rnd.choice(uuids), rnd.choice([*uuids, host.row.uuid, None]))
             if n % 5 == 0:
                 claimed(store, a_draft().taking(host))
-                below = store.create_provider(f'{seed} {n}', parent=rnd.choice(uuids)).uuid
+                below = store.providers.create_provider(
+                    f'{seed} {n}', parent=rnd.choice(uuids)
+                ).uuid
                 made += 1
                 moved(store, below, rnd.choice(uuids))
             elif n % 5 == 1:
                 moved(store, below, None)
-                store.delete_provider(below)
+                store.providers.delete_provider(below)
                 made -= 1
         return made
 
     made = together(*(lambda s=s, n=n: work(s, f'{seed} {n}') for n, s in enumerate(stores)))
     assert deadlocks(first) == before
-    found = {one.uuid: one.parent for one in first.providers(limit=100)}
+    found = {one.uuid: one.parent for one in first.providers.list_providers(limit=100)}
     assert len(found) == len(uuids) + 1 + sum(made)
     for uuid in sorted(found.keys() - {host.row.uuid}, key=lambda one: depth(found, one)):
-        first.move_provider(uuid, found[uuid])
+        first.providers.update_provider(uuid, parent=found[uuid])
     the_trees(first)
-    assert first.audit() == CLEAN
+    assert first.claims.audit() == CLEAN
 
 
 def depth(parents, uuid):
@@ -172,18 +174,18 @@ def depth(parents, uuid):
 
 def test_nobody_is_left_below_what_another_deletes(stores):
     for n in range(15):
-        parent = stores[0].create_provider(f'parent {n}').uuid
+        parent = stores[0].providers.create_provider(f'parent {n}').uuid
 
         def make(parent=parent, n=n):
             try:
-                return stores[1].create_provider(f'child {n}', parent=parent).uuid
+                return stores[1].providers.create_provider(f'child {n}', parent=parent).uuid
             except exceptions.InvalidMessage as e:
                 assert e.kwargs['field'] == 'provider.parent'
                 return None
 
         def delete(parent=parent):
             try:
-                stores[2].delete_provider(parent)
+                stores[2].providers.delete_provider(parent)
             except exceptions.InUse:
                 return False
             return True
@@ -196,24 +198,24 @@ def test_nobody_is_left_below_what_another_deletes(stores):
 def test_a_name_is_given_once(stores):
     def make(store):
         try:
-            return store.create_provider('the one').uuid
+            return store.providers.create_provider('the one').uuid
         except exceptions.InvalidMessage as e:
             assert e.kwargs['field'] == 'provider.name'
             return None
 
     made = together(*(lambda s=s: make(s) for s in stores))
     assert sum(uuid is not None for uuid in made) == 1
-    assert len(stores[0].providers()) == 1
+    assert len(stores[0].providers.list_providers()) == 1
 
 
 def test_copies_of_a_registration_attach_once(stores):
     """Two schedulers read the same message, and another host says the same uuid."""
-    made = stores[0].create_provider('node-1').uuid
+    made = stores[0].providers.create_provider('node-1').uuid
 
     def register(store, name):
         try:
             said = RegisterHost(name=name, boot_nonce='nonce', uuid=made)
-            return store.register_host(said)[0]
+            return store.reports.register_host(said)[0]
         except exceptions.InvalidMessage as e:
             assert e.kwargs['field'] == 'register_host.uuid'
             return None
@@ -223,7 +225,7 @@ def test_copies_of_a_registration_attach_once(stores):
     (winner,) = {one.name for one in found if one is not None}
     assert [one is not None for one in found] == [name == winner for name in names]
     assert {one.epoch for one in found if one is not None} == {1}
-    (host,) = stores[0].providers()
+    (host,) = stores[0].providers.list_providers()
     assert (host.uuid, host.host) == (made, winner)
 
 
@@ -235,25 +237,28 @@ def store(request, open_store):
 def test_hosts_without_a_name_have_one_when_they_register_again(store):
     """Until then the host goes by its service, which nobody else may be."""
     host = a_host('cmp-1').on(store, node='node-1')
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.execute(_p.update().values(own_name=None))
-    (known,) = store.providers()
+    (known,) = store.providers.list_providers()
     assert (known.name, known.root, known.parent) == ('cmp-1', known.uuid, None)
-    assert store.providers(name='cmp-1') == [known]
+    assert store.providers.list_providers(name='cmp-1') == [known]
     with pytest.raises(exceptions.InvalidMessage, match=r'provider.name: '):
-        store.create_provider('cmp-1')
+        store.providers.create_provider('cmp-1')
     a_host('cmp-2').on(store, node='cmp-1')
-    assert {one.host: one.name for one in store.providers()} == {'cmp-1': 'cmp-1', 'cmp-2': 'cmp-2'}
+    assert {one.host: one.name for one in store.providers.list_providers()} == {
+        'cmp-1': 'cmp-1',
+        'cmp-2': 'cmp-2',
+    }
     host.register(node='node-1')
-    assert store.providers(name='node-1')[0].host == 'cmp-1'
+    assert store.providers.list_providers(name='node-1')[0].host == 'cmp-1'
 
 
 def test_a_renamed_host_has_the_new_name_where_it_had_the_old_one(store):
     a_host('cmp-1').on(store)
     a_host('cmp-2').on(store, node='node-2')
-    store.rename_host('cmp-1', 'new-1')
-    store.rename_host('cmp-2', 'new-2')
-    assert {one.host: one.name for one in store.providers()} == {
+    store.hosts.rename_host('cmp-1', 'new-1')
+    store.hosts.rename_host('cmp-2', 'new-2')
+    assert {one.host: one.name for one in store.providers.list_providers()} == {
         'new-1': 'new-1',
         'new-2': 'node-2',
     }
@@ -261,11 +266,11 @@ def test_a_renamed_host_has_the_new_name_where_it_had_the_old_one(store):
 
 def test_none_is_a_host_to_who_asks_for_records_of_hosts(store):
     host = a_host('cmp-1').on(store)
-    store.create_provider('below', parent=host.row.uuid)
-    store.create_provider('pool')
+    store.providers.create_provider('below', parent=host.row.uuid)
+    store.providers.create_provider('pool')
     facts = models.provider_facts
     joined = sa.select(_p.c.name).join(facts, facts.c.provider_id == _p.c.id)
-    with store.engine.connect() as connection:
+    with store.database.engine.connect() as connection:
         assert connection.execute(joined).scalars().all() == ['cmp-1']
         called = connection.execute(sa.select(_p.c.name)).scalars().all()
     # And none is found by a name that a host could have.

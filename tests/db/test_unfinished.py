@@ -27,7 +27,9 @@ def half_sent(store):
     made = []
 
     def send(name: str, statement: bytes) -> int:
-        url = store.engine.url.set(drivername='postgresql').render_as_string(hide_password=False)
+        url = store.database.engine.url.set(drivername='postgresql').render_as_string(
+            hide_password=False
+        )
         connection = psycopg.connect(url, application_name=name)
         made.append(connection)
         driver = connection.pgconn
@@ -45,7 +47,7 @@ def half_sent(store):
 
 def is_there(store, pid: int) -> bool:
     found = sa.text('SELECT count(*) FROM pg_stat_activity WHERE pid = :pid')
-    with store.engine.connect() as connection:
+    with store.database.engine.connect() as connection:
         return bool(connection.execute(found, {'pid': pid}).scalar())
 
 
@@ -63,10 +65,10 @@ READS = b'SELECT id FROM providers'
 )
 def test_who_stands_still_in_a_pipeline_is_ended(store, half_sent, name, statement, ends):
     pid = half_sent(name, statement)
-    store.locks._end_unfinished()
+    store.requests._locks._end_unfinished()
     assert is_there(store, pid), 'it may say more in time'
     time.sleep(2 * IDLE)
-    store.locks._end_unfinished()
+    store.requests._locks._end_unfinished()
     until = time.monotonic() + (20 if ends else 0.5)
     while is_there(store, pid) and time.monotonic() < until:
         time.sleep(0.05)

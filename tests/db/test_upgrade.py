@@ -11,7 +11,7 @@ from alembic.runtime.migration import MigrationContext
 from gantt import exceptions
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import sql_stores
 from tests.builders import CLEAN, a_draft, a_host, claimed
 from tests.db import released
 from tests.services import UNHURRIED
@@ -75,18 +75,19 @@ def test_an_upgrade_ends_at_the_schema_of_the_models_and_keeps_what_rows_say(eng
     migration.sync(engine)
     migration.check(engine)
     assert differences(engine) == []
-    with contextlib.closing(SqlStore(engine)) as store:
+    store = sql_stores(engine)
+    with contextlib.closing(store.database):
         now = released.read(store)
         for kind, of in before.items():
             assert says(now[kind], of), kind
         # Leases of then have run out, and nobody swept; all else is as it should be.
-        assert {**store.audit(), 'leaked': []} == CLEAN
-        store.sweep(100)
+        assert {**store.claims.audit(), 'leaked': []} == CLEAN
+        store.claims.sweep(100)
         (row,) = [row for row in before['hosts'] if row['name'] == 'cmp-1']
         host = a_host('cmp-1').at_work(store, row)
         made = claimed(store, a_draft().taking(host))
         assert [one.outcome for one in host.confirm(*made)] == ['ok']
-        assert store.audit() == CLEAN
+        assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('engine', ['sqlite'], indirect=True)
@@ -105,7 +106,8 @@ def test_what_is_lost_on_the_way_is_found(engine, statement, kind):
     if kind != 'rows':
         assert differences(engine)
         return
-    with contextlib.closing(SqlStore(engine)) as store:
+    store = sql_stores(engine)
+    with contextlib.closing(store.database):
         assert not says(released.read(store), released.Released(RELEASE).read)
 
 

@@ -147,13 +147,13 @@ def test_one_that_cannot_be_read_is_not_asked_without_a_pause(raw):
 def test_a_batch_is_committed_while_calls_come(make_store, letters):
     store = make_store('postgresql')
     host = a_host().on(store)
-    store.do_meanwhile(letters)
+    store.requests.do_meanwhile(letters)
     sending = later(letters, b'one')
-    store.ledger.send_commit = slowly(store.ledger.send_commit)
+    store.requests.ledger.send_commit = slowly(store.requests.ledger.send_commit)
     assert report_outcome(store, a_draft().taking(host)).outcome is CommitStatus.PLACED
     sending.join()
     assert letters.got == [b'one']
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def slowly(send_commit):

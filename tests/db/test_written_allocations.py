@@ -38,7 +38,7 @@ def wish(consumer, shares, **fields):
 def written(store, *wishes):
     """Whether it was; 'changed' or 'full' where not."""
     try:
-        store.write_allocations(wishes)
+        store.allocations.write_allocations(wishes)
     except exceptions.ConsumerChanged:
         return 'changed'
     except exceptions.AllocationRefused:
@@ -58,7 +58,7 @@ def test_of_two_that_make_one_consumer_one_does_wherever_they_want_it(stores):
         done = together(*(lambda s=s, h=h: make(s, h) for s, h in zip(stores, hosts, strict=False)))
         assert sorted(done) == ['changed', 'written']
     assert deadlocks(stores[0]) == before
-    assert (sum(host.row.used['VCPU'] for host in hosts), stores[0].audit()) == (20, CLEAN)
+    assert (sum(host.row.used['VCPU'] for host in hosts), stores[0].claims.audit()) == (20, CLEAN)
 
 
 def test_no_update_is_lost(stores):
@@ -70,7 +70,7 @@ def test_no_update_is_lost(stores):
     def add(store, times):
         for _ in range(times):
             for _ in range(200):
-                found = store.load_allocations(VM)
+                found = store.allocations.load_allocations(VM)
                 amount = 1 + (found.allocations[uuid]['VCPU'] if found else 0)
                 known = found and found.generation
                 if written(store, wish(VM, {uuid: {'VCPU': amount}}, generation=known)) != (
@@ -81,9 +81,9 @@ def test_no_update_is_lost(stores):
                 raise AssertionError('always another was faster')
 
     together(*(lambda s=s: add(s, 10) for s in stores))
-    assert stores[0].load_allocations(VM).allocations == {uuid: {'VCPU': 40}}
-    assert stores[0].load_allocations(VM).generation == 40
-    assert (deadlocks(stores[0]), stores[0].audit()) == (before, CLEAN)
+    assert stores[0].allocations.load_allocations(VM).allocations == {uuid: {'VCPU': 40}}
+    assert stores[0].allocations.load_allocations(VM).generation == 40
+    assert (deadlocks(stores[0]), stores[0].claims.audit()) == (before, CLEAN)
 
 
 class Crowd:
@@ -93,7 +93,9 @@ class Crowd:
         self.hosts = [a_host(f'cmp-{n}').with_room(vcpu=20).on(store) for n in range(3)]
         self.names = [host.row.uuid for host in self.hosts]
         disks = {'DISK_GB': Inventory(total=60)}
-        self.pools = [store.create_provider(f'pool {n}', inventories=disks).uuid for n in range(2)]
+        self.pools = [
+            store.providers.create_provider(f'pool {n}', inventories=disks).uuid for n in range(2)
+        ]
         self.consumers = [uuid_of('consumer', n) for n in range(8)]
 
     def shares(self, rnd):
@@ -106,9 +108,9 @@ class Crowd:
             some = rnd.sample(self.consumers, rnd.randint(1, 3))
             written(store, *(wish(one, self.shares(rnd)) for one in some))
             with contextlib.suppress(exceptions.NotFound):
-                store.delete_allocations(rnd.choice(self.consumers))
+                store.allocations.delete_allocations(rnd.choice(self.consumers))
             giver, heir = rnd.sample(self.consumers, 2)
-            found = store.load_allocations(giver) if rnd.random() < 0.3 else None
+            found = store.allocations.load_allocations(giver) if rnd.random() < 0.3 else None
             if found is not None:
                 written(store, wish(giver, {}), wish(heir, found.allocations))
 
@@ -116,19 +118,23 @@ class Crowd:
         for _ in range(25):
             host, consumer = rnd.choice(self.hosts), rnd.choice(self.consumers)
             commit(store, a_draft().taking(host, consumer, vcpu=rnd.randint(1, 3)))
-            store.sweep(10)
+            store.claims.sweep(10)
 
     def shape(self, store, rnd):
         for _ in range(15):
             pool = rnd.choice(self.pools)
             said = ReshapedProvider(
-                generation=store.load_provider(pool).generation,
+                generation=store.providers.load_provider(pool).generation,
                 inventories={'DISK_GB': Inventory(total=rnd.randint(40, 80))},
             )
             with contextlib.suppress(exceptions.Refused):
-                store.reshape({pool: said}, [wish(rnd.choice(self.consumers), self.shares(rnd))])
+                store.allocations.reshape(
+                    {pool: said}, [wish(rnd.choice(self.consumers), self.shares(rnd))]
+                )
             with contextlib.suppress(exceptions.InvalidMessage):
-                store.move_provider(pool, rnd.choice([None, *self.names, *self.pools]))
+                store.providers.update_provider(
+                    pool, parent=rnd.choice([None, *self.names, *self.pools])
+                )
 
 
 @pytest.mark.parametrize('seed', range(2))
@@ -142,17 +148,17 @@ def test_nothing_is_given_twice_and_nobody_waits_in_a_circle(stores, seed):
         )
     )
     assert deadlocks(stores[0]) == before
-    assert stores[0].audit() == CLEAN
+    assert stores[0].claims.audit() == CLEAN
 
 
 def test_what_is_known_of_consumers_goes_with_their_last_claim(make_store):
     store = make_store('sqlite')
     host = a_host().on(store)
-    store.write_allocations([wish(VM, {host.row.uuid: {'VCPU': 1}})])
+    store.allocations.write_allocations([wish(VM, {host.row.uuid: {'VCPU': 1}})])
     known = sa.select(models.written_consumers.c.uuid)
-    assert [row.uuid for row in store.database.read(lambda tx: tx.all(known))] == [VM]
-    store.delete_allocations(VM)
-    assert store.database.read(lambda tx: tx.all(known)) == []
+    assert [row.uuid for row in store.database.writes.read(lambda tx: tx.all(known))] == [VM]
+    store.allocations.delete_allocations(VM)
+    assert store.database.writes.read(lambda tx: tx.all(known)) == []
 
 
 def between(monkeypatch, act):
@@ -172,20 +178,20 @@ def test_what_a_claim_has_become_meanwhile_is_what_ends(stores, monkeypatch, end
     """It takes less than the writer has seen: that, and no more, is given back."""
     host = a_host().with_room(vcpu=100).on(stores[0])
     c, p = models.claims, models.providers
-    stores[0].write_allocations([wish(VM, {host.row.uuid: {'VCPU': 5}})])
+    stores[0].allocations.write_allocations([wish(VM, {host.row.uuid: {'VCPU': 5}})])
 
     def shrink():
-        with stores[1].engine.begin() as connection:
+        with stores[1].database.engine.begin() as connection:
             connection.execute(p.update().values(used_vcpu=3, version=p.c.version + 1))
             connection.execute(c.update().values(vcpu=3, updated_at=c.c.updated_at + 1))
 
     between(monkeypatch, shrink)
     if ends:
-        stores[0].delete_allocations(VM)
+        stores[0].allocations.delete_allocations(VM)
     else:
-        stores[0].write_allocations([wish(VM, {host.row.uuid: {'VCPU': 4}})])
+        stores[0].allocations.write_allocations([wish(VM, {host.row.uuid: {'VCPU': 4}})])
     assert host.row.used.get('VCPU', 0) == (0 if ends else 4)
-    assert stores[0].audit() == CLEAN
+    assert stores[0].claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('moves', ['away', 'below a host', 'deleted', 'made anew'])
@@ -194,34 +200,39 @@ def test_a_provider_is_where_it_stands_now(make_store, moves):
     store = make_store('sqlite')
     host = a_host().with_room(vcpu=100).on(store)
     disks = {'DISK_GB': Inventory(total=60)}
-    top = store.create_provider('top').uuid
-    pool = store.create_provider('pool', parent=top, inventories=disks).uuid
+    top = store.providers.create_provider('top').uuid
+    pool = store.providers.create_provider('pool', parent=top, inventories=disks).uuid
     shares = {pool: {'DISK_GB': 10}}
-    store.write_allocations([wish(VM, shares)])
-    assert store.load_allocations(VM).allocations == shares
+    store.allocations.write_allocations([wish(VM, shares)])
+    assert store.allocations.load_allocations(VM).allocations == shares
     if moves in ('deleted', 'made anew'):
-        store.delete_allocations(VM)
-        store.delete_provider(pool)
+        store.allocations.delete_allocations(VM)
+        store.providers.delete_provider(pool)
     if moves == 'deleted':
         with pytest.raises(exceptions.NotFound):
-            store.write_allocations([wish(VM, shares)])
+            store.allocations.write_allocations([wish(VM, shares)])
         return
     if moves == 'made anew':
-        store.create_provider('another', uuid=pool, inventories=disks)
+        store.providers.create_provider('another', uuid=pool, inventories=disks)
     else:
-        store.move_provider(pool, host.row.uuid if moves == 'below a host' else None)
+        store.providers.update_provider(
+            pool, parent=host.row.uuid if moves == 'below a host' else None
+        )
     other = uuid_of('other')
-    store.write_allocations([wish(other, {**shares, host.row.uuid: {'VCPU': 1}})])
-    claims = store.database.read(lambda tx: claim_rows.load_claims(tx, live=True))
+    store.allocations.write_allocations([wish(other, {**shares, host.row.uuid: {'VCPU': 1}})])
+    claims = store.database.writes.read(lambda tx: claim_rows.load_claims(tx, live=True))
     (made,) = (claim for claim in claims if claim.consumer == other)
     assert made.provider_id == host.row.id
-    assert store.load_allocations(other).allocations == {**shares, host.row.uuid: {'VCPU': 1}}
-    store.delete_allocations(other)
-    assert store.audit() == CLEAN
+    assert store.allocations.load_allocations(other).allocations == {
+        **shares,
+        host.row.uuid: {'VCPU': 1},
+    }
+    store.allocations.delete_allocations(other)
+    assert store.claims.audit() == CLEAN
     # Of it alone: on the root that it has now.
-    store.write_allocations([wish(other, shares)])
-    claims = store.database.read(lambda tx: claim_rows.load_claims(tx, live=True))
+    store.allocations.write_allocations([wish(other, shares)])
+    claims = store.database.writes.read(lambda tx: claim_rows.load_claims(tx, live=True))
     (made,) = (claim for claim in claims if claim.consumer == other)
-    root = store.load_provider(store.load_provider(pool).root)
+    root = store.providers.load_provider(store.providers.load_provider(pool).root)
     assert made.provider_id == root.id
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN

@@ -125,7 +125,7 @@ class Wrong:
         start = host.driver.start
 
         def watched(build):
-            claim = self._store.load_claim(build.claim_id)
+            claim = self._store.claims.load_claim(build.claim_id)
             with self._lock:
                 self.starts[build.claim_id] += 1
                 if claim is None or claim.state is not State.CONFIRMED:
@@ -198,7 +198,7 @@ class PartitionedSite:
         return self.live(small_farm) == small_farm.guests()
 
     def rows(self, small_farm: SmallFarm) -> dict:
-        rows = [change.row for change in self.store.load_everything().hosts]
+        rows = [change.row for change in self.store.feed.load_everything().hosts]
         return {row.name: row for row in rows if row and row.name in small_farm.farm.hosts}
 
     def close(self) -> None:

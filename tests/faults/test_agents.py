@@ -222,7 +222,7 @@ def herd(partitioned, count):
         rows = sa.select(sa.func.count()).where(
             p.c.name.like(f'{name}-%'), p.c.epoch == epoch, p.c.sequence > 0
         )
-        with partitioned.store.engine.connect() as connection:
+        with partitioned.store.database.engine.connect() as connection:
             return connection.execute(rows).scalar_one() == count
 
     calm = BesideRun(partitioned)

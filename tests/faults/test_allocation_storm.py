@@ -86,11 +86,11 @@ class StormCloud:
     def __init__(self, store):
         names = [f'host-{n}' for n in range(6)]
         hosts.add(store, names, VCPU=300, MEMORY_MB=100_000)
-        self.hosts = [change.row.uuid for change in store.load_everything().hosts]
+        self.hosts = [change.row.uuid for change in store.feed.load_everything().hosts]
         disks = {'DISK_GB': Inventory(total=400)}
-        made = (store.create_provider(f'pool {n}', inventories=disks) for n in range(4))
+        made = (store.providers.create_provider(f'pool {n}', inventories=disks) for n in range(4))
         self.pools = [one.uuid for one in made]
-        self.bottomless = store.create_provider(
+        self.bottomless = store.providers.create_provider(
             'bottomless', inventories={'CUSTOM_COUNT': Inventory(total=1_000_000)}
         ).uuid
         rnd = random.Random('shared')

@@ -46,7 +46,7 @@ class Scene:
 
     def kept(self, lived=False):
         """Promises at any moment."""
-        assert self.store.audit() == CLEAN
+        assert self.store.claims.audit() == CLEAN
 
     def repeated(self):
         """Asked again, it is as if nothing had happened."""
@@ -56,7 +56,7 @@ class Scene:
 
     def free_in_the_end(self):
         """Nobody comes back; the hosts run nothing.  Usage is held against claims by ``kept``."""
-        self.store.sweep(100)
+        self.store.claims.sweep(100)
         for host in self.hosts:
             assert host.report().outcome == 'applied'
         assert live(self.store) == []
@@ -66,7 +66,7 @@ class Scene:
 class Claiming(Scene):
     """A batch of two requests: over two hosts and with a rule, and with a decision."""
 
-    verb = 'commit'
+    verb = 'requests.commit'
 
     def prepare(self, one, two):
         drafts = [
@@ -86,7 +86,7 @@ class Claiming(Scene):
 
 
 class Confirming(Scene):
-    verb = 'confirm_claims'
+    verb = 'claims.confirm_claims'
 
     def prepare(self, one, two):
         self.claims = claimed(self.store, a_draft().leased(-5).taking(one).taking(one))
@@ -95,13 +95,13 @@ class Confirming(Scene):
 
     def again(self):
         assert {fate.outcome for fate in self.hosts[0].confirm(*self.claims)} == {'ok'}
-        self.store.sweep(100)
+        self.store.claims.sweep(100)
 
 
 class Reporting(Scene):
     """A guest is gone, one runs, one is being built, and one is not known here."""
 
-    verb = 'apply_reports'
+    verb = 'reports.apply_reports'
 
     def prepare(self, one, two):
         draft = a_draft().leased(-5).taking(one).taking(one).taking(one)
@@ -113,12 +113,12 @@ class Reporting(Scene):
         self.wanted = {runs.consumer, builds.consumer, stranger}
 
     def again(self):
-        fate = self.store.apply_reports(*self.arguments).outcomes[0].outcome
+        fate = self.store.reports.apply_reports(*self.arguments).outcomes[0].outcome
         assert fate in ('applied', 'stale'), fate
 
 
 class Sweeping(Scene):
-    verb = 'sweep'
+    verb = 'claims.sweep'
     arguments = (100,)
 
     def prepare(self, one, two):
@@ -127,7 +127,7 @@ class Sweeping(Scene):
         self.wanted = {kept.consumer}
 
     def again(self):
-        self.store.sweep(100)
+        self.store.claims.sweep(100)
 
 
 SCENES = (Claiming, Confirming, Reporting, Sweeping)
@@ -142,7 +142,7 @@ SCENES = (Claiming, Confirming, Reporting, Sweeping)
 )
 def site(request, a_site):
     made = a_site(request.param)
-    made.store.declare_class('CUSTOM_GOLD')
+    made.store.vocabulary.declare_class('CUSTOM_GOLD')
     yield made
     made.audit()
     made.close()

@@ -64,7 +64,7 @@ class Frozen:
     def is_locked(self):
         """Whether somebody holds the row of the host."""
         row = sa.select(models.providers.c.id).with_for_update(nowait=True)
-        with self.site.store.engine.connect() as connection:
+        with self.site.store.database.engine.connect() as connection:
             try:
                 connection.execute(row)
             except Exception as e:
@@ -182,7 +182,7 @@ class Skewed:
         assert abs(time.time() + STEPS[0] - time.mktime(shown)) < HOUR, 'its clock is wrong'
 
     def reporting(self):
-        found = self.store.load_everything().hosts
+        found = self.store.feed.load_everything().hosts
         return [change.row for change in found if change.row and change.row.full_sequence]
 
     def ask(self, hosts, lease):
@@ -203,7 +203,7 @@ class Skewed:
             assert self.computes.build(topic, chosen.build(), wait=True)['outcome'] == 'running'
 
     def claims(self, told):
-        return [self.store.load_claim(key) for one in told for key in one.claims]
+        return [self.store.claims.load_claim(key) for one in told for key in one.claims]
 
     def late(self, told):
         """By how many seconds these claims outlived their leases; all of them ended."""

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from tests.nemesis import galera, hosts, load
 from tests.nemesis.site import Site, until
 from tests.services import UNHURRIED
@@ -64,9 +64,9 @@ class Cloud:
         for node in self.nodes:
             node.wait_until_synced()
         for node in self.nodes:
-            store = SqlStore.for_url(node.url, waits=UNHURRIED)
+            store = stores_for_url(node.url, waits=UNHURRIED)
             assert load.broken_promises(store, self.told) == []
-            store.close()
+            store.database.close()
             self.site.audit(database=node.url)
         assert all(self.site.process(name).poll() is None for name in NAMES)
 

@@ -31,7 +31,7 @@ def site(request, a_site):
 @pytest.mark.parametrize('scene', SCENES)
 def test_killed_before_every_write(site, scene):
     """Every other time somebody asks again; on MariaDB before every other write."""
-    step = 1 if site.store.engine.dialect.name == 'postgresql' else 2
+    step = 1 if site.store.database.engine.dialect.name == 'postgresql' else 2
     life = at_statements(site, of_writes=True)
     assert every_death(site, scene, life, (scene.repeated, left_alone), step) >= 3
 
@@ -61,7 +61,7 @@ def test_what_is_done_by_half_is_found(site, scene):
 
 def tidy(store):
     """Nothing of it is there for the next scene."""
-    for record in store.group_plans(100):
-        store.release_plan(record.group_uuid, 'over')
+    for record in store.plans.group_plans(100):
+        store.plans.release_plan(record.group_uuid, 'over')
     for claim in live(store):
-        store.cancel_request(claim.request_id, 'over')
+        store.requests.cancel_request(claim.request_id, 'over')

@@ -20,7 +20,7 @@ from gantt.core.messages.level_policy import GroupPolicyKind, LevelPolicy
 from gantt.core.messages.policy_set import PolicySet
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision_codec import unpack
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
@@ -64,13 +64,15 @@ class Three:
 
     def tries(self, told):
         """How often a placed request was planned."""
-        return unpack(self.store.load_decision(told.answer.decision_id)[0]).decision.attempts
+        return unpack(
+            self.store.records.load_decision(told.answer.decision_id)[0]
+        ).decision.attempts
 
     def give_back(self, told):
         """Leave the hosts as they were, for who comes next."""
         for one in told:
             if one.answer is not None and not one.cancelled:
-                self.store.cancel_request(one.request.request_id, 'done')
+                self.store.requests.cancel_request(one.request.request_id, 'done')
 
     def broken(self, told):
         """Broken promises among what is claimed for these requests."""
@@ -159,7 +161,7 @@ class InOneProcess(load.Callers):
         self.recorder = MemoryRecorder()
         self.beside = []
         for name in names:
-            store = SqlStore.for_url(url, waits=UNHURRIED)
+            store = stores_for_url(url, waits=UNHURRIED)
             scheduler = Scheduler(
                 store,
                 plugin_loader.load_pipeline(options=hosts.SILENT['filters']),
@@ -171,7 +173,7 @@ class InOneProcess(load.Callers):
                     **hosts.SILENT['scheduler'],
                 ),
             )
-            closing.callback(store.close)
+            closing.callback(store.database.close)
             closing.callback(scheduler.stop, 30)
             scheduler.start()
             self.beside.append(load.InProcess(scheduler))
@@ -188,8 +190,8 @@ class InOneProcess(load.Callers):
 
 def hot_host_in_a_file(path, names, room, attempts, threads, most):
     with contextlib.ExitStack() as closing:
-        store = SqlStore.for_url(f'sqlite:///{path}')
-        closing.callback(store.close)
+        store = stores_for_url(f'sqlite:///{path}')
+        closing.callback(store.database.close)
         hosts.add(store, ['hot'], VCPU=room)
         callers = InOneProcess(f'sqlite:///{path}', closing, names)
         told = churn(callers, 'hot', room, attempts, threads, most)
@@ -197,7 +199,7 @@ def hot_host_in_a_file(path, names, room, attempts, threads, most):
         print(f'{attempts} attempts, {placed} placed')
         assert {type(one.error) for one in told if one.error} <= {exceptions.NoValidHost}
         assert load.broken_promises(store, told) == []
-        assert store.audit() == CLEAN
+        assert store.claims.audit() == CLEAN
         assert placed > max(room, attempts // 20), 'else it is full of what nobody gives back'
 
 

@@ -10,7 +10,7 @@ import contextlib
 
 import pytest
 
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import SqlStores
 from tests.faults.partitioned_site import SLOTS, PartitionedSite, SmallFarm, seconds_until
 from tests.nemesis import postgres
 from tests.nemesis.backup import Backup
@@ -158,10 +158,10 @@ def take_over(rabbit_url, closing, tmp_path, count):
         numbers.append(pair.transactions())
 
     def go_back():
-        store: SqlStore = faulty_site.site.store
+        store: SqlStores = faulty_site.site.store
         for _ in range(BEHIND // 2):
-            store.disable_host(name, 'fan swap', 'ops')
-            store.enable_host(name)
+            store.hosts.disable_host(name, 'fan swap', 'ops')
+            store.hosts.enable_host(name)
         assert pair.transactions() - numbers[0] >= BEHIND
         pair.fail()
         pair.promote()

@@ -13,7 +13,7 @@ import pytest
 from gantt import exceptions, plugin_loader
 from gantt.client.calls import NoAnswer
 from gantt.core.messages.base import derived_id
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
@@ -49,8 +49,8 @@ def placed(told):
 
 def check(store, pool, told):
     """Every unit that was promised is there, and is promised once."""
-    assert store.audit() == CLEAN
-    used = store.load_provider(pool.uuid).used.get('DISK_GB', 0)
+    assert store.claims.audit() == CLEAN
+    used = store.providers.load_provider(pool.uuid).used.get('DISK_GB', 0)
     assert used <= UNITS
     named = collections.Counter(
         part.uuid
@@ -117,8 +117,8 @@ def test_threads_fill_a_pool_and_no_more(site, pool, closing):
     url = site.database
     schedulers = []
     for name in NAMES:
-        store = SqlStore.for_url(url, waits=UNHURRIED)
-        closing.callback(store.close)
+        store = stores_for_url(url, waits=UNHURRIED)
+        closing.callback(store.database.close)
         settings = SchedulerSettings(
             worker=name, stale_after_seconds=86_400, **hosts.SILENT['scheduler']
         )

@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt.compute.agent.agent import AgentSettings
 from gantt.compute.agent.journal import Journal
 from gantt.compute.farm.host_agent import HostAgentSettings, with_agent
@@ -83,10 +83,10 @@ class Shuffle:
 
     def _rows(self, host, claims):
         """What is there once the leases have run out; claims by their number."""
-        while self.store.sweep(100).outcomes:
+        while self.store.claims.sweep(100).outcomes:
             pass
         row = host.row
-        states = [self.store.load_claim(claim.id).state for claim in claims]
+        states = [self.store.claims.load_claim(claim.id).state for claim in claims]
         kept = [at for at, state in enumerate(states) if state in ('reserved', 'confirmed')]
         return kept, row.used, row.foreign, row.facts, row.over_committed, row.full_sequence
 
@@ -145,12 +145,12 @@ def shuffles(make_store, histories, each, seed=12):
         found = Shuffle(store, random.Random(seed * 1_000_000 + number))
         for _ in range(each):
             found.again()
-        assert store.audit() == CLEAN
+        assert store.claims.audit() == CLEAN
     print(f'{histories * each} orders, {histories * each / (time.monotonic() - began):.0f}/s')
 
 
 def test_any_order_of_reports_leaves_the_same_rows():
-    shuffles(MemoryStore, 20, 10)
+    shuffles(memory_stores, 20, 10)
 
 
 @pytest.mark.parametrize('kind', SQL)
@@ -161,7 +161,7 @@ def test_any_order_of_reports_leaves_the_same_rows_in_a_database(make_store, kin
 @pytest.mark.slow
 @pytest.mark.timeout(3500)
 def test_a_hundred_thousand_orders_of_reports_leave_the_same_rows():
-    shuffles(MemoryStore, 5000, 20)
+    shuffles(memory_stores, 5000, 20)
 
 
 @pytest.mark.slow
@@ -226,7 +226,7 @@ class OneHost:
     def _place(self, draft):
         fate = report_outcome(self.store, draft)
         if fate.outcome is CommitStatus.PARTIAL:
-            self.store.give_up(draft.id, 'worker-1', 1)
+            self.store.requests.give_up(draft.id, 'worker-1', 1)
         known = {claim.id for claim in self.claims}
         if fate.outcome in (CommitStatus.PLACED, CommitStatus.REPEAT):
             mine = live(self.store, request_id=draft.id)
@@ -234,10 +234,10 @@ class OneHost:
 
     def cancel(self):
         if self.drafts:
-            self.store.cancel_request(self._one(self.drafts).id, 'not needed')
+            self.store.requests.cancel_request(self._one(self.drafts).id, 'not needed')
 
     def sweep(self):
-        self.store.sweep(self.rng.randint(1, 3))
+        self.store.claims.sweep(self.rng.randint(1, 3))
 
     def build(self):
         if self.claims:
@@ -267,12 +267,12 @@ class OneHost:
             return
         what, body = self._one(self.sent)
         if what != 'report':
-            fates = getattr(self.store, f'{what}_claims')(body).outcomes
+            fates = getattr(self.store.claims, f'{what}_claims')(body).outcomes
             if what == 'confirm':
                 self.answers.append((body, fates[0].outcome))
             return
-        reserved = {c.id for c in self.store.claims(state='reserved', limit=1000)}
-        fate = self.store.apply_reports([body]).outcomes[0]
+        reserved = {c.id for c in self.store.claims.list_claims(state='reserved', limit=1000)}
+        fate = self.store.reports.apply_reports([body]).outcomes[0]
         assert fate.adopted == [], 'a guest ran without a claim'
         assert not reserved & set(fate.released), 'I6'
 
@@ -285,7 +285,9 @@ class OneHost:
         if self.claims:
             words = self.compute.build(self.claims[-1])
             if words is not None:
-                self.compute.receive(words, self.store.confirm_claims(words).outcomes[0].outcome)
+                self.compute.receive(
+                    words, self.store.claims.confirm_claims(words).outcomes[0].outcome
+                )
 
     def look(self):
         claims = {claim.id: claim for claim in live(self.store)}
@@ -302,19 +304,19 @@ class OneHost:
         assert len(members) == len(set(members)), 'I5'
 
     def heal(self):
-        while self.store.sweep(100).outcomes:
+        while self.store.claims.sweep(100).outcomes:
             pass
         assert self.compute.host.send(self.compute.report())[0].outcome == 'applied'
         mine = {claim.id for claim in live(self.store)}
         assert set(self.compute.running) <= mine, 'I4'
         assert mine <= set(self.compute.running) | set(self.compute.asked), 'I7'
-        assert self.store.audit() == CLEAN
+        assert self.store.claims.audit() == CLEAN
 
 
 def at_once(steps, seed):
     seen, began, started = collections.Counter(), time.monotonic(), 0
     for life in range(steps // LIFE):
-        world = OneHost(MemoryStore(), random.Random(seed * 1_000_000 + life))
+        world = OneHost(memory_stores(), random.Random(seed * 1_000_000 + life))
         try:
             for _ in range(LIFE):
                 seen[world.step()] += 1
@@ -360,14 +362,14 @@ class Crowd:
             random.Random(1),
         )
         self.member.turn()
-        self.row = store.load_everything().hosts[0].row
+        self.row = store.feed.load_everything().hosts[0].row
         self.builds = collections.deque(maxlen=50)
         self.done = collections.Counter()
         self.problems = []
         self._on = True
 
     def _is_confirmed(self, build):
-        return self.store.load_claim(build.claim_id).state is State.CONFIRMED
+        return self.store.claims.load_claim(build.claim_id).state is State.CONFIRMED
 
     def run(self, seconds):
         jobs = [self.claim, self.claim, self.build, self.build, self.sweep, self.report, self.late]
@@ -420,7 +422,7 @@ class Crowd:
             self.member.agent.delete(a_delete(build))
 
     def sweep(self, rng):
-        self.store.sweep(rng.randint(1, 5))
+        self.store.claims.sweep(rng.randint(1, 5))
 
     def report(self, rng):
         self.member.turn()
@@ -428,18 +430,18 @@ class Crowd:
     def late(self, rng):
         """What was said before, again."""
         some = list(self.port.reports)[-50:]
-        self.store.apply_reports(rng.sample(some, min(3, len(some))))
+        self.store.reports.apply_reports(rng.sample(some, min(3, len(some))))
         words = list(self.port.words)[-50:]
         if words:
             word, said = rng.choice(words)
-            getattr(self.store, f'{word}_claims')(said)
+            getattr(self.store.claims, f'{word}_claims')(said)
 
     def heal(self):
         time.sleep(0.1)
         for claim in live(self.store):
             if claim.state is State.RESERVED:
-                self.store.cancel_request(claim.request_id, 'over')
-        while self.store.sweep(100).outcomes:
+                self.store.requests.cancel_request(claim.request_id, 'over')
+        while self.store.claims.sweep(100).outcomes:
             pass
         self.member.changed(True)
         self.member.turn()
@@ -447,8 +449,8 @@ class Crowd:
         assert mine == set(self.machine.running)
         assert self.machine.without_permission == []
         assert max(collections.Counter(self.machine.starts).values(), default=0) <= 1
-        assert not any(claim.adopted for claim in self.store.claims(limit=100_000))
-        assert self.store.audit() == CLEAN
+        assert not any(claim.adopted for claim in self.store.claims.list_claims(limit=100_000))
+        assert self.store.claims.audit() == CLEAN
         print(dict(self.done), len(self.machine.starts), 'started')
         assert self.machine.starts
 

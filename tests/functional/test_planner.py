@@ -15,7 +15,7 @@ from bench.rig import rig
 from gantt import client, exceptions
 from gantt.client.planner import PlannerClient
 from gantt.core.messages.request import RequestSpec
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from tests import warm
 from tests.functional.test_workers import until
 from tests.planner import a_description, a_member, a_plan_request
@@ -36,15 +36,15 @@ class PlannedSite:
         made.wait_for('scheduler', 'is ready')
         made.wait_for('planner', READY)
         made.start('farm', 'gantt-compute', '--fake', '20')
-        self.store = SqlStore.for_url(made.database)
+        self.store = stores_for_url(made.database)
         self.carrier = client.get_transport(a_conf(made.broker))
         self.planner = PlannerClient(self.carrier, attempt_seconds=0.5)
         self.scheduler = client.SchedulerClient(self.carrier)
-        until(lambda: len(self.store.load_everything().hosts) == 20, 'all hosts are known')
+        until(lambda: len(self.store.feed.load_everything().hosts) == 20, 'all hosts are known')
 
     def close(self):
         self.carrier.cleanup()
-        self.store.close()
+        self.store.database.close()
 
     def restart(self):
         """Another process in place of one that was killed."""
@@ -58,7 +58,7 @@ class PlannedSite:
         os.kill(self.rig.processes['planner'].pid, signal.SIGKILL)
 
     def claims(self, group):
-        return self.store.load_places([group])[group]
+        return self.store.plans.load_places([group])[group]
 
 
 @pytest.fixture(scope='module')
@@ -92,7 +92,7 @@ def in_background(work):
 
 
 def clean(site):
-    return not any(site.store.audit().values())
+    return not any(site.store.claims.audit().values())
 
 
 def test_a_group_lives_through_real_processes(site):
@@ -125,7 +125,9 @@ def test_one_that_is_killed_while_it_plans_is_repeated_and_makes_one_group(site,
 def test_one_that_is_killed_after_its_commit_answers_with_what_was_committed(site):
     request = a_plan_request(a_hard_group(), budget_ms=60_000, plan_ms=200)
     thread, found = in_background(lambda: site.planner.place_group(request))
-    until(lambda: site.store.load_request(request.request_id) is not None, 'the commit', 20)
+    until(
+        lambda: site.store.requests.load_request(request.request_id) is not None, 'the commit', 20
+    )
     site.kill()
     before = {claim.id for claim in site.claims(request.uuid)}
     assert len(before) == 40

@@ -98,7 +98,7 @@ def plan(
         )
         for number, one in enumerate(found.members)
     ]
-    known = world.store.load_group(uuid)
+    known = world.store.groups.load_group(uuid)
     policies = description.policy_set
     answer = Answer(request_id=request_id, decision_id='', outcome=Outcome.PLACED)
     draft = RequestDraft(
@@ -134,7 +134,7 @@ def plan(
         ),
         answer=pack(answer),
     )
-    (outcome,) = world.store.commit([draft]).outcomes
+    (outcome,) = world.store.requests.commit([draft]).outcomes
     assert outcome.outcome is CommitStatus.PLACED, outcome
     world.turn(times=2)
     return PlannedGroup(

@@ -24,13 +24,13 @@ def claim_ids(answer):
 
 def place_of(world, group, name):
     """The live claim of a member: where a create has ended, its place has another id."""
-    found = world.store.load_places([group.uuid])[group.uuid]
+    found = world.store.plans.load_places([group.uuid])[group.uuid]
     return next(claim for claim in found if claim.member_name == name)
 
 
 def test_a_create_that_names_a_member_gets_its_place(world):
     group = plan(world)
-    before = world.store.load_claim(group.claims['web-2'])
+    before = world.store.claims.load_claim(group.claims['web-2'])
     request = group.request('web-2', lease_seconds=60)
     answer = world.select(request)
     assert answer.outcome is Outcome.PLACED, answer
@@ -38,13 +38,13 @@ def test_a_create_that_names_a_member_gets_its_place(world):
     assert (chosen.host, chosen.claim_id) == (group.hosts['web-2'], group.claims['web-2'])
     assert (chosen.lease_seconds, chosen.consumer) == (60, request.consumers[0])
     assert chosen.resources == SPEC['resources']
-    claim = world.store.load_claim(chosen.claim_id)
+    claim = world.store.claims.load_claim(chosen.claim_id)
     assert (claim.consumer, claim.request_id) == (request.consumers[0], request.request_id)
     assert claim.planned.consumer == before.consumer
     assert world.hosts[chosen.host].confirm(chosen.claim_id) == ['ok']
-    claim = world.store.load_claim(chosen.claim_id)
+    claim = world.store.claims.load_claim(chosen.claim_id)
     assert (claim.state, claim.lifecycle, claim.member_name) == ('confirmed', 'host', 'web-2')
-    assert len(world.store.claims()) == 4
+    assert len(world.store.claims.list_claims()) == 4
     assert world.audit() == CLEAN
 
 
@@ -105,7 +105,7 @@ def test_a_create_that_is_not_as_planned_is_refused_field_by_field(world):
     assert refusal(world, group.request(spec=more)).startswith(
         'the plan of the group has no member like it; the nearest is web: resources.MEMORY_MB: '
     )
-    assert world.store.load_claim(group.claims['web-1']).is_free_place
+    assert world.store.claims.load_claim(group.claims['web-1']).is_free_place
 
 
 BAD = {
@@ -148,14 +148,14 @@ def test_a_repeat_gets_the_answer_it_was_given(world):
     unnamed = group.request()
     assert claim_ids(world.select(unnamed)) == [group.claims['web-2']]
     assert claim_ids(world.select(unnamed)) == [group.claims['web-2']]
-    assert world.store.load_claim(group.claims['web-3']).is_free_place
+    assert world.store.claims.load_claim(group.claims['web-3']).is_free_place
 
 
 def test_a_cancelled_create_gives_its_place_back_to_the_next(world):
     group = plan(world)
     request = group.request('web-1')
     world.select(request)
-    world.store.cancel_request(request.request_id, 'changed my mind')
+    world.store.requests.cancel_request(request.request_id, 'changed my mind')
     place = place_of(world, group, 'web-1')
     assert place.is_free_place and place.host == group.hosts['web-1']
     assert world.select(request).outcome is Outcome.CANCELLED
@@ -214,7 +214,7 @@ def test_a_server_that_comes_once_more_under_another_request_goes_where_it_was(w
 
 def test_a_host_that_is_closed_has_no_place_for_another_guest(world):
     group = plan(world)
-    world.store.disable_host(group.hosts['web-1'], 'work on it', 'operator')
+    world.store.hosts.disable_host(group.hosts['web-1'], 'work on it', 'operator')
     world.turn(times=2)
     reason = refusal(world, group.request('web-1'))
     assert 'the place of web-1 cannot be had: its host is closed' in reason
@@ -307,7 +307,7 @@ def test_a_guest_that_moves_stays_the_member_that_it_is():
     )
     answer = world.select(move)
     assert answer.outcome is Outcome.PLACED, answer
-    moved = world.store.load_claim(claim_ids(answer)[0])
+    moved = world.store.claims.load_claim(claim_ids(answer)[0])
     assert (moved.member_name, moved.purpose) == ('web-2', 'migrate')
     assert moved.host not in group.hosts.values()
     assert world.hosts[moved.host].confirm(moved.id) == ['ok']
@@ -354,13 +354,13 @@ def test_a_create_that_differs_is_planned_anew_where_the_plan_says_so(world):
         'planned anew, as the place of web-1 was planned otherwise: resources.MEMORY_MB: the plan '
         'has 1024, the request 2048; placed on '
     )
-    claim = world.store.load_claim(claim_ids(answer)[0])
+    claim = world.store.claims.load_claim(claim_ids(answer)[0])
     assert claim.id != place
     assert (claim.member_name, claim.lifecycle) == ('web-1', 'host')
     others = [host for name, host in group.hosts.items() if name != 'web-1']
     assert hosts_of(answer)[0] not in others
-    assert world.store.load_claim(place).state == 'released'
-    assert len([one for one in world.store.claims() if one.is_live]) == 4
+    assert world.store.claims.load_claim(place).state == 'released'
+    assert len([one for one in world.store.claims.list_claims() if one.is_live]) == 4
     line = f'web-1 is taken by consumer {claim.consumer}'
     assert world.hosts[claim.host].confirm(claim.id) == ['ok']
     line = f'web-1 was created before, as consumer {claim.consumer}'
@@ -373,7 +373,7 @@ def test_what_is_planned_anew_in_vain_leaves_the_place_as_it_was(world):
     huge = {'resources': {'VCPU': 1, 'MEMORY_MB': 2**30}}
     answer = world.select(group.request('web-1', spec=huge))
     assert answer.outcome is Outcome.NO_VALID_HOST
-    assert world.store.load_claim(group.claims['web-1']).is_free_place
+    assert world.store.claims.load_claim(group.claims['web-1']).is_free_place
     assert claim_ids(world.select(group.request('web-1'))) == [group.claims['web-1']]
 
 
@@ -388,7 +388,7 @@ def test_a_server_that_may_not_be_where_its_place_is_is_planned_anew(world):
     answer = world.select(group.request('web-1', spec=ruled_out))
     assert answer.outcome is Outcome.PLACED
     assert hosts_of(answer)[0] not in group.hosts.values()
-    assert world.store.load_claim(group.claims['web-1']).state == 'released'
+    assert world.store.claims.load_claim(group.claims['web-1']).state == 'released'
     assert world.audit() == CLEAN
 
 
@@ -410,7 +410,7 @@ def limited(limits, **of_plan):
     """A world with a planned group, whose project ``p1`` has limits from then on."""
     world = World(hosts=4, store=sqlite_store)
     group = plan(world, **of_plan)
-    world.store.set_quotas('p1', limits)
+    world.store.quotas.set_quotas('p1', limits)
     world.turn(seconds=6, times=2)
     for host in world.hosts.values():
         host.report()
@@ -430,7 +430,7 @@ def test_a_project_at_its_limit_creates_all_members_that_it_has_places_for():
         assert answer.outcome is Outcome.PLACED, answer
         for selections in answer.selections:
             world.hosts[selections[0].host].confirm(selections[0].claim_id)
-    usage = world.store.quota_usage(['p1'], ['VCPU'])['p1']
+    usage = world.store.quotas.quota_usage(['p1'], ['VCPU'])['p1']
     assert (usage.live_claims, usage.amounts['VCPU']) == (4, 5)
     assert world.audit() == CLEAN
 
@@ -441,7 +441,9 @@ def test_creates_of_places_are_in_flight_as_any_are():
     assert first.outcome is Outcome.PLACED, first
     over = world.select(of_project(group.request('web-2')))
     assert over.reason == 'quota claims_in_flight: 1 of 1 used, 1 asked'
-    assert world.store.load_claim(group.claims['web-2']).is_free_place  # for whoever comes later
+    assert world.store.claims.load_claim(
+        group.claims['web-2']
+    ).is_free_place  # for whoever comes later
     [selection] = first.selections[0]
     world.hosts[selection.host].confirm(selection.claim_id)
     assert world.select(of_project(group.request('web-2'))).outcome is Outcome.PLACED
@@ -456,7 +458,7 @@ def test_a_member_that_is_planned_anew_needs_no_more_than_its_place_had():
     assert answer.outcome is Outcome.PLACED, answer
     over = world.select(of_project(group.request('web-2', spec=two)))
     assert over.reason == 'quota class:VCPU: 5 of 6 used, 2 asked'
-    assert world.store.load_claim(group.claims['web-2']).is_free_place
+    assert world.store.claims.load_claim(group.claims['web-2']).is_free_place
     assert world.audit() == CLEAN
 
 

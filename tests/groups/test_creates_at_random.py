@@ -74,7 +74,7 @@ class Creates:
     def _claims_of(self, found):
         request, answer = found
         for selections in answer.selections:
-            claim = self.world.store.load_claim(selections[0].claim_id)
+            claim = self.world.store.claims.load_claim(selections[0].claim_id)
             if claim.request_id == request.request_id and claim.is_taken:
                 yield claim
 
@@ -98,13 +98,13 @@ class Creates:
 
 def place_of(world, group, name):
     """The live claim of a member."""
-    found = world.store.load_places([group.uuid])[group.uuid]
+    found = world.store.plans.load_places([group.uuid])[group.uuid]
     return next(claim for claim in found if claim.member_name == name)
 
 
 def check(world, group):
     """Every member has one claim, on the host that was planned for it; nobody has two places."""
-    found = world.store.load_places([group.uuid])[group.uuid]
+    found = world.store.plans.load_places([group.uuid])[group.uuid]
     assert sorted(claim.member_name for claim in found) == sorted(group.claims)
     for claim in found:
         assert claim.host == group.hosts[claim.member_name]
@@ -158,6 +158,6 @@ def test_each_member_is_where_it_was_planned_whatever_happens(kind, seed, make_s
             assert answer.outcome is Outcome.PLACED, answer
             assert world.hosts[claim.host].confirm(claim.id) == ['ok']
     check(world, group)
-    states = {one.state for one in world.store.load_places([group.uuid])[group.uuid]}
+    states = {one.state for one in world.store.plans.load_places([group.uuid])[group.uuid]}
     assert states == {'confirmed'}
     followed(world)

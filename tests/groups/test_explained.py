@@ -19,7 +19,7 @@ def site():
 
 def flush(site):
     site.world.turn()
-    site.world.scheduler.cache.log.flush(site.world.store)
+    site.world.scheduler.cache.log.flush(site.world.store.table_logs)
     site.insights.reload_soon()
 
 

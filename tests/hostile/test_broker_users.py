@@ -276,10 +276,10 @@ def test_everything_works_with_these_users(cloud, urls):
     ((chosen, *_),) = answer.selections
     # Cast: a host may not write to the queue of an answer.
     cloud.computes.build(chosen.build_topic, chosen.build())
-    until(lambda: cloud.store.load_claim(chosen.claim_id).state is State.CONFIRMED)
+    until(lambda: cloud.store.claims.load_claim(chosen.claim_id).state is State.CONFIRMED)
     until(lambda: chosen.consumer in cloud.agents[chosen.host].guests())
     cloud.computes.delete(chosen.build_topic, Delete(consumer=chosen.consumer, host=chosen.host))
-    until(lambda: cloud.store.load_claim(chosen.claim_id).state is State.RELEASED)
+    until(lambda: cloud.store.claims.load_claim(chosen.claim_id).state is State.RELEASED)
     # The self-ping goes by way of every topic and back.
     until(lambda: cloud.bus.counts.values.get(('gantt_rpc_self_pings_total', 'answered'), 0) >= 2)
     assert not cloud.bus.service.problem

@@ -23,7 +23,7 @@ from gantt.core.messages.report import RegisterHost, Running
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import HostRow
 from gantt.db.schema import models
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import SqlStores, stores_for_url
 from gantt.insights.candidates import Candidates
 from gantt.scheduler.host_follower import HostFollower
 from tests.builders import (
@@ -50,21 +50,21 @@ SQL = STORES[1:]
 
 
 @pytest.fixture(params=SQL)
-def store(request: pytest.FixtureRequest, make_store: Callable[[str], Any]) -> SqlStore:
-    found: SqlStore = make_store(request.param)
+def store(request: pytest.FixtureRequest, make_store: Callable[[str], Any]) -> SqlStores:
+    found: SqlStores = make_store(request.param)
     return found
 
 
 @pytest.fixture
-def another(store: SqlStore) -> Iterator[SqlStore]:
+def another(store: SqlStores) -> Iterator[SqlStores]:
     """The store of another process, which begins after the database went back."""
-    url = store.engine.url.render_as_string(hide_password=False)
-    made = SqlStore.for_url(url, waits=UNHURRIED)
+    url = store.database.engine.url.render_as_string(hide_password=False)
+    made = stores_for_url(url, waits=UNHURRIED)
     yield made
-    made.close()
+    made.database.close()
 
 
-def said_of(store: SqlStore, link: sa.Table, names: sa.Table) -> list[tuple[str, str]]:
+def said_of(store: SqlStores, link: sa.Table, names: sa.Table) -> list[tuple[str, str]]:
     """(host, trait or class) as the database has it."""
     p = models.providers
     number = link.c.trait_id if 'trait_id' in link.c else link.c.class_id
@@ -76,7 +76,7 @@ def said_of(store: SqlStore, link: sa.Table, names: sa.Table) -> list[tuple[str,
         .where(names.c.name.like('CUSTOM%'))
         .order_by(p.c.name, names.c.name)
     )
-    with store.engine.connect() as connection:
+    with store.database.engine.connect() as connection:
         return [tuple(row) for row in connection.execute(query)]
 
 
@@ -101,10 +101,10 @@ def test_a_trait_seen_after_the_backup_is_written_by_its_name(store, another):
 def test_a_class_declared_after_the_backup_is_written_by_its_name(store, another):
     one = a_host('cmp-1').on(store)
     backup = Backup(store)
-    store.declare_class('CUSTOM_A')
+    store.vocabulary.declare_class('CUSTOM_A')
     backup.put_back()
-    another.declare_class('CUSTOM_B')  # under the id that the other one had
-    store.declare_class('CUSTOM_A')
+    another.vocabulary.declare_class('CUSTOM_B')  # under the id that the other one had
+    store.vocabulary.declare_class('CUSTOM_A')
     one.facts = one.facts.with_room(vcpu=8, ram=16_384, disk=100, CUSTOM_A=4)
     assert one.report().outcome == 'applied'
     assert said_of(store, models.inventories, models.resource_classes) == [('cmp-1', 'CUSTOM_A')]
@@ -114,7 +114,7 @@ def test_a_class_declared_after_the_backup_is_written_by_its_name(store, another
     one.facts = one.facts.outside(CUSTOM_A=1)
     assert one.report().changed
     assert (one.row.used, one.row.foreign) == ({'CUSTOM_A': 3}, {'CUSTOM_A': 1})
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding('D2', 'no id of a trait or class is taken for that of another database')
@@ -127,16 +127,16 @@ def test_a_list_of_hosts_written_after_the_backup_is_written_again(store, anothe
         record = a_decision(host_set='of all', provider_ids=b'1')
         draft = a_draft(decision=record).taking(host)
         assert commit(store, draft).outcomes[0].outcome == 'placed'
-        return store.load_decision(record.id)
+        return store.records.load_decision(record.id)
 
     assert decide()[1] == b'1'
     backup.put_back()
     assert decide()[1] == b'1'
     refusal = a_decision(host_set='of none', provider_ids=b'2')
-    store.save_decisions([refusal])
+    store.records.save_decisions([refusal])
     backup.put_back()
-    store.save_decisions([refusal])
-    assert store.load_decision(refusal.id)[1] == b'2'
+    store.records.save_decisions([refusal])
+    assert store.records.load_decision(refusal.id)[1] == b'2'
 
 
 # -- a database that nobody says went back ------------------------------------------------
@@ -145,7 +145,7 @@ def any_store(request: pytest.FixtureRequest, make_store: Callable[[str], Any]) 
     return make_store(request.param)
 
 
-def break_connections(store: SqlStore) -> None:
+def break_connections(store: SqlStores) -> None:
     """As where another server takes over."""
     all_of = {
         'postgresql': 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity '
@@ -153,7 +153,7 @@ def break_connections(store: SqlStore) -> None:
         'mysql': 'SELECT id FROM information_schema.processlist '
         'WHERE db = database() AND id <> connection_id()',
     }
-    engine = sa.create_engine(store.engine.url)
+    engine = sa.create_engine(store.database.engine.url)
     with engine.connect() as connection:
         found = connection.exec_driver_sql(all_of[store.database.kind]).all()
         for (number,) in found if store.database.kind == 'mysql' else ():
@@ -162,7 +162,9 @@ def break_connections(store: SqlStore) -> None:
 
 
 def members_by_host(store: Any) -> list[str]:
-    return sorted(claim.host for claim in store.claims() if claim.is_live and claim.group)
+    return sorted(
+        claim.host for claim in store.claims.list_claims() if claim.is_live and claim.group
+    )
 
 
 NOTICED = ('D3', 'a database that went back is noticed by every process by itself')
@@ -182,7 +184,7 @@ def test_a_hard_rule_holds_after_the_database_went_back_unnoticed(any_store, way
     if way == 'compare':
         # Others wrote as many numbers as were lost, about something else.
         for n in range(8):
-            any_store.save_group(a_group(uuid=uuid_of('another', n)))
+            any_store.groups.save_group(a_group(uuid=uuid_of('another', n)))
     other = World(any_store, stale_after_seconds=1e9)  # begins after it
     group = uuid_of('group')
     request = a_request().in_group(group)
@@ -225,11 +227,11 @@ def test_what_the_database_forgot_is_no_longer_shown(any_store):
     backup = Backup(any_store)
     assert world.select(world_request(ram=32_768)).outcome == 'placed'
     world.turn()
-    follower = HostFollower(any_store, world.clock)
+    follower = HostFollower(any_store.feed, any_store.vocabulary, world.clock)
     follower.table()
     backup.put_back()
     world.turn(1.1, times=3)
-    (number,) = (change.provider_id for change in any_store.load_everything().hosts)
+    (number,) = (change.provider_id for change in any_store.feed.load_everything().hosts)
     assert not world.scheduler.cache.fold().placed.on(number)
     assert not follower.table().placed.on(number)
     assert world.select(world_request(ram=32_768)).outcome == 'placed'
@@ -250,12 +252,12 @@ def test_nothing_is_answered_by_a_table_that_was_just_found_to_be_lost(any_store
     world.scheduler.placing.step()
     assert world.scheduler.cache.is_suspect
     assert not {small, large, dry} & world.replies.answers.keys()
-    assert not any_store.claims()
+    assert not any_store.claims.list_claims()
     world.turn(1.1, times=3)
     assert world.replies.answers[large].outcome == 'placed'
     assert world.replies.answers[small].outcome == 'placed'
     assert world.replies.answers[dry].outcome == 'placed'
-    assert any_store.audit() == CLEAN
+    assert any_store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding(*NOTICED)
@@ -278,15 +280,15 @@ def test_what_is_no_rollback_is_not_taken_for_one(any_store):
     world = World(any_store, hosts=3, reload_seconds=1.0, stale_after_seconds=1e9)
     for turn in range(6):
         group = a_group(uuid=uuid_of('group'))
-        any_store.save_group(group)
+        any_store.groups.save_group(group)
         host = a_host('comes').on(any_store)
         claim = world.select(a_request().in_group(group.uuid).build())
         world.turn()
-        any_store.cancel_request(claim.request_id, 'taken back')
-        any_store.remove_group(group.uuid)
-        any_store.remove_host('comes')
+        any_store.requests.cancel_request(claim.request_id, 'taken back')
+        any_store.groups.remove_group(group.uuid)
+        any_store.hosts.remove_host('comes')
         assert host.epoch > turn
-        any_store.purge(decisions=0, tombstone_seconds=0, request_seconds=0, limit=100)
+        any_store.retention.purge(decisions=0, tombstone_seconds=0, request_seconds=0, limit=100)
         world.turn(1.1)
     assert world.recorder.counts['gantt_database_went_back_total'] == 0
     assert world.recorder.counts['gantt_feed_missed_total'] == 0
@@ -320,7 +322,7 @@ class Agent:
         self.reporter.send()
 
     def row(self) -> HostRow:
-        (row,) = [c.row for c in self.store.load_everything().hosts if c.row]
+        (row,) = [c.row for c in self.store.feed.load_everything().hosts if c.row]
         return row
 
 
@@ -357,10 +359,10 @@ def test_a_late_report_of_a_life_that_was_undone_is_not_taken(any_store, an_agen
     consumer = new_uuid()
     agent.running = [Running(consumer=consumer, resources={'VCPU': 1})]
     agent.say()
-    (fate,) = any_store.apply_reports([late]).outcomes
+    (fate,) = any_store.reports.apply_reports([late]).outcomes
     assert (fate.outcome, fate.released) == ('gone', [])
     agent.say()
-    assert [c.consumer for c in any_store.claims() if c.is_live] == [consumer]
+    assert [c.consumer for c in any_store.claims.list_claims() if c.is_live] == [consumer]
     assert agent.row().sequence < 10
 
 
@@ -375,7 +377,7 @@ def test_an_agent_whose_numbers_were_used_up_registers_anew(any_store, an_agent)
         base=None,
         inventories={'VCPU': Inventory(total=1)},
     )
-    assert any_store.apply_reports([spoilt]).outcomes[0].outcome == 'applied'
+    assert any_store.reports.apply_reports([spoilt]).outcomes[0].outcome == 'applied'
     for _ in range(6):
         agent.say()
     assert agent.row().facts.inventories['VCPU'].total == 8
@@ -402,17 +404,17 @@ def offers(candidates, amount):
 
 @pytest.mark.finding('D3', 'candidates notice a database that went back and on')
 def test_candidates_are_those_of_the_database_that_went_back(store):
-    one = store.create_provider('one', inventories={'VCPU': Inventory(total=4)})
-    two = store.create_provider('two', inventories={'VCPU': Inventory(total=1)})
+    one = store.providers.create_provider('one', inventories={'VCPU': Inventory(total=4)})
+    two = store.providers.create_provider('two', inventories={'VCPU': Inventory(total=1)})
     backup = Backup(store)
-    lost = Candidates(store, reload_seconds=1e9)
-    compared = Candidates(store, reload_seconds=0.0)
-    store.save_inventories(one.uuid, {'VCPU': Inventory(total=100)})
+    lost = Candidates(store.candidates, reload_seconds=1e9)
+    compared = Candidates(store.candidates, reload_seconds=0.0)
+    store.providers.save_inventories(one.uuid, {'VCPU': Inventory(total=100)})
     assert offers(lost, 50) == offers(compared, 50) == {one.uuid}
     backup.put_back()
     # Nobody asks until more has been written than was known.
     for number in range(6):
-        store.save_inventories(two.uuid, {'VCPU': Inventory(total=2 + number)})
+        store.providers.save_inventories(two.uuid, {'VCPU': Inventory(total=2 + number)})
     assert offers(compared, 50) == set()
-    store.database.lost += 1  # as where a standby has taken over
+    store.database.writes.lost += 1  # as where a standby has taken over
     assert offers(lost, 50) == set()

@@ -19,7 +19,7 @@ from gantt.core.messages.report import HostReport
 from gantt.core.records.decision import Outcome
 from gantt.core.resources.host_keys import Rules
 from gantt.db.schema import migration, models
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from gantt.rpc.amqp.envelope import Incoming
 from gantt.rpc.api.endpoints import StatsMethods
 from gantt.rpc.api.stats import Ratios
@@ -63,21 +63,27 @@ class Door:
     def __init__(self, store, wall, folds_seconds=0.0):
         self.store, self.wall, self.folds_seconds = store, wall, folds_seconds
         self.signatures = HostSignatures(
-            lambda name: None, store.load_host_key, Rules, MemoryRecorder().count, time.monotonic
+            lambda name: None,
+            store.hosts.load_host_key,
+            Rules,
+            MemoryRecorder().count,
+            time.monotonic,
         )
 
     def database_now(self):
         return self.wall[0]
 
     def register_host(self, message):
-        return self.store.register_host(message)[0]
+        return self.store.reports.register_host(message)[0]
 
     def has_classes(self, names):
         return True
 
     def report(self, report: HostReport, wait_seconds=None):
         self.wall[0] += self.folds_seconds
-        return Scheduler.report_outcome(report, self.store.apply_reports([report]).outcomes[0])
+        return Scheduler.report_outcome(
+            report, self.store.reports.apply_reports([report]).outcomes[0]
+        )
 
 
 def report_by(methods, name='esx-1'):
@@ -180,7 +186,7 @@ def test_reports_are_folded_and_answered_although_the_table_cannot_take_them():
             full=True,
             running=[],
             pending=[],
-            inventories=world.store.load_everything().hosts[0].row.facts.inventories,
+            inventories=world.store.feed.load_everything().hosts[0].row.facts.inventories,
         )
         futures.append(scheduler.report_soon(report))
         assert futures[-1].result(20).outcome == 'applied'
@@ -225,7 +231,7 @@ def test_an_unreadable_claim_is_counted_and_logged(make_store, caplog):
     store = make_store('sqlite')
     world = World(store, hosts=1)
     answer = world.select(a_request())
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.execute(models.claims.update().values(purpose='teleport', expires_at=1.0))
     world.turn(60.0, times=3)
     assert world.recorder.counts['gantt_claims_unreadable_total'] == 1
@@ -253,13 +259,13 @@ def test_a_request_id_of_days_ago_leads_to_a_guest(tmp_path):
     for clock in (memory_hosts.clock, world.clock):
         clock.advance(90_000.0)  # more than a request is kept, less than a journal keeps a claim
     settings = world.scheduler.settings
-    memory_hosts.store.purge(
+    memory_hosts.store.retention.purge(
         decisions=10,
         tombstone_seconds=settings.tombstone_seconds,
         request_seconds=settings.request_seconds,
         limit=100,
     )
-    assert memory_hosts.store.load_request(request.request_id) is None
+    assert memory_hosts.store.requests.load_request(request.request_id) is None
     house.member.turn()
     world.turn()
     second, outcome = build()
@@ -285,14 +291,14 @@ def test_a_request_goes_on_from_its_own_open_row(store):
     assert (claim.attempt, claim.state) == (2, 'reserved')
     assert host.row.used == {'VCPU': 6}
     assert report_outcome(store, a_draft(draft.id).by('worker-2').taking(host)).outcome == 'repeat'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding('D13', 'what a lost commit left open is taken over by who left it, at once')
 def test_a_caller_that_asks_again_does_not_wait_for_a_lost_commit(make_store):
     store = make_store('sqlite')
     world = World(store, hosts=1)
-    commit, lost = store.commit, []
+    commit, lost = store.requests.commit, []
 
     def commit_and_be_cut_off(batch):
         if lost:
@@ -300,12 +306,12 @@ def test_a_caller_that_asks_again_does_not_wait_for_a_lost_commit(make_store):
         lost.append(commit([changed(draft, completes=False) for draft in batch]))
         raise exceptions.DatabaseUnavailable(problem='the connection was lost in COMMIT')
 
-    store.commit = commit_and_be_cut_off
+    store.requests.commit = commit_and_be_cut_off
     request = a_request(vcpu=2)
     assert world.select(request).outcome is not Outcome.PLACED
     assert world.select(request, turns=5).outcome is Outcome.PLACED
     assert len(live(store)) == 1
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding('D13', 'what a lost commit left open is taken over by who left it, at once')
@@ -322,7 +328,7 @@ def test_a_request_of_a_dead_worker_does_not_wait_for_its_whole_budget():
     world.turn(1.0, times=15)
     assert world.replies.answers[handle].outcome is Outcome.PLACED
     assert len(live(world.store)) == 4
-    assert world.store.audit() == CLEAN
+    assert world.store.claims.audit() == CLEAN
 
 
 # -- D12 ---------------------------------------------------------------------------------
@@ -372,10 +378,10 @@ def test_an_older_release_starts_where_later_steps_only_add(database, later_rele
     later_release(engine, '9998_expand_more')
     assert migration.current(engine) == '9998_expand_more'
     url = engine.url.render_as_string(hide_password=False)
-    again = SqlStore.for_url(url, waits=UNHURRIED)
+    again = stores_for_url(url, waits=UNHURRIED)
     assert report_outcome(again, a_draft().taking(a_host().on(again))).outcome == 'placed'
-    assert again.audit() == CLEAN
-    again.close()
+    assert again.claims.audit() == CLEAN
+    again.database.close()
     assert migration.sync(engine) == '9998_expand_more'
     assert migration.bump_incarnation(engine) > 1
 

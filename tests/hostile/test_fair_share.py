@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt import exceptions
 from gantt.core.fair_queue import IDLE_MAX, FairQueue
 from gantt.core.records.decision import Outcome
@@ -307,7 +307,7 @@ def test_what_a_batch_failed_with_after_its_commit_gives_way_to_nobody(monkeypat
     assert outcomes(world, few) == [Outcome.BUSY] * 2
     world.turn(times=30)
     assert outcomes(world, flood) == [Outcome.PLACED] * 4
-    assert len(world.store.claims()) == 4
+    assert len(world.store.claims.list_claims()) == 4
 
 
 # -- the threads of the API --------------------------------------------------------------
@@ -566,12 +566,12 @@ def save(store, *projects, size=10):
     """A decision of each; their ids."""
     made = [a_decision(project_id=project, packed=b'x' * size) for project in projects]
     for one in made:
-        store.save_decisions([one])
+        store.records.save_decisions([one])
     return [one.id for one in made]
 
 
 def stay(store):
-    return {one.id for one in store.decisions(limit=1000)}
+    return {one.id for one in store.records.list_decisions(limit=1000)}
 
 
 @pytest.mark.finding('M9', 'no project flushes the decisions of another')
@@ -580,16 +580,16 @@ def test_decisions_that_are_too_many_go_from_who_has_most_oldest_first(kind, mak
     store = make_store(kind)
     few = save(store, 'blue', 'blue', None)
     flood = save(store, *['red'] * 12)
-    assert store.purge(decisions=10, limit=100, **KEEP) == 5
+    assert store.retention.purge(decisions=10, limit=100, **KEEP) == 5
     assert stay(store) == {*few, *flood[5:]}
     more = save(store, *['blue'] * 4)
     # Red has 7 and blue 6 of them now: they end with as many each.
-    assert store.purge(decisions=9, limit=2, **KEEP) == 2
-    assert store.purge(decisions=9, limit=100, **KEEP) == 3
+    assert store.retention.purge(decisions=9, limit=2, **KEEP) == 2
+    assert store.retention.purge(decisions=9, limit=100, **KEEP) == 3
     assert stay(store) == {few[2], *[*few[:2], *more][-4:], *flood[-4:]}
-    assert store.purge(decisions=9, limit=100, **KEEP) == 0
-    assert store.purge(decisions=0, limit=100, **KEEP) == 9
-    assert save(store, 'red') and store.purge(decisions=9, limit=100, **KEEP) == 0
+    assert store.retention.purge(decisions=9, limit=100, **KEEP) == 0
+    assert store.retention.purge(decisions=0, limit=100, **KEEP) == 9
+    assert save(store, 'red') and store.retention.purge(decisions=9, limit=100, **KEEP) == 0
 
 
 @pytest.mark.finding('M9', 'no project flushes the decisions of another')
@@ -599,7 +599,7 @@ def test_decisions_of_too_many_bytes_go_from_who_has_most_of_them(kind, make_sto
     store = make_store(kind)
     few = save(store, *['blue'] * 5, size=100)
     large = save(store, *['red'] * 3, size=4000)
-    assert store.purge(decisions=1000, decision_bytes=9000, limit=100, **KEEP) == 1
+    assert store.retention.purge(decisions=1000, decision_bytes=9000, limit=100, **KEEP) == 1
     assert stay(store) == {*few, *large[1:]}
 
 
@@ -630,9 +630,9 @@ def test_who_has_less_than_an_equal_part_loses_nothing(rows, most, most_bytes):
 
 @pytest.mark.finding('M9', 'no project flushes the decisions of another')
 def test_decisions_that_wait_are_dropped_from_who_has_most(monkeypatch):
-    metrics, store, kept = MetricRegistry(), MemoryStore(), []
-    store.save_decisions = kept.extend
-    keeping = recorder.StoreRecorder(store, metrics, 10)
+    metrics, store, kept = MetricRegistry(), memory_stores(), []
+    store.records.save_decisions = kept.extend
+    keeping = recorder.StoreRecorder(store.records, metrics, 10)
     few = [a_decision(project_id='blue') for _ in range(3)]
     flood = [a_decision(project_id='red') for _ in range(30)]
     for one in [*few, *flood]:

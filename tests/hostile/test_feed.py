@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The change feed under numbers that appear late, and readers that wait for each other."""
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,10 +10,12 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.database import MemoryDatabase
+from devel.memory_store.feed import MemoryFeed
+from devel.memory_store.stores import MemoryStores, memory_stores
 from gantt.core.records.decision import Outcome
 from gantt.db.schema import models
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import SqlStores, stores_for_url
 from gantt.scheduler.host_cache import NEWS_MAX, HostCache, Rebuilt
 from tests.builders import a_draft, a_host, commit
 from tests.conftest import STORES
@@ -25,25 +28,27 @@ LONG = 30
 
 
 @pytest.fixture(params=SERVERS)
-def store(request: pytest.FixtureRequest, make_store: Callable[[str], Any]) -> SqlStore:
-    found: SqlStore = make_store(request.param)
+def store(request: pytest.FixtureRequest, make_store: Callable[[str], Any]) -> SqlStores:
+    found: SqlStores = make_store(request.param)
     return found
 
 
 @pytest.fixture
-def other(store: SqlStore) -> Iterator[SqlStore]:
+def other(store: SqlStores) -> Iterator[SqlStores]:
     """The store of another process."""
-    made = SqlStore.for_url(store.engine.url.render_as_string(hide_password=False), waits=UNHURRIED)
+    made = stores_for_url(
+        store.database.engine.url.render_as_string(hide_password=False), waits=UNHURRIED
+    )
     yield made
-    made.close()
+    made.database.close()
 
 
 class Held:
     """A transaction of another process that has drawn its numbers and does not commit yet."""
 
-    def __init__(self, store: SqlStore, work: Callable[[], object]) -> None:
+    def __init__(self, store: SqlStores, work: Callable[[], object]) -> None:
         self._drawn, self._go = threading.Event(), threading.Event()
-        real = store.database.commit
+        real = store.database.writes.commit
 
         def commit_late(transaction: sa.Transaction) -> None:
             self._drawn.set()
@@ -54,7 +59,7 @@ class Held:
                 real(transaction)
 
         self.is_lost = False
-        store.database.commit = commit_late  # type: ignore[method-assign]
+        store.database.writes.commit = commit_late  # type: ignore[method-assign]
         self._thread = threading.Thread(target=work)
         self._thread.start()
         assert self._drawn.wait(LONG)
@@ -66,7 +71,7 @@ class Held:
 
 
 @pytest.fixture
-def hold(other: SqlStore) -> Iterator[Callable[[Callable[[], object]], Held]]:
+def hold(other: SqlStores) -> Iterator[Callable[[Callable[[], object]], Held]]:
     """``hold(work)``: what the other process does, up to its COMMIT."""
     made: list[Held] = []
 
@@ -79,15 +84,15 @@ def hold(other: SqlStore) -> Iterator[Callable[[Callable[[], object]], Held]]:
         held.end(is_lost=held.is_lost)
 
 
-def others_write(store: SqlStore, count: int) -> None:
+def others_write(store: SqlStores, count: int) -> None:
     """So many numbers of the feed, about a host that is not there."""
     entries = [{'kind': 'host', 'ref': '999999'}] * count
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.execute(models.changes.insert(), entries)
 
 
-def last_of(store: SqlStore) -> int:
-    with store.engine.connect() as connection:
+def last_of(store: SqlStores) -> int:
+    with store.database.engine.connect() as connection:
         number: int = connection.execute(sa.select(sa.func.max(models.changes.c.id))).scalar_one()
         return number
 
@@ -96,7 +101,7 @@ def full(world: World) -> Any:
     return world.select(a_request(ram=32_768), turns=3)
 
 
-def filled(store: SqlStore) -> tuple[World, str]:
+def filled(store: SqlStores) -> tuple[World, str]:
     """A host that is full, and the claim that it is full of."""
     world = World(store, hosts=1, stale_after_seconds=1e9)
     claim = full(world).selections[0][0].claim_id
@@ -110,7 +115,7 @@ def filled(store: SqlStore) -> tuple[World, str]:
 def test_room_that_others_overtook_is_known_with_the_next_poll(store, other, hold, count):
     world, claim = filled(store)
     host = world.hosts['cmp-1']
-    held = hold(lambda: other.release_claims(host.words(claim)))
+    held = hold(lambda: other.claims.release_claims(host.words(claim)))
     others_write(store, count)
     world.turn(0.3)
     held.end()
@@ -122,7 +127,7 @@ def test_room_that_others_overtook_is_known_with_the_next_poll(store, other, hol
 @pytest.mark.finding('D5', 'the age of an answer counts from the oldest gap')
 def test_no_room_says_how_long_something_has_been_missing(store, other, hold):
     world, claim = filled(store)
-    held = hold(lambda: other.release_claims(world.hosts['cmp-1'].words(claim)))
+    held = hold(lambda: other.claims.release_claims(world.hosts['cmp-1'].words(claim)))
     others_write(store, 300)
     world.turn(0.3)
     cache = world.scheduler.cache
@@ -143,7 +148,7 @@ def test_no_room_says_how_long_something_has_been_missing(store, other, hold):
 @pytest.mark.finding('D5', 'what was rolled back is not waited for')
 def test_a_gap_of_a_transaction_that_was_rolled_back_is_closed(store, other, hold):
     world, claim = filled(store)
-    held = hold(lambda: other.release_claims(world.hosts['cmp-1'].words(claim)))
+    held = hold(lambda: other.claims.release_claims(world.hosts['cmp-1'].words(claim)))
     others_write(store, 300)
     world.turn(0.3)
     assert world.scheduler.cache._gaps
@@ -160,7 +165,7 @@ def test_a_gap_of_a_transaction_that_was_rolled_back_is_closed(store, other, hol
 def test_what_only_a_comparison_finds_is_counted(store, other):
     world, claim = filled(store)
     host = world.hosts['cmp-1']
-    other.release_claims(host.words(claim))
+    other.claims.release_claims(host.words(claim))
     world.scheduler.cache._position = last_of(store)  # as if its number had been given up
     world.turn(0.3)
     assert full(world).outcome is Outcome.NO_VALID_HOST
@@ -173,10 +178,10 @@ def test_what_only_a_comparison_finds_is_counted(store, other):
 def test_who_gives_up_gaps_compares_everything_until_they_are_over(store, other, hold):
     world, claim = filled(store)
     host = world.hosts['cmp-1']
-    held = hold(lambda: other.release_claims(host.words(claim)))
+    held = hold(lambda: other.claims.release_claims(host.words(claim)))
     for _ in range(2):
         far = {'id': last_of(store) + 15_000, 'kind': 'host', 'ref': '999999'}
-        with store.engine.begin() as connection:
+        with store.database.engine.begin() as connection:
             connection.execute(models.changes.insert(), far)
         world.turn(0.3)
     assert len(world.scheduler.cache._gaps) <= 2500
@@ -186,11 +191,11 @@ def test_who_gives_up_gaps_compares_everything_until_they_are_over(store, other,
     assert full(world).outcome is Outcome.PLACED
 
 
-class SlowWhole(MemoryStore):
-    """Its full readings take as long as the test likes."""
+class SlowWhole(MemoryFeed):
+    """A feed whose full readings take as long as the test likes."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, database: MemoryDatabase) -> None:
+        super().__init__(database)
         self.inside, self.go = threading.Event(), threading.Event()
         self.is_slow = False
 
@@ -202,24 +207,31 @@ class SlowWhole(MemoryStore):
         return found
 
 
+def slow_store() -> tuple[MemoryStores, SlowWhole]:
+    """Return stores with a slow feed, and that."""
+    fast = memory_stores()
+    feed = SlowWhole(fast.database)
+    return dataclasses.replace(fast, feed=feed), feed
+
+
 @pytest.mark.finding('D14', 'no room is answered while a full reading is under way')
 def test_no_room_does_not_wait_for_a_full_reading():
-    store = SlowWhole()
+    store, feed = slow_store()
     world = World(store, hosts=1)
     cache = world.scheduler.cache
     world.clock.advance(cache.reload_seconds + 1)
     world.hosts['cmp-1'].report()
     world.scheduler.intake.step()
-    store.is_slow = True
+    feed.is_slow = True
     comparing = threading.Thread(target=cache.fetch)
     comparing.start()
-    assert store.inside.wait(LONG)
+    assert feed.inside.wait(LONG)
     handle = world.ask(a_request(ram=99_999_999))
     placing = threading.Thread(target=world.scheduler.placing.step, daemon=True)
     placing.start()
     placing.join(LONG / 6)
     answered = handle in world.replies.answers
-    store.go.set()
+    feed.go.set()
     comparing.join(LONG)
     placing.join(LONG)
     assert answered
@@ -228,22 +240,22 @@ def test_no_room_does_not_wait_for_a_full_reading():
 
 @pytest.mark.finding('D14', 'what is known when a full reading ends is not taken back by it')
 def test_a_host_that_goes_while_all_are_compared_stays_gone():
-    store = SlowWhole()
+    store, feed = slow_store()
     world = World(store, hosts=2)
     cache = world.scheduler.cache
     world.clock.advance(cache.reload_seconds + 1)
     commit(store, a_draft().taking(1))  # a change that the comparison brings
     commit(store, a_draft().taking(2, ram=1))
-    for claim in store.claims():
+    for claim in store.claims.list_claims():
         if claim.provider_id == 2:
-            store.force_release(claim.id, 'gone')
-    store.is_slow = True
+            store.claims.force_release(claim.id, 'gone')
+    feed.is_slow = True
     comparing = threading.Thread(target=cache.fetch)
     comparing.start()
-    assert store.inside.wait(LONG)
-    store.remove_host('cmp-2')
+    assert feed.inside.wait(LONG)
+    store.hosts.remove_host('cmp-2')
     cache.fetch_news()
-    store.go.set()
+    feed.go.set()
     comparing.join(LONG)
     assert cache.fold().names == ['cmp-1']
 
@@ -252,9 +264,9 @@ def test_a_host_that_goes_while_all_are_compared_stays_gone():
 def test_news_dropped_while_a_table_is_taken_over_does_not_upset_the_count(make_store, monkeypatch):
     store = make_store('memory')
     host = a_host().on(store)
-    cache = HostCache(store)
+    cache = HostCache(store.feed, store.vocabulary)
     cache.fetch()
-    (change,) = store.load_everything().hosts
+    (change,) = store.feed.load_everything().hosts
     replace = cache._replace
 
     def replace_late(rebuilt: Rebuilt) -> None:

@@ -128,7 +128,11 @@ def farm(site, endpoint):
 
 
 def _claims(site, state):
-    return {claim.host for claim in site.world.store.claims(limit=100) if claim.state is state}
+    return {
+        claim.host
+        for claim in site.world.store.claims.list_claims(limit=100)
+        if claim.state is state
+    }
 
 
 @pytest.mark.finding('N13', 'played hosts build what is claimed')
@@ -163,7 +167,7 @@ def test_of_the_places_of_a_plan_those_are_built_that_a_create_has(site, farm, t
     assert done.code == 0, done.err
 
     def states():
-        claims = site.world.store.claims(limit=100)
+        claims = site.world.store.claims.list_claims(limit=100)
         return {claim.member_name: claim.state for claim in claims}
 
     until(lambda: State.CONFIRMED in states().values(), 'its host confirms it')
@@ -286,7 +290,7 @@ def test_the_placement_by_curl_of_the_documents_works(site, endpoint):
         )
         codes.append(answer.status_code)
     assert codes == [201, 200, 200]
-    assert {claim.state for claim in site.world.store.claims()} == {State.RELEASED}
+    assert {claim.state for claim in site.world.store.claims.list_claims()} == {State.RELEASED}
 
 
 @pytest.mark.finding('N23', 'a server group with live claims stands in the way: 409')

@@ -46,7 +46,7 @@ def test_a_reply_that_never_comes_is_given_up(kind, request, closing, caplog):
     closing.callback(proxy.close)
     engine = session.build_engine(proxy.url(url), waits=session.Waits(answer=1.0))
     closing.callback(engine.dispose)
-    database = session.Database(engine)
+    database = session.Transactions(engine)
     closing.callback(database.close)
     database.read(lambda tx: tx.now)
     assert database.silent_for() == 0.0
@@ -93,7 +93,8 @@ class Frozen:
 
     def __init__(self, store, closing):
         self.engine = session.build_engine(
-            store.engine.url.render_as_string(hide_password=False), name='gantt-scheduler frozen'
+            store.database.engine.url.render_as_string(hide_password=False),
+            name='gantt-scheduler frozen',
         )
         closing.callback(self.engine.dispose)
         self._closing = closing
@@ -170,7 +171,7 @@ def test_a_commit_goes_on_without_locked_hosts(store, frozen):
             'it is placed',
             10,
         )
-    assert not any(store.audit().values())
+    assert not any(store.claims.audit().values())
 
 
 @pytest.mark.finding('A1', 'others are placed while one keeps rows locked')
@@ -184,7 +185,7 @@ def test_a_commit_goes_on_without_a_consumer_that_is_just_claimed_for(store, fro
     assert 'a consumer of it, is locked' in result.outcomes[0].reason
     frozen.let_go()
     assert report_outcome(store, drafts[0]).outcome is CommitStatus.PLACED
-    assert not any(store.audit().values())
+    assert not any(store.claims.audit().values())
 
 
 @pytest.mark.finding('A1', 'others are placed while one keeps rows locked')
@@ -215,20 +216,22 @@ def test_reports_and_words_of_other_hosts_go_on(store, frozen):
     stuck, free = a_host('stuck').on(store), a_host('free').on(store)
     frozen.lock('stuck')
     reports = [stuck.says().build(), free.says().build(), stuck.says().build()]
-    result = store.apply_reports(reports)
+    result = store.reports.apply_reports(reports)
     assert [fate.outcome for fate in result.outcomes] == ['locked', 'applied', 'locked']
     with pytest.raises(exceptions.Busy, match='host stuck is locked'):
         stuck.confirm('some-claim')
     assert free.confirm('some-claim')[0].outcome == 'gone'
-    assert store.sweep(100).outcomes == []
-    found = store.register_hosts([_registration(stuck), _registration(free)])
+    assert store.claims.sweep(100).outcomes == []
+    found = store.reports.register_hosts([_registration(stuck), _registration(free)])
     assert isinstance(found[0], exceptions.Busy)
     assert not isinstance(found[1], Exception)
     frozen.let_go()
     until(
-        lambda: store.apply_reports(reports[:1]).outcomes[0].outcome == 'applied', 'it is taken', 10
+        lambda: store.reports.apply_reports(reports[:1]).outcomes[0].outcome == 'applied',
+        'it is taken',
+        10,
     )
-    assert store.apply_reports(reports[2:]).outcomes[0].outcome == 'applied'
+    assert store.reports.apply_reports(reports[2:]).outcomes[0].outcome == 'applied'
 
 
 def reported(world, name, *running):

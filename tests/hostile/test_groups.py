@@ -10,7 +10,7 @@ from gantt import plugin_loader
 from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.request import CancelClaims, GroupRef, Policy
 from gantt.core.messages.resource_classes import Inventory
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Stores
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -24,16 +24,16 @@ from tests.builders import (
 from tests.conftest import READERS, STORES
 from tests.world import Host, World, a_request, hosts_of
 
-Make = Callable[[str], Store]
+Make = Callable[[str], Stores]
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, make_store: Make) -> Store:
+def store(request: pytest.FixtureRequest, make_store: Make) -> Stores:
     """An empty store of each kind."""
     return make_store(request.param)
 
 
-def a_world(store: Store, hosts: int) -> World:
+def a_world(store: Stores, hosts: int) -> World:
     """Two schedulers on the store."""
     world = World(store, hosts=hosts)
     world.another_scheduler()
@@ -42,13 +42,13 @@ def a_world(store: Store, hosts: int) -> World:
 
 def replaced(world: World, group: str, was: str, becomes: str) -> None:
     """The group is planned with by all schedulers, then removed and made with another rule."""
-    world.store.save_group(a_group(was, uuid=group))
+    world.store.groups.save_group(a_group(was, uuid=group))
     for scheduler in world.schedulers:
         request = a_request(group=GroupRef(uuid=group))
         assert world.select(request, scheduler).outcome == 'placed'
         world.scheduler.cancel(CancelClaims(request_id=request.request_id))
-    world.store.remove_group(group)
-    world.store.save_group(a_group(becomes, uuid=group))
+    world.store.groups.remove_group(group)
+    world.store.groups.save_group(a_group(becomes, uuid=group))
 
 
 @pytest.mark.finding('D1', 'the stored rule of a group is compared at the commit')
@@ -68,8 +68,8 @@ def test_a_group_made_again_with_another_rule_has_that_rule_at_once(store):
     placed = [hosts_of(a)[0] for a in answers if a.outcome == 'placed']
     assert sorted(placed) == ['cmp-1', 'cmp-2']
     assert [a.outcome for a in answers].count('no_valid_host') == 2
-    assert store.load_group(group).policy == 'anti-affinity'
-    assert store.audit() == CLEAN
+    assert store.groups.load_group(group).policy == 'anti-affinity'
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding('D1', 'the stored rule of a group is compared at the commit')
@@ -100,14 +100,14 @@ def test_room_under_the_new_rule_is_found_at_once(store):
 )
 def test_a_caller_with_another_rule_is_refused_with_both_named(store, asked, words):
     world, group = a_world(store, hosts=2), new_uuid()
-    store.save_group(a_group('anti-affinity', uuid=group))
+    store.groups.save_group(a_group('anti-affinity', uuid=group))
     assert world.select(a_request(group=GroupRef(uuid=group))).outcome == 'placed'
     for scheduler in world.schedulers:
         answer = world.select(a_request(group=GroupRef(uuid=group, **asked)), scheduler)
         assert answer.outcome == 'refused'
         assert words in answer.reason
         assert "policy 'anti-affinity' and max_per_host 1" in answer.reason
-    assert len(store.load_group(group).members) == 1
+    assert len(store.groups.load_group(group).members) == 1
     same = GroupRef(uuid=group, policy=Policy.ANTI_AFFINITY)
     assert world.select(a_request(group=same)).outcome == 'placed'
 
@@ -127,7 +127,7 @@ def test_of_two_first_callers_with_different_rules_one_wins(store, first, second
     won, lost = (world.replies.answers[handle] for handle in handles)
     assert (won.outcome, lost.outcome) == ('placed', 'refused')
     assert f'{first!r}' in lost.reason and f'{second!r}' in lost.reason
-    assert store.load_group(group).policy == first
+    assert store.groups.load_group(group).policy == first
 
 
 @pytest.mark.finding('D1', 'the stored rule of a group is compared at the commit')
@@ -140,7 +140,7 @@ def test_of_two_rules_in_one_batch_the_first_wins(store):
     fates = [fate.outcome for fate in commit(store, *drafts).outcomes]
     # What was planned beside the second is planned again.
     assert fates == [CommitStatus.PLACED, CommitStatus.GROUP_CHANGED, CommitStatus.GROUP_CHANGED]
-    assert store.load_group(group).policy == 'anti-affinity'
+    assert store.groups.load_group(group).policy == 'anti-affinity'
     now = generation_of(store, group)
     assert (
         report_outcome(store, drafts[1].planned_at(now, group, 'affinity')).outcome
@@ -153,12 +153,12 @@ def test_of_two_rules_in_one_batch_the_first_wins(store):
 def test_a_group_that_was_removed_does_not_come_back_by_what_is_remembered_of_it(store):
     world, group = a_world(store, hosts=2), new_uuid()
     replaced(world, group, 'affinity', 'anti-affinity')
-    store.remove_group(group)
+    store.groups.remove_group(group)
     for scheduler in world.schedulers:
         answer = world.select(a_request(group=GroupRef(uuid=group)), scheduler)
         assert answer.outcome == 'refused'
         assert 'not known here' in answer.reason
-    assert store.load_group(group) is None
+    assert store.groups.load_group(group) is None
 
 
 @pytest.mark.finding('D1', 'the stored rule of a group is compared at the commit')
@@ -166,13 +166,13 @@ def test_a_group_made_again_with_the_same_rule_is_another_one(store):
     """As many have come to it as to the one before, and one scheduler has not heard of them."""
     world, group = a_world(store, hosts=1), new_uuid()
     late, other = world.schedulers
-    store.save_group(a_group('anti-affinity', uuid=group))
+    store.groups.save_group(a_group('anti-affinity', uuid=group))
     request = a_request(group=GroupRef(uuid=group))
     assert world.select(request, late).outcome == 'placed'
     world.scheduler.cancel(CancelClaims(request_id=request.request_id))
     world.turn(times=2)
-    store.remove_group(group)
-    store.save_group(a_group('anti-affinity', uuid=group))
+    store.groups.remove_group(group)
+    store.groups.save_group(a_group('anti-affinity', uuid=group))
     answers = []
     for by in (other, late):
         if by is other:
@@ -182,7 +182,7 @@ def test_a_group_made_again_with_the_same_rule_is_another_one(store):
             by.placing.step()
         answers.append(world.replies.answers[handle].outcome)
     assert answers == ['placed', 'no_valid_host']
-    assert len(store.load_group(group).members) == 1
+    assert len(store.groups.load_group(group).members) == 1
 
 
 TITLE_TOGETHER = 'members bound to one host are placed while a host takes all of them'
@@ -222,7 +222,7 @@ def test_members_bound_to_one_host_go_where_all_of_them_fit(store):
     too_many = world.select(a_request(5, vcpu=4, group=a_ref('affinity')))
     assert too_many.outcome == 'no_valid_host'
     assert 'member 2 of 5' in too_many.reason
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding('G0.2', TITLE_TOGETHER)
@@ -246,47 +246,49 @@ def test_where_rules_count_other_things_than_room_other_hosts_are_tried():
 def test_a_request_of_a_group_is_one_commit(store, policy):
     world = World(store, hosts=3, claims_per_commit=4)
     sizes = []
-    inner = store.commit
+    inner = store.requests.commit
 
     def commit(batch):
         sizes.append([(draft.whole, len(draft.claims)) for draft in batch])
         return inner(batch)
 
-    store.commit = commit
+    store.requests.commit = commit
     answer = world.select(a_request(9, ram=64, group=a_ref(policy)))
     assert answer.outcome == 'placed'
     assert sizes == [[(True, 9)]]
-    assert store.load_group(answer_group(store)).policy == policy
+    assert store.groups.load_group(answer_group(store)).policy == policy
 
 
 def a_ref(policy: str) -> GroupRef:
     return GroupRef(uuid=new_uuid(), policy=Policy(policy))
 
 
-def answer_group(store: Store) -> str:
-    (uuid,) = store.load_everything().rules
+def answer_group(store: Stores) -> str:
+    (uuid,) = store.feed.load_everything().rules
     return uuid
 
 
-def purged(store: Store) -> int:
-    return store.purge(decisions=1000, tombstone_seconds=-1.0, request_seconds=-1.0, limit=100)
+def purged(store: Stores) -> int:
+    return store.retention.purge(
+        decisions=1000, tombstone_seconds=-1.0, request_seconds=-1.0, limit=100
+    )
 
 
 @pytest.mark.finding('D8', 'rules that requests brought go when nobody is left')
 @pytest.mark.parametrize('store', READERS, indirect=True)
 def test_the_rule_that_a_request_brought_goes_with_its_last_claim(store):
     world, group, kept = a_world(store, hosts=2), new_uuid(), new_uuid()
-    store.save_group(a_group('affinity', uuid=kept, name='made by hand'))
+    store.groups.save_group(a_group('affinity', uuid=kept, name='made by hand'))
     request = a_request(group=GroupRef(uuid=group, policy=Policy.ANTI_AFFINITY))
     assert world.select(request).outcome == 'placed'
     world.turn()
     purged(store)
-    assert store.load_group(group) is not None
+    assert store.groups.load_group(group) is not None
     assert all(s.cache.working.group_generation(group) for s in world.schedulers)
     world.scheduler.cancel(CancelClaims(request_id=request.request_id))
     while purged(store):
         pass
-    assert [one.uuid for one in store.groups(10)] == [kept]
+    assert [one.uuid for one in store.groups.list_groups(10)] == [kept]
     world.turn(times=2)
     for scheduler in world.schedulers:
         assert list(scheduler.cache.working.generations()) == [kept]
@@ -300,7 +302,7 @@ def test_the_rule_that_a_request_brought_goes_with_its_last_claim(store):
 @pytest.mark.parametrize('store', READERS, indirect=True)
 def test_a_group_without_a_name_stays_until_it_is_removed(store):
     world, group = a_world(store, hosts=1), new_uuid()
-    store.save_group(msgspec.structs.replace(a_group('affinity', uuid=group), name=''))
+    store.groups.save_group(msgspec.structs.replace(a_group('affinity', uuid=group), name=''))
     while purged(store):
         pass
     request = a_request(group=GroupRef(uuid=group))
@@ -308,7 +310,7 @@ def test_a_group_without_a_name_stays_until_it_is_removed(store):
     world.scheduler.cancel(CancelClaims(request_id=request.request_id))
     while purged(store):
         pass
-    assert store.load_group(group) is not None
+    assert store.groups.load_group(group) is not None
 
 
 @pytest.mark.finding('D8', 'rules that requests brought go when nobody is left')
@@ -318,7 +320,7 @@ def test_what_is_remembered_of_a_group_that_went_matches_nothing_of_its_next_lif
     first = a_draft().planned_at(0, group).taking(host)
     assert report_outcome(store, first).outcome is CommitStatus.PLACED
     remembered = generation_of(store, group)
-    store.cancel_request(first.id, 'no more')
+    store.requests.cancel_request(first.id, 'no more')
     while purged(store):
         pass
     assert generation_of(store, group) == 0
@@ -338,7 +340,7 @@ def test_a_full_reading_forgets_groups_that_are_gone():
     cache = world.scheduler.cache
     assert len(cache.working.generations()) == 3
     # Gone without a word, as where the feed was not read for long.
-    gone = next(iter(world.store._tables.groups))
-    del world.store._tables.groups[gone]
+    gone = next(iter(world.store.database.tables.groups))
+    del world.store.database.tables.groups[gone]
     world.turn(10.0, times=2)
     assert len(cache.working.generations()) == len(cache.rules) == 2

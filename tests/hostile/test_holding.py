@@ -6,7 +6,7 @@ import threading
 import httpx2 as httpx
 import pytest
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt import exceptions
 from gantt.core.records.decision import Outcome
 from gantt.db.records import purge
@@ -45,13 +45,13 @@ def test_requests_that_are_committed_together_are_bounded_in_bytes(monkeypatch):
     monkeypatch.setattr(loop, 'BATCH_BYTES_MAX', 50_000)
     world = World(hosts=4)
     sizes = []
-    commit = world.store.commit
+    commit = world.store.requests.commit
 
     def committed(drafts):
         sizes.append(sum(len(draft.decision.packed) for draft in drafts))
         return commit(drafts)
 
-    world.store.commit = committed
+    world.store.requests.commit = committed
     handles = [world.ask(a_request(hints={'any': ['x' * 1000] * 15}).build()) for _ in range(9)]
     world.turn(times=9)
     assert all(world.replies.answers[h].outcome is Outcome.PLACED for h in handles)
@@ -67,27 +67,27 @@ def test_decisions_that_are_kept_are_bounded_in_bytes(kind, make_store, monkeypa
     keep = {'decisions': 1000, 'tombstone_seconds': 1e6, 'request_seconds': 1e6}
 
     def stay():
-        return [one.id for one in reversed(store.decisions(limit=100))]
+        return [one.id for one in reversed(store.records.list_decisions(limit=100))]
 
     def save(size):
         saved.append(a_decision(packed=b'x' * size))
-        store.save_decisions(saved[-1:])
+        store.records.save_decisions(saved[-1:])
 
     saved = []
     for size in (9000, 100, 4000, 4000):
         save(size)
     ids = [one.id for one in saved]
-    assert store.purge(limit=10, decision_bytes=20_000, **keep) == 0
+    assert store.retention.purge(limit=10, decision_bytes=20_000, **keep) == 0
     save(4000)
-    assert store.purge(limit=10, decision_bytes=20_000, **keep) == 1
+    assert store.retention.purge(limit=10, decision_bytes=20_000, **keep) == 1
     assert stay() == [one.id for one in saved[1:]]
     save(20_001)
     # At most so many at once; one that is too large by itself does not stay either.
-    gone = [store.purge(limit=2, decision_bytes=20_000, **keep) for _ in range(4)]
+    gone = [store.retention.purge(limit=2, decision_bytes=20_000, **keep) for _ in range(4)]
     assert gone == [2, 2, 1, 0]
     assert stay() == []
     save(10)
-    assert store.purge(limit=10, decision_bytes=20_000, **keep) == 0
+    assert store.retention.purge(limit=10, decision_bytes=20_000, **keep) == 0
     assert stay() == [saved[-1].id]
     assert ids[0] not in stay()
 
@@ -101,9 +101,9 @@ def test_decisions_that_wait_are_bounded_in_bytes(monkeypatch):
     world.select(large)
     [record] = world.recorder.records
     batches = []
-    store = MemoryStore()
-    store.save_decisions = lambda batch: batches.append(len(batch))
-    keeping = recorder.StoreRecorder(store, MetricRegistry(), 1000)
+    store = memory_stores()
+    store.records.save_decisions = lambda batch: batches.append(len(batch))
+    keeping = recorder.StoreRecorder(store.records, MetricRegistry(), 1000)
     for _ in range(20):
         keeping.record(record)
     assert keeping.flush() == 100_000 // recorder._size(record)
@@ -118,24 +118,28 @@ def test_the_live_claims_of_many_consumers_are_one_look(make_store, kind):
     consumers = [uuid_of('consumer', n) for n in range(1000)]
     world.select(a_request(consumers=consumers[:3]).build())
     world.select(a_request(consumers=[uuid_of('other')]).build())
-    found = world.store.live_claims_of([*consumers, 'no id'])
+    found = world.store.claims.live_claims_of([*consumers, 'no id'])
     assert {claim.consumer for claim in found} == set(consumers[:3])
-    assert world.store.live_claims_of([]) == []
+    assert world.store.claims.live_claims_of([]) == []
 
 
 @pytest.mark.finding('M2', 'whose consumers they are is one look')
 def test_a_request_of_a_member_reads_claims_once(monkeypatch):
     site = Site()
     looks = []
-    owners = site.world.store.owners_of
-    monkeypatch.setattr(site.world.store, 'owners_of', lambda c: looks.append(len(c)) or owners(c))
+    owners = site.world.store.quotas.owners_of
+    monkeypatch.setattr(
+        site.world.store.quotas, 'owners_of', lambda c: looks.append(len(c)) or owners(c)
+    )
     # No consumer is named otherwise.
-    monkeypatch.setattr(site.world.store, 'live_claims_of', lambda c: looks.extend(c) or [])
-    monkeypatch.setattr(site.world.store, 'claims', lambda **_: looks.append('one by one') or [])
+    monkeypatch.setattr(site.world.store.claims, 'live_claims_of', lambda c: looks.extend(c) or [])
+    monkeypatch.setattr(
+        site.world.store.claims, 'list_claims', lambda **_: looks.append('one by one') or []
+    )
     body = a_request(consumers=[uuid_of(n) for n in range(1000)], dry_run=True).build()
     world = HttpWorld(
         insights=site.insights,
-        store=site.world.store,
+        stores=site.world.store,
         client=site.client,
         metrics=site.metrics,
         settings=HttpSettings(),
@@ -325,7 +329,7 @@ def test_a_replay_has_a_deadline(monkeypatch):
     site = Site()
     site.place(1, 20)
     site.world.turn()
-    site.world.scheduler.cache.log.flush(site.world.store)
+    site.world.scheduler.cache.log.flush(site.world.store.table_logs)
     site.insights.reload_soon()
     assert site.insights.replay(fixed(1)).same
     monkeypatch.setattr(decision_reader, 'SECONDS_MAX', 0.0)

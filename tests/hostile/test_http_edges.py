@@ -58,7 +58,7 @@ def test_a_body_without_its_type_is_not_taken(site, caller, version, kind):
     headers |= {'Content-Type': kind} if kind else {}
     answer = caller.post('/v1/requests', content=BODY, headers=headers)
     assert (answer.status_code, _code(answer)) == (415, 'gantt.unsupported_media_type')
-    assert not site.world.store.claims()
+    assert not site.world.store.claims.list_claims()
 
 
 @pytest.mark.finding('M8', 'a page of another origin changes nothing')
@@ -81,7 +81,7 @@ def test_a_change_that_another_origin_asks_for_is_refused(site, caller, method, 
     path = '/v1/requests' if method == 'POST' else '/v1/aggregates/rack-1'
     answer = caller.request(method, path, content=BODY, headers=headers)
     assert (answer.status_code, _code(answer)) == (403, 'gantt.foreign_origin')
-    assert not site.world.store.claims()
+    assert not site.world.store.claims.list_claims()
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def keystone():
 
 @pytest.mark.finding('L1', 'health says one word without a token')
 def test_health_names_no_server_to_strangers(site, keystone, tmp_path, monkeypatch):
-    monkeypatch.setattr(site.world.store, 'ping', _away)
+    monkeypatch.setattr(site.world.store.database, 'ping', _away)
     with _client(guarded(site, keystone, tmp_path)) as caller:
         stranger = caller.get('/v1/health')
         balancer = caller.get('/healthcheck')

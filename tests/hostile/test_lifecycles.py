@@ -8,18 +8,18 @@ import pytest
 from gantt import exceptions
 from gantt.core.messages import base
 from gantt.core.messages.request import ExtendClaims, Lifecycle, SelectDestinations, check
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Stores
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, state_of, uuid_of
 from tests.conftest import STORES
 from tests.contract.damage import damage_for
 from tests.world import World, a_request
 
-Make = Callable[[str], Store]
+Make = Callable[[str], Stores]
 TITLE = 'claims of plans and holds have a bounded lease, and an end'
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, make_store: Make) -> Store:
+def store(request: pytest.FixtureRequest, make_store: Make) -> Stores:
     """An empty store of each kind."""
     return make_store(request.param)
 
@@ -51,11 +51,11 @@ def test_the_lease_of_every_lifecycle_is_bounded(store, lifecycle, asked, lease)
     request = a_request(lifecycle=Lifecycle(lifecycle), lease_seconds=asked)
     answer = world.select(request)
     assert answer.selections[0][0].lease_seconds == lease
-    claim = store.load_claim(answer.selections[0][0].claim_id)
+    claim = store.claims.load_claim(answer.selections[0][0].claim_id)
     assert claim.lifecycle == lifecycle
     assert claim.lease_until - claim.created_at == pytest.approx(lease)
     world.scheduler.extend(ExtendClaims(request_id=request.request_id, seconds=86_400))
-    longer = store.load_claim(claim.id)
+    longer = store.claims.load_claim(claim.id)
     most = 7200.0 if lifecycle == 'plan' else 900.0
     assert longer.lease_until - longer.updated_at == pytest.approx(most)
 
@@ -68,9 +68,9 @@ def test_the_claim_of_a_plan_cannot_be_confirmed(store):
     assert (fate.outcome, fate.state) == ('gone', 'reserved')
     assert 'plan' in fate.reason and 'create' in fate.reason
     damage_for(store).age(claim, 200)
-    assert [one.claim_id for one in store.sweep(10).outcomes] == [claim.id]
+    assert [one.claim_id for one in store.claims.sweep(10).outcomes] == [claim.id]
     assert state_of(store, claim) == 'expired'
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding('G0.1', TITLE)
@@ -82,7 +82,7 @@ def test_once_the_host_has_it_the_word_of_the_host_ends_it(store, lifecycle, end
     if lifecycle == 'hold':
         assert host.confirm(claim)[0].outcome == 'ok'
     host.report([claim])  # of a plan nobody may be told to start; one that runs is there
-    now = store.load_claim(claim.id)
+    now = store.claims.load_claim(claim.id)
     assert (now.state, now.lifecycle) == ('confirmed', 'host')
     if ends == 'release':
         host.release(claim)
@@ -90,4 +90,4 @@ def test_once_the_host_has_it_the_word_of_the_host_ends_it(store, lifecycle, end
         host.report()
     assert live(store) == []
     assert host.row.used == {}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN

@@ -63,7 +63,7 @@ class Nova:
     def receive(self, *words, **said):
         self._asked += 120
         fields = {'asked_at': self._asked} | said
-        return self.store.apply_guest_events(
+        return self.store.nova.apply_guest_events(
             [NovaCast(id=new_uuid(), word=word, **fields) for word in words]
         )
 
@@ -91,7 +91,7 @@ class Nova:
         word = GuestsListed(host=host.name, consumers=list(guests), told=told)
         self._asked += 120
         cast = NovaCast(asked_at=self._asked, begun=begun, word=word)
-        return self.store.apply_guest_events([cast])
+        return self.store.nova.apply_guest_events([cast])
 
 
 @pytest.mark.finding('C1', 'a list adopts no guest that was deleted or moved after it was begun')
@@ -108,7 +108,7 @@ def test_a_list_from_before_the_delete_adopts_nobody(store):
     assert host.row.used == {'VCPU': 1}
     # One that was begun later says that it is there: it was restored.
     assert len(nova.source_list(host, nova.now(), guests[0], guests[2]).adopted) == 1
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding('C1', 'a list adopts no guest that was deleted or moved after it was begun')
@@ -134,10 +134,10 @@ def test_a_list_from_before_the_move_adopts_nobody_where_the_guest_was(store):
             ),
             NovaCast(id=new_uuid(), asked_at=asked_at, skew=1.0, word=word),
         ]
-        assert store.apply_guest_events(casts).adopted == []
+        assert store.nova.apply_guest_events(casts).adopted == []
     assert nova.source_list(old, begun, guest).adopted == []
     assert [claim.host for claim in live(store, consumer=guest)] == [new.name]
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding('C1', 'a list adopts no guest that was deleted or moved after it was begun')
@@ -171,7 +171,9 @@ def test_a_server_that_is_deleted_while_the_source_reads_stays_deleted(caplog):
         region.source.step()
         word = GuestDeleted(host='cmp-1', consumer=guests[0])
         region.world.turn(5.0)
-        released = region.world.store.apply_guest_events([NovaCast(id='one', word=word)]).released
+        released = region.world.store.nova.apply_guest_events(
+            [NovaCast(id='one', word=word)]
+        ).released
         assert len(released) == 1
         for member in region.source.members.values():
             member.turn()
@@ -311,7 +313,7 @@ class Site:
 
     def __init__(self, store):
         self.world = World(store=store, hosts=2)
-        self.recorder = StoreRecorder(store, MetricRegistry(), 1000)
+        self.recorder = StoreRecorder(store.records, MetricRegistry(), 1000)
         self.world.recorder = self.recorder
         self.scheduler = self.world.another_scheduler()
         self.insights = Insights(store, plugin_loader.load_pipeline(), max_age=0.0)
@@ -383,13 +385,13 @@ def test_what_a_decision_is_found_by_goes_with_it(store):
     site = Site(store)
     refused = [site.decide(1, f'req-gone-{n}', vcpu=1000)[0] for n in range(4)]
     bounds = {'tombstone_seconds': 3600.0, 'request_seconds': 3600.0, 'limit': 100}
-    store.purge(decisions=1, **bounds)
+    store.retention.purge(decisions=1, **bounds)
     assert site.found(refused[3].consumers[0]) == refused[3].request_id
     for wanted in (refused[0].consumers[0], 'req-gone-0'):
         with pytest.raises(exceptions.NotFound):
             site.found(wanted)
-    if hasattr(store, 'engine'):
-        with store.engine.connect() as connection:
+    if hasattr(store.database, 'engine'):
+        with store.database.engine.connect() as connection:
             rows = connection.execute(sa.select(models.decision_consumers.c.consumer)).all()
         assert [row.consumer for row in rows] == refused[3].consumers
 

@@ -18,7 +18,7 @@ from gantt.core.claims import quota
 from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome, error_of
 from gantt.core.records.decision_codec import unpack
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from gantt.rpc.nova.topic import NoValidHost
 from gantt.scheduler.quotas import REFRESH_SECONDS, QuotaChecks
 from gantt.scheduler.recorder import MemoryRecorder
@@ -49,12 +49,12 @@ def world() -> Iterator[World]:
 def limited(world: World, project: str = 'red', **limits: int | None) -> None:
     """Set limits, and let every scheduler learn of them."""
     names = {name.replace('class_', 'class:'): limit for name, limit in limits.items()}
-    world.store.set_quotas(project, names)
+    world.store.quotas.set_quotas(project, names)
     world.turn(REFRESH_SECONDS + 1)
 
 
 def live(world: World, project: str = 'red') -> int:
-    return world.store.quota_usage([project])[project].live_claims
+    return world.store.quotas.quota_usage([project])[project].live_claims
 
 
 # -- the bound, on a real database ------------------------------------------------------------
@@ -62,10 +62,10 @@ def live(world: World, project: str = 'red') -> int:
 def test_three_schedulers_pass_a_quota_by_what_the_others_have_in_flight(store_url) -> None:
     """48 requests of 16 callers at once: at most one batch of each other scheduler too many."""
     url = store_url('postgresql')
-    stores = [SqlStore.for_url(url, waits=UNHURRIED) for _ in range(3)]
+    stores = [stores_for_url(url, waits=UNHURRIED) for _ in range(3)]
     for number in range(1, 5):
         a_host(f'cmp-{number}').with_room(vcpu=100, ram=1 << 20).on(stores[0])
-    stores[0].set_quotas('red', {'live_claims': LIMIT})
+    stores[0].quotas.set_quotas('red', {'live_claims': LIMIT})
     schedulers = [
         Scheduler(
             store,
@@ -92,13 +92,13 @@ def test_three_schedulers_pass_a_quota_by_what_the_others_have_in_flight(store_u
             thread.start()
         for thread in threads:
             thread.join(120)
-        used = stores[0].quota_usage(['red'])['red'].live_claims
-        assert stores[0].audit() == {key: [] for key in stores[0].audit()}
+        used = stores[0].quotas.quota_usage(['red'])['red'].live_claims
+        assert stores[0].claims.audit() == {key: [] for key in stores[0].claims.audit()}
     finally:
         for scheduler in schedulers:
             scheduler.stop()
         for store in stores:
-            store.close()
+            store.database.close()
     outcomes = collections.Counter(answer.outcome for answer in answers)
     assert outcomes == {Outcome.PLACED: used, Outcome.REFUSED: CALLERS * ASKS - used}
     assert all(a.excess is not None for a in answers if a.outcome is Outcome.REFUSED)
@@ -120,12 +120,12 @@ def test_one_scheduler_holds_a_quota_exactly(world: World) -> None:
 def test_no_project_waits_for_a_row_of_its_quota(store_url) -> None:
     """While one transaction reads and writes for a project another of it commits."""
     url = store_url('postgresql')
-    stores = [SqlStore.for_url(url, waits=UNHURRIED) for _ in range(2)]
+    stores = [stores_for_url(url, waits=UNHURRIED) for _ in range(2)]
     try:
         hosts = [a_host(f'cmp-{n}').on(stores[0]) for n in (1, 2)]
         assert hosts[0].id != hosts[1].id
-        stores[0].set_quotas('red', {'live_claims': LIMIT})
-        with stores[1].engine.connect() as other:
+        stores[0].quotas.set_quotas('red', {'live_claims': LIMIT})
+        with stores[1].database.engine.connect() as other:
             other.execute(sa.text('SET LOCAL idle_in_transaction_session_timeout = 0'))
             other.execute(sa.text("SELECT * FROM quotas WHERE project_id = 'red' FOR UPDATE"))
             scheduler = Scheduler(
@@ -141,7 +141,7 @@ def test_no_project_waits_for_a_row_of_its_quota(store_url) -> None:
                 scheduler.stop()
     finally:
         for store in stores:
-            store.close()
+            store.database.close()
 
 
 def test_who_is_not_bound_costs_no_statement_more(make_store) -> None:
@@ -160,10 +160,10 @@ def test_who_is_not_bound_costs_no_statement_more(make_store) -> None:
         world.scheduler.placing.step()
         return [one.split()[0] + ' ' + one.split('FROM')[-1][:30] for one in said]
 
-    sa.event.listen(store.engine, 'before_cursor_execute', note)
+    sa.event.listen(store.database.engine, 'before_cursor_execute', note)
     cost('blue')
     before = cost('blue')
-    store.set_quotas('red', {'live_claims': LIMIT, 'class:VCPU': 100})
+    store.quotas.set_quotas('red', {'live_claims': LIMIT, 'class:VCPU': 100})
     world.scheduler.quotas.read()
     assert cost('blue') == before
     assert len(cost('red')) > len(before)
@@ -205,7 +205,7 @@ def test_a_quota_is_free_again_with_what_was_released(world: World) -> None:
     limited(world, live_claims=1)
     first = world.select(of_red())
     assert world.select(of_red()).outcome is Outcome.REFUSED
-    world.store.force_release(first.selections[0][0].claim_id, 'enough')
+    world.store.claims.force_release(first.selections[0][0].claim_id, 'enough')
     assert world.select(of_red()).outcome is Outcome.PLACED
 
 
@@ -234,7 +234,7 @@ def test_a_resize_asks_for_what_the_server_will_have_more(world: World) -> None:
     refused = world.select(of_red(**resize, resources={'VCPU': 5}))
     assert refused.reason == 'quota class:VCPU: 3 of 4 used, 2 asked'
     assert world.select(of_red(**resize, resources={'VCPU': 4})).outcome is Outcome.PLACED
-    usage = world.store.quota_usage(['red'], ['VCPU'])['red']
+    usage = world.store.quotas.quota_usage(['red'], ['VCPU'])['red']
     assert (usage.live_claims, usage.amounts) == (1, {'VCPU': 4})
 
 
@@ -309,7 +309,7 @@ def test_one_caller_waits_for_limits_that_are_read_and_others_have_those_of_befo
             silent.set()
             is_over.wait(30)
 
-    sa.event.listen(store.engine, 'before_cursor_execute', wait)
+    sa.event.listen(store.database.engine, 'before_cursor_execute', wait)
     first = threading.Thread(target=quotas_of.current)
     first.start()
     assert silent.wait(30)
@@ -335,13 +335,14 @@ def test_limits_that_could_not_be_read_are_not_read_again_at_once(world: World) 
         tried.append(1)
         raise exceptions.DatabaseUnavailable(problem='a test says so')
 
-    read, world.store.quotas = world.store.quotas, away
+    quotas = world.store.quotas
+    read, quotas.limits = quotas.limits, away
     assert [quotas_of.current().of('red', True) for _ in range(3)] == [{'live_claims': 2}] * 3
     assert len(tried) == 1
     with pytest.raises(exceptions.Unavailable):
         quotas_of.round()  # what is to be claimed is held against limits that were read
-    world.store.quotas = read
-    world.store.set_quotas('red', {'live_claims': 1})
+    quotas.limits = read
+    world.store.quotas.set_quotas('red', {'live_claims': 1})
     assert quotas_of.round() is not None
     assert quotas_of.known().of('red', True) == {'live_claims': 1}
 
@@ -363,8 +364,16 @@ def test_a_project_that_asks_too_often_is_told_when_to_come_again(world: World) 
 
 def test_rates_of_a_bounded_number_of_projects_are_remembered(world: World, monkeypatch) -> None:
     monkeypatch.setattr('gantt.scheduler.quotas.BUCKETS_MAX', 3)
-    world.store.set_quotas('default', {'requests_per_minute': 1})
-    checks = QuotaChecks(world.store, world.scheduler.settings, world.clock, lambda *_, **__: None)
+    world.store.quotas.set_quotas('default', {'requests_per_minute': 1})
+    checks = QuotaChecks(
+        world.store.quotas,
+        world.store.claims,
+        world.store.groups,
+        world.store.plans,
+        world.scheduler.settings,
+        world.clock,
+        lambda *_, **__: None,
+    )
     checks.read()
     limits = checks.known()
     for number in itertools.islice(itertools.count(), 10):

@@ -139,7 +139,7 @@ def test_a_traceback_has_its_lines_and_no_others_commands():
 def test_what_a_terminal_obeys_is_escaped_for_people_and_exact_for_programs(monkeypatch):
     monkeypatch.setenv('COLUMNS', '400')
     site = Site()
-    site.world.store.disable_host('cmp-2', EVIL, 'somebody')
+    site.world.store.hosts.disable_host('cmp-2', EVIL, 'somebody')
     site.world.turn()
     server = HttpServer(site.app, '127.0.0.1', 0, threads=2)
     server.start()

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt import exceptions, plugin_loader
 from gantt.client.signing import Signer
 from gantt.compute.agent import key_file
@@ -101,8 +101,9 @@ class Site:
     def rows(self):
         """All that is known of hosts and claims, counters included."""
         return sorted(
-            (change.row for change in self.store.load_everything().hosts), key=lambda row: row.name
-        ), self.store.claims(limit=1000)
+            (change.row for change in self.store.feed.load_everything().hosts),
+            key=lambda row: row.name,
+        ), self.store.claims.list_claims(limit=1000)
 
     def counted(self, name):
         return self.world.recorder.counts[name]
@@ -300,7 +301,7 @@ def keys(count):
 
 
 def refused(store, said):
-    (found,) = store.register_hosts([said])
+    (found,) = store.reports.register_hosts([said])
     assert isinstance(found, exceptions.NotProven)
     return found
 
@@ -309,33 +310,33 @@ def refused(store, said):
 def test_a_key_is_kept_rotated_revoked_and_forgotten(store):
     first, second, other, last = keys(4)
     with pytest.raises(exceptions.NotProven, match='is to have one'):
-        store.register_host(introduced(None, 0, Mode.REQUIRED))
-    assert store.load_everything().hosts == []  # not even made
-    store.register_host(introduced(None, 0))
-    assert store.load_host_key('cmp-1') is None
-    store.register_host(introduced(first, 10))
+        store.reports.register_host(introduced(None, 0, Mode.REQUIRED))
+    assert store.feed.load_everything().hosts == []  # not even made
+    store.reports.register_host(introduced(None, 0))
+    assert store.hosts.load_host_key('cmp-1') is None
+    store.reports.register_host(introduced(first, 10))
     refused(store, introduced(None, 0))
     refused(store, introduced(other, 99))
     assert refused(store, introduced(first, 10)).kwargs['current'] == 10
-    store.register_host(introduced(first, 11))
-    assert store.load_host_key('cmp-1').number == 11
-    store.register_host(introduced(second, 12, older=[first]))
+    store.reports.register_host(introduced(first, 11))
+    assert store.hosts.load_host_key('cmp-1').number == 11
+    store.reports.register_host(introduced(second, 12, older=[first]))
     refused(store, introduced(first, 13))
-    assert store.load_host_key('cmp-1').public == second
-    revoked = store.revoke_host_key('cmp-1').row.key
+    assert store.hosts.load_host_key('cmp-1').public == second
+    revoked = store.hosts.revoke_host_key('cmp-1').row.key
     assert (revoked.is_revoked, revoked.revoked) == (True, (second,))
     for key in (second, last, None):
         refused(store, introduced(key, 99))
-    store.forget_host_key('cmp-1')
+    store.hosts.forget_host_key('cmp-1')
     refused(store, introduced(second, 99))
-    store.register_host(introduced(last, 1))
-    kept = store.load_host_key('cmp-1')
+    store.reports.register_host(introduced(last, 1))
+    kept = store.hosts.load_host_key('cmp-1')
     assert (kept.public, kept.is_revoked, kept.revoked) == (last, False, (second,))
     refused(store, introduced(second, 100, older=[last]))
-    store.forget_host_key('cmp-1')
-    store.register_host(introduced(None, 0))
+    store.hosts.forget_host_key('cmp-1')
+    store.reports.register_host(introduced(None, 0))
     with pytest.raises(exceptions.NotFound):
-        store.forget_host_key('cmp-9')
+        store.hosts.forget_host_key('cmp-9')
 
 
 @H4
@@ -343,17 +344,17 @@ def test_a_key_stays_with_a_host_that_reports_and_is_renamed(store):
     host = a_host().on(store)
     (key,) = keys(1)
     said = introduced(key, 5)
-    store.register_host(said)
+    store.reports.register_host(said)
     host.epoch += 1
     host.sequence = 0
     assert host.report().outcome == 'applied'
-    store.disable_host('cmp-1', 'a fan', 'ops')
+    store.hosts.disable_host('cmp-1', 'a fan', 'ops')
     assert host.row.key.public == key
     again = msgspec.structs.replace(said, proven=Proof(number=6, key=key))
-    assert store.register_host(again)[0].epoch == host.epoch  # a repeat is one
-    store.rename_host('cmp-1', 'cmp-7')
-    assert store.load_host_key('cmp-7').public == key
-    assert store.load_host_key('cmp-1') is None
+    assert store.reports.register_host(again)[0].epoch == host.epoch  # a repeat is one
+    store.hosts.rename_host('cmp-1', 'cmp-7')
+    assert store.hosts.load_host_key('cmp-7').public == key
+    assert store.hosts.load_host_key('cmp-1') is None
 
 
 @H4
@@ -379,7 +380,7 @@ def test_a_database_put_back_to_before_a_rotation_follows_to_the_present_key(sto
     late = Agent(site, signer=key_file.load_or_make(path))
     with pytest.raises(exceptions.NotProven, match='host key forget cmp-1'):
         late.register()
-    store.forget_host_key('cmp-1')
+    store.hosts.forget_host_key('cmp-1')
     assert late.register().is_heard()
 
 
@@ -433,7 +434,7 @@ def test_the_mode_of_a_host_decides():
     assert Agent(site, 'cmp-1', a_signer()).register().is_heard()
     signed = Agent(site, 'lab-1', a_signer()).register()
     assert signed.is_heard()
-    assert site.store.load_host_key('lab-1') is None
+    assert site.store.hosts.load_host_key('lab-1') is None
     signed.signer = None
     assert signed.is_heard()
     assert [row.name for row in site.rows()[0]] == ['cmp-1', 'esx-1', 'lab-1']
@@ -445,7 +446,7 @@ def test_a_key_that_another_scheduler_took_counts_here_at_once(store):
     here = Agent(site, signer=a_signer(), by=0).register()
     assert here.is_heard()
     key = PrivateKey()
-    store.forget_host_key('cmp-1')
+    store.hosts.forget_host_key('cmp-1')
     # Registered there; here the news has not come yet.
     body = Agent(site, signer=Signer(key)).registration()
     there = Agent(site, signer=Signer(key), by=0)
@@ -532,7 +533,7 @@ def test_a_host_registered_from_another_journal_while_it_reports_is_noticed(capl
 def test_agents_that_sign_work_with_a_scheduler_that_requires_it_and_others_do_not():
     recorder = MemoryRecorder()
     settings = SchedulerSettings(worker='worker-1', signatures=Rules(mode=Mode.REQUIRED))
-    scheduler = Scheduler(MemoryStore(), plugin_loader.load_pipeline(), recorder, settings)
+    scheduler = Scheduler(memory_stores(), plugin_loader.load_pipeline(), recorder, settings)
     scheduler.start()
     bus = Bus(facade=scheduler)
     plan = FarmPlan(count=3, seed=7, threads=2)
@@ -566,5 +567,5 @@ def test_agents_that_sign_work_with_a_scheduler_that_requires_it_and_others_do_n
 
 
 def rows_of(scheduler):
-    hosts = scheduler.store.load_everything().hosts
+    hosts = scheduler.stores.feed.load_everything().hosts
     return sorted((change.row for change in hosts), key=lambda row: row.name)

@@ -139,15 +139,15 @@ def test_keys_are_rotated_forgotten_and_revoked_together(store):
     assert site.call('tell_facts', facts(rotated, 2))['fate'] == 'applied'
     with pytest.raises(exceptions.NotProven, match='another key'):
         site.call('tell_facts', facts(Signer(old), 3))
-    site.store.forget_host_key('cmp-1')
+    site.store.hosts.forget_host_key('cmp-1')
     site.turn()
     other = a_signer()
     assert site.call('tell_facts', facts(other, 4))['fate'] == 'applied'
-    site.store.revoke_host_key('cmp-1')
+    site.store.hosts.revoke_host_key('cmp-1')
     site.turn()
     with pytest.raises(exceptions.NotProven, match='revoked'):
         site.call('tell_facts', facts(other, 5))
-    site.store.forget_host_key('cmp-1')
+    site.store.hosts.forget_host_key('cmp-1')
     site.turn()
     with pytest.raises(exceptions.NotProven, match='another key'):
         site.call('tell_facts', facts(other, 6))  # never again

@@ -65,14 +65,14 @@ def test_members_that_may_be_claimed_apart_are_claimed_slice_by_slice(
     found.scheduler.placing.step()
     # The rest of the many was not waited for.
     assert told(found, one).outcome is Outcome.PLACED
-    assert 2 < len(found.store.claims()) < 31
+    assert 2 < len(found.store.claims.list_claims()) < 31
     assert many not in found.replies.answers
     found.turn(times=30)
     answer = told(found, many)
     assert answer.outcome is Outcome.PLACED
     assert len(answer.selections) == 30
-    assert len(found.store.claims()) == 31
-    assert found.store.audit() == CLEAN
+    assert len(found.store.claims.list_claims()) == 31
+    assert found.store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding('H1', TITLE)
@@ -92,10 +92,10 @@ def test_who_waits_behind_members_that_are_claimed_together_is_served_between(
     found.turn(times=20)
     assert set(order) == {many, *ones}
     assert order[-1] is many
-    hosts = {claim.provider_id for claim in found.store.claims() if claim.group}
-    assert len(found.store.claims()) == 17
+    hosts = {claim.provider_id for claim in found.store.claims.list_claims() if claim.group}
+    assert len(found.store.claims.list_claims()) == 17
     assert policy is not Policy.AFFINITY or len(hosts) == 1
-    assert found.store.audit() == CLEAN
+    assert found.store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding('H1', TITLE)
@@ -122,14 +122,14 @@ def test_a_failure_of_who_is_served_between_costs_nobody_the_answer(make_world, 
     good = found.ask(a_request(budget_ms=600_000).build())
     bad_request = a_request(budget_ms=600_000).build()
     bad = found.ask(bad_request)
-    commit = found.store.commit
+    commit = found.store.requests.commit
 
     def failing(batch):
         if any(draft.id == bad_request.request_id for draft in batch):
             raise exceptions.Bug(invariant='the database takes what it is given')
         return commit(batch)
 
-    monkeypatch.setattr(found.store, 'commit', failing)
+    monkeypatch.setattr(found.store.requests, 'commit', failing)
     found.clock.tick = SLICE_SECONDS / 3
     placing = found.scheduler.placing
     for _ in range(20):
@@ -143,9 +143,9 @@ def test_a_failure_of_who_is_served_between_costs_nobody_the_answer(make_world, 
     assert told(found, good).outcome is Outcome.PLACED
     assert told(found, bad).outcome is Outcome.FAILED
     assert placing.admission.depth == 0
-    assert len(found.store.claims()) == 13
+    assert len(found.store.claims.list_claims()) == 13
     assert not found.scheduler.cache.working.picks()
-    assert found.store.audit() == CLEAN
+    assert found.store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding('H1', 'a call past its deadline is ended between its members')
@@ -168,9 +168,9 @@ def test_a_call_past_its_deadline_is_ended_between_members(make_world, fields):
     assert 'budget' in answer.reason
     found.clock.tick = 0.0
     found.turn(times=5)
-    assert not found.store.claims(state='reserved')
+    assert not found.store.claims.list_claims(state='reserved')
     assert not found.scheduler.cache.working.picks()
-    assert found.store.audit() == CLEAN
+    assert found.store.claims.audit() == CLEAN
 
 
 def test_a_rebuild_is_looked_at_as_a_whole():

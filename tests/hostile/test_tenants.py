@@ -64,7 +64,7 @@ class Tenants(NamedTuple):
         return self.red.post('/v1/requests', json=body, headers=headers)
 
     def claims(self) -> list[Any]:
-        return self.site.world.store.claims()
+        return self.site.world.store.claims.list_claims()
 
     def words(self) -> set[str]:
         """Names and ids that a member of red never reads."""
@@ -79,7 +79,7 @@ class Tenants(NamedTuple):
         }
         for host in table.hosts:
             found |= {host.name, host.uuid, host.node, host.facts.location}
-        for claim in store.claims():
+        for claim in store.claims.list_claims():
             if claim.project_id != RED.project:
                 found |= {claim.id, claim.consumer, claim.request_id or ''}
         found |= {self.group, *(one.uuid for one in table.known_aggregates.values())}
@@ -107,16 +107,16 @@ def _tenants(folder: pathlib.Path, text: str) -> Tenants:
     site, numbers = Site(), itertools.count(100)
     store = site.world.store
     kept_for_blue = {'rule:kept': f'request.project == "{BLUE["project_id"]}"'}
-    store.save_aggregate('gold-x4711', kept_for_blue, ['cmp-4'], fixed(77))
+    store.declarations.save_aggregate('gold-x4711', kept_for_blue, ['cmp-4'], fixed(77))
     group = {'uuid': fixed(78), 'policy': 'anti-affinity', 'project_id': BLUE['project_id']}
     service = _door(site, SERVICE, rules)
     made = Tenants(site, _door(site, RED, rules), service, fixed(50_000), group['uuid'], numbers)
-    store.save_group(Group(name='', max_per_host=1, **group))
+    store.groups.save_group(Group(name='', max_per_host=1, **group))
     for number in (50, 51):
         body = made.body(**BLUE, group={'uuid': group['uuid']})
         body |= {'request_id': fixed(number), 'consumers': [fixed(number * 1000)]}
         assert service.post('/v1/requests', json=body).status_code == 201
-    store.disable_host('cmp-3', OF_OPERATOR, 'ann-x4711')
+    store.hosts.disable_host('cmp-3', OF_OPERATOR, 'ann-x4711')
     site.world.turn()
     return made
 
@@ -343,13 +343,13 @@ def test_a_page_after_a_decision_of_others_is_one_after_none(tenants):
 @pytest.mark.parametrize('theirs', ['affinity', 'soft-affinity'])
 def test_a_group_that_another_project_makes_meanwhile_is_not_shown(tenants, monkeypatch, theirs):
     store, asked = tenants.site.world.store, {'uuid': fixed(93), 'policy': 'affinity'}
-    save = store.save_group
+    save = store.groups.save_group
 
     def second(group: Group) -> Group:
         save(Group(uuid=fixed(93), policy=theirs, name='of blue', project_id=BLUE['project_id']))
         return save(group)
 
-    monkeypatch.setattr(store, 'save_group', second)
+    monkeypatch.setattr(store.groups, 'save_group', second)
     refused = tenants.red.post('/v1/server-groups', json=asked)
     assert refused.status_code == 400
     assert _error(refused)['detail'] == f'server group {fixed(93)} cannot be created'
@@ -386,12 +386,12 @@ def test_the_words_of_hosts_and_operators_are_general_for_a_member(claiming):
     of = {claim.request_id: claim for claim in claiming.claims()}
     refused, released, expired = (of[body['request_id']] for body in asked)
     row = next(host for host in site.insights.table().hosts if host.id == refused.provider_id)
-    site.world.store.refuse_claims(
+    site.world.store.claims.refuse_claims(
         ClaimUpdate(
             name=row.name, epoch=row.epoch, sequence=10_000, claim_ids=[refused.id], reason=OF_HOST
         )
     )
-    site.world.store.force_release(released.id, OF_OPERATOR)
+    site.world.store.claims.force_release(released.id, OF_OPERATOR)
     site.pass_seconds(4000)
     told = {}
     for claim in (refused, released, expired):
@@ -426,7 +426,7 @@ def test_a_silence_of_hosts_names_none_of_them(claiming):
 def test_a_dry_run_is_of_the_project_that_asks(claiming):
     # cmp-4 is kept for blue, and has room for what no other host has room for.
     for host in ('cmp-1', 'cmp-2', 'cmp-6'):
-        claiming.site.world.store.disable_host(host, OF_OPERATOR, 'ann-x4711')
+        claiming.site.world.store.hosts.disable_host(host, OF_OPERATOR, 'ann-x4711')
     claiming.site.world.turn()
     big = {'resources': {'VCPU': 8}}
     for dry_run in (True, False):

@@ -138,7 +138,7 @@ def test_refusals_have_the_same_cause_where_the_same_decided_and_only_there():
 @pytest.mark.finding('N9', 'refusals are told apart by what decided them')
 def test_the_status_counts_refusals_of_one_shape_by_their_cause():
     site = Site()
-    site.world.store.disable_host('cmp-3', 'drain test', 'ann')
+    site.world.store.hosts.disable_host('cmp-3', 'drain test', 'ann')
     site.world.turn(1.0)
     asked = [{'required_traits': ['CUSTOM_SDS']}] * 2
     asked += [{'availability_zone': 'az9'}, {'destination': Destination(host='cmp-3')}]
@@ -198,7 +198,7 @@ def test_a_full_group_is_told_so_of_any_number_of_hosts():
 @pytest.mark.finding('N24', 'words')
 def test_one_host_is_explained_with_its_own_reason_not_with_all_that_a_filter_may_say():
     site = Site()
-    site.world.store.disable_host('cmp-3', 'drain test', 'ann')
+    site.world.store.hosts.disable_host('cmp-3', 'drain test', 'ann')
     site.world.turn(1.0)
     answer = site.client.select_destinations(a_request())
     site.world.turn(1.0)

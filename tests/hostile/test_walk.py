@@ -19,14 +19,17 @@ from typing import Any, NamedTuple
 import httpx2 as httpx
 import pytest
 
-from devel.memory_store.memory import MemoryStore
-from gantt.http import openapi
+from gantt.http import openapi, policy
 from gantt.http.app import ROUTES
 from gantt.http.placement import app as placement_app
+from gantt.http.placement.dispatch import RouteTable
+from gantt.http.placement.handlers.dry_run import DryRunHandler
 from gantt.http.placement.versions import HEADER
 from gantt.insights.candidates import Candidates
+from gantt.scheduler.clock import SystemClock
 from tests.hostile import walked_site
 from tests.hostile.walked_site import BLUE, CALLERS, PARENTS, RED, WalkedSite
+from tests.world import sqlite_store
 
 #: Requests to one site before another one takes its place: what callers have is used up.
 OF_ONE_SITE = 2_000
@@ -128,7 +131,10 @@ PLACEMENT_QUERIES = {
 
 
 def _of_placement() -> Iterator[Operation]:
-    routes = (*placement_app.ROUTES, *placement_app._routes_of(Candidates(MemoryStore())))
+    store = sqlite_store(SystemClock())
+    dry_runs = DryRunHandler(RouteTable(placement_app.ROUTES), store.dry_runs, policy.defaults())
+    further = placement_app._further_routes(Candidates(store.candidates), dry_runs)
+    routes = (*placement_app.ROUTES, *further)
     for route in routes:
         what = f'{route.method} {route.path}'
         yield Operation(
@@ -521,7 +527,9 @@ def test_no_answer_has_what_its_caller_may_not_see_for_long(tmp_path, sqlite_tem
 def test_a_zone_below_that_is_silent_is_not_named_to_a_tenant(tmp_path, sqlite_template):
     site = WalkedSite(tmp_path, sqlite_template)
     try:
-        guest = next(one for one in site.top.store.claims_below(project=RED) if one.holds)
+        guest = next(
+            one for one in site.top.store.zone_claims.claims_below(project=RED) if one.holds
+        )
         wanted = {'consumers': [guest.consumer], 'spec': {'resources': {'VCPU': 1}}}
         wanted['spec']['purpose'] = 'rebuild'
         url = site.low.url
@@ -552,7 +560,11 @@ def test_a_trial_says_nothing_of_a_guest_of_another_project_below(
     try:
         spec = {'resources': {'VCPU': 1}, 'purpose': 'rebuild'}
         own, blue = (
-            next(one.consumer for one in site.top.store.claims_below(project=of) if one.holds)
+            next(
+                one.consumer
+                for one in site.top.store.zone_claims.claims_below(project=of)
+                if one.holds
+            )
             for of in (RED, BLUE)
         )
         answers = []

@@ -19,7 +19,7 @@ import httpx2 as httpx
 
 from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost, ReportedMetric
 from gantt.core.messages.resource_classes import Inventory
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from gantt.http import policy
 from gantt.http.app import make_app
 from gantt.http.context import Caller
@@ -105,12 +105,12 @@ class WalkedSite:
     def stop(self) -> None:
         for zone in (self.top, self.low):
             zone.stop()
-            zone.store.close()
+            zone.store.database.close()
 
     # -- what there is -------------------------------------------------------------------
     def _zone(self, name: str) -> Zone:
         path = shutil.copy(self._template, self._folder / f'{uuid.uuid4()}.db')
-        return Zone(name, SqlStore.for_url(f'sqlite:///{path}')).start()
+        return Zone(name, stores_for_url(f'sqlite:///{path}')).start()
 
     def _door(self) -> httpx.Client:
         file = self._folder / 'policy.yaml'
@@ -176,9 +176,9 @@ class WalkedSite:
     def _declare(self) -> None:
         store = self.top.store
         kept = {'rule:kept': 'request.project != "x3360"', 'note': 'x3361'}
-        store.save_aggregate('gold-x3362', kept, ['hst-x3305'], str(uuid.uuid4()))
-        store.set_quotas(BLUE, {'live_claims': 271_828})
-        store.disable_host('hst-x3308', 'broken fan x3363', 'ann-x3364')
+        store.declarations.save_aggregate('gold-x3362', kept, ['hst-x3305'], str(uuid.uuid4()))
+        store.quotas.set_quotas(BLUE, {'live_claims': 271_828})
+        store.hosts.disable_host('hst-x3308', 'broken fan x3363', 'ann-x3364')
 
     def ask(self, who: str, method: str, path: str, body: Any = None, **more: Any) -> Any:
         headers = {WHO: who, **more.pop('headers', {})}
@@ -233,7 +233,7 @@ class WalkedSite:
     def _words_of_host(self, project: str) -> None:
         """Have a host refuse one claim of a project, confirm another."""
         store = self.top.store
-        found = [one for one in store.claims(state='reserved', limit=1000) if one.host]
+        found = [one for one in store.claims.list_claims(state='reserved', limit=1000) if one.host]
         own = [one for one in found if one.project_id == project]
         for claim, verb in zip(own, ('refuse', 'confirm'), strict=False):
             self._sequence += 1
@@ -281,7 +281,7 @@ class WalkedSite:
         self.top.recorder.flush()
         self.top.insights.freshen()
         table = self.top.insights.table()
-        claims = store.claims(limit=10_000)
+        claims = store.claims.list_claims(limit=10_000)
         decisions = self.ask('service', 'GET', '/v1/decisions', params={'limit': 1000})
         known = decisions.json()['decisions']
         for claim in claims:

@@ -12,8 +12,8 @@ from gantt.cmd.doctor import live
 from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.nova.events import GuestsListed, NovaCast
 from gantt.core.records.process import ServiceNote
+from gantt.db import stores
 from gantt.db.engine import session
-from gantt.db.stores import store
 from tests.builders import a_draft, a_host, claimed
 from tests.contract.test_providers import with_share
 from tests.shared_pools import a_shared_pool, share
@@ -39,28 +39,30 @@ def test_devices_that_are_not_understood_are_an_error(conf, spec):
 
 def test_only_hosts_are_counted(conf):
     conf.set_override('report_queue_limit', 2, 'scheduler')
-    made = store.connect(conf)
+    made = stores.connect(conf)
     a_host('cmp-1').on(made)
     a_host('cmp-2').on(made)
     for n in range(3):
-        made.create_provider(f'pool {n}')
+        made.providers.create_provider(f'pool {n}')
     assert live.database_says(conf) == []
     a_host('cmp-3').on(made)
-    made.close()
+    made.database.close()
     (found,) = live.database_says(conf)
     assert found.option == '[scheduler] report_queue_limit'
     assert found.why.startswith('3 hosts are known')
 
 
 def test_an_agent_that_fell_silent_is_named(conf):
-    made = store.connect(conf)
+    made = stores.connect(conf)
     for number, name in enumerate(('cmp-1', 'cmp-2', 'cmp-3'), 1):
         a_host(name).on(made, speaks_for='nova')
         word = GuestsListed(host=name, consumers=[])
-        made.apply_guest_events([NovaCast(asked_at=2_000_000_000.0, word=word)])
+        made.nova.apply_guest_events([NovaCast(asked_at=2_000_000_000.0, word=word)])
         if number < 3:
-            assert made.tell_facts(UpdateHostFacts(host=name, sequence=1)).outcome == 'applied'
-    made.close()
+            assert (
+                made.reports.tell_facts(UpdateHostFacts(host=name, sequence=1)).outcome == 'applied'
+            )
+    made.database.close()
     assert live.database_says(conf) == []
     engine = session.engine_from_conf(conf)
     with engine.begin() as connection:
@@ -80,14 +82,14 @@ def test_an_agent_that_fell_silent_is_named(conf):
 
 @pytest.mark.finding('H4', 'the doctor shows forged messages')
 def test_an_alarm_of_a_scheduler_is_a_warning(conf):
-    made = store.connect(conf)
+    made = stores.connect(conf)
     note = ServiceNote(
         name='ctl-1:7:ab', kind='scheduler', host='ctl-1', version='2.0', configuration='0123'
     )
-    made.note_service(note)
+    made.services.note_service(note)
     assert live.database_says(conf) == []
-    made.note_service(msgspec.structs.replace(note, alarm='forged: 3 (cmp-1)'))
-    made.close()
+    made.services.note_service(msgspec.structs.replace(note, alarm='forged: 3 (cmp-1)'))
+    made.database.close()
     (found,) = live.database_says(conf)
     assert (found.severity, found.option) == ('warning', 'alarm of ctl-1:7:ab')
     assert found.why == 'forged: 3 (cmp-1)'
@@ -95,16 +97,18 @@ def test_an_alarm_of_a_scheduler_is_a_warning(conf):
 
 @pytest.mark.parametrize('aggregates', [None, []])
 def test_a_pool_that_serves_nobody_any_more_is_a_note(conf, aggregates):
-    made = store.connect(conf)
+    made = stores.connect(conf)
     hosts = [a_host(f'cmp-{n}').on(made) for n in range(2)]
-    rack = made.save_aggregate('rack', {}, [host.name for host in hosts]).uuid
+    rack = made.declarations.save_aggregate('rack', {}, [host.name for host in hosts]).uuid
     pool, other = (a_shared_pool(made, name, [rack], DISK_GB=100) for name in ('ceph', 'nfs'))
-    below = made.create_provider('gpu', parent=hosts[0].row.uuid, inventories=pool.inventories)
+    below = made.providers.create_provider(
+        'gpu', parent=hosts[0].row.uuid, inventories=pool.inventories
+    )
     for n in range(3):
         draft = with_share(a_draft().taking(hosts[n % 2]), pool, DISK_GB=1)
         claimed(made, with_share(draft, other, DISK_GB=1))
     claimed(made, with_share(a_draft().taking(hosts[0]), below, DISK_GB=1))  # its own
-    alone = made.create_provider('licences', inventories=pool.inventories)
+    alone = made.providers.create_provider('licences', inventories=pool.inventories)
     claimed(made, a_draft().taking(alone.id, lifecycle='api', DISK_GB=1))  # of no host
     assert live.database_says(conf) == []
     share(made, pool, aggregates)
@@ -115,5 +119,5 @@ def test_a_pool_that_serves_nobody_any_more_is_a_note(conf, aggregates):
     assert lacks in found.value
     share(made, pool, [rack])
     assert live.database_says(conf) == []
-    assert not any(made.audit().values())
-    made.close()
+    assert not any(made.claims.audit().values())
+    made.database.close()

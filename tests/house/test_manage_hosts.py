@@ -10,16 +10,16 @@ from gantt.cmd import manage_hosts
 from gantt.core.claims.adoption import GUESTS_MAX, GuestToAdopt
 from gantt.core.resources import host_keys
 from gantt.core.resources.host_keys import Introduced, Mode, Proof
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from gantt.ed25519 import PrivateKey
 from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, uuid_of
 
 
 @pytest.fixture
 def store(synced):
-    found = SqlStore.for_url(f'sqlite:///{synced}/gantt.db')
+    found = stores_for_url(f'sqlite:///{synced}/gantt.db')
     yield found
-    found.close()
+    found.database.close()
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def tell(site, manage):
 
 
 def names(store):
-    return [change.row.name for change in store.load_everything().hosts]
+    return [change.row.name for change in store.feed.load_everything().hosts]
 
 
 # -- keys -------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def test_a_key_is_shown_revoked_and_forgotten(store, host, manage):
     key = host_keys.text(PrivateKey().public)
     proven = Proof(number=1, key=key)
     said = Introduced(name='cmp-1', boot_nonce=new_uuid(), mode=Mode.KNOWN, proven=proven)
-    store.register_host(said)
+    store.reports.register_host(said)
     shown = json.loads(manage('host', 'key', 'show', 'cmp-1', '-f', 'json')[1])
     assert shown['fingerprint'] == host_keys.fingerprint(key)
     assert (shown['is_revoked'], shown['revoked']) == (False, [])
@@ -82,7 +82,7 @@ def test_who_says_what_a_host_has_is_shown_and_changed(store, host, manage):
     assert not host.row.reports_inventories
     shown = json.loads(manage('host', 'inventories', 'cmp-1', '-f', 'json')[1])
     assert shown == {'host': 'cmp-1', 'inventories_by': 'api'}
-    line = store.host_history('cmp-1', 1)[0]
+    line = store.hosts.host_history('cmp-1', 1)[0]
     assert (line.kind, line.by) == ('facts', 'gantt-manage')
     assert line.what == 'requests to the Placement interface say what it has'
     assert (
@@ -132,7 +132,7 @@ def test_a_host_goes_for_good_in_steps(store, host, manage):
     assert code == 1
     assert 'cmp-1 has 1 live claim; "gantt claim list --host cmp-1" lists them' in error
     assert host.row.disabled == 'decommissioned'
-    store.force_release(claim.id, '')
+    store.claims.force_release(claim.id, '')
     code, _, error = manage('host', 'decommission', 'cmp-1')
     assert code == 1
     assert 'stop its agent' in error
@@ -145,7 +145,7 @@ def test_a_host_goes_for_good_in_steps(store, host, manage):
 
 def test_decommission_waits_no_longer_than_it_is_told_and_keeps_the_reason(store, host, manage):
     claimed(store, a_draft().taking(host))
-    store.disable_host('cmp-1', 'disk swap', 'ops')
+    store.hosts.disable_host('cmp-1', 'disk swap', 'ops')
     code, _, error = manage('host', 'decommission', 'cmp-1', '--wait', '0.1', '--now')
     assert (code, 'stays disabled' in error) == (1, True)
     assert host.row.disabled == 'disk swap'
@@ -178,7 +178,7 @@ def test_what_runs_is_adopted_and_may_be_told_again(store, host, tell):
     assert code == 0
     assert out.startswith('0 adopted, 0 adopted beyond capacity, 3 known already')
     assert host.row.used == {'VCPU': 6}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_what_is_wrong_with_a_guest_is_listed(store, host, tell):
@@ -201,7 +201,7 @@ def test_what_is_wrong_with_a_guest_is_listed(store, host, tell):
         'unknown_host': 'it must register before its guests come',
     }
     assert host.row.over_committed
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize(

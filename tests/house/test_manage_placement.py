@@ -10,7 +10,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.cmd import manage_placement
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from gantt.http import auth, policy
 from gantt.http.placement.app import make_placement_app
 from gantt.http.server import HttpServer
@@ -37,7 +37,7 @@ def serving(strategy=auth.noauth):
         yield f'http://127.0.0.1:{listening.port}'
     finally:
         assert listening.stop(5)
-        store.close()
+        store.database.close()
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def test_all_is_taken_over_compared_and_written_back(server, synced, manage):
     )
     code, out, _ = manage('placement', 'compare', server.url)
     assert (code, out) == (0, 'no difference: 1 providers, 1 consumers in Gantt\n')
-    store = SqlStore.for_url(f'sqlite:///{synced}/gantt.db')
-    store.delete_allocations(VM)
-    store.close()
+    store = stores_for_url(f'sqlite:///{synced}/gantt.db')
+    store.allocations.delete_allocations(VM)
+    store.database.close()
     code, out, _ = manage('placement', 'compare', server.url, '-f', 'json')
     found = json.loads(out)
     assert code == 1

@@ -12,7 +12,7 @@ from oslo_config import cfg
 from gantt import conf as options
 from gantt.cmd.doctor import checks, zones
 from gantt.core.messages.report import RegisterHost
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from tests.world import a_request
 from tests.zones.tree import Zone
 
@@ -21,19 +21,19 @@ from tests.zones.tree import Zone
 def east(tmp_path, sqlite_template):
     """A zone with two hosts."""
     path = shutil.copy(sqlite_template, tmp_path / 'east.db')
-    made = Zone('east', SqlStore.for_url(f'sqlite:///{path}')).start()
+    made = Zone('east', stores_for_url(f'sqlite:///{path}')).start()
     yield made.hosts(2)
     made.stop()
-    made.store.close()
+    made.store.database.close()
 
 
 @pytest.fixture
 def top(synced, east):
     """The zone of the configuration file, above it."""
-    made = Zone('top', SqlStore.for_url(f'sqlite:///{synced}/gantt.db')).start()
+    made = Zone('top', stores_for_url(f'sqlite:///{synced}/gantt.db')).start()
     yield made.above(east)
     made.stop()
-    made.store.close()
+    made.store.database.close()
 
 
 def register(zone, journal):
@@ -79,8 +79,8 @@ def test_the_doctor_says_what_is_wrong_with_a_zone_below(east, top, conf, synced
         return [(one.severity.value, one.option) for one in zones.zones_say(conf)]
 
     def set_(**values):
-        [record] = top.store.child_zones()
-        top.store.save_child_zone(msgspec.structs.replace(record, **values))
+        [record] = top.store.zones.child_zones()
+        top.store.zones.save_child_zone(msgspec.structs.replace(record, **values))
 
     assert found() == []
     conf.set_override('enabled_weighers', ['RAMWeigher'], 'filters')

@@ -9,7 +9,7 @@ import sys
 import pytest
 from oslo_config import cfg
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt import exceptions
 from gantt.cmd import doctor, wiring
 from gantt.conf import unknown
@@ -76,7 +76,7 @@ def test_the_scheduler_does_not_start_with_a_wrong_rule(tmp_path):
 
 def test_a_wrong_rule_that_is_read_again_keeps_the_old_one_and_says_so(a_conf, caplog):
     conf, path = a_conf(text_of(RULES, 'free.VCPU > 3'))
-    scheduler = wiring.scheduler(conf, MemoryStore(clock=SystemClock()), MetricRegistry())
+    scheduler = wiring.scheduler(conf, memory_stores(clock=SystemClock()), MetricRegistry())
 
     def rules():
         found = {f.name: f for f in scheduler.placing.pipeline.filters}

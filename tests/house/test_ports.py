@@ -1,29 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports stay small, and together they are the store."""
+"""The ports stay small, and each store implements one of them."""
+
+import dataclasses
 
 import pytest
 
+from devel.memory_store.stores import memory_stores
 from gantt.scheduler import ports
+from gantt.scheduler.clock import SystemClock
+from tests.world import sqlite_store
 
 METHODS_MOST = 12
-#: All of the database, and the parts of it that Placement's interface writes.
-COMPOSED = {ports.Store, ports.PlacementRecords}
 PORTS = [p for p in map(ports.__dict__.get, ports.__all__) if getattr(p, '_is_protocol', False)]
+PORT_OF = {field.name: field.type for field in dataclasses.fields(ports.Stores)}
+BESIDE_DATABASE = [name for name in PORT_OF if name != 'database']
 
 
-def methods_of(port: type) -> list[str]:
-    """What a port declares itself."""
-    return [name for name, of in vars(port).items() if not name.startswith('_') and callable(of)]
+def methods_of(port: type) -> set[str]:
+    """What a port declares: methods, and values that can be read."""
+    return {name for name in (*vars(port), *port.__annotations__) if not name.startswith('_')}
+
+
+def public(store: object) -> set[str]:
+    """What a store can be asked for, by whatever class above it."""
+    return {name for name in dir(type(store)) if not name.startswith('_')}
 
 
 @pytest.mark.parametrize('port', PORTS, ids=lambda port: port.__name__)
-def test_a_port_has_a_dozen_methods_at_most(port):
-    assert len(methods_of(port)) <= METHODS_MOST
-    assert port in COMPOSED or methods_of(port)
+def test_a_port_has_a_dozen_methods_at_most_and_inherits_none(port):
+    assert methods_of(port)
+    assert sum(callable(getattr(port, name, None)) for name in methods_of(port)) <= METHODS_MOST
+    assert [base.__name__ for base in port.__bases__] == ['Protocol']
 
 
-def test_the_store_is_all_ports_of_the_database_and_nothing_beside():
-    assert [methods_of(port) for port in COMPOSED] == [[], []]
-    alone = {ports.Clock, ports.Inbox, ports.Recorder, ports.Replies, ports.Zones}
-    alone |= {ports.PlacementStore}
-    assert set(ports.Store.__mro__) >= set(PORTS) - alone - COMPOSED
+def test_each_attribute_of_the_stores_is_a_port_of_its_own():
+    assert set(PORT_OF.values()) <= set(PORTS)
+    assert len(set(PORT_OF.values())) == len(PORT_OF)
+    beside = {ports.Clock, ports.Inbox, ports.Recorder, ports.Replies, ports.Zones}
+    assert set(PORTS) - set(PORT_OF.values()) == beside
+
+
+@pytest.fixture
+def stores():
+    opened = sqlite_store(SystemClock())
+    yield opened
+    opened.database.close()
+
+
+@pytest.mark.parametrize('attribute', BESIDE_DATABASE)
+def test_a_store_in_sql_implements_its_port_and_nothing_beside(stores, attribute):
+    store = getattr(stores, attribute)
+    assert public(store) == methods_of(PORT_OF[attribute])
+    assert type(store).__bases__ == (object,)
+
+
+def test_the_database_of_the_stores_is_one_and_can_be_asked_how_it_is(stores):
+    assert public(stores.database) >= methods_of(ports.DatabaseStatus)
+    kept = [getattr(stores, attribute).database for attribute in BESIDE_DATABASE]
+    assert {id(database) for database in kept} == {id(stores.database)}
+
+
+@pytest.mark.parametrize('attribute', PORT_OF)
+def test_a_store_in_memory_has_nothing_beside_its_port(attribute):
+    store = getattr(memory_stores(), attribute)
+    if store is None or attribute == 'database':
+        return  # only SQL has it; what all stores share
+    assert public(store) <= methods_of(PORT_OF[attribute])
+    assert type(store).__bases__ == (object,)

@@ -15,7 +15,7 @@ from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.filters.base import Filter
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.plugin import Option
-from gantt.db.stores.store import SqlStore
+from gantt.db.records.services import SqlServices
 from gantt.scheduler.clock import SystemClock
 from tests.world import sqlite_store
 
@@ -81,8 +81,8 @@ def test_the_digest_has_nothing_of_one_machine_and_nothing_secret(tmp_path):
     )
 
 
-class Flaky(SqlStore):
-    """A database that is away while it is told so."""
+class Flaky(SqlServices):
+    """Services in a database that is away while it is told so."""
 
     is_away, tried = False, 0
 
@@ -103,26 +103,27 @@ def _until(holds):
 def test_a_process_notes_itself_its_reloads_and_its_end(tmp_path, caplog):
     path = tmp_path / 'gantt.conf'
     conf = _conf(path, '[DEFAULT]\nhost = ctl-1\n')
-    store = sqlite_store(SystemClock(), Flaky)
+    store = sqlite_store(SystemClock())
+    flaky = Flaky(store.database)
     described = pipeline_from_conf(conf).described
-    presence = Presence(conf, store, 'scheduler', lambda: 'ctl-1:7:ab', described, 0.02)
+    presence = Presence(conf, flaky, 'scheduler', lambda: 'ctl-1:7:ab', described, 0.02)
     presence.start()
     try:
-        _until(store.services)
-        [found] = store.services()
+        _until(store.services.list_services)
+        [found] = store.services.list_services()
         assert (found.name, found.kind, found.host) == ('ctl-1:7:ab', 'scheduler', 'ctl-1')
         before = found.configuration
         presence.configured('Nope is no filter')
-        _until(lambda: store.services()[0].problem == 'Nope is no filter')
-        assert store.services()[0].configuration == before
+        _until(lambda: store.services.list_services()[0].problem == 'Nope is no filter')
+        assert store.services.list_services()[0].configuration == before
         conf.set_override('queue_limit', 17, 'scheduler')
         presence.configured()
-        _until(lambda: store.services()[0].configuration != before)
-        assert store.services()[0].problem == ''
-        store.is_away, store.tried = True, 0
-        _until(lambda: store.tried > 3)
+        _until(lambda: store.services.list_services()[0].configuration != before)
+        assert store.services.list_services()[0].problem == ''
+        flaky.is_away, flaky.tried = True, 0
+        _until(lambda: flaky.tried > 3)
         assert len([r for r in caplog.records if 'is not noted' in r.message]) == 1
-        store.is_away = False
+        flaky.is_away = False
     finally:
         presence.stop()
-    assert store.services() == []
+    assert store.services.list_services() == []

@@ -10,7 +10,7 @@ import pytest
 from oslo_config import cfg
 from oslo_messaging import conffixture
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt import conf as options
 from gantt import plugin_loader
 from gantt.cmd import wiring, workers
@@ -51,7 +51,7 @@ def conf(path):
 
 @pytest.fixture
 def scheduler(conf):
-    return wiring.scheduler(conf, MemoryStore(clock=SystemClock()), MetricRegistry())
+    return wiring.scheduler(conf, memory_stores(clock=SystemClock()), MetricRegistry())
 
 
 def in_force(conf, scheduler):
@@ -124,7 +124,7 @@ def test_a_plugin_that_only_a_new_process_finds_is_told_as_such(conf, path, sche
 
 def test_every_answer_has_a_line_from_the_moment_it_is_asked_for(conf, path, scheduler, caplog):
     caplog.set_level(logging.INFO, 'gantt.decisions')
-    a_host('cmp-1').with_room(vcpu=100, ram=1_000_000, disk=10_000).on(scheduler.store).report()
+    a_host('cmp-1').with_room(vcpu=100, ram=1_000_000, disk=10_000).on(scheduler.stores).report()
     scheduler.cache.fetch()
 
     def lines():

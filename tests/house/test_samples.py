@@ -11,7 +11,7 @@ import textwrap
 
 import pytest
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt import plugin_loader
 from gantt.core.messages.report import Hypervisor
 from gantt.core.messages.request import RequestSpec
@@ -143,7 +143,7 @@ def test_a_source_of_somebody_elses_reports_until_it_is_told_to_stop(
     tmp_path, installed, rabbit_url
 ):
     scheduler = Scheduler(
-        MemoryStore(),
+        memory_stores(),
         plugin_loader.load_pipeline(),
         MemoryRecorder(),
         SchedulerSettings(worker='worker-1'),
@@ -158,7 +158,7 @@ def test_a_source_of_somebody_elses_reports_until_it_is_told_to_stop(
     )
 
     def free():
-        rows = [change.row for change in scheduler.store.load_everything().hosts]
+        rows = [change.row for change in scheduler.stores.feed.load_everything().hosts]
         return {row.name: row.cap('VCPU') - row.foreign.get('VCPU', 0) for row in rows}
 
     try:

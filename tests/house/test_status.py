@@ -9,7 +9,7 @@ import pytest
 
 from gantt.cmd.status import Checks
 from gantt.db.schema import migration
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from tests.builders import a_draft, a_host, claimed
 from tests.options import options_of
 
@@ -33,9 +33,9 @@ def check(site, program):
 
 @pytest.fixture
 def store(synced):
-    found = SqlStore.for_url(f'sqlite:///{synced}/gantt.db')
+    found = stores_for_url(f'sqlite:///{synced}/gantt.db')
     yield found
-    found.close()
+    found.database.close()
 
 
 def test_a_sound_site_is_ready(synced, store, check):

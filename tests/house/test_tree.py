@@ -22,9 +22,9 @@ ONE_FOR_EACH = {
 }
 
 
-def modules():
+def modules(package='gantt'):
     found = {}
-    for path in (ROOT / 'gantt').rglob('*.py'):
+    for path in (ROOT / package).rglob('*.py'):
         parts = path.relative_to(ROOT).with_suffix('').parts
         if 'versions' not in parts:  # of the schema, which import nothing of ours
             found['.'.join(parts[:-1] if parts[-1] == '__init__' else parts)] = path
@@ -84,3 +84,46 @@ def test_the_page_of_the_tree_shows_folders_contracts_and_both_flows():
     shown = {line.removeprefix('.. ') for line in page.splitlines() if line.startswith('.. ')}
     flows = {'gantt-flow:: request', 'gantt-flow:: report'}
     assert shown == {'gantt-tree::', 'gantt-contracts::', *flows}
+
+
+#: Classes of ours that a class may have above it in one line.
+ANCESTORS_MOST = 3
+
+
+def bases_by_class(known):
+    """Each class of these modules, by its full name, and those that it names as its bases."""
+    bases = {}
+    for module, path in known.items():
+        tree = ast.parse(path.read_text())
+        full = {
+            one.name: f'{module}.{one.name}' for one in tree.body if isinstance(one, ast.ClassDef)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                full |= {one.asname or one.name: f'{node.module}.{one.name}' for one in node.names}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                named = [ast.unparse(base).partition('[')[0] for base in node.bases]
+                bases[f'{module}.{node.name}'] = [
+                    '.'.join((full.get(first, first), *rest))
+                    for first, *rest in (name.split('.') for name in named)
+                ]
+    return bases
+
+
+def ancestors(bases, name):
+    """How many classes of ours a class has above it, in the longest line."""
+    return max((1 + ancestors(bases, base) for base in bases[name] if base in bases), default=0)
+
+
+def test_ancestors_are_counted():
+    bases = {'m.A': [], 'm.B': ['m.A', 'typing.Any'], 'm.C': ['m.A'], 'm.D': ['m.C', 'm.B']}
+    assert [ancestors(bases, name) for name in bases] == [0, 1, 1, 2]
+
+
+def test_no_class_inherits_by_more_than_three_steps():
+    known = {**modules(), **modules('devel')}
+    bases = bases_by_class(known)
+    assert len(bases) > 1000
+    assert ancestors(bases, 'gantt.core.filters.physical.RamFilter') == 3
+    assert [name for name in bases if ancestors(bases, name) > ANCESTORS_MOST] == []

@@ -47,7 +47,7 @@ class RecordingWorld(World):
 
     def another_scheduler(self) -> Scheduler:
         if not isinstance(self.recorder, StoreRecorder):
-            self.recorder = StoreRecorder(self.store, MetricRegistry(), 1000)
+            self.recorder = StoreRecorder(self.store.records, MetricRegistry(), 1000)
         return super().another_scheduler()
 
     def turn(self, seconds: float = 0.2, times: int = 1) -> None:

@@ -59,7 +59,7 @@ def test_five_megabytes_are_refused_unread(site: Site, caller: httpx.Client) -> 
     answer = caller.post('/v1/requests', content=b' ' * (5 << 20))
     assert answer.status_code == 413
     assert _error(answer)['code'] == 'gantt.payload_too_large'
-    assert len(site.world.store.claims()) == 0
+    assert len(site.world.store.claims.list_claims()) == 0
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,15 @@ def test_a_database_that_goes_away_leaves_the_last_table(site: Site, caller: htt
     def away(*args: object, **kwargs: object) -> Any:
         raise exceptions.DatabaseUnavailable(problem='connection refused')
 
-    for name in ('poll', 'load_everything', 'ping', 'claims', 'decisions'):
-        setattr(site.world.store, name, away)
+    store = site.world.store
+    for port, name in (
+        (store.feed, 'poll'),
+        (store.feed, 'load_everything'),
+        (store.database, 'ping'),
+        (store.claims, 'list_claims'),
+        (store.records, 'list_decisions'),
+    ):
+        setattr(port, name, away)
     site.world.clock.advance(90)
     answer = caller.get('/v1/hosts').json()
     assert answer['total'] == 6
@@ -422,7 +429,7 @@ def test_the_head_of_an_answer_is_that_of_the_answer(caller: httpx.Client, path:
 
 
 def test_the_head_of_health_says_what_is_wrong(site: Site, caller: httpx.Client) -> None:
-    site.world.store.ping = _away
+    site.world.store.database.ping = _away
     assert caller.head('/v1/health').status_code == 503
 
 

@@ -36,7 +36,7 @@ class CandidatesSite:
     def __init__(self, steps: int = 300, kind: type[Candidates] = Candidates) -> None:
         self.store = sqlite_store(SystemClock())
         self.metrics = MetricRegistry()
-        self.table = kind(self.store, steps, self.metrics.count)
+        self.table = kind(self.store.candidates, steps, self.metrics.count)
         self.app = make_placement_app(
             self.store,
             self.metrics,
@@ -72,7 +72,7 @@ class CandidatesSite:
 def site() -> Iterator[CandidatesSite]:
     made = CandidatesSite()
     yield made
-    made.store.close()
+    made.store.database.close()
 
 
 def roots_of(answer: httpx.Response) -> list[str]:
@@ -194,7 +194,7 @@ def test_a_flood_of_searches_of_one_project_leaves_threads_to_others():
         HeldUp.go_on.set()
         flood.open.close()
         flood.server.stop(10)
-        site.store.close()
+        site.store.database.close()
 
 
 def test_more_groups_than_find_room_are_an_empty_answer_at_once(site):

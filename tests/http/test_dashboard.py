@@ -153,8 +153,8 @@ def test_nothing_that_can_be_opened_shows_a_value_that_is_not_there(
     dedicated = site.hosts['cmp-4']
     dedicated.facts['inventories'] |= {'PCPU': Inventory(total=8)}
     dedicated.report()
-    store.disable_host('cmp-3', 'new memory', 'ops')
-    store.create_provider('ceph-1', inventories={'DISK_GB': Inventory(total=100)})
+    store.hosts.disable_host('cmp-3', 'new memory', 'ops')
+    store.providers.create_provider('ceph-1', inventories={'DISK_GB': Inventory(total=100)})
     site.world.turn()
     site.insights.reload_soon()
     with as_caller(site, 'admin', project=None) as caller:
@@ -273,7 +273,7 @@ def test_what_people_are_told_where_there_is_nothing(
     browser: Browser, site: Site, serve: Callable[[Any], str]
 ) -> None:
     for name in [*site.hosts]:
-        site.world.store.remove_host(name)
+        site.world.store.hosts.remove_host(name)
     site.insights.reload_soon()
     browser.open(f'{serve(site.app)}/dashboard')
     browser.wait(LOADED)
@@ -292,7 +292,7 @@ def test_names_are_text_whatever_is_in_them(
     browser: Browser, site: Site, serve: Callable[[Any], str]
 ) -> None:
     evil = '<img src=x onerror=document.title=1>'
-    site.world.store.disable_host('cmp-3', evil, evil)
+    site.world.store.hosts.disable_host('cmp-3', evil, evil)
     site.insights.reload_soon()
     browser.open(f'{serve(site.app)}/dashboard')
     browser.wait(LOADED)

@@ -183,7 +183,7 @@ def site(tmp_path_factory):
         )
         patch.setattr(plugin_loader, 'load_pipeline', load_all)
         made = TwoKinds()
-    made.world.store.save_aggregate('fast', {'ssd': 'yes'}, ['cmp-1'])
+    made.world.store.declarations.save_aggregate('fast', {'ssd': 'yes'}, ['cmp-1'])
     made.world.turn()
     made.insights.reload_soon()
     server = HttpServer(made.app, '127.0.0.1', 0, threads=2)

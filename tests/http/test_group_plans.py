@@ -11,7 +11,7 @@ from gantt.http import policy_access, requested_fields
 from gantt.http.handlers import group_plans
 from tests.http.callers import as_caller
 from tests.http.site import Site, fixed
-from tests.planner import BeforeCommit, a_description, a_member, a_plan_request, a_planner
+from tests.planner import a_description, a_member, a_plan_request, a_planner, before_commit
 from tests.world import a_request
 
 
@@ -97,7 +97,7 @@ def test_who_may_not_claim_holds_no_places():
     assert tried.status_code == 200, tried.text
     assert made.status_code == 201, made.text
     assert given_back.status_code == 200, given_back.text
-    assert site.world.store.claims(state='reserved') == []
+    assert site.world.store.claims.list_claims(state='reserved') == []
 
 
 def test_no_place_is_held_longer_than_the_longest_lease_without_a_create():
@@ -113,7 +113,7 @@ def test_no_place_is_held_longer_than_the_longest_lease_without_a_create():
         again = admin.put(path, json={'seconds': 3600}).json()
         assert 'held for 100 s' in again['what']
         site.world.turn(150)
-    assert not [one for one in site.world.store.claims(limit=10) if one.is_live]
+    assert not [one for one in site.world.store.claims.list_claims(limit=10) if one.is_live]
 
 
 def test_what_races_were_lost_on_is_told_to_who_may_know_hosts_alone(may_claim):
@@ -129,7 +129,7 @@ def test_what_races_were_lost_on_is_told_to_who_may_know_hosts_alone(may_claim):
                 spec = msgspec.structs.replace(one.spec, destination=there)
                 site.world.select(msgspec.structs.replace(one, spec=spec))
 
-    site.plans.planner = a_planner(site.world, store=BeforeCommit(site.world.store, fill))
+    site.plans.planner = a_planner(site.world, store=before_commit(site.world.store, fill))
     with as_caller(site, 'member', 'reader') as member, as_caller(site, 'admin') as admin:
         made = member.post('/v1/group-plans', json=plan_of(1, vcpu=8, budget_ms=30_000))
         shown = member.get(f'/v1/group-plans/{fixed(1)}')
@@ -150,7 +150,7 @@ def test_a_refusal_after_lost_races_names_no_host_to_who_may_not_know(may_claim)
             spec = msgspec.structs.replace(one.spec, destination=Destination(hosts=[name]))
             site.world.select(msgspec.structs.replace(one, spec=spec))
 
-    site.plans.planner = a_planner(site.world, store=BeforeCommit(site.world.store, fill))
+    site.plans.planner = a_planner(site.world, store=before_commit(site.world.store, fill))
     with as_caller(site, 'member', 'reader') as member:
         refused = member.post('/v1/group-plans', json=plan_of(1, 1, 12, budget_ms=30_000))
     assert refused.status_code in (409, 503), refused.text
@@ -163,7 +163,7 @@ def test_a_description_costs_one_read_however_many_specs_it_has():
 
     def ask(members, near=None):
         count = [0]
-        listened = (site.world.store.engine, 'before_cursor_execute')
+        listened = (site.world.store.database.engine, 'before_cursor_execute')
 
         def counted(*_):
             count[0] += 1

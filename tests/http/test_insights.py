@@ -122,12 +122,12 @@ def test_a_host_that_shrank_is_said_to_be_over_committed(site: Site) -> None:
 def test_a_count_that_drifted_from_the_claims_is_said(site: Site) -> None:
     host = site.place(1).selections[0][0].host
     site.insights.table()
-    real = site.world.store.claims
+    real = site.world.store.claims.list_claims
 
     def fewer(**asked: object) -> list:
         return [claim for claim in real(**asked) if claim.host != host]
 
-    site.world.store.claims = fewer
+    site.world.store.claims.list_claims = fewer
     found = site.insights.host(host)
     assert any(line.startswith('VCPU: 2 counted as claimed, but') for line in found.differences)
 
@@ -135,7 +135,7 @@ def test_a_count_that_drifted_from_the_claims_is_said(site: Site) -> None:
 def test_a_marker_that_matches_no_more_still_says_where_the_page_ended(site: Site) -> None:
     first = site.insights.hosts(HostQuery(condition=None, zone='az1', limit=2))
     assert first.next_marker == 'cmp-2'
-    site.insights.offer([site.world.store.disable_host('cmp-2', 'x', 'y')])
+    site.insights.offer([site.world.store.hosts.disable_host('cmp-2', 'x', 'y')])
     rest = site.insights.hosts(HostQuery(condition=HostCondition.UP, zone='az1', marker='cmp-2'))
     assert [host.name for host in rest.hosts] == ['cmp-3', 'cmp-4']
 
@@ -187,7 +187,7 @@ def test_an_explanation_fits_80_columns_whatever_the_names(site: Site) -> None:
     site.world.turn()
     with pytest.raises(exceptions.NoValidHost):
         site.place(1, VCPU=400, MEMORY_MB=1, DISK_GB=1)
-    site.world.store.disable_host('cmp-1', 'x', 'y')
+    site.world.store.hosts.disable_host('cmp-1', 'x', 'y')
     site.world.turn(1)
     site.place(2, 3)
     for number in (1, 2):
@@ -199,7 +199,7 @@ def test_an_empty_site_says_that_no_host_is_known() -> None:
     assert len(HostTable()) == 0
     site = Site()
     for name in site.hosts:
-        site.world.store.remove_host(name)
+        site.world.store.hosts.remove_host(name)
     site.world.turn(1)
     site.insights.reload_soon()
     assert site.insights.status().hosts_total == 0

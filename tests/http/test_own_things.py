@@ -51,7 +51,7 @@ def test_a_member_lists_the_requests_of_the_project(site: Site) -> None:
 
 @pytest.mark.finding('API4', 'a project lists its own requests and claims')
 def test_a_member_reads_the_claims_of_the_project_without_hosts(site: Site) -> None:
-    theirs = site.world.store.claims(project='blue')[0]
+    theirs = site.world.store.claims.list_claims(project='blue')[0]
     with as_caller(site, 'member', 'reader') as member:
         own = _pages(member, '/v1/claims?', 'claims')
         one = member.get(f'/v1/claims/{own[0]["id"]}')

@@ -65,7 +65,7 @@ class Served:
 def served() -> Iterator[Served]:
     made = Served()
     yield made
-    made.store.close()
+    made.store.database.close()
 
 
 def error_of(answer: httpx.Response) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def test_tokens_of_keystone(tmp_path: pathlib.Path) -> None:
         assert served.client.get('/').status_code == 200
     finally:
         keystone.stop()
-        served.store.close()
+        served.store.database.close()
 
 
 def test_a_name_that_leads_here_is_refused_without_tokens(served: Served) -> None:
@@ -273,7 +273,7 @@ def test_pages_of_origins_that_are_named_may_ask() -> None:
     assert answer.headers['access-control-allow-origin'] == origin
     foreign = served.ask('DELETE', '/traits/CUSTOM_A', headers={'Origin': 'http://other.example'})
     assert foreign.status_code == 403
-    served.store.close()
+    served.store.database.close()
 
 
 # -- bad input --------------------------------------------------------------------------
@@ -471,7 +471,7 @@ def test_every_route_refuses_who_may_not() -> None:
         assert answer.status_code in (400, 403), (route.method, path)
         if answer.status_code == 400:  # what is asked for decides whether one may
             assert route.path == '/usages'
-    served.store.close()
+    served.store.database.close()
 
 
 # -- keys of bodies ---------------------------------------------------------------------------

@@ -291,7 +291,7 @@ def test_hosts_are_told_to_operators_and_services_alone(cloud: Cloud) -> None:
 
 def test_what_a_member_places_is_its_project_s(cloud: Cloud) -> None:
     assert _place(cloud, 'member', _request(10)).status_code == 201
-    [claim] = cloud.site.world.store.claims()
+    [claim] = cloud.site.world.store.claims.list_claims()
     assert (claim.project_id, claim.user_id) == ('red', 'id-of-eve')
     for field in ('project_id', 'user_id'):
         answer = _place(cloud, 'member', _request(11, **{field: 'blue'}))
@@ -336,13 +336,13 @@ PATHS = (
 
 
 def test_what_is_of_another_project_is_not_there(planned: Cloud) -> None:
-    before = [claim.state for claim in planned.site.world.store.claims()]
+    before = [claim.state for claim in planned.site.world.store.claims.list_claims()]
     for method, path in PATHS:
         for who in ('reader', 'member', 'manager'):
             answer = planned.ask(who, method, path)
             wanted = 403 if who == 'reader' and method == 'DELETE' else 404
             assert answer.status_code == wanted, (who, method, path, answer.text)
-    assert [claim.state for claim in planned.site.world.store.claims()] == before
+    assert [claim.state for claim in planned.site.world.store.claims.list_claims()] == before
     for method, path in PATHS:
         # A refused request leaves a decision and no request.
         there = not path.startswith(f'/v1/requests/{fixed(21)[:8]}')
@@ -392,9 +392,9 @@ def test_a_consumer_of_another_project_is_not_there(
 ) -> None:
     store = theirs.site.world.store
     if running:
-        [claim] = store.claims()
+        [claim] = store.claims.list_claims()
         theirs.site.run(claim.host, CONSUMER, claim.id, VCPU=1)
-    before = store.claims()
+    before = store.claims.list_claims()
     body = msgspec.structs.replace(_taking(purpose), dry_run=dry)
     for who in ('member', 'manager'):
         answer = _place(theirs, who, body)
@@ -402,7 +402,7 @@ def test_a_consumer_of_another_project_is_not_there(
         [error] = answer.json()['errors']
         assert error['detail'] == f'consumer {CONSUMER!r} is not known here'
         assert not any(word in answer.text for word in ('cmp-', 'blue', before[0].id))
-    assert store.claims() == before
+    assert store.claims.list_claims() == before
 
 
 def test_a_consumer_of_another_project_that_comes_meanwhile_is_left_alone(cloud: Cloud) -> None:
@@ -418,12 +418,12 @@ def test_a_consumer_of_another_project_that_comes_meanwhile_is_left_alone(cloud:
     answer = _place(cloud, 'member', _taking('create'))
     assert answer.status_code == 404, answer.text
     assert 'cmp-' not in answer.text
-    [claim] = cloud.site.world.store.claims()
+    [claim] = cloud.site.world.store.claims.list_claims()
     assert (claim.state, claim.project_id) == ('reserved', 'blue')
 
 
 def test_where_an_own_consumer_runs_is_told_to_who_may_know_hosts(theirs: Cloud) -> None:
-    [claim] = theirs.site.world.store.claims()
+    [claim] = theirs.site.world.store.claims.list_claims()
     theirs.site.run(claim.host, CONSUMER, claim.id, VCPU=1)
     told = _place(theirs, 'other member', _taking('create'))
     assert told.status_code == 400

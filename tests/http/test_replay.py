@@ -47,7 +47,7 @@ def busy(site: Site) -> list[int]:
     site.client.select_destinations(ask(4, 2, group=group))
     refused(site, ask(5, 4, group=group))
     refused(site, ask(6, 30, resources={'MEMORY_MB': 12_000}))
-    site.world.store.disable_host('cmp-1', 'fan', 'ann')
+    site.world.store.hosts.disable_host('cmp-1', 'fan', 'ann')
     site.world.turn(1.0)
     site.client.select_destinations(ask(7, availability_zone='az1'))
     flush(site)
@@ -56,7 +56,7 @@ def busy(site: Site) -> list[int]:
 
 def flush(site: Site) -> None:
     site.world.turn()
-    site.world.scheduler.cache.log.flush(site.world.store)
+    site.world.scheduler.cache.log.flush(site.world.store.table_logs)
     site.insights.reload_soon()
 
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_replayed_says_so_and_why(site: Site) -> None:
     with pytest.raises(exceptions.InvalidMessage, match="did you mean 'ram_weight_multiplier'"):
         site.insights.replay(fixed(1), Otherwise(options={'ram_weight_multiplyer': 2.0}))
     site.world.clock.advance(7200)
-    site.world.store.purge_table_log(1800)
+    site.world.store.table_logs.purge_table_log(1800)
     with pytest.raises(exceptions.NotFound, match='can be explained but not replayed'):
         site.insights.replay(fixed(2))
 
@@ -177,7 +177,7 @@ def test_a_host_is_seen_as_the_member_that_failed_saw_it(site: Site) -> None:
 def test_where_the_table_of_then_is_gone_the_host_is_shown_as_it_is(site: Site) -> None:
     busy(site)
     site.world.clock.advance(7200)
-    site.world.store.purge_table_log(1800)
+    site.world.store.table_logs.purge_table_log(1800)
     site.insights.reload_soon()
     found = site.insights.explain(fixed(3), 'cmp-5')
     assert found.host_filters_when == 'now'
@@ -210,7 +210,7 @@ def test_no_score_is_shown_of_a_host_that_was_removed_or_whose_table_is_gone(sit
     assert site.insights.explain(fixed(3), 'cmp-5').host_scores == []
     assert site.insights.explain(fixed(7), 'cmp-1').host_scores == []  # disabled
     site.world.clock.advance(7200)
-    site.world.store.purge_table_log(1800)
+    site.world.store.table_logs.purge_table_log(1800)
     site.insights.reload_soon()
     assert site.insights.explain(fixed(1), 'cmp-4').host_scores == []
 

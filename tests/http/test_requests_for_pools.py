@@ -16,9 +16,15 @@ VOLUME = {'kind': 'pool', 'resources': {'DISK_GB': 60}, 'consumer_type': 'VOLUME
 @pytest.fixture
 def site() -> Site:
     made = Site()
-    made.world.store.create_provider('ceph-1', inventories={'DISK_GB': Inventory(total=100)})
-    made.world.store.create_provider('ceph-2', inventories={'DISK_GB': Inventory(total=1000)})
-    made.world.store.create_provider('net-1', inventories={'IPV4_ADDRESS': Inventory(total=4)})
+    made.world.store.providers.create_provider(
+        'ceph-1', inventories={'DISK_GB': Inventory(total=100)}
+    )
+    made.world.store.providers.create_provider(
+        'ceph-2', inventories={'DISK_GB': Inventory(total=1000)}
+    )
+    made.world.store.providers.create_provider(
+        'net-1', inventories={'IPV4_ADDRESS': Inventory(total=4)}
+    )
     made.world.turn()
     made.insights.reload_soon()
     return made
@@ -75,7 +81,7 @@ def test_a_decision_is_explained_and_made_again(site: Site, caller: httpx.Client
     ask(caller, 1, VOLUME)
     assert ask(caller, 2, {**VOLUME, 'resources': {'DISK_GB': 5000}}).status_code == 409
     site.world.turn()
-    site.world.scheduler.cache.log.flush(site.world.store)
+    site.world.scheduler.cache.log.flush(site.world.store.table_logs)
     site.insights.reload_soon()
     placed, refused = site.insights.explain(fixed(1)), site.insights.explain(fixed(2))
     assert placed.reason == 'placed on ceph-2; 2/3 pools fit'
@@ -103,7 +109,7 @@ def test_pools_are_called_pools(site: Site, caller: httpx.Client) -> None:
     assert ask(caller, 1, VOLUME).json()['answer']['age_seconds'] < 60
     ask(caller, 2, {**VOLUME, 'resources': {'DISK_GB': 5000}})
     site.world.turn()
-    site.world.scheduler.cache.log.flush(site.world.store)
+    site.world.scheduler.cache.log.flush(site.world.store.table_logs)
     site.insights.reload_soon()
     for number in (1, 2):
         explained = site.insights.explain(fixed(number), host='ceph-1')
@@ -141,7 +147,7 @@ def test_claims_on_pools_are_counted_and_say_where(site: Site, caller: httpx.Cli
 def test_a_trial_claims_nothing(site: Site, caller: httpx.Client) -> None:
     found = ask(caller, 1, VOLUME, dry_run=True)
     assert found.json()['answer']['selections'][0][0]['host'] == 'ceph-2'
-    assert site.world.store.claims() == []
+    assert site.world.store.claims.list_claims() == []
     assert (
         ask(caller, 2, {**VOLUME, 'resources': {'DISK_GB': 9999}}, dry_run=True).status_code == 409
     )

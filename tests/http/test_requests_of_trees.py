@@ -45,7 +45,7 @@ def test_devices_are_asked_for_explained_and_made_again(site: Site, caller: http
     assert refused.status_code == 409
     assert 'no one provider with 500 VGPU left (best has 400 VGPU)' in refused.text
     site.world.turn()
-    site.world.scheduler.cache.log.flush(site.world.store)
+    site.world.scheduler.cache.log.flush(site.world.store.table_logs)
     site.insights.reload_soon()
     name = site.world.scheduler.cache.working.names[0]
     told = site.insights.explain(fixed(2), host=name)
@@ -65,7 +65,7 @@ def test_a_host_whose_groups_do_not_go_together_is_told_so(
     tree = {'groups': groups, 'group_policy': 'none'}
     assert ask(caller, 1, {**AMOUNTS, 'tree': tree}).status_code == 409
     site.world.turn()
-    site.world.scheduler.cache.log.flush(site.world.store)
+    site.world.scheduler.cache.log.flush(site.world.store.table_logs)
     site.insights.reload_soon()
     told = site.insights.explain(fixed(1), host=site.world.scheduler.cache.working.names[0])
     removed = {step.filter: step.why for step in told.host_filters if step.passes is False}
@@ -76,7 +76,7 @@ def test_a_host_whose_groups_do_not_go_together_is_told_so(
 def test_a_dry_run_and_a_count_claim_nothing(site: Site, caller: httpx.Client) -> None:
     found = ask(caller, 1, devices(2, 600), dry_run=True)
     assert found.status_code == 200, found.text
-    assert site.world.store.claims() == []
+    assert site.world.store.claims.list_claims() == []
     counted = caller.post('/v1/capacity', json={'spec': devices(1, 300)}).json()
     assert (counted['count'], counted['eligible']) == (6, 1)
 
@@ -103,7 +103,7 @@ def test_a_class_that_only_devices_name_is_looked_up_at_every_door(
 
     def spec(name: str) -> dict[str, Any]:
         # Each door has a class of its own: another one has not made it known.
-        store.declare_class(name)
+        store.vocabulary.declare_class(name)
         below(store, name, host, **{name: 7})
         site.world.turn()
         site.insights.reload_soon()

@@ -37,7 +37,9 @@ def of_class(found, name):
 def test_hosts_and_pools_are_one_pool(site, ask):
     store = site.world.store
     before = ask().json()
-    pool = store.create_provider('disks', inventories={'DISK_GB': Inventory(total=1_000_000)})
+    pool = store.providers.create_provider(
+        'disks', inventories={'DISK_GB': Inventory(total=1_000_000)}
+    )
     found = ask().json()
     assert found['hosts'] == before['hosts'] == len(site.hosts)
     assert (found['providers'], found['trees']) == (before['providers'] + 1, before['trees'] + 1)
@@ -51,12 +53,12 @@ def test_hosts_and_pools_are_one_pool(site, ask):
         project_id='p',
         user_id='u',
     )
-    store.write_allocations([wish])
+    store.allocations.write_allocations([wish])
     assert of_class(ask().json(), 'DISK_GB')['largest'] == 600_000, 'what was written is seen'
 
 
 def test_shapes_of_guests_and_of_others(site, ask):
-    site.world.store.create_provider('gpus', inventories={'VGPU': Inventory(total=5)})
+    site.world.store.providers.create_provider('gpus', inventories={'VGPU': Inventory(total=5)})
     found = ask('VCPU:2,MEMORY_MB:1024;VGPU:2').json()
     guests, devices = found['shapes']
     spec = RequestSpec(resources={'VCPU': 2, 'MEMORY_MB': 1024})

@@ -31,7 +31,7 @@ POISON = [
 
 def spoil(store, claim_id, values):
     """Write what a later release may have."""
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.execute(_c.update().where(_c.c.id == claim_id).values(values))
 
 
@@ -66,29 +66,29 @@ def test_they_are_listed_with_their_problems_beside_the_others_and_released(make
         # Everybody else goes on, and so does a process that starts now.
         site.world.another_scheduler()
         site.place(2, 1)
-        assert len([line for lines in store.audit().values() for line in lines]) >= len(bad)
+        assert len([line for lines in store.claims.audit().values() for line in lines]) >= len(bad)
         for claim_id, name in bad.items():
             assert caller.get(f'/v1/claims/{claim_id}').json()['problem'], name
             gone = caller.delete(f'/v1/claims/{claim_id}', params={'reason': 'cannot be read'})
             assert gone.status_code == 200, (name, gone.text)
             now = gone.json()['now']
             assert (now['state'], now['problem']) == ('released', ''), name
-    assert [line for lines in store.audit().values() for line in lines] == []
+    assert [line for lines in store.claims.audit().values() for line in lines] == []
 
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_their_leases_their_host_and_their_neighbours_stand_them(make_store, kind):
     store = make_store(kind)
-    store.create_class('CUSTOM_A')
+    store.vocabulary.create_class('CUSTOM_A')
     having = {'VCPU': Inventory(total=64), 'CUSTOM_A': Inventory(total=64)}
     host = a_host().having(inventories=having).on(store)
     drafts = [a_draft().leased(-9).taking(host, vcpu=2, CUSTOM_A=3) for _ in range(7)]
     ids = [claimed(store, draft)[0].id for draft in drafts]
     bad, good = spoiled(store, ids), ids[-1]
-    swept = store.sweep(100)
+    swept = store.claims.sweep(100)
     assert [one.claim_id for one in swept.outcomes] == [good]
     assert swept.unreadable.keys() == bad.keys()
-    assert store.sweep(100).unreadable == {}
+    assert store.claims.sweep(100).unreadable == {}
     # What they take stays taken, whatever their host says of them.
     runs = claimed(store, a_draft().taking(host))[0]
     assert [one.outcome for one in host.confirm(runs)] == ['ok']
@@ -96,16 +96,16 @@ def test_their_leases_their_host_and_their_neighbours_stand_them(make_store, kin
         assert host.report(running=[runs]).outcome == 'applied'
     host.release(*bad)
     for draft in drafts[:-1]:
-        outcomes = store.extend_request(draft.id, 300, 600).outcomes
+        outcomes = store.requests.extend_request(draft.id, 300, 600).outcomes
         assert [one.outcome for one in outcomes] == ['kept']
     assert host.row.used == {'VCPU': 13, 'CUSTOM_A': 18}
     for claim_id in bad:
-        outcomes = store.force_release(claim_id, 'test').outcomes
+        outcomes = store.claims.force_release(claim_id, 'test').outcomes
         assert [one.outcome for one in outcomes] == ['ok']
         assert state_of(store, claim_id) == 'released'
     assert {name: of for name, of in host.row.used.items() if of} == {'VCPU': 1}
     assert [one.id for one in live(store)] == [runs.id]
-    assert [line for lines in store.audit().values() for line in lines] == []
+    assert [line for lines in store.claims.audit().values() for line in lines] == []
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -140,18 +140,20 @@ def test_a_layout_that_cannot_be_read_leaves_nothing_inside_of_its_host(stored):
 def test_over_zones_they_hold_their_consumers(make_store, kind):
     store = make_store(kind)
     host = a_host().on(store)
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request = a_request(consumers=[new_uuid(), new_uuid()])
     assert outcome_of(store, request) == 'ours'
     (made,) = claimed(store, a_draft().taking(host, consumer=request.consumers[1]))
     share = OwnShare(key=made.request_id, members={made.id: 1}, parent='top')
     assert finish(store, request, below(request), own=share)
     spoil(store, made.id, {'state': 'parked', 'purpose': 'later'})
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.execute(models.claims_below.update().values(purpose='later'))
-    (said,) = store.claims_of_parent('top', 0.0, 10)
+    (said,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
     assert (said.claim.state, said.claim.purpose) == ('confirmed', 'create')
-    assert [one.purpose for one in store.claims_below(consumers=request.consumers)] == ['create']
+    assert [one.purpose for one in store.zone_claims.claims_below(consumers=request.consumers)] == [
+        'create'
+    ]
     for consumer in request.consumers:
         assert outcome_of(store, a_request(consumers=[consumer])) == 'barred'
 
@@ -159,7 +161,7 @@ def test_over_zones_they_hold_their_consumers(make_store, kind):
 def test_one_in_a_zone_below_is_listed_with_its_problem_beside_the_others(make_store):
     site = Site(store=make_store('sqlite'))
     store = site.world.store
-    store.save_child_zone(EAST)
+    store.zones.save_child_zone(EAST)
     request = a_request(consumers=[new_uuid(), new_uuid()])
     assert outcome_of(store, request) == 'ours'
     bad, sound = new_uuid(), new_uuid()
@@ -169,7 +171,7 @@ def test_one_in_a_zone_below_is_listed_with_its_problem_beside_the_others(make_s
     ]
     assert finish(store, request, *rows_below)
     columns = models.claims_below.c
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         spoiled_row = models.claims_below.update().where(columns.claim_id == bad)
         connection.execute(spoiled_row.values(state='parked'))
     with calling(site) as caller:

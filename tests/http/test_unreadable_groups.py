@@ -19,7 +19,7 @@ def site(request, make_store):
 
 
 def spoil(site, values):
-    with site.world.store.engine.begin() as connection:
+    with site.world.store.database.engine.begin() as connection:
         connection.execute(_g.update().where(_g.c.uuid == fixed(1)).values(values))
 
 
@@ -54,7 +54,7 @@ def test_it_is_listed_beside_others_refuses_its_requests_and_is_removed(site):
             assert again.status_code in (400, 503), again.text
             gone = admin.delete(f'/v1/server-groups/{fixed(1)}')
             assert gone.status_code == 200, gone.text
-    assert site.world.store.claims(group=fixed(1)) == []
+    assert site.world.store.claims.list_claims(group=fixed(1)) == []
 
 
 def test_members_that_cannot_be_read_are_those_that_have_claims(site):

@@ -43,14 +43,14 @@ POISONS = [of_a_later_release, cut_off, no_facts, with_another_key]
 
 
 def stored(store, host_id):
-    with store.engine.connect() as connection:
+    with store.database.engine.connect() as connection:
         return connection.execute(sa.select(_f).where(_f.c.provider_id == host_id)).one()
 
 
 def spoil(store, host_id, poison):
     """Write what a later release may have."""
     values, stamp = poison(stored(store, host_id)), _p.c.facts_stamp + 1
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         connection.execute(_f.update().where(_f.c.provider_id == host_id).values(values))
         connection.execute(_p.update().where(_p.c.id == host_id).values(facts_stamp=stamp))
 
@@ -58,7 +58,9 @@ def spoil(store, host_id, poison):
 def test_processes_start_show_them_and_place_on_all_others(make_store, caplog):
     site = Site(store=make_store('sqlite'))
     world = site.world
-    ids = {change.row.name: change.provider_id for change in world.store.load_everything().hosts}
+    ids = {
+        change.row.name: change.provider_id for change in world.store.feed.load_everything().hosts
+    }
     bad = {f'cmp-{number}': poison for number, poison in enumerate(POISONS, 1)}
     caplog.set_level(logging.WARNING)
     for name, poison in bad.items():
@@ -96,9 +98,9 @@ def test_they_stay_as_they_are_stored_until_a_full_report_says_all_of_it(make_st
         spoil(store, host.id, poison)
         facts = stored(store, host.id).facts
         # What others write leaves it as it is: operators, aggregates, claims that end.
-        store.disable_host(host.name, 'maintenance', 'eve')
-        store.save_aggregate(f'a-{number}', {}, [host.name])
-        store.enable_host(host.name)
+        store.hosts.disable_host(host.name, 'maintenance', 'eve')
+        store.declarations.save_aggregate(f'a-{number}', {}, [host.name])
+        store.hosts.enable_host(host.name)
         assert host.release(before)[0].outcome == 'ok'
         now = stored(store, host.id)
         assert now.facts[:-40] == facts[:-40]
@@ -113,7 +115,7 @@ def test_they_stay_as_they_are_stored_until_a_full_report_says_all_of_it(make_st
         assert (row.is_open, row.service_disabled, row.facts.numa) == (True, None, CELLS)
         assert (row.facts.location, len(row.aggregates)) == ('hall.r1', 1)
         claimed(store, a_draft().taking(host))
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 def test_the_audit_says_where_a_layout_is_inside_of_what_cannot_be_read(make_store):
@@ -122,7 +124,7 @@ def test_the_audit_says_where_a_layout_is_inside_of_what_cannot_be_read(make_sto
     layout = {'cells': [{'cell': 0, 'memory_mb': 1}]}
     claimed(store, a_draft().taking(host, layout=layout))
     spoil(store, host.id, no_facts)
-    assert [line for of in store.audit().values() for line in of] == [
+    assert [line for of in store.claims.audit().values() for line in of] == [
         'cmp-1: its record cannot be read: Expected `object`, got `array`'
     ]
 
@@ -132,14 +134,14 @@ def test_nobody_reports_by_a_key_that_cannot_be_read_until_it_is_forgotten(make_
     host = a_host().on(store)
     spoil(store, host.id, with_another_key)
     key = stored(store, host.id).signing_key
-    assert store.load_host_key(host.name).is_revoked
-    store.disable_host(host.name, 'maintenance', 'eve')
+    assert store.hosts.load_host_key(host.name).is_revoked
+    store.hosts.disable_host(host.name, 'maintenance', 'eve')
     assert stored(store, host.id).signing_key == key
-    assert store.forget_host_key(host.name).row.key is None
+    assert store.hosts.forget_host_key(host.name).row.key is None
     assert stored(store, host.id).signing_key is None
     host.register()
     host.report()
-    store.enable_host(host.name)
+    store.hosts.enable_host(host.name)
     assert host.row.is_open
 
 
@@ -148,9 +150,9 @@ def test_what_an_agent_beside_tells_waits_for_the_report(make_store):
     host = a_host().on(store, speaks_for='nova')
     told = UpdateHostFacts(host=host.name, sequence=1, guests=[], numa=CELLS)
     spoil(store, host.id, cut_off)
-    assert store.tell_facts(told).outcome == 'unknown_host'
+    assert store.reports.tell_facts(told).outcome == 'unknown_host'
     host.report()
-    assert store.tell_facts(told).outcome == 'applied'
+    assert store.reports.tell_facts(told).outcome == 'applied'
     assert host.row.facts.numa == CELLS
 
 
@@ -162,11 +164,13 @@ def test_broadcasts_of_before_that_cannot_be_read_are_forgotten(make_store):
     def listed():
         words = [GuestsListed(host=one.host, consumers=[one.consumer]) for one in claims]
         asked_at = 2_000_000_000.0 + 120 * next(turns)
-        return store.apply_guest_events([NovaCast(asked_at=asked_at, word=one) for one in words])
+        return store.nova.apply_guest_events(
+            [NovaCast(asked_at=asked_at, word=one) for one in words]
+        )
 
     turns = itertools.count()
     listed()
-    with store.engine.begin() as connection:
+    with store.database.engine.begin() as connection:
         heard = models.nova_events_seen
         connection.execute(heard.update().values(casts='{"later": 1}', unclaimed='[['))
     assert sorted(listed().confirmed) == sorted(claim.id for claim in claims)
@@ -174,9 +178,12 @@ def test_broadcasts_of_before_that_cannot_be_read_are_forgotten(make_store):
 
 def test_a_provider_of_a_kind_that_is_not_known_is_listed_beside_the_others(make_store):
     store = make_store('sqlite')
-    made = [store.create_provider(name) for name in ('strange', 'pool')]
-    with store.engine.begin() as connection:
+    made = [store.providers.create_provider(name) for name in ('strange', 'pool')]
+    with store.database.engine.begin() as connection:
         strange = _p.c.uuid == made[0].uuid
         connection.execute(_p.update().where(strange).values(kind='later'))
-    assert {one.name: one.kind for one in store.providers()} == {'strange': 'pool', 'pool': 'pool'}
-    assert [one.row.kind for one in store.load_everything().alone] == ['pool', 'pool']
+    assert {one.name: one.kind for one in store.providers.list_providers()} == {
+        'strange': 'pool',
+        'pool': 'pool',
+    }
+    assert [one.row.kind for one in store.feed.load_everything().alone] == ['pool', 'pool']

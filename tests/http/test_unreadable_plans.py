@@ -46,7 +46,7 @@ def site(request):
         ).group
         for _ in range(2)
     ]
-    with site.world.store.engine.begin() as connection:
+    with site.world.store.database.engine.begin() as connection:
         mine = _t.c.group_uuid == site.groups[0]
         row = connection.execute(sa.select(_t).where(mine)).one()
         connection.execute(_t.update().where(mine).values(request.param(row)))
@@ -95,7 +95,7 @@ def test_it_is_shown_with_its_places_extended_and_given_back(site):
         gone = caller.delete(path(broken))
         assert gone.status_code == 200, gone.text
         assert caller.get(path(broken)).status_code == 404
-    assert site.world.store.load_places([broken])[broken] == []
+    assert site.world.store.plans.load_places([broken])[broken] == []
 
 
 def test_it_is_not_changed_and_the_answer_says_why(site):

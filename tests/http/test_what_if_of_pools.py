@@ -39,10 +39,10 @@ def site(pools: dict[str, ResourceProvider]) -> Site:
     store = made.world.store
     for name, total in DISKS.items():
         disk = Inventory(total=total, reserved=100, max_unit=2000)
-        pools[name] = store.create_provider(name, inventories={'DISK_GB': disk})
+        pools[name] = store.providers.create_provider(name, inventories={'DISK_GB': disk})
     pools['tray'] = below(store, 'tray', pools['slow'].uuid, IPV4_ADDRESS=4)
     pools['disk'] = below(store, 'disk', pools['tray'].uuid, DISK_GB=50, SRIOV_NET_VF=8)
-    store.save_provider_aggregates(pools['slow'].uuid, [ROOM])
+    store.providers.save_provider_aggregates(pools['slow'].uuid, [ROOM])
     _seen(made)
     return made
 
@@ -86,7 +86,7 @@ def compare(
 
 def _save(site: Site, pool: ResourceProvider, **disk: Any) -> None:
     numbers = {'total': pool.inventories['DISK_GB'].total, 'reserved': 100, 'max_unit': 2000}
-    site.world.store.save_inventories(pool.uuid, {'DISK_GB': Inventory(**numbers | disk)})
+    site.world.store.providers.save_inventories(pool.uuid, {'DISK_GB': Inventory(**numbers | disk)})
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_aggregates_are_joined_and_left(
     site: Site, pools: dict[str, ResourceProvider], named: str
 ) -> None:
     store = site.world.store
-    store.save_aggregate('other room', {}, [], uuid=OTHER)
+    store.declarations.save_aggregate('other room', {}, [], uuid=OTHER)
     _seen(site)
     other = OTHER if named == 'uuid' else 'other room'
     edits = HostEdits(
@@ -129,8 +129,8 @@ def test_aggregates_are_joined_and_left(
     )
 
     def change() -> None:
-        store.save_provider_aggregates(pools['slow'].uuid, [])
-        store.save_provider_aggregates(pools['fast'].uuid, [ROOM, OTHER])
+        store.providers.save_provider_aggregates(pools['slow'].uuid, [])
+        store.providers.save_provider_aggregates(pools['fast'].uuid, [ROOM, OTHER])
 
     request = ask(1, resources={'DISK_GB': 10}, member_of=[[ROOM], [OTHER]])
     assert compare(site, request, edits, change).members[0].host == 'fast'
@@ -139,7 +139,7 @@ def test_aggregates_are_joined_and_left(
 def test_a_pool_joins_what_nobody_is_in_yet(site: Site, pools: dict[str, ResourceProvider]) -> None:
     request = ask(1, resources={'DISK_GB': 10}, member_of=[[OTHER]])
     edits = HostEdits(change={'fast': HostEdit(aggregates=[OTHER])})
-    save = site.world.store.save_provider_aggregates
+    save = site.world.store.providers.save_provider_aggregates
     compare(site, request, edits, lambda: save(pools['fast'].uuid, [OTHER]))
 
 
@@ -172,8 +172,8 @@ def test_a_pool_like_another_has_the_same_below_it(
 
     def change() -> None:
         disk = Inventory(total=1000, reserved=100, max_unit=2000)
-        made = store.create_provider('new', inventories={'DISK_GB': disk})
-        store.save_provider_aggregates(made.uuid, [ROOM])
+        made = store.providers.create_provider('new', inventories={'DISK_GB': disk})
+        store.providers.save_provider_aggregates(made.uuid, [ROOM])
         tray = below(store, 'new-tray', made.uuid, IPV4_ADDRESS=4)
         below(store, 'new-disk', tray.uuid, DISK_GB=50, SRIOV_NET_VF=8)
 
@@ -189,7 +189,7 @@ def test_a_pool_goes_with_all_that_is_below_it(
 ) -> None:
     def change() -> None:
         for name in ('disk', 'tray', 'slow'):
-            site.world.store.delete_provider(pools[name].uuid)
+            site.world.store.providers.delete_provider(pools[name].uuid)
 
     request = ask(1, resources={'DISK_GB': 10})
     for gone in (['slow'], ['slow', 'disk']):
@@ -298,11 +298,11 @@ def test_a_host_is_empty_with_its_devices(with_devices: Site) -> None:
 
 def test_a_host_leaves_an_aggregate_that_lists_it(site: Site) -> None:
     store = site.world.store
-    store.save_aggregate('room', {}, ['cmp-1', 'cmp-2'], uuid=ROOM)
+    store.declarations.save_aggregate('room', {}, ['cmp-1', 'cmp-2'], uuid=ROOM)
     _seen(site)
 
     def change() -> None:
-        store.save_aggregate('room', {}, ['cmp-2'], uuid=ROOM)
+        store.declarations.save_aggregate('room', {}, ['cmp-2'], uuid=ROOM)
 
     spec = {'kind': RequestKind.HOST, 'consumer_type': 'INSTANCE'}
     request = ask(1, resources={'VCPU': 1}, member_of=[['room']], **spec)
@@ -312,7 +312,9 @@ def test_a_host_leaves_an_aggregate_that_lists_it(site: Site) -> None:
 
 
 def test_the_zone_of_a_copy_is_that_of_its_aggregates(site: Site) -> None:
-    site.world.store.save_aggregate('room', {'availability_zone': 'az9'}, ['cmp-1'], uuid=ROOM)
+    site.world.store.declarations.save_aggregate(
+        'room', {'availability_zone': 'az9'}, ['cmp-1'], uuid=ROOM
+    )
     _seen(site)
     spec = {'kind': RequestKind.HOST, 'resources': {'VCPU': 1}, 'availability_zone': 'az9'}
     for edit, fit in ((HostEdit(like='cmp-1'), 2), (HostEdit(like='cmp-1', zone='az1'), 2)):

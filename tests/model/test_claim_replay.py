@@ -96,32 +96,32 @@ class Replay:
         assert report_outcome(self.store, self.drafts[claim]).outcome in ('repeat', 'cancelled')
 
     def cancel(self, claim):
-        self.store.cancel_request(self.drafts[claim].id, 'taken back')
+        self.store.requests.cancel_request(self.drafts[claim].id, 'taken back')
 
     def expire(self, claim):
         self.hand.age(self.claims[claim], 2000)
-        assert [f.claim_id for f in self.store.sweep(10).outcomes] == [self.claims[claim].id]
+        assert [f.claim_id for f in self.store.claims.sweep(10).outcomes] == [self.claims[claim].id]
 
     def words(self, claim, epoch, sequence):
         words = self.host.words(self.claims[claim])
         return changed(words, epoch=self.epochs[epoch], sequence=sequence)
 
     def confirm(self, claim, epoch, sequence):
-        fate = self.store.confirm_claims(self.words(claim, epoch, sequence)).outcomes[0]
+        fate = self.store.claims.confirm_claims(self.words(claim, epoch, sequence)).outcomes[0]
         self.said = fate.outcome
 
     def refuse(self, claim, epoch, sequence):
-        self.store.refuse_claims(self.words(claim, epoch, sequence))
+        self.store.claims.refuse_claims(self.words(claim, epoch, sequence))
 
     def release(self, claim, epoch, sequence):
-        self.store.release_claims(self.words(claim, epoch, sequence))
+        self.store.claims.release_claims(self.words(claim, epoch, sequence))
 
     def report(self, epoch, sequence, running, pending):
         report = self.host.facts.at(self.epochs[epoch], sequence).listing(
             [self.claims[claim] for claim in sorted(running)],
             [self.claims[claim] for claim in sorted(pending)],
         )
-        fate = self.store.apply_reports([report.build()]).outcomes[0]
+        fate = self.store.reports.apply_reports([report.build()]).outcomes[0]
         assert (fate.outcome, fate.adopted) == ('applied', [])
 
     def crash(self):
@@ -139,9 +139,13 @@ class Replay:
     # -- the same as the model ---------------------------------------------------------
     def compare(self, step, world: World):
         for claim, state in enumerate(world.claims):
-            found = self.store.load_claim(self.claims[claim].id) if claim in self.claims else None
+            found = (
+                self.store.claims.load_claim(self.claims[claim].id)
+                if claim in self.claims
+                else None
+            )
             assert (found.state if found else NONE) == state, step
-        row = self.store.load_everything().hosts
+        row = self.store.feed.load_everything().hosts
         mine = next(c for c in row if c.provider_id == self.host.id)
         assert mine.row.used.get('VCPU', 0) == world.used == len(mine.placed), step
         assert (mine.row.epoch, mine.row.sequence) == (
@@ -187,4 +191,4 @@ def test_a_real_store_tells_the_stories_of_the_model(make_store, name, kind, sha
         Replay(store, damage_for(store), f'cmp-{told}', bounds).run(way, seen)
     assert told >= (2 if bounds.restores else 5)
     assert {'reserve', 'confirm', 'report', 'expire', 'cancel'} <= set(seen), seen
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN

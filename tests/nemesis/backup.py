@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import MemoryStores
 from gantt.db.engine import retry
 from gantt.db.engine.session import family
 from gantt.db.schema import models
@@ -38,11 +38,11 @@ class Backup:
 
     def __init__(self, store: Any) -> None:
         self._store = store
-        if isinstance(store, MemoryStore):
-            with store._lock:
-                self._tables = _copied(vars(store._tables))
+        if isinstance(store, MemoryStores):
+            with store.database.lock:
+                self._tables = _copied(vars(store.database.tables))
             return
-        self._engine = store.engine
+        self._engine = store.database.engine
         self._kind = family(self._engine)
         with self._engine.connect() as connection:
             if self._kind != 'sqlite':
@@ -57,9 +57,9 @@ class Backup:
 
     def put_back(self) -> None:
         """Everything is as it was; nobody is told."""
-        if isinstance(self._store, MemoryStore):
-            with self._store._lock:
-                vars(self._store._tables).update(_copied(self._tables))
+        if isinstance(self._store, MemoryStores):
+            with self._store.database.lock:
+                vars(self._store.database.tables).update(_copied(self._tables))
             return
         for _ in range(TRIES):
             try:

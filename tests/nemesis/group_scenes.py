@@ -25,12 +25,12 @@ from tests import world
 from tests.builders import CLEAN, live, new_uuid
 from tests.nemesis.site import Site
 from tests.planner import (
-    BeforeCommit,
     a_change,
     a_description,
     a_member,
     a_plan_request,
     a_planner,
+    before_commit,
     place,
 )
 from tests.plans import a_create, by, created
@@ -60,7 +60,7 @@ class GroupsSite:
         self.site, self.store, self.database = site, site.store, site.database
         self.world = world.World(site.store, hosts=4, sweep_seconds=1e6, replay_seconds=1e6)
         self.planner = a_planner(self.world)
-        kept = BeforeCommit(self.store, _keep)
+        kept = before_commit(self.store, _keep)
         self._first = a_planner(self.world, store=kept)
         self._scheduler = self._one_like(self.world.scheduler, kept)
 
@@ -82,7 +82,7 @@ class GroupsSite:
     def asked(self, requests: list[SelectDestinations], lease: float) -> list[RequestDraft]:
         """What a scheduler commits for requests that come together; it is forgotten then."""
         scheduler = self._scheduler
-        self._scheduler = self._one_like(scheduler, scheduler.store)
+        self._scheduler = self._one_like(scheduler, scheduler.stores)
         return _leased(_until_commit(lambda: self._select(scheduler, requests)), lease)
 
     # -- asked again ----------------------------------------------------------------------
@@ -170,7 +170,7 @@ class GroupScene:
     def kept(self, lived: bool = False) -> None:
         """All of it or nothing; all of it where nobody died."""
         assert self.is_done() or not lived, 'it was refused'
-        assert self.store.audit() == CLEAN
+        assert self.store.claims.audit() == CLEAN
 
     def repeated(self) -> None:
         """Asked again it is done, whether it was before or not; asked once more, no more."""
@@ -184,24 +184,24 @@ class GroupScene:
 
     def free_in_the_end(self) -> None:
         """Nobody comes back, the hosts run nothing, plans are over."""
-        if self.was_repeated and self.store.load_group_plan(self.group) is not None:
-            self.store.release_plan(self.group, 'over')
-        self.store.sweep(100)
+        if self.was_repeated and self.store.plans.load_group_plan(self.group) is not None:
+            self.store.plans.release_plan(self.group, 'over')
+        self.store.claims.sweep(100)
         self.site.hosts_report()
         assert live(self.store) == []
-        assert self.store.audit() == CLEAN
+        assert self.store.claims.audit() == CLEAN
 
     # -- looks ------------------------------------------------------------------------------
     def places(self) -> dict[str, Claim]:
         """Live claims by the names of their members, each of which has one at most."""
-        found = self.store.load_places([self.group])[self.group]
+        found = self.store.plans.load_places([self.group])[self.group]
         names = [claim.member_name or '' for claim in found]
         assert len(set(names)) == len(names), f'a member has two claims: {names}'
         return dict(zip(names, found, strict=True))
 
     def claims(self) -> list[Claim]:
         """All claims, ended ones too, without when they were read last."""
-        found = self.store.load_places([self.group], ended=True)[self.group]
+        found = self.store.plans.load_places([self.group], ended=True)[self.group]
         return sorted(found, key=lambda claim: claim.id)
 
     def free(self) -> set[str]:
@@ -218,7 +218,7 @@ class GroupScene:
     def plan(self, lease: float = LONG) -> dict[str, Claim]:
         """Have it planned; its places."""
         request = a_plan_request(self.describe(), plan_ms=1)
-        outcomes = self.store.commit(self.site.planned(request, lease)).outcomes
+        outcomes = self.store.requests.commit(self.site.planned(request, lease)).outcomes
         assert [one.outcome for one in outcomes] == ['placed'], outcomes
         found = self.places()
         assert found.keys() == NAMES
@@ -244,8 +244,8 @@ class Planning(GroupScene):
         self.arguments = (self.site.planned(self.request, OVER),)
 
     def is_done(self) -> bool:
-        found, record = self.places(), self.store.load_group_plan(self.group)
-        stored = self.store.load_request(self.request.request_id)
+        found, record = self.places(), self.store.plans.load_group_plan(self.group)
+        stored = self.store.requests.load_request(self.request.request_id)
         if record is None:
             assert (found, stored) == ({}, None), 'half a plan'
             return False
@@ -256,7 +256,7 @@ class Planning(GroupScene):
 
     def half(self) -> None:
         (draft,) = self.arguments[0]
-        self.store.commit([msgspec.structs.replace(draft, claims=draft.claims[:-1])])
+        self.store.requests.commit([msgspec.structs.replace(draft, claims=draft.claims[:-1])])
 
     def again(self) -> None:
         answer = self.site.place(self.request)
@@ -282,7 +282,7 @@ class Changing(Planning):
         self.arguments = (self.site.planned(self.request, OVER),)
 
     def is_done(self) -> bool:
-        found, record = self.places(), self.store.load_group_plan(self.group)
+        found, record = self.places(), self.store.plans.load_group_plan(self.group)
         assert record is not None
         assert found['web-1'].consumer == self.consumer
         assert found['web-2'].id == self.before['web-2'].id, 'who stands stays'
@@ -337,7 +337,7 @@ class Creating(GroupScene):
         return True
 
     def half(self) -> None:
-        self.store.commit(self.arguments[0][1:])
+        self.store.requests.commit(self.arguments[0][1:])
 
     def again(self) -> None:
         answers = self.site.select(self.requests)
@@ -350,9 +350,9 @@ class Creating(GroupScene):
     def free_in_the_end(self) -> None:
         for request in self.requests if self.was_repeated else ():
             self.site.world.scheduler.cancel(CancelClaims(request_id=request.request_id))
-        self.store.sweep(100)
+        self.store.claims.sweep(100)
         assert self.free() == NAMES, 'each place goes back to its plan'
-        self.store.release_plan(self.group, 'over')
+        self.store.plans.release_plan(self.group, 'over')
         super().free_in_the_end()
 
 
@@ -370,7 +370,7 @@ class Releasing(GroupScene):
     def is_done(self) -> bool:
         found = self.places()
         assert {found['web-1'].consumer, found['db'].consumer} == self.consumers
-        if self.store.load_group_plan(self.group) is not None:
+        if self.store.plans.load_group_plan(self.group) is not None:
             assert found['web-1'].is_taken
             assert self.free() == {'web-2', 'cache'}, 'half a release'
             return False
@@ -380,7 +380,7 @@ class Releasing(GroupScene):
         return True
 
     def half(self) -> None:
-        self.store.release_plan(self.group, 'no longer wanted', members=['cache'])
+        self.store.plans.release_plan(self.group, 'no longer wanted', members=['cache'])
 
     def again(self) -> None:
         was_done = self.is_done()
@@ -392,8 +392,8 @@ class Releasing(GroupScene):
             assert not was_done and len(said['claims']) == len(NAMES)  # type: ignore[arg-type]
 
     def free_in_the_end(self) -> None:
-        if self.store.load_group_plan(self.group) is not None:
-            self.store.release_plan(self.group, 'over')
+        if self.store.plans.load_group_plan(self.group) is not None:
+            self.store.plans.release_plan(self.group, 'over')
         super().free_in_the_end()
 
 
@@ -414,7 +414,7 @@ class GivingBack(GroupScene):
         assert found.keys() == NAMES
         if self.free() == NAMES:
             assert {found[name].id for name in self.before}.isdisjoint(self.before.values())
-            ended = [self.store.load_claim(one) for one in self.before.values()]
+            ended = [self.store.claims.load_claim(one) for one in self.before.values()]
             assert {one.state for one in ended if one is not None} == {State.RELEASED}
             return True
         assert self.free() == NAMES - self.before.keys(), 'half a request'
@@ -424,7 +424,7 @@ class GivingBack(GroupScene):
     def half(self) -> None:
         claim = self.places()['web-1']
         host = self.site.world.hosts[claim.host]
-        self.store.refuse_claims(host.words(claim.id, reason='no'))
+        self.store.claims.refuse_claims(host.words(claim.id, reason='no'))
 
     def again(self) -> None:
         request_id = self.arguments[0]
@@ -432,15 +432,15 @@ class GivingBack(GroupScene):
 
     def free_in_the_end(self) -> None:
         if not self.is_done():
-            self.store.cancel_request(self.arguments[0], 'over')
-        self.store.release_plan(self.group, 'over')
+            self.store.requests.cancel_request(self.arguments[0], 'over')
+        self.store.plans.release_plan(self.group, 'over')
         super().free_in_the_end()
 
 
 def created_both(store: Any, found: dict[str, Claim]) -> RequestDraft:
     """A create that has taken over both of ``web``."""
     draft = a_create(by(found['web-1']), by(found['web-2'])).build()
-    assert [one.outcome for one in store.commit([draft]).outcomes] == ['placed']
+    assert [one.outcome for one in store.requests.commit([draft]).outcomes] == ['placed']
     return draft
 
 
@@ -482,17 +482,17 @@ class Expiring(GroupScene):
         return found
 
     def half(self) -> None:
-        self.store.release_plan(self.other, 'over', members=['cache'])
+        self.store.plans.release_plan(self.other, 'over', members=['cache'])
 
     def again(self) -> None:
-        self.store.sweep(100)
+        self.store.claims.sweep(100)
 
     def free_in_the_end(self) -> None:
-        self.store.sweep(100)
+        self.store.claims.sweep(100)
         assert self.is_done()
-        self.store.release_plan(self.other, 'over')
+        self.store.plans.release_plan(self.other, 'over')
         for claim in live(self.store):
-            self.store.cancel_request(claim.request_id, 'over')
+            self.store.requests.cancel_request(claim.request_id, 'over')
         super().free_in_the_end()
 
 

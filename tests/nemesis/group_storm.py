@@ -65,7 +65,7 @@ class Agents:
 
     def __init__(self, site: Site, carrier: Any) -> None:
         self._claims = ClaimsClient(carrier, timeout=60.0)
-        found = [change.row for change in site.store.load_everything().hosts]
+        found = [change.row for change in site.store.feed.load_everything().hosts]
         self._epochs = {row.name: row.epoch for row in found if row is not None}
         self._said = Counter({name: 1 for name in self._epochs})
         self._lock = threading.Lock()
@@ -320,7 +320,7 @@ class Storm:
             said = self.agents.confirm(chosen.host, chosen.claim_id or '')
             self._count(f'confirms: {said}')
             if said == 'ok':
-                claim = self.store.load_claim(chosen.claim_id)
+                claim = self.store.claims.load_claim(chosen.claim_id)
                 name = claim.member_name or ''
                 if name in group.running:
                     self.broken.append(f'group {group.uuid}: {name} runs twice')
@@ -400,7 +400,9 @@ class Storm:
         self._count('created at last')
 
     def _reserved_of_groups(self) -> list[Claim]:
-        return [one for one in self.store.claims(state='reserved', limit=1000) if one.group]
+        return [
+            one for one in self.store.claims.list_claims(state='reserved', limit=1000) if one.group
+        ]
 
     def as_told(self) -> None:
         """The database has what callers were told, and nothing else.
@@ -409,7 +411,7 @@ class Storm:
         """
         found = {c.id: c for claims in load.live_claims(self.store).values() for c in claims}
         for group in self.groups:
-            record = self.store.load_group_plan(group.uuid)
+            record = self.store.plans.load_group_plan(group.uuid)
             if group.ends == 'released' or not group.is_planned:
                 assert record is None
             elif group.ends == 'kept':
@@ -433,7 +435,7 @@ def command_of(name: str) -> str:
 
 def place_of(storm: Storm, group: StormGroup, name: str) -> Claim:
     """The one live claim of a member."""
-    found = storm.store.load_places([group.uuid])[group.uuid]
+    found = storm.store.plans.load_places([group.uuid])[group.uuid]
     (claim,) = [one for one in found if one.member_name == name]
     return claim
 
@@ -443,11 +445,11 @@ def look(storm: Storm) -> list[str]:
 
     A plan that holds has a claim for each of its members, whoever has it.
     """
-    lines = [f'audit: {line}' for kind in storm.store.audit().values() for line in kind]
+    lines = [f'audit: {line}' for kind in storm.store.claims.audit().values() for line in kind]
     for group in list(storm.groups):
-        before = storm.store.load_group_plan(group.uuid)
-        found = storm.store.load_places([group.uuid])[group.uuid]
-        after = storm.store.load_group_plan(group.uuid)
+        before = storm.store.plans.load_group_plan(group.uuid)
+        found = storm.store.plans.load_places([group.uuid])[group.uuid]
+        after = storm.store.plans.load_group_plan(group.uuid)
         counts = Counter(claim.member_name for claim in found)
         lines += [
             f'group {group.uuid}: {count} live claims of {name}'

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.messages.resource_classes import Inventory
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import SqlStores
 
 #: Options of schedulers that go on to place on them: they are taken for alive for a day.
 SILENT = {'filters': {'service_down_time': 86_400}, 'scheduler': {'unknown_after_seconds': 86_400}}
 
 
 def add(
-    store: SqlStore,
+    store: SqlStores,
     names: Sequence[str],
     aggregates: Sequence[str] = (),
     traits: Sequence[str] = (),
@@ -27,7 +27,7 @@ def add(
     inventories = {name: Inventory(total=total) for name, total in room.items()}
     reports = []
     for name in names:
-        said = store.register_host(RegisterHost(name=name, boot_nonce=str(uuid.uuid4())))[0]
+        said = store.reports.register_host(RegisterHost(name=name, boot_nonce=str(uuid.uuid4())))[0]
         reports.append(
             HostReport(
                 name=name,
@@ -42,5 +42,5 @@ def add(
                 pending=[],
             )
         )
-    fates = {fate.outcome for fate in store.apply_reports(reports).outcomes}
+    fates = {fate.outcome for fate in store.reports.apply_reports(reports).outcomes}
     assert fates == {'applied'}, fates

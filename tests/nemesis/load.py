@@ -22,7 +22,7 @@ from gantt.core.claims.claim import Claim
 from gantt.core.messages import base
 from gantt.core.messages.request import CancelClaims, RequestSpec, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome, error_of
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import SqlStores
 from gantt.rpc import wire
 from gantt.scheduler.service import Scheduler
 from tests.rpc.bus import a_conf
@@ -218,19 +218,19 @@ class Asking:
         return self.told
 
 
-def live_claims(store: SqlStore) -> dict[str, list[Claim]]:
+def live_claims(store: SqlStores) -> dict[str, list[Claim]]:
     """Live claims of the database, by request."""
     found: dict[str, list[Claim]] = collections.defaultdict(list)
     for state in ('reserved', 'confirmed'):
         marker = None
-        while page := store.claims(state=state, limit=1000, marker=marker):
+        while page := store.claims.list_claims(state=state, limit=1000, marker=marker):
             for claim in page:
                 found[claim.request_id].append(claim)
             marker = page[-1].id
     return found
 
 
-def broken_promises(store: SqlStore, told: Sequence[Told]) -> list[str]:
+def broken_promises(store: SqlStores, told: Sequence[Told]) -> list[str]:
     """Where the database does not have what was told, a line each.
 
     An acknowledged request has its claims and no others; a refused one has

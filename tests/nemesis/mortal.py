@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that does one thing to a database, and is killed on the way.
 
-    lived = mortal.run(url, 'sweep', 100, dies_at=3)    # before its third statement
-    lived = mortal.run(url, 'sweep', 100, dies_at=3, of_writes=True)    # … that writes
-    life = mortal.Life(url, 'sweep', 100)               # to be killed by somebody else
+    lived = mortal.run(url, 'claims.sweep', 100, dies_at=3)    # before its third statement
+    lived = mortal.run(url, 'claims.sweep', 100, dies_at=3, of_writes=True)    # … that writes
+    life = mortal.Life(url, 'claims.sweep', 100)               # to be killed by somebody else
 
 It is forked from a warm one, so that it takes some hundredths of a second.
 """
 
+import operator
 import os
 import re
 import signal
@@ -16,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt.db.claims.commit_postgresql import CarefulLedger
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import SqlStores, stores_for_url
 from tests import warm
 
 SECONDS = 30.0
@@ -64,10 +65,10 @@ def run(url: str, verb: str, *arguments: Any, dies_at: int = 0, of_writes: bool 
 
 
 def _live(url: str, verb: str, arguments: tuple[Any, ...], dies_at: int, of_writes: bool) -> None:
-    store = SqlStore.for_url(url)
+    store = stores_for_url(url)
     Countdown(dies_at, of_writes).watch(store)
-    getattr(store, verb)(*arguments)
-    store.close()
+    operator.attrgetter(verb)(store)(*arguments)
+    store.database.close()
 
 
 class Countdown:
@@ -80,13 +81,13 @@ class Countdown:
         self.left = dies_at
         self._of_writes = of_writes
 
-    def watch(self, store: SqlStore) -> None:
+    def watch(self, store: SqlStores) -> None:
         """Step before every statement and every COMMIT."""
-        sa.event.listen(store.engine, 'before_cursor_execute', self.step)
-        for database in {store.database, store.commits}:
+        sa.event.listen(store.database.engine, 'before_cursor_execute', self.step)
+        for database in {store.database.writes, store.database.commits}:
             database.commit = self.before(database.commit)  # type: ignore[method-assign]
-        if isinstance(store.ledger, CarefulLedger):
-            fast: Any = store.ledger
+        if isinstance(store.requests.ledger, CarefulLedger):
+            fast: Any = store.requests.ledger
             fast.execute = self.before(fast.execute)
             fast.send_commit = self.before(fast.send_commit)
 

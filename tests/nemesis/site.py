@@ -23,7 +23,7 @@ from collections.abc import Callable
 from bench.rig import Rig
 from gantt.db.engine import session
 from gantt.db.schema import migration
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from tests import warm
 from tests.services import UNHURRIED
 
@@ -56,7 +56,7 @@ class Site:
         migration.sync(engine)
         migration.empty(engine)
         engine.dispose()
-        self.store = SqlStore.for_url(database, waits=UNHURRIED)
+        self.store = stores_for_url(database, waits=UNHURRIED)
         self.rigs: dict[str, Rig] = {}
         self._ports: dict[str, int] = {}
 
@@ -146,7 +146,7 @@ class Site:
 
     def deadlocks(self) -> object:
         """What the server tells of deadlocks in this database; compare it."""
-        engine = self.store.engine
+        engine = self.store.database.engine
         is_postgresql = engine.dialect.name == 'postgresql'
         if is_postgresql:
             time.sleep(1.1)  # each connection sends its statistics once a second
@@ -183,7 +183,7 @@ class Site:
             for name in list(made.processes):
                 made.kill(name)
         self.rigs.clear()
-        self.store.close()
+        self.store.database.close()
 
 
 class _environment:

@@ -61,7 +61,7 @@ class Port:
         if fate.outcome == 'gone':
             (row,) = [
                 c.row
-                for c in self._world.store.load_everything().hosts
+                for c in self._world.store.feed.load_everything().hosts
                 if c.row.name == report.name
             ]
             raise exceptions.StaleEpoch(host=row.name, epoch=report.epoch, current=row.epoch)
@@ -124,19 +124,21 @@ class Region:
         self.world.turn()
 
     def row(self, name: str) -> HostRow:
-        (found,) = [c.row for c in self.world.store.load_everything().hosts if c.row.name == name]
+        (found,) = [
+            c.row for c in self.world.store.feed.load_everything().hosts if c.row.name == name
+        ]
         return found
 
     def rows(self) -> set[str]:
-        return {c.row.name for c in self.world.store.load_everything().hosts}
+        return {c.row.name for c in self.world.store.feed.load_everything().hosts}
 
     def claims(self, consumer: str) -> list[Claim]:
-        return self.world.store.claims(consumer=consumer, limit=100)
+        return self.world.store.claims.list_claims(consumer=consumer, limit=100)
 
     def live(self, consumer: str) -> list[tuple[str, str]]:
         """(host, state) of the live claims of a guest."""
         return sorted((c.host, c.state.value) for c in self.claims(consumer) if c.is_live)
 
     def audit(self) -> None:
-        found = self.world.store.audit()
+        found = self.world.store.claims.audit()
         assert not any(found.values()), found

@@ -72,7 +72,7 @@ class Site:
     def free(self):
         """Dedicated processors that nobody has."""
         (change,) = [
-            c for c in self.region.world.store.load_everything().hosts if c.row.name == 'cmp-1'
+            c for c in self.region.world.store.feed.load_everything().hosts if c.row.name == 'cmp-1'
         ]
         room = room_of(change.row.facts, [one.layout for one in change.placed])
         return sum(cell.free.bit_count() for cell in room.cells)
@@ -146,7 +146,7 @@ def test_a_host_whose_source_is_silent_is_not_up_because_its_agent_speaks(site):
 
 def test_a_measurement_grows_old_while_the_source_goes_on(site):
     world = site.region.world
-    world.store.save_metric(DeclaredMetric(name='load_1m', stale_seconds=300.0))
+    world.store.declarations.save_metric(DeclaredMetric(name='load_1m', stale_seconds=300.0))
     site.region.passes()
     site.tells()
     site.region.passes(2)
@@ -255,7 +255,7 @@ def test_what_gantt_placed_and_nova_pinned_otherwise_counts_once(site):
     answer = world.select(pinned(4))
     (chosen,) = answer.selections[0]
     assert site.free == 8
-    guest = world.store.load_claim(chosen.claim_id).consumer
+    guest = world.store.claims.load_claim(chosen.claim_id).consumer
     pid = site.box.guest(guest, {n: 12 + n for n in range(4)}, cell=1)
     site.tells()
     assert site.free == 8
@@ -406,7 +406,7 @@ def test_a_boot_with_pinned_processors_lands_only_where_a_cell_has_room(served, 
         boot(conductor, 4)
     assert '0/3 hosts fit' in str(caught.value)
     assert boot(conductor, 2) == 'compute-002'
-    assert not any(scheduler.store.audit().values())
+    assert not any(scheduler.stores.claims.audit().values())
 
 
 @pytest.mark.rabbit
@@ -431,7 +431,7 @@ def test_the_command_tells_of_this_machine_and_stops_when_told(rabbit_url, tmp_p
         )
 
     def cells():
-        return [c.row.facts.numa for c in scheduler.store.load_everything().hosts if c.row]
+        return [c.row.facts.numa for c in scheduler.stores.feed.load_everything().hosts if c.row]
 
     try:
         ((cell, *_),) = until(lambda: [c for c in cells() if c], f'cells: {log.read_text()}', 60)

@@ -87,7 +87,7 @@ def test_two_nodes_alike_of_one_service_are_not_told_apart(openstack, region):
 
 
 def test_a_node_of_ironic_that_two_services_have_is_neither(openstack, region):
-    region.world.store.declare_class('CUSTOM_METAL')
+    region.world.store.vocabulary.declare_class('CUSTOM_METAL')
     for service in ('metal-1', 'metal-2'):
         openstack.host(service, node='node-1', kind='ironic', CUSTOM_METAL=1)
         openstack.host(service, node=f'only-{service}', kind='ironic', CUSTOM_METAL=1)

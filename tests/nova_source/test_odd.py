@@ -23,7 +23,7 @@ def cloud(openstack, region):
 
 
 def aggregates(region):
-    found = region.world.store.load_everything().aggregates
+    found = region.world.store.feed.load_everything().aggregates
     return [(one.name, sorted(one.hosts), one.metadata) for one in found]
 
 
@@ -124,7 +124,10 @@ def test_a_group_that_cannot_be_read_is_passed_over(cloud, openstack, region, ca
     openstack.groups[0].update(fields)
     region.passes(2)
     store = region.world.store
-    assert (store.load_group(odd), store.load_group(other).policy) == (None, 'affinity')
+    assert (store.groups.load_group(odd), store.groups.load_group(other).policy) == (
+        None,
+        'affinity',
+    )
     assert len([one for one in caplog.messages if f'group {odd} is passed over' in one]) == 1
 
 

@@ -76,18 +76,20 @@ def test_a_process_tells_what_it_reads_and_stops_when_told(
             stderr=out,
             env=os.environ | {'PYTHONWARNINGS': 'ignore'},
         )
-    store = scheduler.store
+    store = scheduler.stores
     try:
-        (claim,) = until(lambda: store.claims(consumer=guest), f'its guest: {log.read_text()}', 60)
+        (claim,) = until(
+            lambda: store.claims.list_claims(consumer=guest), f'its guest: {log.read_text()}', 60
+        )
         assert (claim.host, claim.state, claim.adopted) == ('cmp-1', 'confirmed', True)
         (host,) = until(
-            lambda: [c.row for c in store.load_everything().hosts if c.row.reported_at],
+            lambda: [c.row for c in store.feed.load_everything().hosts if c.row.reported_at],
             f'its report: {log.read_text()}',
         )
         assert host.cap('MEMORY_MB') == 32768
         assert claim.group == group
-        assert store.load_group(group).policy == 'affinity'
-        (found,) = store.load_everything().aggregates
+        assert store.groups.load_group(group).policy == 'affinity'
+        (found,) = store.feed.load_everything().aggregates
         assert (found.uuid, found.hosts) == (rack['uuid'], ['cmp-1'])
     finally:
         process.send_signal(signal.SIGTERM)
@@ -95,7 +97,7 @@ def test_a_process_tells_what_it_reads_and_stops_when_told(
 
 
 def test_moves_are_asked_for_and_settled_over_the_broker(rabbit_url, scheduler):
-    store, carrier = scheduler.store, client.get_transport(a_conf(rabbit_url))
+    store, carrier = scheduler.stores, client.get_transport(a_conf(rabbit_url))
     one, two = (a_host(name).on(store, speaks_for='nova') for name in ('cmp-1', 'cmp-2'))
     guest = new_uuid()
     nova = client.NovaClient(carrier, timeout=10.0)
@@ -113,7 +115,7 @@ def test_moves_are_asked_for_and_settled_over_the_broker(rabbit_url, scheduler):
         ]
         told = GuestLocation(consumer=guest, host='cmp-1', before=asked.before + 60.0)
         nova.settle_guests(GuestLocations(guests=[told]))
-        live = [(c.host, c.state) for c in store.claims(consumer=guest) if c.is_live]
+        live = [(c.host, c.state) for c in store.claims.list_claims(consumer=guest) if c.is_live]
         assert live == [('cmp-1', 'confirmed')]
         assert nova.open_moves(ListMoves(seconds=0.0)).moves == []
     finally:

@@ -98,7 +98,7 @@ def test_nodes_of_ironic_are_hosts_of_their_own(openstack, region):
     guest = openstack.server('metal')
     openstack.servers[-1]['OS-EXT-SRV-ATTR:hypervisor_hostname'] = 'node-2'
     openstack.allocate(nodes[1], guest, CUSTOM_METAL=1)
-    region.world.store.declare_class('CUSTOM_METAL')
+    region.world.store.vocabulary.declare_class('CUSTOM_METAL')
     region.passes()
     assert region.rows() == {'node-1', 'node-2'}
     row = region.row('node-2')
@@ -111,7 +111,7 @@ def test_a_class_that_is_not_declared_is_left_out_until_it_is(openstack, region)
     openstack.host('cmp-1', VCPU=8, MEMORY_MB=32768, CUSTOM_LICENSE=3)
     region.passes(2)
     assert region.row('cmp-1').facts.inventories.keys() == {'VCPU', 'MEMORY_MB'}
-    region.world.store.declare_class('CUSTOM_LICENSE')
+    region.world.store.vocabulary.declare_class('CUSTOM_LICENSE')
     region.passes(10)
     assert region.row('cmp-1').cap('CUSTOM_LICENSE') == 3
 
@@ -270,7 +270,7 @@ def test_aggregates_follow_nova(openstack, region):
     region.passes()
 
     def known():
-        found = region.world.store.load_everything().aggregates
+        found = region.world.store.feed.load_everything().aggregates
         return {a.uuid: (a.name, a.hosts, a.metadata) for a in found}
 
     zone = {'availability_zone': 'north'}
@@ -289,9 +289,9 @@ def test_an_aggregate_of_a_service_has_its_nodes(openstack, region):
         openstack.host('metal', node=f'node-{n}', kind='ironic', CUSTOM_METAL=1)
     openstack.host('cmp-1')
     openstack.aggregate('bare', 'metal', availability_zone='north')
-    region.world.store.declare_class('CUSTOM_METAL')
+    region.world.store.vocabulary.declare_class('CUSTOM_METAL')
     region.passes()
-    found = region.world.store.load_everything()
+    found = region.world.store.feed.load_everything()
     table = HostTable.build(found.hosts, found.aggregates, found.groups)
     zones = {name: table.zone_name(row) for row, name in enumerate(table.names)}
     assert zones == {'node-1': 'north', 'node-2': 'north', 'cmp-1': 'nova'}
@@ -302,7 +302,7 @@ def test_a_group_that_nova_knows_is_known_by_its_rule(openstack, region):
     openstack.host('cmp-1')
     made = openstack.group('anti-affinity', max_server_per_host=3)
     region.passes()
-    found = region.world.store.load_group(made)
+    found = region.world.store.groups.load_group(made)
     assert (found.policy, found.max_per_host, found.project_id) == ('anti-affinity', 3, 'a-project')
 
 

@@ -45,10 +45,10 @@ def test_the_one_that_is_fenced_tells_no_aggregates_and_settles_nothing(openstac
     assert hosts_of(region.world.select(request)) == ['cmp-2']
     openstack.aggregate('rack', 'cmp-1')
     region.passes(12)
-    assert region.world.store.load_everything().aggregates == []
+    assert region.world.store.feed.load_everything().aggregates == []
     assert len(region.live(guest)) == 2
     region.passes(by=other)
-    assert len(region.world.store.load_everything().aggregates) == 1
+    assert len(region.world.store.feed.load_everything().aggregates) == 1
     assert region.live(guest) == [('cmp-1', 'confirmed')]
 
 

@@ -8,30 +8,30 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
-from devel.memory_store.memory import MemoryStore
-from gantt.db.stores.store import SqlStore
-from gantt.scheduler.ports import Store
+from devel.memory_store.stores import memory_stores
+from gantt.db.stores import stores_for_url
+from gantt.scheduler.ports import Stores
 
 
 @functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
     """A folder with a synced, empty SQLite file; it goes when the process ends."""
     folder = tempfile.TemporaryDirectory(prefix='gantt-properties-')
-    SqlStore.for_url(f'sqlite:///{folder.name}/template.db').close()
+    stores_for_url(f'sqlite:///{folder.name}/template.db').database.close()
     return folder
 
 
 @contextlib.contextmanager
-def a_store(kind: str) -> Iterator[Store]:
+def a_store(kind: str) -> Iterator[Stores]:
     """An empty store, ``memory`` or ``sqlite``."""
     if kind == 'memory':
-        yield MemoryStore()
+        yield memory_stores()
         return
     with tempfile.TemporaryDirectory(dir=_folder().name) as own:
         path = pathlib.Path(own) / 'gantt.db'
         shutil.copy(pathlib.Path(_folder().name) / 'template.db', path)
-        store = SqlStore.for_url(f'sqlite:///{path}')
+        store = stores_for_url(f'sqlite:///{path}')
         try:
             yield store
         finally:
-            store.close()
+            store.database.close()

@@ -176,7 +176,7 @@ class SkewedWorld(World):
         self.pass_time(1.0)
 
     def state(self, claim_id: str) -> str:
-        claim = self.store.load_claim(claim_id)
+        claim = self.store.claims.load_claim(claim_id)
         return str(claim.state) if claim else 'unknown'
 
     # -- what happens ------------------------------------------------------------------
@@ -237,7 +237,7 @@ class SkewedWorld(World):
         after it the rest of its claims is released as the new ones are made.
         """
         request = a_request(2, budget_ms=40_000)
-        hosts = [c.row for c in self.store.load_everything().hosts if c.row]
+        hosts = [c.row for c in self.store.feed.load_everything().hosts if c.row]
         row = self.rng.choice(hosts)
         claim = Claim(
             id=new_uuid(),
@@ -256,7 +256,7 @@ class SkewedWorld(World):
             lease_seconds=LEASE,
             claims=[ClaimDraft(claim=claim)],
         )
-        (fate,) = self.store.commit([draft]).outcomes
+        (fate,) = self.store.requests.commit([draft]).outcomes
         handle = self.ask(request, self.rng.choice(self.schedulers))
         asked = self.clock.monotonic()
         for _ in range(40):
@@ -276,7 +276,7 @@ class SkewedWorld(World):
         found = self.audit()
         assert not any(found.values()), found
         now = self.clock.wall()
-        for claim in self.store.claims(limit=1000):
+        for claim in self.store.claims.list_claims(limit=1000):
             state = str(claim.state)
             if state == 'expired' and self.seen.get(claim.id) != 'expired':
                 assert now >= claim.created_at + LEASE, f'{claim.id} expired early'
@@ -293,6 +293,6 @@ class SkewedWorld(World):
             self.pass_time(10.0)
         self.check()
         running = {c for house in self.houses.values() for c in house.machine.running}
-        live = {c.id: str(c.state) for c in self.store.claims(limit=1000) if c.is_live}
+        live = {c.id: str(c.state) for c in self.store.claims.list_claims(limit=1000) if c.is_live}
         assert live == dict.fromkeys(running, 'confirmed')
-        assert not any(c.adopted for c in self.store.claims(limit=1000))
+        assert not any(c.adopted for c in self.store.claims.list_claims(limit=1000))

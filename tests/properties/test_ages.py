@@ -7,6 +7,7 @@ can know.
 """
 
 import collections
+import dataclasses
 import random
 import uuid
 
@@ -22,19 +23,19 @@ STEPS = 60
 
 
 class Reachable:
-    """A store that may be out of reach for those who read the feed.
+    """A feed that may be out of reach.
 
     Claims are written all the same: a proxy may lose one server of several.
     """
 
-    def __init__(self, store):
+    def __init__(self, feed):
         self.is_away = False
-        self._store = store
+        self._feed = feed
 
     def __getattr__(self, name):
         if self.is_away and name in ('poll', 'compare', 'load_everything'):
             raise exceptions.DatabaseUnavailable(problem='it is away')
-        return getattr(self._store, name)
+        return getattr(self._feed, name)
 
 
 class CommitBatch:
@@ -45,8 +46,9 @@ class CommitBatch:
         self.world = World(hosts=self.rng.randint(1, 4), stale_after_seconds=STALE)
         now = self.now
         self.said = dict.fromkeys(self.world.hosts, now)
-        self.reachable = Reachable(self.world.store)
-        shared, self.world.store = self.world.store, self.reachable
+        shared = self.world.store
+        self.reachable = Reachable(shared.feed)
+        self.world.store = dataclasses.replace(shared, feed=self.reachable)
         self.decider = self.world.another_scheduler()
         self.world.store = shared
         self.known, self.read_at = dict(self.said), now

@@ -42,8 +42,10 @@ class Site:
         self.store = store
         self.hosts = [a_host(f'cmp-{n}').with_room(vcpu=ROOM).on(store) for n in range(HOSTS)]
         shared = {'DISK_GB': Inventory(total=ROOM)}
-        self.pools = [store.create_provider(f'pool {n}', inventories=shared) for n in range(POOLS)]
-        card = store.create_provider(
+        self.pools = [
+            store.providers.create_provider(f'pool {n}', inventories=shared) for n in range(POOLS)
+        ]
+        card = store.providers.create_provider(
             'card', parent=self.hosts[0].row.uuid, inventories={'VGPU': Inventory(total=ROOM)}
         )
         self.classes = {host.row.uuid: 'VCPU' for host in self.hosts}
@@ -77,7 +79,7 @@ class Site:
         before, after = self.used(self.held), self.used(self.held | said)
         fits = all(total <= ROOM or total <= before[uuid] for uuid, total in after.items())
         try:
-            self.store.write_allocations(wishes)
+            self.store.allocations.write_allocations(wishes)
         except exceptions.ConsumerChanged:
             assert off
             return
@@ -111,39 +113,43 @@ class Site:
             for host in self.hosts:
                 assert host.report().outcome == 'applied'
         else:
-            self.store.sweep(100)
+            self.store.claims.sweep(100)
 
     def delete(self, consumer):
         if self.held[consumer]:
-            self.store.delete_allocations(consumer)
+            self.store.allocations.delete_allocations(consumer)
             self.held[consumer], self.generations[consumer] = {}, None
         else:
             with pytest.raises(exceptions.NotFound):
-                self.store.delete_allocations(consumer)
+                self.store.allocations.delete_allocations(consumer)
 
     def ids(self, consumer):
-        return {one.id for one in self.store.claims(consumer=consumer, limit=1000) if one.is_live}
+        return {
+            one.id
+            for one in self.store.claims.list_claims(consumer=consumer, limit=1000)
+            if one.is_live
+        }
 
     def check(self):
         for consumer, shares in self.held.items():
-            found = self.store.load_allocations(consumer)
+            found = self.store.allocations.load_allocations(consumer)
             assert (found.allocations if found else {}) == shares
             assert (found and found.generation) == self.generations[consumer]
         used = self.used(self.held)
         for uuid in self.uuids:
-            assert sum(self.store.load_provider(uuid).used.values()) == used[uuid]
-            on_it = self.store.provider_allocations(uuid)
+            assert sum(self.store.providers.load_provider(uuid).used.values()) == used[uuid]
+            on_it = self.store.allocations.provider_allocations(uuid)
             assert on_it.allocations == {
                 consumer: shares[uuid] for consumer, shares in self.held.items() if uuid in shares
             }
         total = Counter()
-        for one in self.store.type_usages('p'):
+        for one in self.store.allocations.type_usages('p'):
             total.update(one.resources)
         by_class = Counter()
         for uuid, amount in used.items():
             by_class[self.classes[uuid]] += amount
         assert +total == +by_class
-        assert self.store.audit() == CLEAN
+        assert self.store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('kind', ['memory', 'sqlite'])

@@ -133,7 +133,7 @@ class Protocol(RuleBasedStateMachine):
         """An honest caller repeats what it has no answer to."""
         fate = report_outcome(self.store, draft)
         if fate.outcome is CommitStatus.PARTIAL:
-            self.store.give_up(draft.id, 'worker-1', 1)
+            self.store.requests.give_up(draft.id, 'worker-1', 1)
         known = {claim.id for claim in self.claims}
         if fate.outcome in (CommitStatus.PLACED, CommitStatus.REPEAT):
             mine = live(self.store, request_id=draft.id)
@@ -142,12 +142,12 @@ class Protocol(RuleBasedStateMachine):
     @precondition(lambda self: self.drafts)
     @rule(number=NUMBERS)
     def cancel(self, number):
-        self.store.cancel_request(newest(self.drafts, number).id, 'not needed')
+        self.store.requests.cancel_request(newest(self.drafts, number).id, 'not needed')
 
     # -- time ----------------------------------------------------------------------
     @rule(limit=st.integers(1, 3))
     def leases_run_out(self, limit):
-        self.store.sweep(limit)
+        self.store.claims.sweep(limit)
 
     # -- computes --------------------------------------------------------------------
     @precondition(lambda self: self.claims)
@@ -193,16 +193,16 @@ class Protocol(RuleBasedStateMachine):
         if what == 'report':
             self.deliver_report(body)
             return
-        fates = getattr(self.store, f'{what}_claims')(body).outcomes
+        fates = getattr(self.store.claims, f'{what}_claims')(body).outcomes
         if what == 'confirm':
             self.answers.append((body, fates[0].outcome))
 
     def deliver_report(self, report):
-        before = {c.id for c in self.store.claims(state='reserved', limit=1000)}
-        fate = self.store.apply_reports([report]).outcomes[0]
+        before = {c.id for c in self.store.claims.list_claims(state='reserved', limit=1000)}
+        fate = self.store.reports.apply_reports([report]).outcomes[0]
         assert fate.outcome in ('applied', 'stale', 'gone')
         assert fate.adopted == [], 'a guest ran without a claim'
-        after = {c.id: c.state for c in self.store.claims(limit=1000)}
+        after = {c.id: c.state for c in self.store.claims.list_claims(limit=1000)}
         for claim_id in before:
             assert after[claim_id] in (State.RESERVED, State.CONFIRMED), 'I6'
 
@@ -227,7 +227,7 @@ class Protocol(RuleBasedStateMachine):
     def every_promise_holds(self):
         claims = live(self.store)
         states = {claim.id: claim.state for claim in claims}
-        rows = {c.provider_id: c.row for c in self.store.load_everything().hosts}
+        rows = {c.provider_id: c.row for c in self.store.feed.load_everything().hosts}
         for compute in self.computes:
             running = [c.allocations[compute.host.id]['VCPU'] for c in compute.running.values()]
             assert sum(running) <= CORES, 'I1'
@@ -243,14 +243,14 @@ class Protocol(RuleBasedStateMachine):
 
     def heal(self):
         """I7: leases run out, one fresh report each; then the two sides agree."""
-        while self.store.sweep(100).outcomes:
+        while self.store.claims.sweep(100).outcomes:
             pass
         for compute in self.computes:
             assert compute.host.send(compute.report())[0].outcome == 'applied'
             mine = {claim.id for claim in live(self.store, host=compute.host.name)}
             assert set(compute.running) <= mine, 'I4 after healing'
             assert mine <= set(compute.running) | set(compute.asked), 'I7'
-        assert self.store.audit() == CLEAN
+        assert self.store.claims.audit() == CLEAN
 
 
 class ProtocolOnSqlite(Protocol):

@@ -21,10 +21,10 @@ class History(Process):
         """Another scheduler commits, and the feed leaves that out: only a comparison finds it."""
         self.theirs()
         cache = self.cache
-        cache._position = self.store.poll(cache._position, {}, []).position
+        cache._position = self.store.feed.poll(cache._position, {}, []).position
 
     def note(self) -> None:
-        for change in self.store.load_everything().hosts:
+        for change in self.store.feed.load_everything().hosts:
             self.had[change.provider_id][change.row.version] = change.row.free('VCPU')
 
     def check(self) -> None:
@@ -57,7 +57,7 @@ def test_the_table_never_shows_more_than_there_was_and_ends_where_the_database_i
         history.fetch()
         history.fold()
     history.check()
-    fresh = HostCache(history.store, history.clock)
+    fresh = HostCache(history.store.feed, history.store.vocabulary, history.clock)
     fresh.fetch()
     fresh.fold()
     assert whole(history.cache) == whole(fresh)

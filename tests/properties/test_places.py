@@ -74,7 +74,7 @@ class PlannedSide(Side):
     # -- plans and creates ------------------------------------------------------------
     def plan(self, number, size, lease, is_late):
         group = GROUPS[number % len(GROUPS)]
-        known = self.store.load_group_plan(group)
+        known = self.store.plans.load_group_plan(group)
         revision = 1 if known is None else known.revision + (0 if is_late else 1)
         names = MEMBERS[: 1 + size % len(MEMBERS)]
         self.plans += 1
@@ -108,9 +108,9 @@ class PlannedSide(Side):
             return None
         draft = self.create([place], [self.consumer(who)], lease_seconds=lease)
         self.drafts.append(draft)
-        before = self.store.load_claim(place.id)
+        before = self.store.claims.load_claim(place.id)
         found = self.outcome(draft)
-        now = self.store.load_claim(place.id)
+        now = self.store.claims.load_claim(place.id)
         if found[0] is CommitStatus.PLACED:
             assert kind_of(before) == 'free' or before.consumer == self.consumer(who)
             assert (now.request_id, now.consumer) == (draft.id, self.consumer(who))
@@ -141,23 +141,23 @@ class PlannedSide(Side):
             return None
         claim = taken[-1 - number % len(taken)]
         if how == 'cancel':
-            return self.said(self.store.cancel_request(claim.request_id, 'test').outcomes)
+            return self.said(self.store.requests.cancel_request(claim.request_id, 'test').outcomes)
         host = next(one for one in self.hosts if one.id == claim.provider_id)
         return self.said(getattr(host, how)(claim))
 
     def extend_plan(self, number):
         group = GROUPS[number % len(GROUPS)]
-        return self.said(self.store.extend_plan(group, 2000, 2000).outcomes)
+        return self.said(self.store.plans.extend_plan(group, 2000, 2000).outcomes)
 
     def release_plan(self, number, size):
         group = GROUPS[number % len(GROUPS)]
         members = MEMBERS[: size % len(MEMBERS)]
-        return self.said(self.store.release_plan(group, 'test', members).outcomes)
+        return self.said(self.store.plans.release_plan(group, 'test', members).outcomes)
 
     # -- what must hold ---------------------------------------------------------------
     def look(self, word):
         """Each place after a word, against what it was before it."""
-        found = {claim.id: claim for claim in self.store.claims(limit=1000)}
+        found = {claim.id: claim for claim in self.store.claims.list_claims(limit=1000)}
         now = {claim.id: claim for claim in found.values() if claim.member_name is not None}
         assert self.seen.keys() <= now.keys(), 'a place is gone'
         for place_id, claim in now.items():
@@ -207,14 +207,14 @@ class PlannedSide(Side):
         claims = [
             (c.id, c.request_id, c.member, c.lifecycle, c.member_name, c.flavor, c.project_id)
             + ((c.planned.request_id, c.planned.consumer) if c.planned else ())
-            for c in self.store.claims(limit=1000)
+            for c in self.store.claims.list_claims(limit=1000)
         ]
-        plans = [(p.group_uuid, p.request_id, p.revision) for p in self.store.group_plans(10)]
+        plans = [(p.group_uuid, p.request_id, p.revision) for p in self.store.plans.group_plans(10)]
         places = {
             group: [(c.member_name, c.id) for c in found]
-            for group, found in self.store.load_places(GROUPS, ended=True).items()
+            for group, found in self.store.plans.load_places(GROUPS, ended=True).items()
         }
-        return super().rows(), claims, plans, places, self.store.planned_usage('p2')
+        return super().rows(), claims, plans, places, self.store.plans.planned_usage('p2')
 
 
 def check(words):
@@ -225,8 +225,8 @@ def check(words):
             one.look(word)
             other.look(word)
             assert one.rows() == other.rows(), word
-            found = sorted_lines(plain.audit())
-            assert found == sorted_lines(real.audit()), word
+            found = sorted_lines(plain.claims.audit())
+            assert found == sorted_lines(real.claims.audit()), word
             # A stranger may be asked for again elsewhere; nothing else may be found.
             assert {**found, 'doubled': []} == CLEAN, word
 

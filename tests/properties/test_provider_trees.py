@@ -124,7 +124,7 @@ class Side:
             return False
 
     def create(self, number, parent):
-        self.store.create_provider(
+        self.store.providers.create_provider(
             name_of(number),
             uuid=uuid_of(number),
             parent=None if parent is None else uuid_of(parent),
@@ -133,26 +133,28 @@ class Side:
         return True
 
     def move(self, number, parent):
-        self.store.move_provider(uuid_of(number), None if parent is None else uuid_of(parent))
+        self.store.providers.update_provider(
+            uuid_of(number), parent=None if parent is None else uuid_of(parent)
+        )
         return True
 
     def delete(self, number):
-        self.store.delete_provider(uuid_of(number))
+        self.store.providers.delete_provider(uuid_of(number))
         return True
 
     def register(self, number):
         message = RegisterHost(
             name=f'host {number}', node=name_of(number), uuid=uuid_of(number), boot_nonce=new_uuid()
         )
-        self.store.register_host(message)
+        self.store.reports.register_host(message)
         return True
 
     def remove(self, number):
-        self.store.remove_host(f'host {number}')
+        self.store.hosts.remove_host(f'host {number}')
         return True
 
     def claim(self, number):
-        provider = self.store.load_provider(uuid_of(number))
+        provider = self.store.providers.load_provider(uuid_of(number))
         if provider is None or provider.host or provider.used == {'CUSTOM_UNIT': 3}:
             return False
         draft = a_draft().taking(provider.id, lifecycle='api', CUSTOM_UNIT=1)
@@ -161,13 +163,13 @@ class Side:
 
     def release(self, number):
         if self.made[number]:
-            self.store.force_release(self.made[number].pop().id, 'over')
+            self.store.claims.force_release(self.made[number].pop().id, 'over')
         return True
 
     def seen(self):
         return {
             one.uuid: (one.name, str(one.kind), one.parent, one.root)
-            for one in self.store.providers(limit=100)
+            for one in self.store.providers.list_providers(limit=100)
         }
 
 
@@ -183,13 +185,16 @@ def check(kind, words):
 def check_rest(store, model):
     roots = {root for *_, root in model.seen().values()}
     for root in roots:
-        found = {one.uuid for one in store.providers(tree=root, limit=100)}
+        found = {one.uuid for one in store.providers.list_providers(tree=root, limit=100)}
         assert found == {uuid for uuid, (*_, of) in model.seen().items() if of == root}
-    hosts = {change.row.uuid for change in store.load_everything().hosts}
+    hosts = {change.row.uuid for change in store.feed.load_everything().hosts}
     assert hosts == set(map(uuid_of, model.hosts))
-    used = {one.uuid: one.used.get('CUSTOM_UNIT', 0) for one in store.providers(limit=100)}
+    used = {
+        one.uuid: one.used.get('CUSTOM_UNIT', 0)
+        for one in store.providers.list_providers(limit=100)
+    }
     assert used == {uuid_of(number): model.claims[number] for number in model.parents}
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('kind', ['memory', 'sqlite'])

@@ -67,7 +67,7 @@ class Agent:
     def say(self, word, claim):
         words = self.host.words(claim)
         self.lives[-1].append((word, words))
-        return getattr(self.store, f'{word}_claims')(words).outcomes[0].outcome
+        return getattr(self.store.claims, f'{word}_claims')(words).outcomes[0].outcome
 
     def report(self, what, number):
         report = self.host.says().listing(self.running, self.pending)
@@ -81,7 +81,7 @@ class Agent:
             report = report.since(self.base)
         message = report.outside(vcpu=self.outside).having(traits=self.traits).build()
         self.lives[-1].append(('report', message))
-        fate = self.store.apply_reports([message]).outcomes[0]
+        fate = self.store.reports.apply_reports([message]).outcomes[0]
         assert (fate.outcome, fate.adopted) == ('applied', [])
 
     def crash(self):
@@ -136,15 +136,15 @@ def deliver(store, host, messages):
         if host is not None:
             message = changed(message, epoch=host.epoch)
         if word == 'report':
-            assert store.apply_reports([message]).outcomes[0].adopted == []
+            assert store.reports.apply_reports([message]).outcomes[0].adopted == []
         else:
-            getattr(store, f'{word}_claims')(message)
+            getattr(store.claims, f'{word}_claims')(message)
 
 
 def rows_of(store, host):
     """What is there once the leases have run out."""
-    store.sweep(100)
-    assert store.audit() == CLEAN
+    store.claims.sweep(100)
+    assert store.claims.audit() == CLEAN
     row = host.row
     claims = {claim.id: claim.state for claim in live(store)}
     return claims, row.used, row.foreign, row.facts, row.over_committed, row.full_sequence

@@ -71,19 +71,21 @@ class Side:
         """Those that a host can have heard of: an open request was not answered yet."""
         found = []
         for claim in sorted(claims, key=lambda c: c.id):
-            stored = self.store.load_request(claim.request_id) if claim.request_id else None
+            stored = (
+                self.store.requests.load_request(claim.request_id) if claim.request_id else None
+            )
             if stored is None or stored.state != 'open':
                 found.append(claim)
         return found
 
     def claim(self, number):
-        claims = self.told_of(self.store.claims(limit=1000))
+        claims = self.told_of(self.store.claims.list_claims(limit=1000))
         return claims[number * 7 % len(claims)] if claims else None
 
     def outcome(self, draft):
-        result = self.store.commit([draft.build()])
+        result = self.store.requests.commit([draft.build()])
         fate = result.outcomes[0]
-        hosts = self.store.load_everything().hosts
+        hosts = self.store.feed.load_everything().hosts
         rows = {change.row.name: change.row.used for change in hosts}
         groups = {uuid: since_first(number) for uuid, number in result.groups.items()}
         return fate.outcome, fate.accepted, fate.attempt, fate.answer, rows, groups
@@ -122,7 +124,7 @@ class Side:
         return self.outcome(heir.taking(self.host(number), vcpu=size + 1))
 
     def in_group(self, number, size):
-        group = self.store.load_group(GROUP)
+        group = self.store.groups.load_group(GROUP)
         known = group.generation if group else 0
         draft = a_draft(uuid_of('draft', len(self.drafts)))
         at = max(0, known - size // 3)
@@ -138,16 +140,24 @@ class Side:
         draft = self.draft(number)
         if draft is None:
             return None
-        result = self.store.cancel_request(draft.id, 'test')
-        return self.store.load_request(draft.id).state, self.said(result.outcomes)
+        result = self.store.requests.cancel_request(draft.id, 'test')
+        return self.store.requests.load_request(draft.id).state, self.said(result.outcomes)
 
     def give_up(self, number):
         draft = self.draft(number)
-        return self.said(self.store.give_up(draft.id, 'worker-1', 1).outcomes) if draft else None
+        return (
+            self.said(self.store.requests.give_up(draft.id, 'worker-1', 1).outcomes)
+            if draft
+            else None
+        )
 
     def extend(self, number):
         draft = self.draft(number)
-        return self.said(self.store.extend_request(draft.id, 50, 100).outcomes) if draft else None
+        return (
+            self.said(self.store.requests.extend_request(draft.id, 50, 100).outcomes)
+            if draft
+            else None
+        )
 
     @staticmethod
     def said(fates):
@@ -173,11 +183,11 @@ class Side:
 
     def force(self, number, _):
         claim = self.claim(number)
-        return self.said(self.store.force_release(claim.id, 'x').outcomes) if claim else None
+        return self.said(self.store.claims.force_release(claim.id, 'x').outcomes) if claim else None
 
     def sweep(self, limit):
         # Which of several overdue claims go first is the clock's affair: take all.
-        return self.said(self.store.sweep(100).outcomes)
+        return self.said(self.store.claims.sweep(100).outcomes)
 
     def report(self, number, size, what):
         host = self.host(number)
@@ -206,7 +216,7 @@ class Side:
         placed = {claim.consumer for claim in live(self.store)}
         ended = [
             claim
-            for claim in self.store.claims(host=host.name, limit=1000)
+            for claim in self.store.claims.list_claims(host=host.name, limit=1000)
             if not claim.is_live and claim.consumer not in placed
         ][:1]
         guest = a_guest(uuid_of('stranger', host.name, size), vcpu=size)
@@ -233,21 +243,23 @@ class Side:
 
     # -- operators ----------------------------------------------------------------------
     def disable(self, number):
-        return self.store.disable_host(self.host(number).name, 'x', 'y').row.disabled
+        return self.store.hosts.disable_host(self.host(number).name, 'x', 'y').row.disabled
 
     def enable(self, number):
-        return self.store.enable_host(self.host(number).name).row.disabled
+        return self.store.hosts.enable_host(self.host(number).name).row.disabled
 
     def aggregate(self, number, put):
         name = f'rack-{number % 2}'
         members = [self.host(number).name] if put else []
-        saved = self.store.save_aggregate(name, {'n': str(number)}, members, uuid_of(name))
+        saved = self.store.declarations.save_aggregate(
+            name, {'n': str(number)}, members, uuid_of(name)
+        )
         return saved.hosts, saved.metadata, saved.generation
 
     # -- everything --------------------------------------------------------------------
     def rows(self):
         """All that can be seen, without ids that a store hands out and without times."""
-        everything = self.store.load_everything()
+        everything = self.store.feed.load_everything()
         hosts = {}
         for change in everything.hosts:
             row = change.row
@@ -267,13 +279,13 @@ class Side:
                 c.group,
                 [(self.names.get(p), some(a)) for p, a in sorted(c.allocations.items()) if some(a)],
             )
-            for c in self.store.claims(limit=1000)
+            for c in self.store.claims.list_claims(limit=1000)
         )
         requests = [
             (stored.state, stored.attempt, stored.answer, len(stored.claims)) if stored else None
-            for stored in (self.store.load_request(draft.id) for draft in self.drafts)
+            for stored in (self.store.requests.load_request(draft.id) for draft in self.drafts)
         ]
-        group = self.store.load_group(GROUP)
+        group = self.store.groups.load_group(GROUP)
         members = (since_first(group.generation), sorted(group.members)) if group else None
         return hosts, claims, requests, members
 
@@ -290,8 +302,8 @@ def check(words):
         for word in words:
             assert one.receive(word) == other.receive(word), word
             assert one.rows() == other.rows(), word
-            found = sorted_lines(plain.audit())
-            assert found == sorted_lines(real.audit()), word
+            found = sorted_lines(plain.claims.audit())
+            assert found == sorted_lines(real.claims.audit()), word
             # A stranger may be asked for again elsewhere; nothing else may be found.
             assert {**found, 'doubled': []} == CLEAN, word
 

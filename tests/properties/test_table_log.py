@@ -70,7 +70,7 @@ class History:
         self.rng = random.Random(seed)
         self.world = World(claims_per_commit=4, **settings)
         self.parts: list[tuple[int, bool, list[bytes]]] = []  # first event, a checkpoint starts
-        self.world.store.save_table_log = self._save
+        self.world.store.table_logs.save_table_log = self._save
         self.other = self.world.another_scheduler()
         for number in range(1, 6):
             host = Host(self.world, f'cmp-{number}', inventories=ROOM, numa=CELLS)
@@ -101,7 +101,7 @@ class History:
         elif kind == 'vain':
             fields['vcpu'] = 1000
         elif kind == 'move':
-            found = [c for c in self.world.store.claims(limit=1000) if c.is_live]
+            found = [c for c in self.world.store.claims.list_claims(limit=1000) if c.is_live]
             if found:
                 fields['consumers'] = [self.rng.choice(found).consumer]
                 fields['purpose'] = Purpose.RESIZE
@@ -130,20 +130,22 @@ class History:
 
     def shelve(self) -> None:
         name = self.rng.choice(list(self.world.hosts))
-        self.world.store.disable_host(name, 'repairs', 'op')
+        self.world.store.hosts.disable_host(name, 'repairs', 'op')
         if self.rng.random() < 0.9:
-            self.world.store.enable_host(name)
+            self.world.store.hosts.enable_host(name)
 
     def give_up(self) -> None:
-        found = [c for c in self.world.store.claims(limit=1000) if c.is_live]
+        found = [c for c in self.world.store.claims.list_claims(limit=1000) if c.is_live]
         if found:
-            self.world.store.cancel_request(self.rng.choice(found).request_id, 'not wanted')
+            self.world.store.requests.cancel_request(
+                self.rng.choice(found).request_id, 'not wanted'
+            )
 
     def turn(self) -> None:
         self.world.turn(self.rng.choice((0.2, 2.0)))
 
     def flush(self) -> None:
-        self.cache.log.flush(self.world.store)
+        self.cache.log.flush(self.world.store.table_logs)
 
     KINDS = (ours, ours, ours, race, race, theirs, report, report, shelve, give_up, turn, flush)
 

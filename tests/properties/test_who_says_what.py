@@ -125,17 +125,17 @@ def heard(model, hosts, store, word):
             host.last_full = host.sequence
         return done, getattr(model, verb)(name, said, racks)
     if verb == 'members':
-        store.save_aggregate(name, {}, sorted(rest[0]), derived_id('aggregate', name))
+        store.declarations.save_aggregate(name, {}, sorted(rest[0]), derived_id('aggregate', name))
         model.members[name] = set(rest[0])
         return True, True
     if verb == 'speaks':
-        store.set_inventories_by(name, rest[0])
+        store.hosts.set_inventories_by(name, rest[0])
         return True, model.speaks(name, rest[0])
     uuid, (value,) = hosts[name].row.uuid, rest
     save, field = {
-        'inventories': (store.save_inventories, 'inventories'),
-        'traits': (store.save_provider_traits, 'traits'),
-        'aggregates': (store.save_provider_aggregates, 'bare'),
+        'inventories': (store.providers.save_inventories, 'inventories'),
+        'traits': (store.providers.save_provider_traits, 'traits'),
+        'aggregates': (store.providers.save_provider_aggregates, 'bare'),
     }[verb]
     kept = value if verb == 'inventories' else set(value)
     try:
@@ -152,15 +152,15 @@ def check_same(model, hosts, store):
         assert row.facts.inventories == known.inventories
         assert row.facts.traits == sorted(known.traits)
         assert row.aggregates == sorted(model.aggregates(name))
-        assert store.load_provider(row.uuid).inventories == known.inventories
-        traits = store.load_provider_traits(row.uuid).traits
+        assert store.providers.load_provider(row.uuid).inventories == known.inventories
+        traits = store.providers.load_provider_traits(row.uuid).traits
         assert {one.name for one in traits} == known.traits
-        assert set(store.load_provider_aggregates(row.uuid).aggregates) == known.bare
+        assert set(store.providers.load_provider_aggregates(row.uuid).aggregates) == known.bare
 
 
 def check_rows(model, hosts, store):
     ids = [host.id for host in hosts.values()]
-    has = store.reads.read(lambda tx: details.read(tx, ids))
+    has = store.database.reads.read(lambda tx: details.read(tx, ids))
     for name, host in hosts.items():
         known = model.hosts[name]
         expected = details.details_of(known.inventories, known.traits, model.aggregates(name))
@@ -182,7 +182,7 @@ def check(kind, words):
             check_same(model, hosts, store)
             if kind != 'memory':
                 check_rows(model, hosts, store)
-        assert store.audit() == CLEAN
+        assert store.claims.audit() == CLEAN
 
 
 @pytest.mark.parametrize('kind', ['memory', 'sqlite'])

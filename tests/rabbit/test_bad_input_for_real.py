@@ -185,8 +185,8 @@ def test_poison_between_good_reports_costs_them_nothing(site):
     while (found := said_by(site.store, 'good-')) != {r.name: 1 for r in good}:
         assert time.monotonic() < end, found
         time.sleep(0.1)
-    assert sum(c.adopted for c in site.store.claims(limit=1000)) == len(good)
-    assert not any(site.store.audit().values())
+    assert sum(c.adopted for c in site.store.claims.list_claims(limit=1000)) == len(good)
+    assert not any(site.store.claims.audit().values())
 
 
 def message_with(report: HostReport, **changes) -> HostReport:
@@ -195,5 +195,5 @@ def message_with(report: HostReport, **changes) -> HostReport:
 
 def said_by(store, prefix: str) -> dict[str, int]:
     """Sequences of the last reports, by host."""
-    rows = [change.row for change in store.load_everything().hosts]
+    rows = [change.row for change in store.feed.load_everything().hosts]
     return {row.name: row.sequence for row in rows if row and row.name.startswith(prefix)}

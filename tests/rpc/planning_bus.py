@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scheduler and who plans groups on one broker in the process."""
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt import client, plugin_loader
 from gantt.core.messages.report import RegisterHost
 from gantt.scheduler.groups.planner import GroupPlanner
@@ -21,7 +21,7 @@ class PlanningBus(Bus):
     """
 
     def __init__(self, runs: bool = True, **bounds):
-        self.store, pipeline = MemoryStore(), plugin_loader.load_pipeline()
+        self.store, pipeline = memory_stores(), plugin_loader.load_pipeline()
         self.scheduler_ = Scheduler(self.store, pipeline, MemoryRecorder(), SchedulerSettings())
         self.recorder = MemoryRecorder()
         self.planner = GroupPlanner(

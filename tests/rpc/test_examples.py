@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt import client, exceptions, plugin_loader
 from gantt.core.messages.resource_classes import Inventory
 from gantt.examples import addresses, volumes
@@ -33,9 +33,9 @@ class Served:
 
     def __init__(self):
         self.clock = SkewedClock()
-        self.store = MemoryStore(self.clock)
+        self.store = memory_stores(self.clock)
         self.pools = {
-            name: self.store.create_provider(
+            name: self.store.providers.create_provider(
                 name, inventories={cls: Inventory(total=total) for cls, total in of.items()}
             )
             for name, of in POOLS.items()
@@ -49,7 +49,7 @@ class Served:
         until(lambda: len(self.running.cache.working.others) == len(POOLS))
 
     def used(self, pool, name):
-        return self.store.load_provider(self.pools[pool].uuid).used.get(name, 0)
+        return self.store.providers.load_provider(self.pools[pool].uuid).used.get(name, 0)
 
     def later(self, seconds):
         """Time passes for leases."""

@@ -9,7 +9,7 @@ import msgspec
 import oslo_messaging as om
 import pytest
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt import client, exceptions, plugin_loader
 from gantt.core.messages.report import ClaimUpdate, RegisterHost
 from gantt.core.messages.request import Flavor, GroupRef, RequestSpec
@@ -33,7 +33,7 @@ class Served:
     """A scheduler with five hosts on a bus, and a plan under the uuid of a group of Nova's."""
 
     def __init__(self):
-        self.store = MemoryStore()
+        self.store = memory_stores()
         self.scheduler = Scheduler(
             self.store, plugin_loader.load_pipeline(), MemoryRecorder(), SchedulerSettings()
         )
@@ -52,7 +52,7 @@ class Served:
         data = load(f'select_destinations-{CAPTURE}').args['spec_obj']['nova_object.data']
         uuid_ = data['instance_group']['nova_object.data']['uuid']
         # As a boot before the plan has left it.
-        self.store.save_group(Group(uuid=uuid_, policy='anti-affinity', project_id=PROJECT))
+        self.store.groups.save_group(Group(uuid=uuid_, policy='anti-affinity', project_id=PROJECT))
         body = a_body(
             {'name': 'web', 'count': 3, 'spec': TINY},
             {'name': 'db', 'spec': {'resources': {'VCPU': 2}}},
@@ -107,9 +107,9 @@ def test_a_boot_with_both_hints_gets_its_place_under_novas_own_group(served):
     result = served.boot(gantt_member='web-2')
     assert shape(result) == shape([REPLY[0][:1]])
     assert chosen_of(result) == [group.hosts['web-2']]
-    claim = served.store.load_claim(group.claims['web-2'])
+    claim = served.store.claims.load_claim(group.claims['web-2'])
     assert claim.is_taken and claim.project_id == PROJECT
-    assert not any(served.store.audit().values())
+    assert not any(served.store.claims.audit().values())
 
 
 def test_boots_without_a_member_take_the_next_places_and_one_more_is_refused(served):
@@ -126,7 +126,7 @@ def test_a_call_that_nova_repeats_has_the_effect_of_one(served):
     assert chosen_of(first) == chosen_of(again) == [served.group.hosts['web-1']]
     free = [
         one.member_name
-        for one in served.store.load_places([served.group.uuid])[served.group.uuid]
+        for one in served.store.plans.load_places([served.group.uuid])[served.group.uuid]
         if one.is_free_place
     ]
     assert sorted(free) == ['db', 'web-2', 'web-3']
@@ -170,4 +170,4 @@ def test_a_create_of_ours_names_the_member_in_its_field(served):
     )
     claims = client.ClaimsClient(served.bus.carrier())
     assert [one.outcome for one in claims.confirm_claims(update)] == ['ok']
-    assert served.store.load_claim(chosen.claim_id).state == 'confirmed'
+    assert served.store.claims.load_claim(chosen.claim_id).state == 'confirmed'

@@ -2,6 +2,7 @@
 """Nova's captured calls decided by the real scheduler, over the in-process broker."""
 
 import concurrent.futures
+import dataclasses
 import threading
 import time
 import uuid
@@ -9,7 +10,9 @@ import uuid
 import oslo_messaging as om
 import pytest
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.reports import MemoryReports
+from devel.memory_store.stores import memory_stores
+from devel.memory_store.vocabulary import MemoryVocabulary
 from gantt import client, exceptions, plugin_loader
 from gantt.conf import compute, nova_source
 from gantt.core.messages import base
@@ -33,22 +36,40 @@ HOSTS = [f'compute-{n:03}' for n in range(1, 6)]
 REPLY = stored('reply-select_destinations')['oslo.message (decoded)']['result']
 
 
-class HeldStore(MemoryStore):
-    """Declared classes are read when ``answers`` is set: a database that takes its time."""
+class HeldReports(MemoryReports):
+    """Reports are folded when ``folds`` is set: a database that takes its time."""
 
-    def __init__(self):
-        super().__init__()
-        self.answers, self.folds = threading.Event(), threading.Event()
-        self.answers.set()
+    def __init__(self, database):
+        super().__init__(database, 60)
+        self.folds = threading.Event()
         self.folds.set()
 
     def apply_reports(self, reports):
         self.folds.wait(20)
         return super().apply_reports(reports)
 
+
+class HeldVocabulary(MemoryVocabulary):
+    """Declared classes are read when ``answers`` is set."""
+
+    def __init__(self, database):
+        super().__init__(database)
+        self.answers = threading.Event()
+        self.answers.set()
+
     def declared_classes(self):
         self.answers.wait(20)
         return super().declared_classes()
+
+
+def held_store():
+    """Return stores whose reports and classes can be held up."""
+    stores = memory_stores()
+    return dataclasses.replace(
+        stores,
+        reports=HeldReports(stores.database),
+        vocabulary=HeldVocabulary(stores.database),
+    )
 
 
 def a_report(name, epoch, sequence, **more):
@@ -72,7 +93,7 @@ def a_report(name, epoch, sequence, **more):
 @pytest.fixture
 def served():
     """A scheduler with five hosts that have reported, served on a bus."""
-    store = HeldStore()
+    store = held_store()
     scheduler = Scheduler(
         store, plugin_loader.load_pipeline(), MemoryRecorder(), SchedulerSettings()
     )
@@ -84,8 +105,8 @@ def served():
         assert stats.update_resource_stats(a_report(name, said.epoch, 1)).outcome == 'applied'
     until(lambda: len(scheduler.cache.fold()) == len(HOSTS))
     yield bus, store
-    store.answers.set()
-    store.folds.set()
+    store.vocabulary.answers.set()
+    store.reports.folds.set()
     bus.close()
     assert scheduler.stop(5)
 
@@ -101,8 +122,8 @@ def test_a_boot_a_multi_create_and_a_forced_host(served):
     assert len(set(chosen_of(conductor.call('boot-multi3', 3)))) >= 1
     assert chosen_of(conductor.call('boot-az-host')) == ['compute-003']
     assert chosen_of(conductor.call('boot-host-2.74')) == ['compute-003']
-    assert len(store.claims(limit=100)) == 6
-    assert not any(store.audit().values())
+    assert len(store.claims.list_claims(limit=100)) == 6
+    assert not any(store.claims.audit().values())
 
 
 def test_a_repeat_of_nova_claims_once(served):
@@ -111,7 +132,7 @@ def test_a_repeat_of_nova_claims_once(served):
     first = conductor.call('boot', uuids=uuids, request_id='req-1')
     again = conductor.call('boot', uuids=uuids, request_id='req-1')
     assert chosen_of(first) == chosen_of(again)
-    assert len(store.claims(limit=100)) == 1
+    assert len(store.claims.list_claims(limit=100)) == 1
 
 
 def test_the_members_of_a_group_land_apart_until_there_is_no_host_left(served):
@@ -127,14 +148,14 @@ def test_the_members_of_a_group_land_apart_until_there_is_no_host_left(served):
         conductor.call('boot-anti-affinity-third')
     assert caught.value.exc_type == 'NoValidHost'
     assert '0/5 hosts fit' in caught.value.value
-    assert not any(store.audit().values())
+    assert not any(store.claims.audit().values())
 
 
 def test_a_group_that_has_another_rule_here_is_refused_at_every_door(served):
     """Nova's rule of a group is Nova's truth: it is told what stands in the way."""
     bus, store = served
     group = 'db150b0c-3aa8-4b8b-85a9-53a7a8ec478f'
-    store.save_group(Group(uuid=group, policy='affinity'))
+    store.groups.save_group(Group(uuid=group, policy='affinity'))
     with pytest.raises(om.RemoteError) as caught:
         bus.nova().call('boot-anti-affinity-third')
     assert caught.value.exc_type == 'NoValidHost'
@@ -146,9 +167,9 @@ def test_a_group_that_has_another_rule_here_is_refused_at_every_door(served):
     with pytest.raises(exceptions.Refused) as refused:
         bus.scheduler().select_destinations(spec=spec, consumers=[str(uuid.uuid4())])
     assert all(one in refused.value.message for one in both)
-    store.remove_group(group)
+    store.groups.remove_group(group)
     assert chosen_of(bus.nova().call('boot-anti-affinity-third'))
-    assert store.load_group(group).policy == 'anti-affinity'
+    assert store.groups.load_group(group).policy == 'anti-affinity'
 
 
 def test_a_full_cloud_refuses_with_its_verdict(served):
@@ -159,8 +180,8 @@ def test_a_full_cloud_refuses_with_its_verdict(served):
         conductor.call('boot')
     assert caught.value.exc_type == 'NoValidHost'
     assert 'VCPU' in caught.value.value
-    assert len(store.claims(limit=100)) == 20
-    assert not any(store.audit().values())
+    assert len(store.claims.list_claims(limit=100)) == 20
+    assert not any(store.claims.audit().values())
 
 
 def test_a_plain_dictionary_makes_a_host_that_is_chosen(served):
@@ -199,7 +220,7 @@ def test_who_asks_for_a_class_unknown_here_holds_up_nobody(served):
     """Whoever needs the database waits for it apart from the others."""
     bus, store = served
     conductor, stats = bus.scheduler(), client.StatsClient(bus.carrier())
-    store.answers.clear()
+    store.vocabulary.answers.clear()
     odd = [
         in_a_thread(
             bus.scheduler().select_destinations,
@@ -215,8 +236,8 @@ def test_who_asks_for_a_class_unknown_here_holds_up_nobody(served):
             spec=asks_for('MEMORY_MB'), consumers=[str(uuid.uuid4())]
         )
     assert not any(one.done() for one in odd)
-    store.declare_class('CUSTOM_NEW')
-    store.answers.set()
+    store.vocabulary.declare_class('CUSTOM_NEW')
+    store.vocabulary.answers.set()
     assert odd.pop().result(10).outcome == 'applied'
     for one in odd:
         assert one.exception(10) is None or isinstance(one.exception(), exceptions.NoValidHost)
@@ -228,14 +249,14 @@ def test_a_class_declared_elsewhere_a_moment_ago_is_known_to_the_next_request(se
     for name in ('CUSTOM_A', 'CUSTOM_B'):
         with pytest.raises(exceptions.UnknownResourceClass, match=name):
             conductor.select_destinations(spec=asks_for(name), consumers=[str(uuid.uuid4())])
-        store.declare_class(name)
+        store.vocabulary.declare_class(name)
         with pytest.raises(exceptions.NoValidHost):
             conductor.select_destinations(spec=asks_for(name), consumers=[str(uuid.uuid4())])
 
 
 def test_a_cast_report_of_a_class_unknown_here_is_folded(served):
     bus, store = served
-    store.declare_class('CUSTOM_CAST')
+    store.vocabulary.declare_class('CUSTOM_CAST')
     stats = client.StatsClient(bus.carrier())
     newer = a_report(HOSTS[1], 1, 2, CUSTOM_CAST=Inventory(total=2))
     stats.update_resource_stats(newer, wait=False)
@@ -263,14 +284,14 @@ def test_who_calls_with_a_report_is_answered_before_he_gives_up(served, form):
     stats = DICTIONARY if form == 'dictionary' else base.to_builtins(a_report('cmp-9', epoch, 1))
     name = 'cmp-8' if form == 'dictionary' else 'cmp-9'
     raw = bus.raw('gantt-stats').prepare(call_monitor_timeout=2, timeout=20)
-    store.folds.clear()
+    store.reports.folds.clear()
     with pytest.raises(exceptions.Busy, match='the report is queued'):
         raw.call({}, 'update_resource_stats', name=name, stats=stats)
     # It is folded all the same, and who has been answered is not answered again.
-    store.folds.set()
+    store.reports.folds.set()
 
     def folded():
-        rows = [change.row for change in store.load_everything().hosts]
+        rows = [change.row for change in store.feed.load_everything().hosts]
         return [row for row in rows if row.name == name and row.cap('VCPU')]
 
     assert until(folded)
@@ -290,8 +311,8 @@ def test_what_a_dictionary_leads_to_is_found_out_however_long_it_waited(served, 
     bus, store = served
     methods = StatsMethods(bus.facade, Ratios(cpu=1.0, ram=1.0, disk=1.0))
     call = aged(30.0, args={'name': 'cmp-8', 'stats': DICTIONARY}, **said)
-    store.folds.clear()
-    timer = threading.Timer(0.3, store.folds.set)
+    store.reports.folds.clear()
+    timer = threading.Timer(0.3, store.reports.folds.set)
     timer.start()
     assert methods.update_resource_stats(call).run(call)['fate'] == 'applied'
     timer.join()
@@ -331,12 +352,12 @@ def test_what_is_answered_in_time_leaves_nothing_behind(served):
 def test_nobody_is_answered_who_has_given_up(served):
     bus, store = served
     raw = bus.raw('gantt-stats').prepare(call_monitor_timeout=1, timeout=20)
-    store.answers.clear()
+    store.vocabulary.answers.clear()
     inventories = {'CUSTOM_NEW': {'total': 1}}
     stats = base.to_builtins(a_report(HOSTS[0], 1, 2)) | {'inventories': inventories}
     with pytest.raises(om.MessagingTimeout):
         raw.call({}, 'update_resource_stats', name=HOSTS[0], stats=stats)
     time.sleep(1)  # the server counts from when the message came there, which is later
-    store.answers.set()
+    store.vocabulary.answers.set()
     key = ('gantt_rpc_replies_lost_total', 'late')
     assert until(lambda: bus.counts.values.get(key)) == 1

@@ -27,7 +27,7 @@ import copy
 import functools
 from collections.abc import Iterable, Iterator
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt.core.claims.claim import Claim
 from gantt.core.nova.events import GuestLocation, NovaCast
 from gantt.core.nova.host import ABSENCES
@@ -84,7 +84,7 @@ class Play:
         clocks: dict[str, list[tuple[int, float]]] | None = None,
     ) -> None:
         self.clock = Clock()
-        self.store = MemoryStore(self.clock)
+        self.store = memory_stores(self.clock)
         self.hosts: dict[str, Host] = {
             name: a_host(name)
             .with_room(vcpu=64, ram=65_536, disk=1000)
@@ -141,7 +141,7 @@ class Play:
     def resolve(self) -> None:
         """What a request says of a guest that is there, before it is placed."""
         said = GuestLocation(consumer=GUEST, host=self.where, before=self.clock.now)
-        self._checked(lambda: self.store.resolve_guest(said))
+        self._checked(lambda: self.store.nova.resolve_guest(said))
         self.clock.sleep(2)
 
     def arrive_live(self) -> None:
@@ -248,10 +248,10 @@ class Play:
                 if host not in self.down:
                     self.sync(host)
             self.clock.sleep(SYNC_SECONDS)
-            self._checked(lambda: self.store.sweep(100))
+            self._checked(lambda: self.store.claims.sweep(100))
 
     def receive(self, cast: NovaCast) -> None:
-        self._checked(lambda: self.store.apply_guest_events([cast]))
+        self._checked(lambda: self.store.nova.apply_guest_events([cast]))
 
     def _checked(self, word) -> None:
         before = self.hosts_with_claims()
@@ -267,7 +267,11 @@ class Play:
             assert kept, self.told(f'a claim of the move on {host} was freed')
 
     def live(self) -> list[Claim]:
-        return [claim for claim in self.store.claims(consumer=GUEST, limit=1000) if claim.is_live]
+        return [
+            claim
+            for claim in self.store.claims.list_claims(consumer=GUEST, limit=1000)
+            if claim.is_live
+        ]
 
     def hosts_with_claims(self) -> list[str]:
         return sorted(claim.host for claim in self.live())
@@ -278,7 +282,7 @@ class Play:
     def told(self, what: str) -> str:
         claims = [
             f'{c.host} {c.purpose} {c.state} {c.absences} {c.reason}'
-            for c in self.store.claims(consumer=GUEST, limit=1000)
+            for c in self.store.claims.list_claims(consumer=GUEST, limit=1000)
         ]
         return '\n'.join([what, *self.trace, *claims])
 
@@ -296,12 +300,12 @@ class Play:
         found = sorted((claim.host, claim.state.value) for claim in self.live())
         if found != wanted:
             self.clock.sleep(MOVE_SECONDS)
-            late = self.store.open_moves(MOVE_SECONDS, 10)
+            late = self.store.nova.open_moves(MOVE_SECONDS, 10)
             assert [move.target.consumer for move in late] == [GUEST], self.told('a leak')
-            self.store.resolve_guest(GuestLocation(consumer=GUEST, host=self.where))
+            self.store.nova.resolve_guest(GuestLocation(consumer=GUEST, host=self.where))
             found = sorted((claim.host, claim.state.value) for claim in self.live())
         assert found == wanted, self.told(f'expected {wanted}, found {found}')
-        assert self.store.audit() == CLEAN
+        assert self.store.claims.audit() == CLEAN
 
 
 def all_fates(count: int, among: Iterable[int | None]) -> Iterator[tuple[int | None, ...]]:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A living group: grown, shrunk, changed, healed; who is placed stays where it is."""
 
+import dataclasses
+
 import msgspec
 import pytest
 
@@ -15,12 +17,12 @@ from gantt.core.messages.report import Running
 from gantt.core.messages.request import GroupRef
 from gantt.core.records.decision import Outcome
 from tests.planner import (
-    BeforeCommit,
     a_change,
     a_description,
     a_member,
     a_plan_request,
     a_planner,
+    before_commit,
     hosts_of,
     place,
     places,
@@ -65,7 +67,7 @@ def test_a_group_grows_and_who_is_there_stays(world, planner, first):
     assert hosts_of(answer).keys() == {'web-3', 'web-4'}
     assert sorted(answer.stayed) == ['db', 'web-1', 'web-2']
     assert len(set(after.values())) == 5
-    assert world.store.load_group_plan(GROUP).revision == answer.revision == 2
+    assert world.store.plans.load_group_plan(GROUP).revision == answer.revision == 2
 
 
 def test_one_that_was_alone_keeps_its_name(world, planner, first):
@@ -92,7 +94,7 @@ def test_a_place_that_is_created_meanwhile_is_not_given_back(world, first):
             taken.extend(name for name, claim in found.items() if claim.id == ended.claim_id)
             created(world.store, found[taken[0]])
 
-    planner = a_planner(world, store=BeforeCommit(world.store, take))
+    planner = a_planner(world, store=before_commit(world.store, take))
     answer = place(planner, a_change(described(a_member('web', 1), a_member('db'))))
     assert taken == ['web-2'] and answer.released == ['web-1']
     assert answer.conflicts == [
@@ -124,9 +126,9 @@ def test_a_member_that_ends_between_two_tries_is_planned_as_well(world, planner)
             elsewhere = sorted(world.hosts.keys() - used)[:1]
             other = world.select(a_request(group=GroupRef(uuid=GROUP), force_hosts=elsewhere))
             assert other.outcome is Outcome.PLACED
-            world.store.release_plan(GROUP, 'not wanted', members=['web-1'])
+            world.store.plans.release_plan(GROUP, 'not wanted', members=['web-1'])
 
-    planner = a_planner(world, store=BeforeCommit(world.store, change))
+    planner = a_planner(world, store=before_commit(world.store, change))
     answer = place(planner, a_change(described(a_member('web', 2), a_member('db', 2), **more)))
     assert (answer.attempts, len(commits)) == (2, 2)
     assert hosts_of(answer).keys() == {'web-1', 'db-1'}
@@ -134,26 +136,26 @@ def test_a_member_that_ends_between_two_tries_is_planned_as_well(world, planner)
 
 
 class TakesOver:
-    """A store of which a place is taken over just before somebody reads who stands."""
+    """Plans of which a place is taken over just before somebody reads who stands."""
 
     def __init__(self, world):
         self._world, self._is_done = world, False
 
     def __getattr__(self, name):
-        return getattr(self._world.store, name)
+        return getattr(self._world.store.plans, name)
 
     def load_places(self, uuids, **how):
         if not self._is_done:
             self._is_done = True
             created(self._world.store, places(self._world, GROUP)['web'])
-        return self._world.store.load_places(uuids, **how)
+        return self._world.store.plans.load_places(uuids, **how)
 
 
 def test_a_member_counts_for_its_policies_whoever_has_its_place_by_now(world, planner):
     together = {'policies': [{'policy': 'affinity', 'of': 'web'}]}
     place(planner, a_plan_request(described(a_member('web'), **together)))
     (there,) = hosts(world).values()
-    planner = a_planner(world, store=TakesOver(world))
+    planner = a_planner(world, store=dataclasses.replace(world.store, plans=TakesOver(world)))
     place(planner, a_change(described(a_member('web', 3), **together)))
     assert hosts(world) == {'web': there, 'web-1': there, 'web-2': there}
 
@@ -177,10 +179,10 @@ def test_what_changed_policies_would_violate_is_listed_first(world, planner, fir
     (violation,) = answer.violated
     assert violation.line == 'affinity at host' and violation.is_hard
     assert violation.amount == 2 and len(violation.members) >= 2
-    assert world.store.load_group_plan(GROUP).revision == 1
+    assert world.store.plans.load_group_plan(GROUP).revision == 1
     done = place(planner, a_change(group))
     assert done.violated == answer.violated and done.revision == 2
-    assert 'affinity' in world.store.load_group(GROUP).policies
+    assert 'affinity' in world.store.groups.load_group(GROUP).policies
     # Who comes now obeys what is possible: nothing is violated by it alone.
     assert hosts(world) == {one.name: one.host for one in first.plan.members}
 
@@ -193,7 +195,7 @@ def test_a_member_that_needs_something_else_gets_another_place(world, planner, f
     assert hosts_of(answer).keys() == {'web-2'}
     assert after['web-1'].id == before['web-1'].id and after['db'].id == before['db'].id
     assert after['web-2'].allocations[after['web-2'].provider_id]['VCPU'] == 3
-    assert world.store.load_claim(before['web-2'].id).state == 'released'
+    assert world.store.claims.load_claim(before['web-2'].id).state == 'released'
     assert not any(world.audit().values())
 
 
@@ -220,12 +222,12 @@ def test_a_lost_host_is_healed_and_the_others_stay(world, planner, first):
     assert hosts_of(answer).keys() == {'web-1', 'db'}
     assert dead.isdisjoint(hosts_of(answer).values())
     assert answer.stayed == ['web-2']
-    live = world.store.load_places([GROUP])[GROUP]
+    live = world.store.plans.load_places([GROUP])[GROUP]
     assert sorted(claim.member_name for claim in live) == ['db', 'web-1', 'web-1', 'web-2']
     view = planner.show(ShowGroupPlan(group=GROUP))
     assert {one.state for one in view.members} == {MemberState.PLANNED}
     # The guest of the lost host may be there again with it: it is not hidden.
-    assert view.others == [store.load_claim(found['web-1'].id).consumer]
+    assert view.others == [store.claims.load_claim(found['web-1'].id).consumer]
     assert not any(world.audit().values())
 
 
@@ -243,7 +245,7 @@ def healed(world, planner, first):
     world.turn()
     assert place(planner, a_change(described(), heal=True)).plan is not None
     world.turn()
-    return world.store.load_claim(before.id)
+    return world.store.claims.load_claim(before.id)
 
 
 def comes_back(world, guest):
@@ -259,7 +261,7 @@ def a_create_of(name):
 
 
 def of_web_1(world):
-    live = world.store.load_places([GROUP])[GROUP]
+    live = world.store.plans.load_places([GROUP])[GROUP]
     return [claim for claim in live if claim.member_name == 'web-1']
 
 
@@ -314,7 +316,7 @@ def test_a_guest_that_was_replaced_by_name_is_no_member_though_its_host_answers(
     view = planner.show(ShowGroupPlan(group=GROUP))
     found = {one.name: one for one in view.members}['web-1']
     assert found.state is MemberState.PLANNED
-    assert view.others == [world.store.load_claim(before.id).consumer]
+    assert view.others == [world.store.claims.load_claim(before.id).consumer]
     world.turn()
     assert world.select(a_create_of('web-1')).outcome is Outcome.PLACED
 
@@ -352,7 +354,7 @@ def test_two_changes_of_one_revision_do_not_both_happen(world, planner, first):
 def test_a_repeated_change_is_one(world, planner, first):
     change = a_change(described(a_member('web', 4), a_member('db')))
     assert place(planner, change) == place(planner, change)
-    assert world.store.load_group_plan(GROUP).revision == 2
+    assert world.store.plans.load_group_plan(GROUP).revision == 2
 
 
 # -- shown, held, given back --------------------------------------------------------------

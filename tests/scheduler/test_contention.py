@@ -71,7 +71,9 @@ def test_the_decision_says_among_how_many_it_picked():
     world = World(sqlite_store, hosts=8, feed_seconds=1e9)
     seen_by(world.scheduler).note(placed=0, lost=1)
     answer = world.select(a_request())
-    decision = decision_codec.unpack(world.store.load_decision(answer.decision_id)[0]).decision
+    decision = decision_codec.unpack(
+        world.store.records.load_decision(answer.decision_id)[0]
+    ).decision
     assert (decision.spread, decision.conflicts) == (GROWTH, [])
     assert decision.members[0].selection.host in [s.host for s in decision.members[0].scores]
 

@@ -45,7 +45,9 @@ def test_shares_gather_on_devices_that_are_in_use(world):
     assert [host_of(world, devices(1, 300)) for _ in range(2)] == [first] * 2
     used = {
         one.name: one.used.get('VGPU', 0)
-        for one in map(world.store.load_provider, (gpu.uuid for gpu in world.gpus.values()))
+        for one in map(
+            world.store.providers.load_provider, (gpu.uuid for gpu in world.gpus.values())
+        )
     }
     assert sorted(used.values()) == [0, 0, 0, 900]
 
@@ -115,7 +117,7 @@ def test_it_says_what_looking_at_each_device_says(seed):
         request = wanting(tree, count=rng.randint(1, 2))
         answer = world.select(msgspec.structs.replace(request, request_id=new_uuid()))
         if answer.outcome is Outcome.PLACED and rng.random() < 0.3:
-            world.store.cancel_request(answer.request_id, 'enough')
+            world.store.requests.cancel_request(answer.request_id, 'enough')
             world.turn()
 
 
@@ -126,7 +128,10 @@ def test_a_range_of_what_lies_below_a_host_is_given_by_one_device(world):
     for chosen, *_ in answer.selections:
         assert chosen.resources == {'VCPU': 3, 'VGPU': chosen.allocations[1].resources['VGPU']}
     given = sorted(of[0].allocations[1].resources['VGPU'] for of in answer.selections)
-    used = [world.store.load_provider(gpu.uuid).used.get('VGPU', 0) for gpu in world.gpus.values()]
+    used = [
+        world.store.providers.load_provider(gpu.uuid).used.get('VGPU', 0)
+        for gpu in world.gpus.values()
+    ]
     assert sum(used) == sum(given)
     # Who came first left the least on its device for the one behind.
     assert given in ([300, 700], [700, 1000])

@@ -16,14 +16,14 @@ from gantt.insights.event_log import EventLog, Wanted
 from gantt.insights.views import EventEntry
 from gantt.scheduler.clock import ManualClock, SystemClock
 from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Stores
 from tests.builders import a_draft, a_host, claimed
 from tests.conftest import READERS
 from tests.world import sqlite_store
 
 
 @pytest.fixture(params=READERS)
-def store(request: pytest.FixtureRequest, make_store: Callable[[str], Store]) -> Store:
+def store(request: pytest.FixtureRequest, make_store: Callable[[str], Stores]) -> Stores:
     return make_store(request.param)
 
 
@@ -33,9 +33,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, 'LOOK_SECONDS', 0.0)
 
 
-def a_log(store: Store, **options: Any) -> EventLog:
+def a_log(store: Stores, **options: Any) -> EventLog:
     """Of a process of its own."""
-    return EventLog(store, HostFollower(store, **options))
+    return EventLog(store.hosts, HostFollower(store.feed, store.vocabulary, **options))
 
 
 class Follower:
@@ -62,7 +62,7 @@ def test_what_happens_is_told_once_and_in_order(store):
     follower = Follower(a_log(store))
     follower.ask()
     follower.seen.clear()
-    store.disable_host('cmp-2', 'disk swap', 'ann')
+    store.hosts.disable_host('cmp-2', 'disk swap', 'ann')
     [claim] = claimed(store, a_draft().taking(one))
     fresh = [event for event in follower.ask() if event.kind not in ('registered', 'facts')]
     assert sorted(said(fresh)) == [('cmp-1', 'claimed', ''), ('cmp-2', 'disabled', 'ann')]
@@ -70,7 +70,7 @@ def test_what_happens_is_told_once_and_in_order(store):
     assert follower.ask() == []
     one.confirm(claim)
     assert [(e.kind, e.claim_id) for e in follower.ask()] == [('confirmed', claim.id)]
-    store.enable_host('cmp-2', 'bob')
+    store.hosts.enable_host('cmp-2', 'bob')
     assert said(follower.ask()) == [('cmp-2', 'enabled', 'bob')]
     two.register()
     assert said(follower.ask()) == [('cmp-2', 'registered', '')]
@@ -80,7 +80,7 @@ def test_what_happens_is_told_once_and_in_order(store):
 def test_a_host_that_is_removed_is_told_by_its_name(store):
     a_host('cmp-1').on(store)
     follower = Follower(a_log(store))
-    store.remove_host('cmp-1')
+    store.hosts.remove_host('cmp-1')
     assert ('cmp-1', 'removed') in [(e.host, e.kind) for e in follower.ask()]
 
 
@@ -89,7 +89,7 @@ def test_pages_leave_nothing_out(store):
         a_host(f'cmp-{number}').on(store)
     follower = Follower(a_log(store), limit=2)
     for number in range(5):
-        store.disable_host(f'cmp-{number}', 'why', 'ann')
+        store.hosts.disable_host(f'cmp-{number}', 'why', 'ann')
     while follower.ask():
         pass
     disabled = [e.host for e in follower.seen if e.kind == 'disabled']
@@ -104,9 +104,9 @@ def test_another_process_goes_on_where_it_was_asked_before(store):
     follower = Follower(one, two)
     for log in (one, two):
         log._covers -= 2 * event_log.SLACK_SECONDS
-    store.disable_host('cmp-1', 'why', 'ann')
+    store.hosts.disable_host('cmp-1', 'why', 'ann')
     assert ('cmp-1', 'disabled', 'ann') in said(follower.ask(1))
-    store.enable_host('cmp-1', 'bob')
+    store.hosts.enable_host('cmp-1', 'bob')
     assert ('cmp-1', 'enabled', 'bob') in said(follower.ask(0))
 
 
@@ -128,7 +128,7 @@ def test_what_is_too_much_is_told_and_not_left_out_in_silence(store, monkeypatch
     follower = Follower(log)
     other = Follower(log)
     for number in range(4):
-        store.disable_host(f'cmp-{number}', 'why', 'ann')
+        store.hosts.disable_host(f'cmp-{number}', 'why', 'ann')
     with pytest.raises(exceptions.EventsGone):
         follower.ask()
     with pytest.raises(exceptions.EventsGone):
@@ -159,8 +159,8 @@ def test_who_waits_is_answered_when_something_happens_or_the_process_ends():
     ]
     for thread in threads:
         thread.start()
-    store.disable_host('cmp-1', 'why', 'ann')
-    store.enable_host('cmp-1', 'ann')
+    store.hosts.disable_host('cmp-1', 'why', 'ann')
+    store.hosts.enable_host('cmp-1', 'ann')
     threads[0].join(60)
     assert [one.kind for page in pages for one in page.events] == ['enabled']
     log.stop()
@@ -173,14 +173,14 @@ def test_the_database_is_away_for_a_while(make_store, monkeypatch):
     store = make_store('sqlite')
     a_host('cmp-1').on(store)
     follower = Follower(a_log(store))
-    store.disable_host('cmp-1', 'why', 'ann')
+    store.hosts.disable_host('cmp-1', 'why', 'ann')
     away = exceptions.DatabaseUnavailable(problem='it does not answer')
 
     def fails(*args: object) -> None:
         raise away
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, 'recent_events', fails)
+        patch.setattr(store.hosts, 'recent_events', fails)
         with pytest.raises(exceptions.DatabaseUnavailable):
             follower.ask()
     assert ('cmp-1', 'disabled', 'ann') in said(follower.ask())
@@ -220,11 +220,11 @@ def test_nothing_is_left_out_whoever_is_asked(steps, seed):
         elif what == 'pass':
             clock.advance(number)
         elif what == 'disable':
-            store.disable_host(HOSTS[number], f'why {rng.random()}', 'ann')
+            store.hosts.disable_host(HOSTS[number], f'why {rng.random()}', 'ann')
         elif what == 'enable':
-            store.enable_host(HOSTS[number])
+            store.hosts.enable_host(HOSTS[number])
         elif what == 'claim':
-            store.enable_host(HOSTS[number])
+            store.hosts.enable_host(HOSTS[number])
             [claim] = claimed(store, a_draft().taking(hosts[number], vcpu=1, ram=1, disk=1))
             claims.append((number, claim))
         elif claims:
@@ -238,7 +238,7 @@ def test_nothing_is_left_out_whoever_is_asked(steps, seed):
     there = {
         (name, one.kind, one.what, one.claim_id)
         for name in HOSTS
-        for one in store.host_history(name, 10_000)
+        for one in store.hosts.host_history(name, 10_000)
         if one.at >= begun
     }
     assert there <= seen

@@ -39,7 +39,7 @@ def rack(host):
 def a_group(world, *policies, **fields):
     """The uuid of a group with policies."""
     group = Group(uuid=new_uuid(), policy=POLICIES, policies=list(policies), **fields)
-    world.store.save_group(group)
+    world.store.groups.save_group(group)
     world.turn()
     return group.uuid
 
@@ -82,7 +82,7 @@ def test_policies_of_subgroups_go_by_the_member_that_a_request_names(world):
     ]
     assert db == 'cmp-5'
     assert set(map(rack, found)) == {3}
-    names = {claim.member_name for claim in world.store.claims()}
+    names = {claim.member_name for claim in world.store.claims.list_claims()}
     assert names == {'db', 'web-1', 'web-2', 'web-3'}
 
 
@@ -91,7 +91,7 @@ def test_a_request_may_bring_the_policies_and_makes_the_group(world):
     first = hosts_of(world.select(a_request(2, group=group)))
     second = hosts_of(world.select(a_request(group=GroupRef(uuid=group.uuid))))
     assert sorted(map(rack, [*first, *second])) == [1, 2, 3]
-    assert world.store.load_group(group.uuid).policies == [APART]
+    assert world.store.groups.load_group(group.uuid).policies == [APART]
 
 
 def test_what_a_caller_says_is_no_other_rule(world):
@@ -108,7 +108,7 @@ def test_what_a_caller_says_is_no_other_rule(world):
 
 def test_what_nova_says_before_the_policies_are_known_is_put_right(world):
     group = Group(uuid=new_uuid(), policy=POLICIES, policies=[APART])
-    world.store.save_group(group)
+    world.store.groups.save_group(group)
     assert group.uuid not in world.scheduler.cache.rules
     novas = GroupRef(uuid=group.uuid, policy=Policy.AFFINITY)
     handles = [world.ask(a_request(group=novas)) for _ in range(3)]
@@ -136,7 +136,7 @@ def test_a_kept_decision_has_the_policies_that_it_was_made_under():
     world = racks(World(sqlite_store))
     group = GroupRef(uuid=a_group(world, APART, subgroups={'a': ['x']}), member='x-1')
     answer = world.select(a_request(group=group))
-    kept = unpack(world.store.load_decision(answer.decision_id)[0])
+    kept = unpack(world.store.records.load_decision(answer.decision_id)[0])
     assert kept.request.spec.group.policies.policies == [APART]
     assert kept.request.spec.group.policies.member_of(kept.request.spec.group.member) == 'x'
     assert msgspec.to_builtins(kept.request.spec.group)['member'] == 'x-1'

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt import exceptions
 from gantt.core.records.decision import Outcome
 from gantt.core.resources.host import Placed
@@ -24,9 +24,11 @@ class Process:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.clock = ManualClock()
-        self.store = MemoryStore(self.clock)
+        self.store = memory_stores(self.clock)
         self.hosts = [a_host(f'cmp-{n}').with_room(vcpu=100).on(self.store) for n in range(HOSTS)]
-        self.cache = HostCache(self.store, self.clock, reload_seconds=20.0)
+        self.cache = HostCache(
+            self.store.feed, self.store.vocabulary, self.clock, reload_seconds=20.0
+        )
         self.late: list = []
         self.fetch()
         self.fold()
@@ -49,19 +51,19 @@ class Process:
         claim = draft.claims[0].claim
         pick = Placed(claim.id, claim.consumer, claim.provider_id, claim.group)
         self.cache.do(table_log.Picks(True, [(claim.allocations[claim.provider_id], pick)]))
-        result = self.store.commit([draft])
+        result = self.store.requests.commit([draft])
         written = {*(row.id for row in result.hosts), *result.stepped} - set(result.freed)
         self.cache.commit_applied(result.hosts, written, stepped=result.stepped)
 
     def theirs(self) -> None:
         """A commit of another scheduler: only the feed tells of it."""
-        self.store.commit([a_draft().taking(self.one()).build()])
+        self.store.requests.commit([a_draft().taking(self.one()).build()])
 
     def report(self) -> None:
         """A report that this process took; its news may be offered a little later."""
         host = self.one()
         report = host.says().outside(vcpu=self.random.randrange(5)).build()
-        self.late.append(self.store.apply_reports([report]).hosts)
+        self.late.append(self.store.reports.apply_reports([report]).hosts)
         if self.random.random() < 0.7:
             self.tell()
 
@@ -75,12 +77,12 @@ class Process:
     def shelve(self) -> None:
         """An operator writes through the API, another process."""
         name = self.one().name
-        self.store.disable_host(name, 'repairs', 'op')
-        self.store.enable_host(name)
+        self.store.hosts.disable_host(name, 'repairs', 'op')
+        self.store.hosts.enable_host(name)
 
     def replaced(self) -> None:
         """A commit of ours by which an older claim gives way."""
-        live = [c for c in self.store.claims(limit=1000) if c.is_live]
+        live = [c for c in self.store.claims.list_claims(limit=1000) if c.is_live]
         if live:
             self.commit(self.random.choice(live).consumer)
 
@@ -128,7 +130,7 @@ def test_the_table_ends_where_the_database_is(seed):
     process.tell()
     process.fetch()
     process.fold()
-    fresh = HostCache(process.store, process.clock)
+    fresh = HostCache(process.store.feed, process.store.vocabulary, process.clock)
     fresh.fetch()
     fresh.fold()
     assert whole(process.cache) == whole(fresh)
@@ -137,7 +139,7 @@ def test_the_table_ends_where_the_database_is(seed):
 def test_news_that_is_older_than_our_commit_does_not_take_its_claim_away():
     process = Process(1)
     host = process.hosts[0]
-    late = process.store.apply_reports([host.says().outside(vcpu=1).build()]).hosts
+    late = process.store.reports.apply_reports([host.says().outside(vcpu=1).build()]).hosts
     process.one = lambda: host
     process.ours()
     process.cache.offer(late)
@@ -145,7 +147,7 @@ def test_news_that_is_older_than_our_commit_does_not_take_its_claim_away():
     assert len(process.cache.working.placed.on(host.id)) == 1
     process.fetch()
     process.fold()
-    fresh = HostCache(process.store, process.clock)
+    fresh = HostCache(process.store.feed, process.store.vocabulary, process.clock)
     fresh.fetch()
     fresh.fold()
     assert whole(process.cache) == whole(fresh)
@@ -155,7 +157,7 @@ def members(source, group) -> set[str]:
     """Claims of a group, by a table or by the store."""
     if isinstance(source, HostCache):
         return {placed.claim_id for placed in source.working.placed if placed.group == group}
-    return {claim.id for claim in source.claims(limit=1000) if claim.group == group}
+    return {claim.id for claim in source.claims.list_claims(limit=1000) if claim.group == group}
 
 
 def test_late_news_of_a_host_brings_the_members_of_its_groups():
@@ -163,14 +165,14 @@ def test_late_news_of_a_host_brings_the_members_of_its_groups():
     process = Process(1)
     host, group = process.hosts[0], new_uuid()
     process.one = lambda: host
-    process.store.commit([a_draft().planned_at(0, group).taking(host).build()])
+    process.store.requests.commit([a_draft().planned_at(0, group).taking(host).build()])
     process.fetch()
     process.ours()
     process.fold()
     # News that is older than our commit brings the member, and takes nothing of ours away.
     table = process.cache.working
     assert len(table.placed.on(host.id)) == 2
-    assert table.group_generation(group) == process.store.load_group(group).generation
+    assert table.group_generation(group) == process.store.groups.load_group(group).generation
     assert members(process.cache, group) == members(process.store, group)
     process.fetch()
     process.fold()
@@ -185,11 +187,11 @@ def test_a_generation_is_known_only_with_its_members(seed):
 
     def join(process) -> None:
         group = process.random.choice(groups)
-        known = process.store.load_group(group)
+        known = process.store.groups.load_group(group)
         draft = a_draft().planned_at(known.generation if known else 0, group)
-        (fate,) = process.store.commit([draft.taking(process.one()).build()]).outcomes
+        (fate,) = process.store.requests.commit([draft.taking(process.one()).build()]).outcomes
         if fate.accepted:
-            generation = process.store.load_group(group).generation
+            generation = process.store.groups.load_group(group).generation
             joined[group, generation] = members(process.store, group)
 
     words = [word for word in Process.WORDS if word is not Process.replaced]
@@ -231,17 +233,17 @@ def test_a_group_that_cannot_be_read_back_is_not_taken_for_known():
     world.ask(a_request(group=group), by=theirs)
     theirs.placing.step()
     handle = world.ask(a_request(group=group), by=mine)
-    read = world.store.read_groups
+    read = world.store.feed.read_groups
 
     def away(uuids, beside):
-        world.store.read_groups = read
+        world.store.feed.read_groups = read
         raise exceptions.DatabaseUnavailable(problem='it is away')
 
-    world.store.read_groups = away
+    world.store.feed.read_groups = away
     mine.placing.step()
-    assert world.store.read_groups is read, 'the swap did not fail'
+    assert world.store.feed.read_groups is read, 'the swap did not fail'
     mine.placing.step()
     world.turn(times=3)
-    taken = [c.host for c in world.store.claims(limit=10)]
+    taken = [c.host for c in world.store.claims.list_claims(limit=10)]
     assert sorted(taken) == ['cmp-1', 'cmp-2']
     assert handle in world.replies.answers

@@ -27,13 +27,13 @@ def runs(world: World, name: str, seconds: float) -> int:
 
 def test_a_purge_that_is_behind_hurries(monkeypatch):
     world = World(hosts=2)
-    monkeypatch.setattr(world.store, 'purge', lambda **bounds: bounds['limit'])
+    monkeypatch.setattr(world.store.retention, 'purge', lambda **bounds: bounds['limit'])
     assert runs(world, 'purge', 3.0) >= 3.0 / housekeeping.AGAIN_SECONDS / 2
 
 
 def test_a_purge_with_little_to_do_waits_its_period(monkeypatch):
     world = World(hosts=2)
-    monkeypatch.setattr(world.store, 'purge', lambda **bounds: bounds['limit'] - 1)
+    monkeypatch.setattr(world.store.retention, 'purge', lambda **bounds: bounds['limit'] - 1)
     assert runs(world, 'purge', 3.0) == 1
 
 

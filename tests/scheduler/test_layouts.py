@@ -51,7 +51,7 @@ def cores(world):
     """(host, processor) -> by how many live claims it is held."""
     return Counter(
         (claim.host, cpu)
-        for claim in world.store.claims(limit=1000)
+        for claim in world.store.claims.list_claims(limit=1000)
         if claim.is_live
         for cell in layouts.read(claim.layout).cells
         for _, cpu in cell.pins
@@ -66,7 +66,7 @@ def test_the_answer_says_where_inside_of_the_host():
     world = a_world()
     answer = world.select(pinned())
     chosen = answer.selections[0][0]
-    assert world.store.load_claim(chosen.claim_id).layout == chosen.layout
+    assert world.store.claims.load_claim(chosen.claim_id).layout == chosen.layout
     assert [cell['page_kb'] for cell in chosen.layout['cells']] == [2048]
 
 
@@ -125,7 +125,7 @@ def test_a_host_whose_figures_contain_its_guests_is_believed():
         running=None, pending=None, used=used, numa=said, metrics={'load': ReportedMetric(value=1)}
     )
     world.turn()
-    assert world.store.load_claim(claim_id).layout['settled'] is True
+    assert world.store.claims.load_claim(claim_id).layout['settled'] is True
     for _ in range(3):
         assert world.select(pinned()).outcome is Outcome.PLACED
     assert (('cmp-1', 4) in cores(world)) is False

@@ -32,7 +32,9 @@ def a_group(world, *policies, **fields):
     """One with a set of policies, or with Nova's affinity where there are none."""
     uuid = new_uuid()
     policy = POLICIES if policies else Policy.AFFINITY
-    world.store.save_group(Group(uuid=uuid, policy=policy, policies=list(policies), **fields))
+    world.store.groups.save_group(
+        Group(uuid=uuid, policy=policy, policies=list(policies), **fields)
+    )
     world.turn()
     return uuid
 

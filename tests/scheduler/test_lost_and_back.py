@@ -30,7 +30,7 @@ def described(**fields):
 
 def of(world, name):
     """The live claims of a member, the first that was made first."""
-    live = world.store.load_places([GROUP])[GROUP]
+    live = world.store.plans.load_places([GROUP])[GROUP]
     return sorted(
         (claim for claim in live if claim.member_name == name), key=lambda one: one.created_at
     )
@@ -39,12 +39,12 @@ def of(world, name):
 def runs(world, claim):
     """A create takes the place over, and its host confirms it."""
     created(world.store, claim)
-    found = world.store.load_claim(claim.id)
+    found = world.store.claims.load_claim(claim.id)
     host = world.hosts[claim.host]
     host.confirm(claim.id)
     host.running[claim.id] = Running(consumer=found.consumer, claim_id=claim.id)
     world.turn()
-    found = world.store.load_claim(claim.id)
+    found = world.store.claims.load_claim(claim.id)
     assert found.state == 'confirmed'
     return found
 
@@ -85,7 +85,7 @@ def test_a_member_whose_second_host_is_lost_too_is_healed_again(world, planner, 
     lost(world, guest.host, second.host)
     answer = place(planner, a_change(described(), heal=True))
     assert [one.name for one in answer.plan.members] == ['web-1']
-    assert world.store.load_claim(second.id).state == 'released'
+    assert world.store.claims.load_claim(second.id).state == 'released'
     third = runs(world, of(world, 'web-1')[-1])
     lost(world, guest.host, second.host, third.host)
     assert place(planner, a_change(described(), heal=True)).plan is not None
@@ -127,22 +127,22 @@ def test_a_place_that_nobody_needs_is_not_held_longer(world, planner, guest):
     spare = of(world, 'web-1')[-1]
     others = [one for name in ('web-2', 'db') for one in of(world, name)]
     assert spare.id in planner.extend(ExtendGroupPlan(group=GROUP, seconds=9000))['claims']
-    held = {one.id: world.store.load_claim(one.id).lease_until for one in (spare, *others)}
+    held = {one.id: world.store.claims.load_claim(one.id).lease_until for one in (spare, *others)}
     back(world, guest)
     planner.cache.fetch()
     done = planner.extend(ExtendGroupPlan(group=GROUP, seconds=20_000))
     assert sorted(done['claims']) == sorted(one.id for one in others)
     for one in others:
-        assert world.store.load_claim(one.id).lease_until > held[one.id]
-    assert world.store.load_claim(spare.id).lease_until == held[spare.id]
+        assert world.store.claims.load_claim(one.id).lease_until > held[one.id]
+    assert world.store.claims.load_claim(spare.id).lease_until == held[spare.id]
     assert not any(world.audit().values())
 
 
 # -- hosts that were removed ------------------------------------------------------------
 def removed(world, claim):
     """An operator ends the claim, as the host is gone for good, and removes the host."""
-    world.store.force_release(claim.id, 'gone for good')
-    world.store.remove_host(claim.host)
+    world.store.claims.force_release(claim.id, 'gone for good')
+    world.store.hosts.remove_host(claim.host)
     world.turn()
 
 

@@ -12,17 +12,19 @@ def test_a_multiplier_that_is_no_number_is_told_once_by_each_worker(caplog):
         caplog.clear()
         return found
 
-    world.store.save_aggregate('fast', {'ram_weight_multiplier': 'much', 'ssd': 'yes'}, ['cmp-1'])
+    world.store.declarations.save_aggregate(
+        'fast', {'ram_weight_multiplier': 'much', 'ssd': 'yes'}, ['cmp-1']
+    )
     world.turn(2.0)
     assert told() == [
         "aggregate fast: ram_weight_multiplier is 'much', expected a number from -1e12 to 1e12; "
         'its hosts go by the option'
     ]
-    world.store.save_aggregate('fast', {'ssd': 'no'}, None)
+    world.store.declarations.save_aggregate('fast', {'ssd': 'no'}, None)
     world.turn(2.0)
     assert told() == []
-    world.store.save_aggregate('fast', {'ram_weight_multiplier': '2'}, None)
+    world.store.declarations.save_aggregate('fast', {'ram_weight_multiplier': '2'}, None)
     world.turn(2.0)
-    world.store.save_aggregate('fast', {'ram_weight_multiplier': 'more'}, None)
+    world.store.declarations.save_aggregate('fast', {'ram_weight_multiplier': 'more'}, None)
     world.turn(2.0)
     assert len(told()) == 1

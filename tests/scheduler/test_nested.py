@@ -76,7 +76,7 @@ def wanting(tree, count=1, alternates=0, **amounts):
 
 
 def used(world, name, of='VGPU'):
-    return world.store.load_provider(world.gpus[name].uuid).used.get(of, 0)
+    return world.store.providers.load_provider(world.gpus[name].uuid).used.get(of, 0)
 
 
 def test_a_resize_within_a_host_counts_old_and_new_devices_until_it_is_confirmed(world):
@@ -112,7 +112,7 @@ def test_devices_come_from_as_many_providers_below_one_host(world):
         assert [gpu.group for gpu in gpus] == ['device1-1', 'device1-2']
         assert sorted(gpu.name for gpu in gpus) == [f'{one.host}-gpu0', f'{one.host}-gpu1']
         assert [gpu.resources for gpu in gpus] == [{'VGPU': 500}] * 2
-    claim = world.store.load_claim(chosen.claim_id)
+    claim = world.store.claims.load_claim(chosen.claim_id)
     ids = [world.gpus[f'{chosen.host}-gpu{n}'].id for n in (0, 1)]
     assert claim.allocations == {
         chosen.provider_id: {'VCPU': 1},
@@ -277,7 +277,7 @@ def test_what_is_found_before_the_search_ends_does_not_depend_on_stored_answers(
 def test_a_device_that_is_moved_below_another_host_serves_that_one(world):
     gpu = world.gpus['cmp-1-gpu0']
     to = uuid_of(world, 'cmp-3')
-    world.store.move_provider(gpu.uuid, to)
+    world.store.providers.update_provider(gpu.uuid, parent=to)
     world.turn(times=3)
     answer = world.select(wanting(devices(1, 1000), count=4))
     assert answer.outcome is Outcome.PLACED
@@ -306,10 +306,13 @@ def test_decisions_come_out_the_same_when_they_are_made_again():
             world.hosts[answer.selections[0][0].host].confirm(answer.selections[0][0].claim_id)
         world.turn()
     for scheduler in world.schedulers:
-        scheduler.cache.log.flush(world.store)
-    records = [world.store.load_decision(one.id)[0] for one in world.store.decisions(limit=1000)]
+        scheduler.cache.log.flush(world.store.table_logs)
+    records = [
+        world.store.records.load_decision(one.id)[0]
+        for one in world.store.records.list_decisions(limit=1000)
+    ]
     records += [one.packed for one in world.recorder.records]
-    replayer = Replayer(world.store, plugin_loader.load_pipeline(), 'nova')
+    replayer = Replayer(world.store.table_logs, plugin_loader.load_pipeline(), 'nova')
     groups_seen = 0
     for packed in records:
         stored = decision_codec.unpack(packed)

@@ -44,7 +44,9 @@ def test_its_words_are_counted_and_told_now_and_then(caplog):
 
     for _ in range(5):
         hear()
-    assert [c.state for c in world.store.claims(consumer=claim.consumer)] == ['confirmed']
+    assert [c.state for c in world.store.claims.list_claims(consumer=claim.consumer)] == [
+        'confirmed'
+    ]
     events = 'gantt_nova_events_total'
     assert counted.found[events, 'GuestsListed', 'not_novas'] == 5
     assert counted.found[events, 'GuestDeleted', 'not_novas'] == 5

@@ -17,7 +17,7 @@ from gantt import exceptions, plugin_loader
 from gantt.core.claims.commit import DecisionRecord
 from gantt.core.messages.report import Running
 from gantt.core.records.decision import Outcome
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from gantt.scheduler import update_resource_stats
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
@@ -54,10 +54,10 @@ class Flood:
     """A scheduler, and threads that ask without end."""
 
     def __init__(self, path) -> None:
-        self.store = SqlStore.for_url(f'sqlite:///{path}')
+        self.store = stores_for_url(f'sqlite:///{path}')
         a_host().on(self.store)
         self.metrics = MetricRegistry()
-        self.recorder = StoreRecorder(self.store, self.metrics, 100)
+        self.recorder = StoreRecorder(self.store.records, self.metrics, 100)
         self.scheduler = Scheduler(
             self.store,
             plugin_loader.load_pipeline(),
@@ -88,7 +88,7 @@ class Flood:
             time.sleep(0.01)
         # What waits to be written grows with the load of the machine, within its bounds.
         self.recorder.flush()
-        self.scheduler.cache.log.flush(self.store)
+        self.scheduler.cache.log.flush(self.store.table_logs)
 
     def _ask(self, each: int) -> None:
         for number in range(each):
@@ -100,7 +100,7 @@ class Flood:
 
     def close(self) -> None:
         assert self.scheduler.stop(30)
-        self.store.close()
+        self.store.database.close()
 
 
 @pytest.fixture
@@ -132,13 +132,13 @@ def test_a_flood_is_turned_away_with_a_hint_and_memory_stays_flat(flood):
     assert 0 < flood.deepest <= LIMIT
     # Statements that are seen for the first time stay compiled, in whichever phase that is.
     assert min(sizes[1] - sizes[0], sizes[2] - sizes[1]) < GROWTH_MAX
-    assert not any(flood.store.audit().values())
+    assert not any(flood.store.claims.audit().values())
 
 
 def test_what_was_turned_away_left_no_row(flood):
     flood.phase(300)
     placed = flood.nobody.told[Outcome.PLACED]
-    assert len(flood.store.claims(limit=1000)) <= placed
+    assert len(flood.store.claims.list_claims(limit=1000)) <= placed
 
 
 def test_reports_beyond_the_limit_are_turned_away_with_a_hint():
@@ -186,14 +186,14 @@ def test_names_of_a_report_count_as_its_guests_do(monkeypatch):
 
 def test_decisions_that_wait_too_long_are_dropped_oldest_first(flood):
     metrics = MetricRegistry()
-    recorder = StoreRecorder(flood.store, metrics, 10)
+    recorder = StoreRecorder(flood.store.records, metrics, 10)
     ids = [new_uuid() for _ in range(1000)]
     for one in ids:
         recorder.record(DecisionRecord(id=one, request_id=new_uuid(), outcome='no_valid_host'))
     assert metrics.value('gantt_decisions_dropped_total') == 990
     assert recorder.flush() == 10
-    assert flood.store.load_decision(ids[-1]) is not None
-    assert flood.store.load_decision(ids[-11]) is None
+    assert flood.store.records.load_decision(ids[-1]) is not None
+    assert flood.store.records.load_decision(ids[-11]) is None
 
 
 def test_a_repeat_of_what_was_turned_away_is_taken_when_there_is_room():
@@ -203,7 +203,7 @@ def test_a_repeat_of_what_was_turned_away_is_taken_when_there_is_room():
     assert world.replies.answers[handles[1]].outcome is Outcome.BUSY
     world.turn(times=3)
     assert world.select(second).outcome is Outcome.PLACED
-    assert len(world.store.claims()) == 2
+    assert len(world.store.claims.list_claims()) == 2
 
 
 def test_every_answer_of_a_batch_is_measured_by_its_outcome():

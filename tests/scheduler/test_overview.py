@@ -31,7 +31,7 @@ def _cloud(seed: int) -> World:
     """Hosts in every condition, in no order of names."""
     rng = random.Random(seed)
     world = World()
-    world.store.declare_class('CUSTOM_GOLD')
+    world.store.vocabulary.declare_class('CUSTOM_GOLD')
     numbers = rng.sample(range(1000), 30)
     hosts = []
     for number in numbers:
@@ -55,7 +55,7 @@ def _cloud(seed: int) -> World:
         if rng.random() < 0.6:
             host.report()
     for host in rng.sample(hosts, 3):
-        world.store.disable_host(host.name, 'fan', 'me')
+        world.store.hosts.disable_host(host.name, 'fan', 'me')
     world.turn()
     return world
 
@@ -160,7 +160,7 @@ class _Counting:
 
 def test_however_many_look_one_query_is_made_and_its_age_is_said() -> None:
     store, clock = _Counting(), ManualClock()
-    reader = ActivityReader(store, clock)  # type: ignore[arg-type]
+    reader = ActivityReader(store, store, store, clock)  # type: ignore[arg-type]
     for _ in range(5):
         reader.activity(600)
     assert store.asked == 1
@@ -175,7 +175,7 @@ def test_however_many_look_one_query_is_made_and_its_age_is_said() -> None:
 
 def test_a_database_that_is_away_is_not_asked_by_each_of_them() -> None:
     store, clock = _Counting(), ManualClock()
-    reader = ActivityReader(store, clock)  # type: ignore[arg-type]
+    reader = ActivityReader(store, store, store, clock)  # type: ignore[arg-type]
     store.away = True
     for _ in range(3):
         with pytest.raises(exceptions.DatabaseUnavailable):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A group that is placed as a whole: its places are claims, its answer is that of a request."""
 
+import dataclasses
+
 import msgspec
 import pytest
 
@@ -19,12 +21,12 @@ from gantt.core.records.decision import Outcome
 from gantt.core.resources.host import Group
 from gantt.scheduler.groups.planner import IDLE_AGE_SECONDS
 from tests.planner import (
-    BeforeCommit,
     a_change,
     a_description,
     a_member,
     a_plan_request,
     a_planner,
+    before_commit,
     hosts_of,
     place,
     places,
@@ -58,7 +60,7 @@ def test_each_member_has_a_place_that_is_a_claim(world, planner):
         assert claim.is_free_place and claim.request_id == request.request_id
         assert (claim.project_id, claim.user_id, claim.group) == ('p1', 'u1', answer.group)
         assert claim.allocations == {claim.provider_id: {'VCPU': 1, 'MEMORY_MB': 1024}}
-    record = world.store.load_group_plan(answer.group)
+    record = world.store.plans.load_group_plan(answer.group)
     assert (record.revision, record.request_id) == (1, request.request_id)
     assert record.lease_until - world.clock.wall() == pytest.approx(1800, abs=30)
     assert world.audit() == CLEAN
@@ -140,7 +142,7 @@ def test_what_cannot_be_placed_names_what_stands_in_the_way(world, planner):
     assert isinstance(error, exceptions.NoValidHost)
     assert error.kwargs['missing_count'] == 1
     assert error.kwargs['group'] == request.uuid
-    assert world.store.load_request(request.request_id) is None
+    assert world.store.requests.load_request(request.request_id) is None
     assert places(world, request.uuid) == {}
 
 
@@ -150,7 +152,7 @@ def test_a_dry_run_claims_nothing(world, planner):
     assert len(hosts_of(answer)) == 3 and answer.revision == 0
     assert {one.claim_id for one in answer.plan.members} == {''}
     assert places(world, request.uuid) == {}
-    assert world.store.load_request(request.request_id) is None
+    assert world.store.requests.load_request(request.request_id) is None
 
 
 def test_a_dry_run_of_what_cannot_be_placed_is_an_answer(planner):
@@ -220,7 +222,7 @@ WHOLE = {
 @pytest.mark.parametrize('at', ['spec', 'alternatives[1]'])
 def test_members_are_held_against_the_rules_of_requests_of_their_own(world, spec, field, at):
     """What a single request is refused for a member is, by its path in the description."""
-    world.store.declare_class('CUSTOM_GPU')
+    world.store.vocabulary.declare_class('CUSTOM_GPU')
     alone = refused_alone(world, spec)
     assert alone.startswith(f'request.spec.{field}')
     member = {'name': 'web', 'spec': spec}
@@ -276,13 +278,15 @@ def test_a_group_of_another_project_is_not_there(planner):
 def test_places_in_a_server_group_are_its_projects(world, planner):
     """Who may plan for all projects does not take a group away from its own."""
     uuid = new_uuid()
-    world.store.save_group(Group(uuid=uuid, name='g', policy='anti-affinity', project_id='p1'))
+    world.store.groups.save_group(
+        Group(uuid=uuid, name='g', policy='anti-affinity', project_id='p1')
+    )
     group = a_description(uuid=uuid)
     error = refused(planner, a_plan_request(group, project_id='p2'))
     assert error.kwargs['field'] == 'request.project_id' and 'expected p1' in error.message
-    assert world.store.load_group_plan(uuid) is None
+    assert world.store.plans.load_group_plan(uuid) is None
     place(planner, a_plan_request(group, project_id=None))
-    assert world.store.load_group_plan(uuid).project_id == 'p1'
+    assert world.store.plans.load_group_plan(uuid).project_id == 'p1'
     assert {claim.project_id for claim in places(world, uuid).values()} == {'p1'}
     assert planner.show(ShowGroupPlan(group=uuid, only_project='p1')).project_id == 'p1'
 
@@ -310,7 +314,7 @@ def test_only_those_that_lost_a_race_are_planned_again(world):
             victim = planned[0]['web-1']
             world.select(a_request(ram=20_000, force_hosts=[victim]))
 
-    planner = a_planner(world, store=BeforeCommit(world.store, take_one))
+    planner = a_planner(world, store=before_commit(world.store, take_one))
     answer = place(planner, a_plan_request(a_description(a_large('web', 3))))
     first, last = planned
     assert hosts_of(answer) == last
@@ -332,7 +336,7 @@ def test_those_who_stay_together_are_planned_anew_on_the_hosts_as_they_are_now(w
         if len(planned) == 1:
             world.select(a_request(ram=31_000, force_hosts=list(planned[0])))
 
-    planner = a_planner(world, store=BeforeCommit(world.store, take_one))
+    planner = a_planner(world, store=before_commit(world.store, take_one))
     group = a_description(a_member('web', 2), policies=['affinity'])
     answer = place(planner, a_plan_request(group))
     first, last = planned
@@ -347,13 +351,13 @@ def test_after_too_many_races_nothing_is_claimed(world):
         group = GroupRef(uuid=batch[0].group.uuid, policy=Policy.ANTI_AFFINITY)
         world.select(a_request(group=group))
 
-    planner = a_planner(world, store=BeforeCommit(world.store, change_group), attempts_per_group=2)
+    planner = a_planner(world, store=before_commit(world.store, change_group), attempts_per_group=2)
     request = a_plan_request(a_description(a_member('web', 2)))
     error = refused(planner, request)
     assert isinstance(error, exceptions.Conflict), error
     assert error.kwargs['attempts'] == 2
     assert places(world, request.uuid) == {}
-    assert world.store.load_request(request.request_id) is None
+    assert world.store.requests.load_request(request.request_id) is None
     assert world.audit() == CLEAN
 
 
@@ -361,7 +365,7 @@ def test_a_commit_whose_outcome_is_not_known_is_found_out_by_a_repeat(world):
     def lost(batch):
         raise exceptions.DatabaseUnavailable(problem='the answer is lost')
 
-    broken = a_planner(world, store=BeforeCommit(world.store, None, lost))
+    broken = a_planner(world, store=before_commit(world.store, None, lost))
     request = a_plan_request()
     assert isinstance(refused(broken, request), exceptions.DatabaseUnavailable)
     answer = place(a_planner(world), request)
@@ -390,7 +394,7 @@ class Beside:
             if after is not None:
                 after()
 
-        self.planner = a_planner(world, store=BeforeCommit(world.store, other))
+        self.planner = a_planner(world, store=before_commit(world.store, other))
 
 
 def repeat_of(request):
@@ -408,7 +412,7 @@ def test_of_two_copies_the_one_that_was_told_no_has_no_plan(world):
 
     def leave():
         for one in takes_all:
-            world.store.cancel_request(one.request_id, 'over')
+            world.store.requests.cancel_request(one.request_id, 'over')
 
     beside = Beside(world, repeat_of(request), fill, leave)
     error = refused(beside.planner, request)
@@ -416,7 +420,7 @@ def test_of_two_copies_the_one_that_was_told_no_has_no_plan(world):
     assert isinstance(told, exceptions.NoValidHost)
     assert (error.code, error.message, error.kwargs) == (told.code, told.message, told.kwargs)
     assert places(world, request.uuid) == {}
-    assert world.store.load_group_plan(request.uuid) is None
+    assert world.store.plans.load_group_plan(request.uuid) is None
     again = refused(a_planner(world), request)
     assert (again.code, again.message) == (told.code, told.message)
     other = msgspec.structs.replace(request, project_id='p2')
@@ -432,13 +436,13 @@ def test_one_that_was_told_no_and_is_no_repeat_may_ask_again(world, planner):
     world.clock.advance(1)
     assert isinstance(refused(planner, request), exceptions.NoValidHost)
     for one in takes_all:
-        world.store.cancel_request(one.request_id, 'over')
+        world.store.requests.cancel_request(one.request_id, 'over')
     world.clock.advance(1)
     assert len(place(planner, repeat_of(request)).plan.members) == 3
 
 
 class PlannedMeanwhile:
-    """A store that is read when another copy of a request has just been placed."""
+    """Plans that are read when another copy of a request has just been placed."""
 
     def __init__(self, world, request):
         self._world, self._request, self.told = world, request, []
@@ -446,23 +450,29 @@ class PlannedMeanwhile:
     def load_group_plan(self, uuid):
         if not self.told:
             self.told.append(place(a_planner(self._world), self._request))
-        return self._world.store.load_group_plan(uuid)
+        return self._world.store.plans.load_group_plan(uuid)
 
     def __getattr__(self, name):
-        return getattr(self._world.store, name)
+        return getattr(self._world.store.plans, name)
 
 
 @pytest.mark.parametrize('repeats', [False, True])
 def test_a_copy_that_finds_the_plan_of_the_other_one_is_told_the_same(world, repeats):
     request = a_plan_request()
-    store = PlannedMeanwhile(world, request)
+    plans = PlannedMeanwhile(world, request)
     copy = repeat_of(request) if repeats else request
-    assert place(a_planner(world, store=store), copy) == store.told[0]
+    assert (
+        place(a_planner(world, store=dataclasses.replace(world.store, plans=plans)), copy)
+        == plans.told[0]
+    )
     change = a_change(a_description(uuid=request.uuid), revision=1)
-    store = PlannedMeanwhile(world, change)
+    plans = PlannedMeanwhile(world, change)
     copy = repeat_of(change) if repeats else change
-    assert place(a_planner(world, store=store), copy) == store.told[0]
-    assert world.store.load_group_plan(request.uuid).revision == 2
+    assert (
+        place(a_planner(world, store=dataclasses.replace(world.store, plans=plans)), copy)
+        == plans.told[0]
+    )
+    assert world.store.plans.load_group_plan(request.uuid).revision == 2
     assert world.audit() == CLEAN
 
 
@@ -471,7 +481,7 @@ def test_a_repeat_that_gave_up_after_races_is_told_the_same_once_more(world):
         group = GroupRef(uuid=batch[0].group.uuid, policy=Policy.ANTI_AFFINITY)
         world.select(a_request(group=group))
 
-    planner = a_planner(world, store=BeforeCommit(world.store, change_group), attempts_per_group=2)
+    planner = a_planner(world, store=before_commit(world.store, change_group), attempts_per_group=2)
     request = repeat_of(a_plan_request(a_description(a_member('web', 2))))
     first = refused(planner, request)
     assert isinstance(first, exceptions.Conflict)
@@ -487,4 +497,4 @@ def test_a_repeat_that_joins_its_first_copy_is_refused_as_a_repeat(world, planne
     assert [planner.step() for _ in range(2)] == [1, 0]
     assert first.exception(0) is second.exception(0)
     assert isinstance(first.exception(0), exceptions.NoValidHost)
-    assert world.store.load_request(request.request_id).state == 'cancelled'
+    assert world.store.requests.load_request(request.request_id).state == 'cancelled'

@@ -62,11 +62,11 @@ def test_a_lease_ends_by_the_clock_of_the_database(hours):
     first = world.select(a_request(), world.schedulers[0]).selections[0][0]
     second = world.select(a_request(), world.schedulers[1]).selections[0][0]
     world.turn(seconds=10.0, times=11)
-    states = [world.store.load_claim(s.claim_id).state for s in (first, second)]
+    states = [world.store.claims.load_claim(s.claim_id).state for s in (first, second)]
     assert states == ['reserved', 'reserved']
     assert world.hosts[first.host].confirm(first.claim_id) == ['ok']
     world.turn(seconds=10.0, times=4)
-    states = [world.store.load_claim(s.claim_id).state for s in (first, second)]
+    states = [world.store.claims.load_claim(s.claim_id).state for s in (first, second)]
     assert states == ['confirmed', 'expired']
     assert not any(world.audit().values())
 
@@ -138,7 +138,7 @@ def test_overload_is_turned_away_at_once_and_leaves_nothing_behind():
     world.turn(times=3)
     assert world.scheduler.placing.admission.depth == 0
     assert nobody.told[Outcome.PLACED] >= 20
-    assert len(world.store.claims(limit=1000)) == 20
+    assert len(world.store.claims.list_claims(limit=1000)) == 20
 
 
 def test_what_a_scheduler_remembers_does_not_grow_with_what_it_answered():

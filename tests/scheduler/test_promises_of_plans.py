@@ -48,7 +48,7 @@ def test_what_finds_no_room_on_an_old_table_is_not_known(world, planner, monkeyp
     error = refused(planner, a_plan_request(too_many))
     assert isinstance(error, exceptions.HostsUnknown)
     assert 'the table is' in error.message
-    assert world.store.claims() == []
+    assert world.store.claims.list_claims() == []
 
 
 def test_planning_a_group_asks_nobody(world, planner):

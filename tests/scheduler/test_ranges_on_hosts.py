@@ -57,7 +57,7 @@ def test_the_host_is_chosen_by_the_least_and_gives_what_it_has(make_world):
     assert chosen.host == 'cmp-1', 'more is free there'
     assert chosen.resources == {'VCPU': 6, 'MEMORY_MB': 1024}, 'in one piece'
     assert other.resources == request.spec.resources, 'of an alternate nothing is taken yet'
-    claim = world.store.load_claim(chosen.claim_id)
+    claim = world.store.claims.load_claim(chosen.claim_id)
     assert claim.allocations == {chosen.provider_id: {'VCPU': 6, 'MEMORY_MB': 1024}}
     assert world.scheduler.get_request(GetRequest(request_id=request.request_id)) == answer
     again = world.select(request, by=world.another_scheduler())
@@ -86,7 +86,7 @@ def test_a_rule_that_leaves_less_than_is_free_counts(make_world):
     scheduler = world.scheduler
     filters = [*(one.name for one in plugin_loader.load_pipeline().filters), 'AggregateCoreFilter']
     scheduler.placing.use(plugin_loader.load_pipeline(filters=filters))
-    world.store.save_aggregate('narrow', {'cpu_allocation_ratio': '0.75'}, ['cmp-1'])
+    world.store.declarations.save_aggregate('narrow', {'cpu_allocation_ratio': '0.75'}, ['cmp-1'])
     world.turn()
     assert given(world.select(ranging({'VCPU': 1}, {'VCPU': 20}))) == [6]
 
@@ -109,7 +109,7 @@ def test_of_a_shared_pool_as_much_is_given_as_it_has(make_world):
     answer = world.select(ranging({'VCPU': 1, 'DISK_GB': 20}, {'DISK_GB': 1000, 'VCPU': 3}, 3))
     assert given(answer, 'DISK_GB') == [60, 20, 20]
     assert sorted(given(answer)) == [3, 3, 3]
-    assert world.store.load_provider(pool.uuid).used == {'DISK_GB': 100}
+    assert world.store.providers.load_provider(pool.uuid).used == {'DISK_GB': 100}
     followed(world)
 
 
@@ -126,11 +126,11 @@ def test_a_move_grows_by_what_is_left_and_inherits_the_rest(make_world):
     move = msgspec.structs.replace(request, request_id=new_uuid(), spec=spec)
     target = world.select(move).selections[0][0]
     assert target.resources == {'VCPU': 1, 'DISK_GB': 100}
-    assert world.store.load_claim(target.claim_id).inherits == {pool.id: {'DISK_GB': 70}}
-    assert world.store.load_provider(pool.uuid).used == {'DISK_GB': 100}
+    assert world.store.claims.load_claim(target.claim_id).inherits == {pool.id: {'DISK_GB': 70}}
+    assert world.store.providers.load_provider(pool.uuid).used == {'DISK_GB': 100}
     assert world.hosts[target.host].confirm(target.claim_id) == ['ok']
     world.scheduler.release(world.hosts[source.host].words(source.claim_id))
-    assert world.store.load_claim(target.claim_id).allocations[pool.id] == {'DISK_GB': 100}
+    assert world.store.claims.load_claim(target.claim_id).allocations[pool.id] == {'DISK_GB': 100}
     followed(world)
 
 
@@ -157,15 +157,20 @@ def test_what_was_given_is_explained_and_comes_out_again():
     request = ranging({'VCPU': 2, 'MEMORY_MB': 1024}, {'VCPU': 5, 'MEMORY_MB': 9000}, count=4)
     answer = world.select(request)
     world.turn(times=3)
-    world.scheduler.cache.log.flush(world.store)
-    records = [world.store.load_decision(one.id)[0] for one in world.store.decisions(limit=9)]
+    world.scheduler.cache.log.flush(world.store.table_logs)
+    records = [
+        world.store.records.load_decision(one.id)[0]
+        for one in world.store.records.list_decisions(limit=9)
+    ]
     packed = [*records, *(one.packed for one in world.recorder.records)]
     stored = next(
         found
         for found in map(decision_codec.unpack, packed)
         if found.decision.id == answer.decision_id
     )
-    again = Replayer(world.store, plugin_loader.load_pipeline(), 'nova').again(stored, Otherwise())
+    again = Replayer(world.store.table_logs, plugin_loader.load_pipeline(), 'nova').again(
+        stored, Otherwise()
+    )
     assert differences(stored.decision, again) == []
     told = [
         explaining._member(stored.decision, member, stored.request)

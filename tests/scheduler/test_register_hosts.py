@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts that register together: each gets its own answer."""
 
+import dataclasses
 import threading
 import time
 
 import pytest
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.database import MemoryDatabase
+from devel.memory_store.reports import MemoryReports
+from devel.memory_store.stores import memory_stores
 from gantt import exceptions
 from gantt.core.messages.report import RegisterHost
 from gantt.scheduler import register_hosts
@@ -19,11 +22,11 @@ from gantt.scheduler.register_hosts import Registrations
 from gantt.scheduler.settings import SchedulerSettings
 
 
-class Gate(MemoryStore):
+class Gate(MemoryReports):
     """A store that registers when it may, notes how many at a time, and fails on demand."""
 
     def __init__(self):
-        super().__init__()
+        super().__init__(MemoryDatabase(), 60)
         self.open = threading.Event()
         self.asked = threading.Event()
         self.sizes = []
@@ -42,11 +45,20 @@ class Gate(MemoryStore):
         return super().register_hosts(messages)
 
 
-def a_claims(store):
-    cache = HostCache(store, SystemClock(), 60)
+def a_claims(gate):
+    store = dataclasses.replace(memory_stores(), reports=gate)
+    cache = HostCache(store.feed, store.vocabulary, SystemClock(), 60)
     recorder = MemoryRecorder()
     alarm = Alarm(recorder.count, time.monotonic)
-    return ClaimUpdates(store, cache, recorder, SchedulerSettings(report_seconds=7), alarm)
+    return ClaimUpdates(
+        store.claims,
+        store.requests,
+        store.reports,
+        cache,
+        recorder,
+        SchedulerSettings(report_seconds=7),
+        alarm,
+    )
 
 
 @pytest.fixture

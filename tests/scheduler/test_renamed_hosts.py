@@ -12,7 +12,7 @@ def test_running_schedulers_answer_by_the_new_name():
     first = world.select(a_request(1)).selections[0][0]
     host = world.hosts['cmp-1']
     host.confirm(first.claim_id)
-    world.store.rename_host('cmp-1', 'rack1-07')
+    world.store.hosts.rename_host('cmp-1', 'rack1-07')
     world.turn()
     host.name = 'rack1-07'
     host.register()
@@ -21,13 +21,13 @@ def test_running_schedulers_answer_by_the_new_name():
     for scheduler in (world.scheduler, other):
         assert hosts_of(world.select(a_request(1), by=scheduler)) == ['rack1-07']
         assert scheduler.cache.working.row_of('cmp-1') is None
-    assert world.store.load_claim(first.claim_id).host == 'rack1-07'
+    assert world.store.claims.load_claim(first.claim_id).host == 'rack1-07'
     assert world.audit() == CLEAN
 
 
 def test_a_host_that_was_taken_away_is_no_choice_any_more():
     world = World(sqlite_store, hosts=2)
-    world.store.decommission_host('cmp-1')
+    world.store.hosts.decommission_host('cmp-1')
     world.turn()
     assert hosts_of(world.select(a_request(1))) == ['cmp-2']
     assert world.scheduler.cache.working.row_of('cmp-1') is None

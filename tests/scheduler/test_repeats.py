@@ -22,7 +22,7 @@ def test_a_repeat_on_a_full_cloud_gets_the_answer_it_was_given():
     assert first.outcome is Outcome.PLACED
     again = world.select(request)
     assert again.selections == first.selections
-    assert len(world.store.claims()) == 1
+    assert len(world.store.claims.list_claims()) == 1
 
 
 def test_another_body_on_a_full_cloud_is_still_refused_as_such():
@@ -36,7 +36,7 @@ def test_a_cancelled_request_stays_cancelled_on_a_full_cloud():
     world = World(hosts=1)
     request, _ = _fill(world)
     other = a_request(vcpu=1)
-    world.store.cancel_request(other.request_id, 'changed my mind')
+    world.store.requests.cancel_request(other.request_id, 'changed my mind')
     assert world.select(other).outcome is Outcome.CANCELLED
 
 
@@ -46,7 +46,7 @@ def test_a_consumer_asked_for_anew_gives_up_its_older_reserved_claim():
     consumer = first.selections[0][0].consumer
     second = world.select(a_request(ram=10_000, consumers=[consumer]))
     assert second.outcome is Outcome.PLACED
-    assert world.store.load_claim(first.selections[0][0].claim_id).state == 'released'
+    assert world.store.claims.load_claim(first.selections[0][0].claim_id).state == 'released'
     assert world.audit() == CLEAN
 
 
@@ -57,7 +57,7 @@ def test_a_consumer_that_runs_gets_no_second_claim():
     again = world.select(a_request(consumers=[chosen.consumer]))
     assert again.outcome is Outcome.REFUSED
     assert chosen.host in again.places[0]
-    assert len(world.store.claims()) == 1
+    assert len(world.store.claims.list_claims()) == 1
 
 
 def test_two_requests_for_one_consumer_in_one_batch_leave_one_claim():
@@ -66,7 +66,7 @@ def test_two_requests_for_one_consumer_in_one_batch_leave_one_claim():
     handles = [world.ask(first), world.ask(a_request(consumers=first.consumers))]
     world.turn(times=5)
     assert all(world.replies.answers[h].outcome is Outcome.PLACED for h in handles)
-    assert len([c for c in world.store.claims() if c.is_live]) == 1
+    assert len([c for c in world.store.claims.list_claims() if c.is_live]) == 1
     assert world.audit()['doubled'] == []
 
 
@@ -78,7 +78,7 @@ def test_a_move_has_two_claims():
         a_request(consumers=[chosen.consumer], purpose='resize', ignore_hosts=[chosen.host])
     )
     assert moved.outcome is Outcome.PLACED
-    live = [c for c in world.store.claims() if c.is_live]
+    live = [c for c in world.store.claims.list_claims() if c.is_live]
     assert sorted(c.purpose for c in live) == ['create', 'resize']
     assert world.audit()['doubled'] == []
 
@@ -89,7 +89,7 @@ def test_the_other_members_of_an_older_request_keep_their_claims():
     answer = world.select(first)
     assert world.select(a_request(consumers=first.consumers[:1])).outcome is Outcome.PLACED
     for selections in answer.selections[1:]:
-        assert world.store.load_claim(selections[0].claim_id).state == 'reserved'
+        assert world.store.claims.load_claim(selections[0].claim_id).state == 'reserved'
 
 
 def test_an_older_claim_stays_where_the_new_request_finds_no_room():
@@ -97,7 +97,7 @@ def test_an_older_claim_stays_where_the_new_request_finds_no_room():
     chosen = world.select(a_request()).selections[0][0]
     no = world.select(a_request(ram=10**6, consumers=[chosen.consumer]))
     assert no.outcome is Outcome.NO_VALID_HOST
-    assert world.store.load_claim(chosen.claim_id).state == 'reserved'
+    assert world.store.claims.load_claim(chosen.claim_id).state == 'reserved'
 
 
 def test_a_claim_that_gave_way_on_its_own_host_leaves_its_group_free():
@@ -150,7 +150,7 @@ def _two_copies(world, room_later):
     refused = world.select(repeat, by=second)
     assert refused.outcome is Outcome.NO_VALID_HOST
     if room_later:
-        world.store.cancel_request(blocker.request_id, 'gone')
+        world.store.requests.cancel_request(blocker.request_id, 'gone')
     world.schedulers = [first, second]
     while early not in world.replies.answers:
         world.turn(0.1)
@@ -162,7 +162,11 @@ def test_after_its_repeat_was_refused_the_first_copy_is_not_placed():
     request, repeat, refused, first = _two_copies(world, room_later=True)
     assert first.outcome is Outcome.NO_VALID_HOST
     assert first.reason == refused.reason
-    assert not [claim for claim in world.store.claims() if claim.request_id == request.request_id]
+    assert not [
+        claim
+        for claim in world.store.claims.list_claims()
+        if claim.request_id == request.request_id
+    ]
     assert world.audit() == CLEAN
 
 
@@ -183,7 +187,7 @@ def test_a_first_refusal_is_not_kept():
     blocker = world.select(a_request(ram=20_000))
     request = a_request(ram=20_000)
     assert world.select(request).outcome is Outcome.NO_VALID_HOST
-    world.store.cancel_request(blocker.request_id, 'gone')
+    world.store.requests.cancel_request(blocker.request_id, 'gone')
     assert world.select(request).outcome is Outcome.PLACED
 
 
@@ -191,7 +195,7 @@ def test_what_was_placed_and_taken_back_is_told_so_whoever_asks():
     world = World(hosts=1)
     request = a_request(ram=32_768)
     assert world.select(request).outcome is Outcome.PLACED
-    world.store.cancel_request(request.request_id, 'changed my mind')
+    world.store.requests.cancel_request(request.request_id, 'changed my mind')
     for one in (request, msgspec.structs.replace(request, repeat=True)):
         assert world.select(one).outcome is Outcome.CANCELLED
     with pytest.raises(exceptions.RequestCancelled):

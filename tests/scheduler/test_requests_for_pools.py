@@ -30,7 +30,7 @@ def world(request, make_store):
 
 def a_pool(world, name, parent=None, **inventories):
     """A provider that is no host, as the API makes it."""
-    made = world.store.create_provider(
+    made = world.store.providers.create_provider(
         name,
         parent=parent,
         inventories={
@@ -57,14 +57,14 @@ def a_volume(gigabytes=10, count=1, **spec):
 
 
 def used(world, pool):
-    return world.store.load_provider(pool.uuid).used
+    return world.store.providers.load_provider(pool.uuid).used
 
 
 def test_a_part_that_moves_is_below_its_new_pool(world):
     first, second = (a_pool(world, name, DISK_GB=10) for name in ('one', 'two'))
     part = a_pool(world, 'part', parent=first.uuid, IPV4_ADDRESS=4)
     for parent in (first, second, None):
-        world.store.move_provider(part.uuid, parent and parent.uuid)
+        world.store.providers.update_provider(part.uuid, parent=parent and parent.uuid)
         followed(world)
         pools = world.scheduler.cache.working.others
         row = pools.hosts[pools.row_by_id[part.id]]
@@ -80,7 +80,7 @@ def test_a_volume_is_placed_on_the_pool_with_the_larger_free_share(world):
     chosen, *others = answer.selections[0]
     assert (chosen.host, chosen.uuid, chosen.build_topic) == ('ceph-2', second.uuid, '')
     assert [one.host for one in others] == ['ceph-1']
-    claim = world.store.load_claim(chosen.claim_id)
+    claim = world.store.claims.load_claim(chosen.claim_id)
     assert (claim.provider_id, claim.lifecycle) == (second.id, Lifecycle.CALLER)
     assert used(world, second) == {'DISK_GB': 60}
     assert world.scheduler.get_request(GetRequest(request_id=request.request_id)) == answer
@@ -135,7 +135,7 @@ def test_below_a_host_nothing_is_asked_for_alone(world):
 
 # -- the life of its claims -----------------------------------------------------------
 def states(world, request):
-    return [c.state.value for c in world.store.load_request(request.request_id).claims]
+    return [c.state.value for c in world.store.requests.load_request(request.request_id).claims]
 
 
 def fates(answer):
@@ -215,7 +215,7 @@ def test_two_schedulers_never_give_a_pool_twice(world):
 
 def test_a_pool_that_is_gone_is_not_chosen(world):
     pool = a_pool(world, 'ceph-1', DISK_GB=100)
-    world.store.delete_provider(pool.uuid)
+    world.store.providers.delete_provider(pool.uuid)
     world.turn()
     assert world.select(a_volume()).outcome is Outcome.NO_VALID_HOST
     followed(world)
@@ -258,7 +258,7 @@ def test_of_a_range_as_much_is_given_as_there_is(world):
     request = a_volume(10, most={'DISK_GB': 1000})
     answer = world.select(request)
     assert given(answer) == [60]
-    assert world.store.load_claim(answer.selections[0][0].claim_id).allocations == {
+    assert world.store.claims.load_claim(answer.selections[0][0].claim_id).allocations == {
         pool.id: {'DISK_GB': 60}
     }
     assert world.scheduler.get_request(GetRequest(request_id=request.request_id)) == answer

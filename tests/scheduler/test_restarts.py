@@ -112,18 +112,18 @@ def test_all_hosts_start_again_and_keep_their_guests(count, guests):
     site.boot()
     site.place(guests)
     store = site.world.store
-    before = {c.id: c for c in store.claims(limit=guests + 1)}
-    epochs = {h.row.name: h.row.epoch for h in store.load_everything().hosts}
+    before = {c.id: c for c in store.claims.list_claims(limit=guests + 1)}
+    epochs = {h.row.name: h.row.epoch for h in store.feed.load_everything().hosts}
     assert len(before) == guests
     seconds = site.boot()
     assert seconds < DOWN_SECONDS
     assert site.line.refused, 'it was no herd'
-    after = {c.id: c for c in store.claims(limit=2 * guests)}
+    after = {c.id: c for c in store.claims.list_claims(limit=2 * guests)}
     assert after.keys() == before.keys()
     assert {str(claim.state) for claim in after.values()} == {'confirmed'}
     assert not any(claim.adopted for claim in after.values())
-    rows = [h.row for h in store.load_everything().hosts]
+    rows = [h.row for h in store.feed.load_everything().hosts]
     assert {row.name: row.epoch for row in rows} == {n: e + 1 for n, e in epochs.items()}
     assert all(row.sequence for row in rows)
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     assert site.world.scheduler.cache.working.count_stale(DOWN_SECONDS) == 0

@@ -21,7 +21,7 @@ def test_a_request_is_answered_with_claimed_hosts_and_alternates():
     assert len(answer.selections) == 2
     for selections in answer.selections:
         chosen, *alternates = selections
-        claim = world.store.load_claim(chosen.claim_id)
+        claim = world.store.claims.load_claim(chosen.claim_id)
         assert (claim.host, claim.state, claim.consumer) == (
             chosen.host,
             'reserved',
@@ -45,7 +45,7 @@ def test_a_repeat_gets_the_same_claims():
     world.turn(5)
     again = world.select(request)
     assert again == first
-    assert len(world.store.claims()) == 2
+    assert len(world.store.claims.list_claims()) == 2
 
 
 def test_a_repeat_to_another_scheduler_gets_the_same_claims():
@@ -53,7 +53,7 @@ def test_a_repeat_to_another_scheduler_gets_the_same_claims():
     other = world.another_scheduler()
     request = a_request(2)
     assert world.select(request, by=other) == world.select(request)
-    assert len(world.store.claims()) == 2
+    assert len(world.store.claims.list_claims()) == 2
 
 
 def test_callers_of_one_request_that_is_inside_get_one_answer():
@@ -62,7 +62,7 @@ def test_callers_of_one_request_that_is_inside_get_one_answer():
     first, second = world.ask(request), world.ask(request)
     world.turn()
     assert world.replies.answers[first] == world.replies.answers[second]
-    assert len(world.store.claims()) == 1
+    assert len(world.store.claims.list_claims()) == 1
 
 
 def test_a_request_id_with_another_body_is_refused():
@@ -71,7 +71,7 @@ def test_a_request_id_with_another_body_is_refused():
     world.select(request)
     other = a_request(vcpu=2, request_id=request.request_id)
     assert world.select(other).outcome is Outcome.REUSED
-    assert len(world.store.claims()) == 1
+    assert len(world.store.claims.list_claims()) == 1
 
 
 def test_no_room_says_why_and_claims_nothing():
@@ -80,7 +80,7 @@ def test_no_room_says_why_and_claims_nothing():
     assert answer.outcome is Outcome.NO_VALID_HOST
     assert answer.reason.startswith('0/3 hosts fit')
     assert 'MEMORY_MB' in answer.reason
-    assert world.store.claims() == []
+    assert world.store.claims.list_claims() == []
     assert world.recorder.records[-1].outcome == 'no_valid_host'
 
 
@@ -88,7 +88,7 @@ def test_one_member_too_many_claims_nothing_at_all():
     world = World(hosts=2)
     answer = world.select(a_request(3, ram=20_000))
     assert answer.outcome is Outcome.NO_VALID_HOST
-    assert world.store.claims() == []
+    assert world.store.claims.list_claims() == []
     # and the table got its room back
     assert world.select(a_request(2, ram=20_000)).outcome is Outcome.PLACED
 
@@ -153,7 +153,7 @@ def test_lost_races_are_counted_by_member_and_end_where_there_is_room():
     world.turn(times=60)
     placed = [world.replies.answers[handle] for handle in asked]
     assert sorted(host for answer in placed for host in hosts_of(answer)) == sorted(world.hosts)
-    decisions = [world.store.load_decision(answer.decision_id) for answer in placed]
+    decisions = [world.store.records.load_decision(answer.decision_id) for answer in placed]
     lost = sum(len(decision_codec.unpack(record[0]).decision.conflicts) for record in decisions)
     assert 0 < lost == world.recorder.counts['gantt_conflicts_total']
     assert world.audit() == CLEAN
@@ -251,7 +251,7 @@ def test_a_large_request_that_does_not_fit_gives_back_what_it_had_claimed():
     world = World(hosts=3, claims_per_commit=2)
     answer = world.select(a_request(4, ram=30_000))
     assert answer.outcome is Outcome.NO_VALID_HOST
-    assert [c for c in world.store.claims() if c.is_live] == []
+    assert [c for c in world.store.claims.list_claims() if c.is_live] == []
     assert world.select(a_request(3, ram=30_000)).outcome is Outcome.PLACED
     assert world.audit() == CLEAN
 
@@ -262,14 +262,14 @@ def test_a_dry_run_answers_and_changes_nothing():
     assert answer.outcome is Outcome.PLACED
     assert answer.dry_run
     assert answer.selections[0][0].claim_id is None
-    assert world.store.claims() == []
+    assert world.store.claims.list_claims() == []
     assert world.select(a_request(ram=30_000)).outcome is Outcome.PLACED
 
 
 def test_a_rebuild_checks_and_claims_nothing():
     world = World(hosts=1)
     assert world.select(a_request(purpose='rebuild')).outcome is Outcome.PLACED
-    assert world.store.claims() == []
+    assert world.store.claims.list_claims() == []
 
 
 def test_a_full_queue_says_busy_and_when_to_retry():
@@ -286,7 +286,7 @@ def test_a_budget_spent_in_the_queue_is_refused_before_any_work():
     world.clock.advance(2)
     world.turn()
     assert world.replies.answers[handle].outcome is Outcome.EXPIRED
-    assert world.store.claims() == []
+    assert world.store.claims.list_claims() == []
 
 
 def test_a_budget_spent_on_the_way_is_refused_at_the_door():
@@ -302,7 +302,7 @@ def test_a_cancelled_request_is_never_placed_again():
     answer = world.select(request)
     said = world.scheduler.cancel(CancelClaims(request_id=request.request_id))
     assert said['state'] == 'cancelled'
-    assert world.store.load_claim(answer.selections[0][0].claim_id).state == 'released'
+    assert world.store.claims.load_claim(answer.selections[0][0].claim_id).state == 'released'
     assert world.select(request).outcome is Outcome.CANCELLED
     assert world.audit() == CLEAN
 
@@ -312,7 +312,7 @@ def test_a_request_cancelled_before_it_came_is_not_placed():
     request = a_request()
     world.scheduler.cancel(CancelClaims(request_id=request.request_id))
     assert world.select(request).outcome is Outcome.CANCELLED
-    assert world.store.claims() == []
+    assert world.store.claims.list_claims() == []
 
 
 def test_the_stored_answer_can_be_fetched():
@@ -330,9 +330,9 @@ def test_a_lease_can_be_extended_up_to_the_longest():
     claim_id = world.select(request).selections[0][0].claim_id
     world.scheduler.extend(ExtendClaims(request_id=request.request_id, seconds=600))
     world.turn(300)
-    assert world.store.load_claim(claim_id).state == 'reserved'
+    assert world.store.claims.load_claim(claim_id).state == 'reserved'
     world.turn(601)
-    assert world.store.load_claim(claim_id).state == 'expired'
+    assert world.store.claims.load_claim(claim_id).state == 'expired'
 
 
 def test_an_unknown_resource_class_is_refused_by_name():

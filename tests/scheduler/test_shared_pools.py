@@ -57,7 +57,7 @@ def wanting(count=1, **amounts):
 
 
 def used(world, pool):
-    return world.store.load_provider(pool.uuid).used
+    return world.store.providers.load_provider(pool.uuid).used
 
 
 def free(scheduler, pool, name='DISK_GB'):
@@ -76,7 +76,7 @@ def test_what_hosts_lack_comes_from_a_pool(world):
         assert (host.uuid, host.resources) == (chosen.uuid, {'VCPU': 1, 'MEMORY_MB': 1024})
         assert (of_pool.uuid, of_pool.name, of_pool.group) == (pool.uuid, 'ceph', '')
         assert of_pool.resources == {'DISK_GB': 30}
-        claim = world.store.load_claim(chosen.claim_id)
+        claim = world.store.claims.load_claim(chosen.claim_id)
         assert claim.allocations == {
             chosen.provider_id: {'VCPU': 1, 'MEMORY_MB': 1024},
             pool.id: {'DISK_GB': 30},
@@ -125,7 +125,7 @@ def test_a_host_that_has_it_itself_takes_its_own(world):
     assert (first.host, first.allocations) == ('cmp-4', [])
     assert second.host == 'cmp-4'
     assert [one.name for one in second.allocations] == ['cmp-4', 'ceph']
-    claim = world.store.load_claim(first.claim_id)
+    claim = world.store.claims.load_claim(first.claim_id)
     assert claim.allocations == {first.provider_id: {'VCPU': 1, 'MEMORY_MB': 1024, 'DISK_GB': 50}}
     assert used(world, pool) == {'DISK_GB': 50}
     followed(world)
@@ -162,11 +162,11 @@ def test_a_pool_that_shrinks_while_it_is_claimed_takes_nothing_new(world):
     pool = a_shared_pool(world.store, 'ceph', [ROOM], DISK_GB=100)
     world.turn()
     assert world.select(a_request(disk=60)).outcome is Outcome.PLACED
-    world.store.save_inventories(pool.uuid, {'DISK_GB': Inventory(total=50)})
+    world.store.providers.save_inventories(pool.uuid, {'DISK_GB': Inventory(total=50)})
     world.turn(times=3)
     assert free(world.scheduler, pool) == -10
     assert world.select(a_request(disk=1)).outcome is Outcome.NO_VALID_HOST
-    world.store.save_inventories(pool.uuid, {'DISK_GB': Inventory(total=70)})
+    world.store.providers.save_inventories(pool.uuid, {'DISK_GB': Inventory(total=70)})
     assert world.select(a_request(disk=10)).outcome is Outcome.PLACED
     followed(world)
 
@@ -175,7 +175,7 @@ def test_a_pool_that_shrinks_behind_a_table_refuses_under_the_lock(world):
     pool = a_shared_pool(world.store, 'ceph', [ROOM], DISK_GB=100)
     world.turn()
     handle = world.ask(a_request(disk=60))
-    world.store.save_inventories(pool.uuid, {'DISK_GB': Inventory(total=50)})
+    world.store.providers.save_inventories(pool.uuid, {'DISK_GB': Inventory(total=50)})
     world.scheduler.placing.step()  # as it knows the pool
     world.turn(times=5)
     assert world.replies.answers[handle].outcome is Outcome.NO_VALID_HOST
@@ -192,7 +192,7 @@ def test_a_pool_that_is_detached_behind_a_table_refuses_under_the_lock(world, ho
     assert before.outcome is Outcome.PLACED
     handle = world.ask(a_request(disk=10))
     if how == 'host':
-        world.store.save_aggregate('rack', {}, [])
+        world.store.declarations.save_aggregate('rack', {}, [])
     else:
         annex = derived_id('aggregate', 'annex')
         share(world.store, pool, None if how == 'trait' else [annex])
@@ -248,7 +248,7 @@ def test_claims_that_end_give_the_pool_back(world):
     requests = [a_request(2, disk=20) for _ in range(2)]
     answers = [world.select(request) for request in requests]
     assert used(world, pool) == {'DISK_GB': 80}
-    world.store.cancel_request(requests[0].request_id, 'enough')
+    world.store.requests.cancel_request(requests[0].request_id, 'enough')
     chosen = answers[1].selections[0][0]
     host = world.hosts[chosen.host]
     assert host.confirm(chosen.claim_id) == ['ok']
@@ -266,9 +266,9 @@ def test_a_pool_goes_when_nothing_of_it_is_claimed(world):
     request = a_request()
     world.select(request)
     with pytest.raises(Exception, match='1 live claims take from it'):
-        world.store.delete_provider(pool.uuid)
-    world.store.cancel_request(request.request_id, 'enough')
-    world.store.delete_provider(pool.uuid)
+        world.store.providers.delete_provider(pool.uuid)
+    world.store.requests.cancel_request(request.request_id, 'enough')
+    world.store.providers.delete_provider(pool.uuid)
     world.turn()
     assert world.scheduler.cache.working.pools.of_id == {}
     assert world.select(a_request()).outcome is Outcome.NO_VALID_HOST
@@ -276,7 +276,7 @@ def test_a_pool_goes_when_nothing_of_it_is_claimed(world):
 
 
 def test_a_class_of_ones_own_is_shared_in_pieces(world):
-    world.store.declare_class('CUSTOM_ADDRESS')
+    world.store.vocabulary.declare_class('CUSTOM_ADDRESS')
     units = Inventory(total=12, min_unit=2, max_unit=4, step_size=2)
     pool = a_shared_pool(world.store, 'addresses', [RACK], CUSTOM_ADDRESS=units)
     world.turn()
@@ -319,7 +319,7 @@ def test_a_move_in_a_full_pool_stays_in_it(world):
     followed(world)
     assert world.hosts[target.host].confirm(target.claim_id) == ['ok']
     world.scheduler.release(world.hosts[source.host].words(source.claim_id))
-    assert world.store.load_claim(target.claim_id).allocations[pool.id] == {'DISK_GB': 90}
+    assert world.store.claims.load_claim(target.claim_id).allocations[pool.id] == {'DISK_GB': 90}
     assert used(world, pool) == {'DISK_GB': 100}
     followed(world)
 
@@ -346,14 +346,17 @@ def test_every_decision_is_made_again_bit_for_bit():
             share(world.store, pools[number % 3], [ROOM] if number % 8 == 5 else [])
         if number % 5 == 4:
             total = Inventory(total=50 + 10 * number)
-            world.store.save_inventories(pools[2].uuid, {'DISK_GB': total})
+            world.store.providers.save_inventories(pools[2].uuid, {'DISK_GB': total})
         world.turn(times=2)
     for scheduler in world.schedulers:
-        scheduler.cache.log.flush(world.store)
-    records = [world.store.load_decision(one.id)[0] for one in world.store.decisions(limit=1000)]
+        scheduler.cache.log.flush(world.store.table_logs)
+    records = [
+        world.store.records.load_decision(one.id)[0]
+        for one in world.store.records.list_decisions(limit=1000)
+    ]
     records += [one.packed for one in world.recorder.records]
     seen = inherited = 0
-    replayer = Replayer(world.store, plugin_loader.load_pipeline(), 'nova')
+    replayer = Replayer(world.store.table_logs, plugin_loader.load_pipeline(), 'nova')
     for packed in records:
         stored = decision_codec.unpack(packed)
         again = replayer.again(stored, Otherwise())
@@ -425,7 +428,7 @@ def test_an_answer_made_of_claims_names_the_providers(world):
 def test_hosts_that_come_and_go_and_the_pool_stays(world):
     pool = a_shared_pool(world.store, 'ceph', [RACK], DISK_GB=100)
     world.turn()
-    world.store.remove_host('cmp-1')
+    world.store.hosts.remove_host('cmp-1')
     world.turn()
     assert world.select(a_request(disk=5)).selections[0][0].host == 'cmp-2'
     new = Host(world, 'cmp-9', inventories=NO_DISK | {'VCPU': Inventory(total=99)})
@@ -439,14 +442,14 @@ def test_hosts_that_come_and_go_and_the_pool_stays(world):
 def test_a_full_comparison_finds_what_the_feed_did_not_bring(world):
     pool = a_shared_pool(world.store, 'ceph', [RACK], DISK_GB=100)
     cache = world.scheduler.cache
-    cache._position = world.store.load_everything().position  # as if it had been read
+    cache._position = world.store.feed.load_everything().position  # as if it had been read
     world.turn()
     assert cache.working.pools.of_id == {}
     cache._compare(world.clock.monotonic())
     cache.fold()
     assert list(cache.working.pools.of_id) == [pool.id]
-    world.store.delete_provider(pool.uuid)
-    cache._position = world.store.load_everything().position
+    world.store.providers.delete_provider(pool.uuid)
+    cache._position = world.store.feed.load_everything().position
     cache._compare(world.clock.monotonic())
     cache.fold()
     assert cache.working.pools.of_id == {}

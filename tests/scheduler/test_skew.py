@@ -32,7 +32,7 @@ class Site(World):
             self.hosts[zone] = Host(self, zone, zone=zone, inventories=inventories)
             self.hosts[zone].report()
         self.uuid = new_uuid()
-        self.store.save_group(Group(uuid=self.uuid, policy=POLICIES, policies=[SKEW]))
+        self.store.groups.save_group(Group(uuid=self.uuid, policy=POLICIES, policies=[SKEW]))
         self.turn()
 
     def member(self, count=1):

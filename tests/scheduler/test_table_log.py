@@ -27,8 +27,8 @@ def busy_world():
         world.hosts[f'cmp-{1 + i % 6}'].report(foreign={'MEMORY_MB': 100 * i})
         world.turn()
         if i % 3 == 0:
-            world.scheduler.cache.log.flush(kept)
-    world.scheduler.cache.log.flush(kept)
+            world.scheduler.cache.log.flush(kept.table_logs)
+    world.scheduler.cache.log.flush(kept.table_logs)
     return world, kept
 
 
@@ -37,8 +37,8 @@ def recorded(world):
     packed = [r.packed for r in world.recorder.records]
     packed += [
         p
-        for d in world.store.decisions(limit=1000)
-        if (found := world.store.load_decision(d.id)) and (p := found[0])
+        for d in world.store.records.list_decisions(limit=1000)
+        if (found := world.store.records.load_decision(d.id)) and (p := found[0])
     ]
     for body in packed:
         found = unpack(body)
@@ -50,7 +50,7 @@ def test_every_decision_is_made_again_alike():
     world, kept = busy_world()
     seen = 0
     for decision, request in recorded(world):
-        parts = kept.load_table_log(decision.worker, decision.table_seq)
+        parts = kept.table_logs.load_table_log(decision.worker, decision.table_seq)
         table = table_log.rebuild(table_log.read(parts), decision.table_seq)
         assert table is not None
         again = place(
@@ -78,26 +78,26 @@ def test_every_decision_is_made_again_alike():
 def test_past_the_retention_the_answer_is_no():
     world, kept = busy_world()
     decision, _ = next(iter(recorded(world)))
-    assert kept.load_table_log(decision.worker, decision.table_seq)
+    assert kept.table_logs.load_table_log(decision.worker, decision.table_seq)
     world.clock.advance(3600)
-    assert kept.purge_table_log(1800) == 2  # of both workers
-    parts = kept.load_table_log(decision.worker, decision.table_seq)
+    assert kept.table_logs.purge_table_log(1800) == 2  # of both workers
+    parts = kept.table_logs.load_table_log(decision.worker, decision.table_seq)
     assert table_log.rebuild(table_log.read(parts), decision.table_seq) is None
 
 
 def test_the_purge_keeps_what_the_latest_decisions_need():
     world, kept = busy_world()
     log = world.scheduler.cache.log
-    kept.purge_table_log(0.5)
-    assert kept.load_table_log(log.worker, 5) == []
-    parts = kept.load_table_log(log.worker, log.position)
+    kept.table_logs.purge_table_log(0.5)
+    assert kept.table_logs.load_table_log(log.worker, 5) == []
+    parts = kept.table_logs.load_table_log(log.worker, log.position)
     assert table_log.rebuild(table_log.read(parts), log.position) is not None
 
 
 def test_a_gap_makes_no_false_table():
     world, kept = busy_world()
     log = world.scheduler.cache.log
-    events = list(table_log.read(kept.load_table_log(log.worker, log.position)))
+    events = list(table_log.read(kept.table_logs.load_table_log(log.worker, log.position)))
     assert table_log.rebuild(events, log.position) is not None
     del events[1]
     assert table_log.rebuild(events, log.position) is None
@@ -106,7 +106,7 @@ def test_a_gap_makes_no_false_table():
 def test_a_log_of_a_later_release_is_no_table_and_no_error():
     world, kept = busy_world()
     log = world.scheduler.cache.log
-    parts = kept.load_table_log(log.worker, log.position)
+    parts = kept.table_logs.load_table_log(log.worker, log.position)
     assert table_log.rebuild(table_log.read(parts), log.position) is not None
     later = zlib.compress(msgspec.msgpack.encode([(log.position, {'type': 'of later'})]))
     assert table_log.rebuild(table_log.read([*parts, [later]]), log.position + 1) is None
@@ -114,7 +114,7 @@ def test_a_log_of_a_later_release_is_no_table_and_no_error():
 
 def test_a_checkpoint_has_no_pick_that_is_not_committed(monkeypatch):
     world = World(hosts=2, checkpoint_seconds=60.0)
-    cache, poll = world.scheduler.cache, world.store.poll
+    cache, poll = world.scheduler.cache, world.store.feed.poll
     world.turn()
 
     def slow(*args):
@@ -125,7 +125,7 @@ def test_a_checkpoint_has_no_pick_that_is_not_committed(monkeypatch):
     world.ask(a_request(budget_ms=600_000))
     world.ask(a_request(ram=10**6, budget_ms=600_000))
     world.clock.advance(1.0)
-    monkeypatch.setattr(world.store, 'poll', slow)
+    monkeypatch.setattr(world.store.feed, 'poll', slow)
     before = cache.log.position
     world.scheduler.placing.step()
     monkeypatch.undo()

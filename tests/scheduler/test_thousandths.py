@@ -30,7 +30,7 @@ GPU = DeviceRequest(any_of=[DeviceKind(vendor_id='10de')], affinity=Affinity.PRE
 def world(request, make_store):
     """A host of four processors, all of them in thousandths, and eight devices; one of VCPU."""
     world = World(store_of(request.param, make_store))
-    world.store.declare_class(MILLI_VCPU)
+    world.store.vocabulary.declare_class(MILLI_VCPU)
     world.scheduler.placing.use(plugin_loader.load_pipeline(filters=list(dict.fromkeys(FILTERS))))
     cells = [
         NumaCell(
@@ -66,7 +66,7 @@ def test_half_a_processor_and_a_device_each(world):
     assert chosen.host == 'cmp-1'
     assert chosen.resources == {MILLI_VCPU: 500, 'MEMORY_MB': 512}
     assert len(chosen.layout['devices']) == 1
-    claim = world.store.load_claim(chosen.claim_id)
+    claim = world.store.claims.load_claim(chosen.claim_id)
     assert claim.allocations == {chosen.provider_id: {MILLI_VCPU: 500, 'MEMORY_MB': 512}}
     world.turn(times=3)
     assert world.audit() == CLEAN

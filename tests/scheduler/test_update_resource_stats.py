@@ -33,7 +33,7 @@ def test_a_confirmed_claim_that_the_host_no_longer_lists_is_released():
     assert host.confirm(chosen.claim_id) == ['ok']
     host.report()
     world.turn()
-    assert world.store.load_claim(chosen.claim_id).state == 'released'
+    assert world.store.claims.load_claim(chosen.claim_id).state == 'released'
 
 
 def test_a_reserved_claim_is_not_freed_by_absence():
@@ -41,7 +41,7 @@ def test_a_reserved_claim_is_not_freed_by_absence():
     chosen = place_one(world)
     world.hosts['cmp-1'].report()
     world.turn()
-    assert world.store.load_claim(chosen.claim_id).state == 'reserved'
+    assert world.store.claims.load_claim(chosen.claim_id).state == 'reserved'
 
 
 def test_no_opinion_frees_nothing():
@@ -51,7 +51,7 @@ def test_no_opinion_frees_nothing():
     host.confirm(chosen.claim_id)
     host.report(running=None, pending=None)
     world.turn()
-    assert world.store.load_claim(chosen.claim_id).state == 'confirmed'
+    assert world.store.claims.load_claim(chosen.claim_id).state == 'confirmed'
 
 
 def test_a_guest_without_a_claim_is_adopted_and_takes_its_room():
@@ -61,7 +61,7 @@ def test_a_guest_without_a_claim_is_adopted_and_takes_its_room():
     host.running[consumer] = Running(consumer=consumer, resources={'VCPU': 2, 'MEMORY_MB': 30_000})
     host.report()
     world.turn()
-    (claim,) = world.store.claims()
+    (claim,) = world.store.claims.list_claims()
     assert (claim.consumer, claim.state, claim.adopted) == (consumer, 'confirmed', True)
     assert world.recorder.counts['gantt_adopted_total'] == 1
     assert world.select(a_request(ram=4096)).outcome is Outcome.NO_VALID_HOST
@@ -87,7 +87,7 @@ def test_a_shrunken_host_takes_nothing_new_and_loses_nothing():
     }
     host.report(inventories=small)
     world.turn()
-    assert world.store.load_claim(chosen.claim_id).state == 'confirmed'
+    assert world.store.claims.load_claim(chosen.claim_id).state == 'confirmed'
     assert world.select(a_request(ram=512)).outcome is Outcome.NO_VALID_HOST
     host.report()
     world.turn()
@@ -97,7 +97,7 @@ def test_a_shrunken_host_takes_nothing_new_and_loses_nothing():
 def test_a_repeated_report_changes_nothing():
     world = World(hosts=1)
     host = world.hosts['cmp-1']
-    before = world.store.load_everything().hosts[0].row
+    before = world.store.feed.load_everything().hosts[0].row
     late = HostReport(
         name='cmp-1',
         epoch=host.epoch,
@@ -109,7 +109,7 @@ def test_a_repeated_report_changes_nothing():
     )
     world.scheduler.report(late)
     world.turn()
-    assert world.store.load_everything().hosts[0].row == before
+    assert world.store.feed.load_everything().hosts[0].row == before
     assert world.recorder.counts['gantt_reports_total'] >= 2
 
 
@@ -139,7 +139,7 @@ def test_a_report_of_an_unknown_host_is_refused():
         )
     )
     world.turn()
-    assert len(world.store.load_everything().hosts) == 1
+    assert len(world.store.feed.load_everything().hosts) == 1
 
 
 @pytest.mark.parametrize(
@@ -168,17 +168,17 @@ def test_a_report_of_an_unknown_host_is_refused():
 )
 def test_a_senseless_report_is_refused_naming_the_field(changed, field):
     world = World(hosts=1)
-    before = world.store.load_everything().hosts[0].row
+    before = world.store.feed.load_everything().hosts[0].row
     with pytest.raises(exceptions.InvalidMessage) as refused:
         world.hosts['cmp-1'].report(**changed)
     assert refused.value.kwargs['field'] == field
     world.turn()
-    assert world.store.load_everything().hosts[0].row == before
+    assert world.store.feed.load_everything().hosts[0].row == before
 
 
 def test_a_declared_class_can_be_reported_and_asked_for():
     world = World(hosts=2)
-    world.store.declare_class('CUSTOM_LICENSE')
+    world.store.vocabulary.declare_class('CUSTOM_LICENSE')
     world.turn(2)
     inventories = {'VCPU': Inventory(total=8), 'CUSTOM_LICENSE': Inventory(total=2)}
     world.hosts['cmp-2'].report(inventories=inventories)
@@ -191,18 +191,18 @@ def test_a_declared_class_can_be_reported_and_asked_for():
 
 def test_a_report_that_cannot_be_stored_costs_the_others_nothing():
     world = World(hosts=2)
-    real = world.store.apply_reports
+    real = world.store.reports.apply_reports
 
     def apply(batch):
         if any(report.name == 'cmp-1' for report in batch):
             raise ValueError('a defect')
         return real(batch)
 
-    world.store.apply_reports = apply
+    world.store.reports.apply_reports = apply
     world.hosts['cmp-1'].report(foreign={'VCPU': 1})
     world.hosts['cmp-2'].report(foreign={'VCPU': 2})
     world.turn()
-    rows = {c.row.name: c.row for c in world.store.load_everything().hosts}
+    rows = {c.row.name: c.row for c in world.store.feed.load_everything().hosts}
     assert rows['cmp-2'].foreign == {'VCPU': 2}
     assert rows['cmp-1'].foreign == {}
 
@@ -212,4 +212,4 @@ def test_an_unknown_class_of_a_guest_is_refused_and_not_declared():
     guest = Running(consumer=new_uuid(), resources={'FOO': 1})
     with pytest.raises(exceptions.UnknownResourceClass, match='FOO'):
         world.hosts['cmp-1'].report(running=[guest])
-    assert 'FOO' not in world.store.declared_classes()
+    assert 'FOO' not in world.store.vocabulary.declared_classes()

@@ -176,7 +176,7 @@ def test_a_dry_run_says_it_where_it_is_wanted():
     (line,) = answer.what_if
     assert (line.line, line.outcome) == ('anti-affinity at host', 'planned')
     assert place(planner, a_plan_request(dry_run=True)).what_if is None
-    assert world.store.claims() == []
+    assert world.store.claims.list_claims() == []
 
 
 def test_a_change_says_it_of_those_that_are_to_be_placed():

@@ -14,7 +14,7 @@ from gantt.core.messages.request import CancelClaims
 from gantt.db.engine import session
 from gantt.db.records import purge
 from gantt.db.schema import models
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import sql_stores
 from gantt.scheduler import housekeeping
 from tests.builders import CLEAN
 from tests.world import World, a_group, a_request
@@ -42,10 +42,10 @@ class Year:
         engine.dispose()
         self._start = 1_700_000_000.0
         sa.event.listen(engine, 'connect', self._teach)
-        self.store = SqlStore(engine)
+        self.store = sql_stores(engine)
         self.passes = []
-        self._purge = self.store.purge
-        self.store.purge = self._counted
+        self._purge = self.store.retention.purge
+        self.store.retention.purge = self._counted
         self.world = World(self.store, hosts=3, decisions_stored=DECISIONS)
         self.guests = collections.deque()
         self.made = collections.Counter()
@@ -93,7 +93,7 @@ class Year:
             assert len(self.passes) - first < 200, 'the purge never comes to an end'
 
     def rows(self):
-        with self.store.engine.connect() as connection:
+        with self.store.database.engine.connect() as connection:
             return {
                 table.name: connection.execute(
                     sa.select(sa.func.count()).select_from(table)
@@ -102,7 +102,7 @@ class Year:
             }
 
     def pages(self):
-        with self.store.engine.connect() as connection:
+        with self.store.database.engine.connect() as connection:
             return connection.exec_driver_sql('PRAGMA page_count').scalar_one()
 
 
@@ -144,7 +144,7 @@ def test_a_year_leaves_no_more_than_a_day(days, requests, sqlite_template, tmp_p
     assert year.made['members'] == steps * requests * MEMBERS
     assert max(year.passes) <= 5 * ROWS + ROWS * MEMBERS
     assert year.pages() <= 1.2 * quarter
-    assert year.store.audit() == CLEAN
-    live = {claim.id for claim in year.store.claims(limit=1000) if claim.is_live}
+    assert year.store.claims.audit() == CLEAN
+    live = {claim.id for claim in year.store.claims.list_claims(limit=1000) if claim.is_live}
     assert live == {guest.claim_id for guest in year.guests}
-    year.store.close()
+    year.store.database.close()

@@ -17,7 +17,7 @@ class Side:
     def __init__(self, hosts: int = 3, **settings) -> None:
         self.world = World(sqlite_store, hosts=hosts)
         self.recorder = self.world.recorder = StoreRecorder(
-            self.world.store, MetricRegistry(), 1000
+            self.world.store.records, MetricRegistry(), 1000
         )
         self.scheduler = self.world.another_scheduler()
         self.insights = Insights(
@@ -67,7 +67,7 @@ class Side:
         self.world.turn(seconds)
         while self.shadow.look():
             pass
-        return self.world.store.shadows(None, 100)
+        return self.world.store.shadows.list_shadows(None, 100)
 
     def one(self, seconds=EXPLAINED_SECONDS):
         (found,) = self.look(seconds)

@@ -169,23 +169,23 @@ def test_what_is_remembered_is_bounded():
 
 def test_a_dry_run_changes_nothing():
     side = Side()
-    before = [(c.row, c.placed) for c in side.world.store.load_everything().hosts]
+    before = [(c.row, c.placed) for c in side.world.store.feed.load_everything().hosts]
     for number in range(20):
         request = side.asked(2, origin=f'req-{number}')
         side.seen('cmp-1', request)
-    assert [(c.row, c.placed) for c in side.world.store.load_everything().hosts] == before
+    assert [(c.row, c.placed) for c in side.world.store.feed.load_everything().hosts] == before
     assert len(side.look()) == 40
-    assert side.world.store.claims(limit=10) == []
-    assert side.world.store.load_request(request.request_id) is None
-    assert not any(side.world.store.audit().values())
+    assert side.world.store.claims.list_claims(limit=10) == []
+    assert side.world.store.requests.load_request(request.request_id) is None
+    assert not any(side.world.store.claims.audit().values())
 
 
 def test_comparisons_wait_for_a_database_that_is_away():
     side = Side(hosts=1)
-    keep, side.world.store.save_shadows = side.world.store.save_shadows, away
+    keep, side.world.store.shadows.save_shadows = side.world.store.shadows.save_shadows, away
     side.seen('cmp-1', side.asked())
     assert side.look() == []
-    side.world.store.save_shadows = keep
+    side.world.store.shadows.save_shadows = keep
     assert side.one().verdict is ShadowVerdict.SAME
 
 

@@ -108,7 +108,7 @@ def counted(site):
         }
     hosts = [
         (c.row.name, c.row.used, c.row.generation, c.placed)
-        for c in site.store.load_everything().hosts
+        for c in site.store.feed.load_everything().hosts
     ]
     return rows, hosts
 
@@ -132,7 +132,9 @@ def test_it_compares_and_changes_nothing(site, nova):
             instance_uuids=mine,
         )
     found = until(
-        lambda: len(rows := site.store.shadows(None, 100)) == 10 and rows, 'comparisons', 60
+        lambda: len(rows := site.store.shadows.list_shadows(None, 100)) == 10 and rows,
+        'comparisons',
+        60,
     )
     assert {one.consumer: one.theirs for one in found} == placed
     assert {one.verdict.value for one in found} <= {'same', 'tie', 'other'}, found[0]
@@ -140,7 +142,7 @@ def test_it_compares_and_changes_nothing(site, nova):
     assert all(one.why for one in found if one.verdict == 'other')
     assert (nova.asked, nova.lists) == (guests, len(HOSTS))
     assert counted(site) == before
-    assert site.store.claims(limit=10) == []
+    assert site.store.claims.list_claims(limit=10) == []
     site.audit()
     body = json.loads(site.manage('shadow', 'report', '-f', 'json', '--limit', '3'))
     assert sum(body['counts'].values()) == 10

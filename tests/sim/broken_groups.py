@@ -4,22 +4,24 @@
 import msgspec
 
 from devel.memory_store import commit, tables
-from devel.memory_store.operators import atomic
+from devel.memory_store.database import atomic
+from devel.memory_store.group_plans import MemoryGroupPlans
 from gantt.core.claims import place_commit, places
 from gantt.scheduler.groups import place_group, standing_places
 from gantt.scheduler.groups.standing_places import Staying
-from tests.sim.broken import Broken
 
 _replace = msgspec.structs.replace
 
 
-class ForgetsPlaces(Broken):
+class ForgetsPlaces(MemoryGroupPlans):
     """A plan that is released leaves its places behind."""
+
+    port = 'plans'
 
     @atomic
     def release_plan(self, uuid, reason, members=(), planned_by=None):
         result = super().release_plan(uuid, reason, ['nobody'], planned_by)
-        del self._tables.plans[uuid]
+        del self.database.tables.plans[uuid]
         return result
 
 

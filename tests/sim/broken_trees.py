@@ -4,8 +4,12 @@
 import msgspec
 
 from gantt.core.messages.base import derived_id
-from gantt.db.stores.store import SqlStore
+from gantt.db.claims.requests import SqlRequests
+from gantt.db.claims.transitions import SqlClaims
 from gantt.db.zones import records
+from gantt.db.zones.changes import SqlZoneClaims
+from gantt.db.zones.orders import SqlAllocationOrders
+from gantt.db.zones.records import SqlZoneRequests
 from gantt.scheduler.ports import ClaimResult
 from gantt.scheduler.zones.follow import ZoneFollower
 from gantt.scheduler.zones.give_backs import GiveBacks
@@ -19,29 +23,29 @@ def what_is_to_be_given_back_is_forgotten(patch):
 
 def who_has_not_seen_a_key_notes_nothing(patch):
     """No tombstone: a copy on its way claims after it was given back."""
-    cancel = SqlStore.cancel_request
+    cancel = SqlRequests.cancel_request
 
     def careless(self, request_id, reason=''):
         if self.load_request(request_id) is None:
             return ClaimResult(outcomes=[], hosts=[])
         return cancel(self, request_id, reason)
 
-    patch.setattr(SqlStore, 'cancel_request', careless)
+    patch.setattr(SqlRequests, 'cancel_request', careless)
 
 
 def a_key_is_used_again(patch):
     """Whoever opens the row of a request, the keys below are the same."""
-    opened = SqlStore.open_request
+    opened = SqlZoneRequests.open_request
 
     def same(self, wanted):
         found = opened(self, wanted)
         return msgspec.structs.replace(found, opening=derived_id('opening', wanted.id))
 
-    patch.setattr(SqlStore, 'open_request', same)
+    patch.setattr(SqlZoneRequests, 'open_request', same)
 
 
 def leases_never_end(patch):
-    patch.setattr(SqlStore, 'sweep', lambda self, *limit: ClaimResult(outcomes=[], hosts=[]))
+    patch.setattr(SqlClaims, 'sweep', lambda self, *limit: ClaimResult(outcomes=[], hosts=[]))
 
 
 def claims_below_are_not_followed(patch):
@@ -54,15 +58,15 @@ def a_consumer_is_not_noted(patch):
 
 def a_request_is_finished_by_whoever_comes(patch):
     """Also by one whose time was over, while another has taken it over."""
-    finish = SqlStore.finish_request
+    finish = SqlZoneRequests.finish_request
 
     def careless(self, request_id, owner, attempt, answer, *claimed):
-        row = self.load_request(request_id)
+        row = SqlRequests.load_request(self, request_id)
         if row is not None:
             owner, attempt = row.owner, row.attempt
         return finish(self, request_id, owner, attempt, answer, *claimed)
 
-    patch.setattr(SqlStore, 'finish_request', careless)
+    patch.setattr(SqlZoneRequests, 'finish_request', careless)
 
 
 def who_is_silent_has_no_room(patch):
@@ -80,8 +84,8 @@ def who_is_silent_has_no_room(patch):
 
 def an_allocation_that_comes_late_is_taken(patch):
     """It ends what a later one has claimed for its consumer, though that is answered."""
-    patch.setattr(SqlStore, 'note_allocation', lambda self, *given: [])
+    patch.setattr(SqlAllocationOrders, 'note_allocation', lambda self, *given: [])
 
 
 def what_was_forgotten_above_is_not_read_back(patch):
-    patch.setattr(SqlStore, 'unknown_below', lambda self, child, claims: [])
+    patch.setattr(SqlZoneClaims, 'unknown_below', lambda self, child, claims: [])

@@ -52,7 +52,7 @@ def finds(what, seeds=SEEDS, first=0, **how):
     ],
 )
 def test_a_broken_store_is_found(store, what, first):
-    assert finds(what, first=first, make_store=store)
+    assert finds(what, first=first, make_stores=broken.replacing(store))
 
 
 def test_absence_that_frees_a_reserved_claim_is_found(monkeypatch):

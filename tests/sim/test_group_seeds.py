@@ -7,6 +7,7 @@ from devel.sim import plan, world
 from devel.sim.groups.descriptions import PlacedUnit, broken_policies
 from devel.sim.loop import Stacks
 from tests.planner import a_description, a_member, a_plan_request
+from tests.sim import broken as broken_stores
 from tests.sim import broken_groups, undone
 
 #: One of so many worlds must find it.
@@ -85,7 +86,7 @@ def test_a_broken_rule_of_groups_is_found(undo, what, first, everywhere, monkeyp
 
 
 def test_a_plan_that_leaves_its_places_behind_is_found(everywhere):
-    assert finds('G4: ', first=7, make_store=broken_groups.ForgetsPlaces)
+    assert finds('G4: ', first=7, make_stores=broken_stores.replacing(broken_groups.ForgetsPlaces))
 
 
 @pytest.mark.slow

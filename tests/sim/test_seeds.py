@@ -87,7 +87,9 @@ def test_the_same_seed_has_the_same_trace_in_any_process():
 
 
 def test_a_seed_is_told_with_the_command_that_shows_it_again(monkeypatch, capsys):
-    monkeypatch.setitem(world.run.__kwdefaults__, 'make_store', broken.NeverSweeps)
+    monkeypatch.setitem(
+        world.run.__kwdefaults__, 'make_stores', broken.replacing(broken.NeverSweeps)
+    )
     assert sim.main(['faults', '--seeds', '10']) == 1
     told = capsys.readouterr().out
     assert 'P3: ' in told

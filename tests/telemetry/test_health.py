@@ -15,7 +15,7 @@ from bench.rig import rig
 from gantt import exceptions, plugin_loader
 from gantt.cmd.health import Health, Knock
 from gantt.db.engine import retry
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from gantt.rpc.service import RpcService
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
@@ -42,7 +42,7 @@ class Served:
 
     def __init__(self, rabbit_url: str, database_url: str) -> None:
         self.broker, self.database = Proxy(rabbit_url), Proxy(database_url)
-        self.store = SqlStore.for_url(
+        self.store = stores_for_url(
             self.database.url, policy=retry.RetryPolicy(attempts=2, seconds=1.0)
         )
         settings = SchedulerSettings(unknown_after_seconds=3.0, feed_seconds=0.05)
@@ -61,7 +61,7 @@ class Served:
         self.listener.stop()
         self.rpc.stop(2)
         self.scheduler.stop(5)
-        self.store.close()
+        self.store.database.close()
         self.broker.close()
         self.database.close()
 

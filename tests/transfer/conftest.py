@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from gantt.http import policy
 from gantt.http.placement.app import make_placement_app
 from gantt.http.server import HttpServer
@@ -73,7 +73,8 @@ def cloud_file(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) 
     """A SQLite file with the cloud, built over Gantt's interface; copy it."""
     path = tmp_path_factory.mktemp('cloud') / 'cloud.db'
     shutil.copy(sqlite_template, path)
-    with contextlib.closing(SqlStore.for_url(f'sqlite:///{path}')) as store:
+    store = stores_for_url(f'sqlite:///{path}')
+    with contextlib.closing(store.database):
         with serving(store) as url, contextlib.closing(Server(url)) as server:
             cloud.build(server)
     return path
@@ -88,7 +89,8 @@ def built_server(
 ) -> Iterator[Server]:
     """One of Gantt with the cloud in it, its URL in ``url``."""
     path = shutil.copy(cloud_file, tmp_path / 'cloud.db')
-    with contextlib.closing(SqlStore.for_url(f'sqlite:///{path}')) as store:
+    store = stores_for_url(f'sqlite:///{path}')
+    with contextlib.closing(store.database):
         yield writing_to(serve(store))
 
 

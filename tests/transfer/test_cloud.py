@@ -61,9 +61,9 @@ def test_a_cloud_is_taken_over(kind, store_kind, cloud_at, at, make_store):
     assert report.written['consumers'] == cloud.CONSUMERS
     assert f'{url}: providers: 50 of 50' in lines
     assert compared(own, theirs) == []
-    assert store.load_allocations(cloud.consumer(1)).consumer_type == 'MIGRATION'
-    assert store.load_allocations(cloud.consumer(2)).consumer_type == 'unknown'
-    assert store.audit() == CLEAN
+    assert store.allocations.load_allocations(cloud.consumer(1)).consumer_type == 'MIGRATION'
+    assert store.allocations.load_allocations(cloud.consumer(2)).consumer_type == 'unknown'
+    assert store.claims.audit() == CLEAN
     # Once more: nothing twice.
     assert copying.copy(theirs, own, quietly).total == 0
 

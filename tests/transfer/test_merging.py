@@ -73,8 +73,8 @@ def test_a_host_that_has_registered_is_attached_to_and_keeps_its_record(server, 
     assert report.left == []
     assert any('its reports say what it has' in line for line in report.reported)
     assert report.written['providers'] == cloud.PROVIDERS - 1
-    assert store.load_provider(cloud.cell(0, 0)).parent == here.row.uuid
-    assert store.load_provider(here.row.uuid).inventories['VCPU'].total == 8
+    assert store.providers.load_provider(cloud.cell(0, 0)).parent == here.row.uuid
+    assert store.providers.load_provider(here.row.uuid).inventories['VCPU'].total == 8
     shown = compared(server, store, at)
     assert shown
     assert all(f'provider {cloud.host(0)}' in line for line in shown)
@@ -106,15 +106,18 @@ def test_a_consumer_that_a_scheduler_has_claimed_for_is_not_claimed_twice(server
     ids = {claim.id for draft in drafts for claim in claimed(store, draft)}
     report = copied(server, store, at)
     assert report.left == []
-    claims = store.live_claims_of([same, elsewhere, more])
+    claims = store.claims.live_claims_of([same, elsewhere, more])
     assert {claim.id for claim in claims} == ids
-    assert store.load_allocations(same).allocations == cloud.shares_of(1)
-    assert there.row.uuid not in store.load_allocations(elsewhere).allocations
-    assert store.load_allocations(more).allocations[here.row.uuid] == {'VCPU': 3, 'MEMORY_MB': 512}
+    assert store.allocations.load_allocations(same).allocations == cloud.shares_of(1)
+    assert there.row.uuid not in store.allocations.load_allocations(elsewhere).allocations
+    assert store.allocations.load_allocations(more).allocations[here.row.uuid] == {
+        'VCPU': 3,
+        'MEMORY_MB': 512,
+    }
     text = '\n'.join(report.reported)
     assert f'consumer {elsewhere}: claimed here already' in text
     assert f'consumer {more}: claimed here already' in text
-    assert store.audit() == CLEAN
+    assert store.claims.audit() == CLEAN
     again = copied(server, store, at)
     assert (again.total, again.left) == (0, [])
 
@@ -124,18 +127,18 @@ def test_what_schedulers_claim_is_not_deleted(server, store, at):
     (claim,) = claimed(store, a_draft().taking(here, vcpu=1))
     report = copied(server, store, at, delete=True)
     assert any('claims that a scheduler or a host has made' in line for line in report.left)
-    assert store.load_claim(claim.id).is_live
+    assert store.claims.load_claim(claim.id).is_live
 
 
 def test_what_is_not_the_state_that_was_read_is_refused(store):
-    pool = store.create_provider('pool', uuid=DISKS)
+    pool = store.providers.create_provider('pool', uuid=DISKS)
     own = OwnSide(store)
     with pytest.raises(exceptions.StaleGeneration):
         own.save_traits(pool.uuid, ['HW_CPU_X86_AVX2'], pool.generation + 5)
     host = a_host().on(store)
     shares = {host.row.uuid: {'VCPU': 1}}
     wish = AllocationWish(consumer=A, allocations=shares, project_id='p', user_id='u')
-    store.write_allocations([wish])
+    store.allocations.write_allocations([wish])
     wanted = ConsumerRecord(generation=0, allocations={host.row.uuid: {'VCPU': 2}})
     with pytest.raises(exceptions.ConsumerChanged):
         own.save_consumer(A, wanted, 7)

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from tests.zones.tree import Zone
 
 
@@ -17,7 +17,7 @@ def zone(tmp_path, sqlite_template):
 
     def make(name: str, **settings) -> Zone:
         path = shutil.copy(sqlite_template, tmp_path / f'{name}.db')
-        found = Zone(name, SqlStore.for_url(f'sqlite:///{path}'), **settings).start()
+        found = Zone(name, stores_for_url(f'sqlite:///{path}'), **settings).start()
         made.append(found)
         return found
 
@@ -26,4 +26,4 @@ def zone(tmp_path, sqlite_template):
     with concurrent.futures.ThreadPoolExecutor(max(1, len(made))) as threads:
         list(threads.map(Zone.stop, made))
     for one in made:
-        one.store.close()
+        one.store.database.close()

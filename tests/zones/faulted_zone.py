@@ -24,7 +24,7 @@ import sqlalchemy as sa
 
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from gantt.scheduler.zones.offers.own_hosts import OLD_SECONDS
 from tests import warm
 from tests.nemesis import hosts, postgres
@@ -91,7 +91,8 @@ class FaultedZone:
         engine.dispose()
         if self.name == 'top':
             return
-        with contextlib.closing(SqlStore.for_url(self.database, waits=UNHURRIED)) as store:
+        store = stores_for_url(self.database, waits=UNHURRIED)
+        with contextlib.closing(store.database):
             ample = [f'{self.name}-{n}' for n in range(HOSTS)]
             hosts.add(store, ample, traits=[own_trait(self.name)], VCPU=ROOM)
             hosts.add(store, [f'{self.name}-tight'], traits=[TIGHT], VCPU=TIGHT_ROOM)
@@ -165,10 +166,11 @@ class FaultedZone:
 
     def findings(self) -> list[str]:
         """What the audit of its database finds."""
-        with contextlib.closing(SqlStore.for_url(self.database, waits=UNHURRIED)) as store:
+        store = stores_for_url(self.database, waits=UNHURRIED)
+        with contextlib.closing(store.database):
             return [
                 f'{self.name}: {kind}: {line}'
-                for kind, lines in store.audit().items()
+                for kind, lines in store.claims.audit().items()
                 for line in lines
             ]
 

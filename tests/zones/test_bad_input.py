@@ -203,9 +203,9 @@ def test_a_zone_that_lies_costs_a_call_and_never_a_claim(zone):
 
     with Liar(str(uuid.uuid4()), answer) as liar:
         record = msgspec.structs.replace(
-            top.store.child_zones()[0], uuid=liar.uuid, name='liar', url=liar.url
+            top.store.zones.child_zones()[0], uuid=liar.uuid, name='liar', url=liar.url
         )
-        top.store.save_child_zone(record)
+        top.store.zones.save_child_zone(record)
         top.scheduler._zones.directory.refresh()
         for n, (name, lies) in enumerate(LIES.items(), 1):
             lie['is'] = lies
@@ -222,7 +222,7 @@ def test_a_zone_that_lies_costs_a_call_and_never_a_claim(zone):
             assert len(puts) == 1, 'one call for one lie'
             if name not in ('it refuses what it offers', 'it has no words for it'):
                 assert puts == ended[:1], name
-        assert top.store.claims_below(child=liar.uuid) == []
+        assert top.store.zone_claims.claims_below(child=liar.uuid) == []
 
 
 def less(body, *fields):
@@ -247,7 +247,7 @@ def test_a_zone_that_says_less_than_it_owes_is_named_and_nothing_is_taken_as_don
 
     with Liar(str(own), answer) as liar:
         record = ZoneRecord(uuid=liar.uuid, name='liar', url=liar.url, trusted=True)
-        top.store.save_child_zone(record)
+        top.store.zones.save_child_zone(record)
         top.scheduler._zones.directory.refresh()
         said['changes'] = {'incarnation': 1, 'revision': 1.0, 'claims': []}
         unread = [less(whole, 'outcome'), *({**whole, 'offers': [less(OFFER, f)]} for f in OFFER)]
@@ -262,18 +262,21 @@ def test_a_zone_that_says_less_than_it_owes_is_named_and_nothing_is_taken_as_don
             found = top.select(a_request(2, vcpu=1, budget_ms=3000))
             assert found.outcome is not Outcome.PLACED, found
         assert not [call for call in liar.heard if call[0] == 'PUT']
-        assert top.store.claims_below() == [] and not top.on_their_way()
+        assert top.store.zone_claims.claims_below() == [] and not top.on_their_way()
         # What it does not speak of is there still, and ends once it says so.
         said['evaluated'], wanted = whole, a_request(2, vcpu=1)
         assert top.select(wanted).outcome is Outcome.PLACED
         said['changes'] = {'incarnation': 1, 'revision': 2.0, 'claims': []}
         said['ended'] = 200, {'state': 'cancelled'}
         top.cancel(wanted.request_id)
-        assert [one.state for one in top.store.claims_below()] == ['reserved', 'reserved']
+        assert [one.state for one in top.store.zone_claims.claims_below()] == [
+            'reserved',
+            'reserved',
+        ]
         again = a_request(consumers=wanted.consumers[:1], vcpu=1)
         found = top.select(again)
         assert found.outcome is not Outcome.PLACED, found
-        assert len(top.store.claims_below()) == 2
+        assert len(top.store.zone_claims.claims_below()) == 2
 
 
 def test_an_error_that_nobody_expects_of_one_zone_costs_the_others_nothing(zone, monkeypatch):
@@ -310,21 +313,21 @@ def test_a_zone_where_this_one_is_not_known_is_not_an_answer_of_no_room(zone):
 def test_a_zone_that_is_removed_while_claims_live_there_stays(zone):
     top, east = zone('top'), zone('east').hosts(1, 8)
     top.above(east)
-    finish, wanted = top.store.finish_request, a_request()
+    finish, wanted = top.store.zone_requests.finish_request, a_request()
     assert top.select(wanted).outcome is Outcome.PLACED
     removed = httpx.delete(f'{top.url}/v1/zones/east', headers=VERSION)
     assert removed.status_code == 409
-    assert [one.name for one in top.store.child_zones()] == ['east']
+    assert [one.name for one in top.store.zones.child_zones()] == ['east']
     top.client.cancel_claims(wanted.request_id)
 
     # Removed between the claim and the answer: nobody is answered with what nobody follows.
     def removes(*args):
-        top.store.remove_child_zone(east.uuid)
+        top.store.zones.remove_child_zone(east.uuid)
         return finish(*args)
 
-    top.store.finish_request = removes
+    top.store.zone_requests.finish_request = removes
     assert top.select(a_request(budget_ms=3000)).outcome is not Outcome.PLACED
-    assert top.store.claims_below() == []
+    assert top.store.zone_claims.claims_below() == []
 
 
 def test_a_hard_rule_that_no_zone_below_can_hold_is_no_claim(zone):

@@ -33,12 +33,12 @@ def operator_of(zone):
 
 def of(zone, consumer):
     """State of the one claim that a consumer has below."""
-    [row] = zone.store.claims_below(consumers=[consumer])
+    [row] = zone.store.zone_claims.claims_below(consumers=[consumer])
     return row.state
 
 
 def in_zone(zone, consumer):
-    [claim] = zone.store.claims(consumer=consumer)
+    [claim] = zone.store.claims.list_claims(consumer=consumer)
     return claim.state
 
 
@@ -46,7 +46,7 @@ def test_it_is_answered_at_once_and_goes_on_until_the_zone_has_heard(tree, monke
     top, low = tree
     wanted = a_request(2, vcpu=2, alternates=0)
     assert top.select(wanted).outcome is Outcome.PLACED
-    assert len({row.key for row in top.store.claims_below()}) == 1, 'one allocation'
+    assert len({row.key for row in top.store.zone_claims.claims_below()}) == 1, 'one allocation'
     deleted, kept = wanted.consumers
     client, calls, tries = operator_of(top), top.scheduler._zones.calls, []
     give_back = calls.give_back
@@ -62,12 +62,12 @@ def test_it_is_answered_at_once_and_goes_on_until_the_zone_has_heard(tree, monke
     assert client.get(f'/allocations/{deleted}').json() == {'allocations': {}}
     heard(top)
     assert (of(top, deleted), len(tries)) == ('reserved', 1)
-    with top.store.engine.begin() as connection:
+    with top.store.database.engine.begin() as connection:
         connection.execute(models.give_backs.update().values(next_at=0.0))
     heard(top)
     assert (in_zone(low, deleted), in_zone(low, kept)) == (State.RELEASED, State.RESERVED)
     assert (of(top, deleted), of(top, kept), len(tries)) == ('released', 'reserved', 2)
-    assert top.store.give_backs_waiting().number == 0
+    assert top.store.give_backs.give_backs_waiting().number == 0
     assert client.delete(f'/allocations/{deleted}').status_code == 404
     assert top.select(a_request(vcpu=1, consumers=[deleted])).outcome is Outcome.PLACED
 
@@ -85,7 +85,7 @@ def test_of_a_guest_that_runs_it_ends_where_the_zones_have_one_owner(tree, trust
     assert of(top, consumer) == 'confirmed'
     assert operator_of(top).delete(f'/allocations/{consumer}').status_code == 204
     heard(top)
-    assert top.store.give_backs_waiting().number == 0
+    assert top.store.give_backs.give_backs_waiting().number == 0
     assert in_zone(low, consumer) is (State.RELEASED if trusted else State.CONFIRMED)
     low.report('low-1', 16, running=[])  # its guest is gone
     assert in_zone(low, consumer) is State.RELEASED
@@ -112,12 +112,12 @@ def test_a_zone_ends_only_what_it_has_claimed_itself(tree):
     top, low = tree
     own, theirs = a_request(vcpu=1, alternates=0), a_request(vcpu=1, alternates=0)
     assert low.select(own).outcome is top.select(theirs).outcome is Outcome.PLACED
-    [row] = top.store.claims_below()
-    [claim] = low.store.claims(consumer=own.consumers[0])
-    calls, record = top.scheduler._zones.calls, top.store.child_zones()[0]
+    [row] = top.store.zone_claims.claims_below()
+    [claim] = low.store.claims.list_claims(consumer=own.consumers[0])
+    calls, record = top.scheduler._zones.calls, top.store.zones.child_zones()[0]
     calls.give_back(record, row.key, 5.0, claim.id)
     calls.give_back(record, theirs.request_id, 5.0, row.claim_id)
-    assert [low.store.load_claim(one).state for one in (claim.id, row.claim_id)] == (
+    assert [low.store.claims.load_claim(one).state for one in (claim.id, row.claim_id)] == (
         [State.RESERVED] * 2
     )
 
@@ -126,12 +126,12 @@ def test_of_what_is_lost_the_one_that_is_deleted_ends(tree):
     top, low = tree
     wanted = a_request(2, vcpu=1, alternates=0)
     assert top.select(wanted).outcome is Outcome.PLACED
-    states = {row.claim_id: LOST for row in top.store.claims_below()}
-    with low.store.engine.begin() as connection:
+    states = {row.claim_id: LOST for row in top.store.zone_claims.claims_below()}
+    with low.store.database.engine.begin() as connection:
         for table in (models.claims, models.requests):
             connection.execute(table.delete())
     changes = ZoneChanges(incarnation=1, revision=1.0, claims=[])
-    top.store.note_changes_below(low.uuid, changes, states, 1)
+    top.store.zone_claims.note_changes_below(low.uuid, changes, states, 1)
     deleted, kept = wanted.consumers
     assert operator_of(top).delete(f'/allocations/{deleted}').status_code == 204
     heard(top)
@@ -148,7 +148,7 @@ def test_a_list_that_says_nothing_of_what_it_has_read_ends_it_too(tree):
     client = operator_of(top)
     told = {**nothing, 'consumer_generation': None, 'consumer_type': 'INSTANCE'}
     assert client.post('/allocations', json={consumer: told}).status_code == 204
-    assert top.store.give_backs_waiting().number == 0
+    assert top.store.give_backs.give_backs_waiting().number == 0
     older = {'OpenStack-API-Version': 'placement 1.27'}
     answer = client.post('/allocations', json={consumer: nothing}, headers=older)
     assert answer.status_code == 204

@@ -35,7 +35,7 @@ def diamond(zone):
 
 
 def explained(top, answer):
-    until(lambda: top.store.load_decision(answer.decision_id) is not None)
+    until(lambda: top.store.records.load_decision(answer.decision_id) is not None)
     return top.insights.explain(answer.decision_id)
 
 
@@ -75,7 +75,7 @@ def test_members_fill_it_and_nothing_is_claimed_twice(diamond):
     assert len({chosen.claim_id for chosen, *_ in answer.selections}) == south.live() == 4
     assert top.select(a_request(vcpu=1)).outcome is Outcome.NO_VALID_HOST
     for one in diamond[:4]:
-        assert not any(one.store.audit().values())
+        assert not any(one.store.claims.audit().values())
 
 
 def test_room_is_counted_once(diamond):

@@ -99,17 +99,19 @@ def test_there_is_no_room_only_as_of_a_moment_since_it_was_asked(zone):
 def test_zones_are_asked_while_the_row_of_a_request_is_opened(tree, monkeypatch):
     top, _ = tree
     calls, asked = top.scheduler._zones.calls, threading.Event()
-    evaluate, opened = calls.evaluate, top.store.open_request
+    evaluate, opened = calls.evaluate, top.store.zone_requests.open_request
     monkeypatch.setattr(calls, 'evaluate', lambda *args: (asked.set(), evaluate(*args))[1])
     seen = []
     monkeypatch.setattr(
-        top.store, 'open_request', lambda one: (seen.append(asked.wait(SECONDS)), opened(one))[1]
+        top.store.zone_requests,
+        'open_request',
+        lambda one: (seen.append(asked.wait(SECONDS)), opened(one))[1],
     )
     request = a_request(vcpu=1, budget_ms=60_000)
     assert top.select(request).outcome is Outcome.PLACED
     assert seen == [True]
     asked.clear()
-    monkeypatch.setattr(top.store, 'open_request', opened)
+    monkeypatch.setattr(top.store.zone_requests, 'open_request', opened)
     assert top.select(msgspec.structs.replace(request, repeat=True)).outcome is Outcome.PLACED
     assert not asked.is_set(), 'it has its answer'
 
@@ -123,7 +125,7 @@ def test_what_was_looked_at_before_others_had_left_a_request_is_looked_at_anew(t
     request = a_request(vcpu=1, budget_ms=60_000)
     abandoned = PendingZoneRequest(request, SECONDS, 1, may_go_down=True)
     row = abandoned.to_open('worker that is gone', 0.2 - SPARE_SECONDS)
-    assert top.store.open_request(row).outcome is None
+    assert top.store.zone_requests.open_request(row).outcome is None
     assert top.select(request).outcome is Outcome.PLACED
     assert len(asked) == 2
 

@@ -23,7 +23,7 @@ def unheard(*args):
 
 
 def waiting(top):
-    return top.store.give_backs_waiting().number
+    return top.store.give_backs.give_backs_waiting().number
 
 
 @pytest.fixture
@@ -40,14 +40,14 @@ def restarted(tmp_path):
 
     def make(top):
         top.scheduler.follower.stop(10.0)
-        found = Zone(top.name, type(top.store).for_url(str(top.store.engine.url))).start()
+        found = Zone(top.name, type(top.store).for_url(str(top.store.database.engine.url))).start()
         made.append(found)
         return found
 
     yield make
     for one in made:
         one.stop()
-        one.store.close()
+        one.store.database.close()
 
 
 def test_an_allocation_that_was_held_up_ends_none_that_was_answered(tree, monkeypatch):
@@ -68,7 +68,9 @@ def test_an_allocation_that_was_held_up_ends_none_that_was_answered(tree, monkey
         assert top.select(lost).outcome is not Outcome.PLACED
         # Whoever ends what was not answered does not get through for now.
         top.scheduler.follower.stop(10.0)
-        top.store.end_give_backs([(row.child, row.key) for row in top.store.due_give_backs(100)])
+        top.store.give_backs.end_give_backs(
+            [(row.child, row.key) for row in top.store.give_backs.due_give_backs(100)]
+        )
     assert held_up and east.live() == 0
     answer = top.select(a_request(vcpu=1, consumers=lost.consumers))
     assert answer.outcome is Outcome.PLACED, answer.reason
@@ -76,7 +78,7 @@ def test_an_allocation_that_was_held_up_ends_none_that_was_answered(tree, monkey
     for zone, key, body, _ in held_up:
         with pytest.raises(exceptions.OfferGone, match='allocation_outdated'):
             calls.allocate(zone, key, body, 10.0)
-    assert east.store.load_claim(chosen.claim_id).is_live
+    assert east.store.claims.load_claim(chosen.claim_id).is_live
     assert east.live() == 1
     # Neither does a copy of what was answered, which says the same again.
     assert top.select(a_request(vcpu=1, consumers=lost.consumers)).outcome is Outcome.REFUSED
@@ -103,8 +105,8 @@ def test_an_allocation_that_is_being_placed_is_ended_by_a_later_one(tree, monkey
         purpose=Purpose.CREATE,
         seconds=2.0,
     )
-    assert east.store.note_allocation(wanted) == []
-    with east.store.engine.begin() as connection:
+    assert east.store.orders.note_allocation(wanted) == []
+    with east.store.database.engine.begin() as connection:
         connection.execute(
             models.requests.delete().where(models.requests.c.id == wanted.request_id)
         )
@@ -112,7 +114,7 @@ def test_an_allocation_that_is_being_placed_is_ended_by_a_later_one(tree, monkey
     assert answer.outcome is Outcome.PLACED, answer.reason
     late = msgspec.structs.replace(first, request_id=wanted.request_id, parent='top')
     assert east.scheduler.select(late).outcome is Outcome.CANCELLED
-    assert east.store.load_claim(answer.selections[0][0].claim_id).is_live
+    assert east.store.claims.load_claim(answer.selections[0][0].claim_id).is_live
     assert calls.allocation(record, key, 5.0).state == 'cancelled'
 
 
@@ -141,14 +143,14 @@ def test_what_a_process_leaves_open_is_ended_though_nobody_repeats_it(tree, rest
     monkeypatch.setattr(rows, 'LEFT_SECONDS', 0.0)
     monkeypatch.setattr(opening, 'SPARE_SECONDS', 0.0)
     top.scheduler.follower.stop(10.0)
-    monkeypatch.setattr(top.store, 'finish_request', lambda *args: 1 / 0)
+    monkeypatch.setattr(top.store.zone_requests, 'finish_request', lambda *args: 1 / 0)
     wanted = a_request(vcpu=1, budget_ms=4000)
     assert top.select(wanted).outcome is Outcome.FAILED
     assert east.live() == 1
     other = restarted(top)
     until(lambda: east.live() == 0)
     until(lambda: not waiting(top))
-    assert top.store.load_request(wanted.request_id) is None and not top.on_their_way()
+    assert top.store.requests.load_request(wanted.request_id) is None and not top.on_their_way()
     # Its caller asks again: a new one.
     again = other.select(a_request(vcpu=1, consumers=wanted.consumers))
     assert again.outcome is Outcome.PLACED, again.reason
@@ -157,9 +159,9 @@ def test_what_a_process_leaves_open_is_ended_though_nobody_repeats_it(tree, rest
 def test_a_request_whose_consumer_another_one_takes_is_given_back(tree, monkeypatch):
     top, east = tree
     monkeypatch.setattr(opening, 'SPARE_SECONDS', 0.0)
-    monkeypatch.setattr(top.store, 'left_requests', lambda limit: [])
+    monkeypatch.setattr(top.store.give_backs, 'left_requests', lambda limit: [])
     with monkeypatch.context() as dies:
-        dies.setattr(top.store, 'finish_request', lambda *args: 1 / 0)
+        dies.setattr(top.store.zone_requests, 'finish_request', lambda *args: 1 / 0)
         left = a_request(vcpu=1, budget_ms=4000)
         assert top.select(left).outcome is Outcome.FAILED
     top.host('top-1', 64)
@@ -178,7 +180,7 @@ def test_a_cancel_is_finished_by_whoever_comes_after(tree, restarted, monkeypatc
     assert east.live() == 1
     restarted(top)
     until(lambda: east.live() == 0)
-    until(lambda: top.store.claims_below(wanted.request_id)[0].state == 'released')
+    until(lambda: top.store.zone_claims.claims_below(wanted.request_id)[0].state == 'released')
 
 
 def test_tries_pause_longer_and_longer_are_measured_and_end_with_the_longest_lease(
@@ -189,11 +191,11 @@ def test_tries_pause_longer_and_longer_are_measured_and_end_with_the_longest_lea
     follower.stop(10.0)
     monkeypatch.setattr(calls, 'give_back', unheard)
     key = a_request().request_id
-    top.store.add_give_backs([(east.uuid, key)])
+    top.store.give_backs.add_give_backs([(east.uuid, key)])
     table = models.give_backs
 
     def pause(**values):
-        with top.store.engine.begin() as connection:
+        with top.store.database.engine.begin() as connection:
             row = connection.execute(sa.select(table)).one()
             connection.execute(table.update().values(next_at=0.0, **values))
         return row.tries, row.next_at
@@ -217,6 +219,6 @@ def test_tries_pause_longer_and_longer_are_measured_and_end_with_the_longest_lea
 def test_a_zone_that_is_removed_has_nothing_to_give_back(tree):
     top, east = tree
     top.scheduler.follower.stop(10.0)
-    top.store.add_give_backs([(east.uuid, a_request().request_id)])
-    top.store.remove_child_zone(east.uuid)
+    top.store.give_backs.add_give_backs([(east.uuid, a_request().request_id)])
+    top.store.zones.remove_child_zone(east.uuid)
     assert not waiting(top)

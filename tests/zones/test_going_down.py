@@ -61,9 +61,9 @@ def test_a_zone_of_another_owner_hears_what_it_needs_to_place_a_guest(lying):
         assert spec['image']['properties'] == {'hw_architecture': 'x86_64'}
         assert spec['group']['uuid'] == wanted.spec.group.uuid
         assert body['request']['consumers'] == wanted.consumers
-    known = msgspec.structs.replace(top.store.child_zones()[0], trusted=True)
+    known = msgspec.structs.replace(top.store.zones.child_zones()[0], trusted=True)
     assert known.uuid == liar.liar.uuid
-    top.store.save_child_zone(known)
+    top.store.zones.save_child_zone(known)
     top.scheduler._zones.directory.refresh()
     liar.sent.clear()
     top.select(a_telling_request())
@@ -80,17 +80,17 @@ def test_a_request_that_names_hosts_is_for_no_zone_of_another_owner(lying):
 def test_what_is_never_used_is_held_for_a_day_at_most(east):
     request = a_request(vcpu=1)
     key, _ = allocate(east, request, tokens_of(evaluate(east, request)))
-    with east.store.engine.begin() as connection:
+    with east.store.database.engine.begin() as connection:
         day_ago = models.claims.c.created_at - 86_390.0
         connection.execute(sa.update(models.claims).values(created_at=day_ago))
     for _ in range(3):
         lease = call(east, 'PUT', f'/allocations/{key}/lease', {'seconds': 60})
         assert lease.status_code == 200
-    (claim,) = east.store.claims(state='reserved', limit=5)
+    (claim,) = east.store.claims.list_claims(state='reserved', limit=5)
     before = claim.lease_until
     assert before <= claim.created_at + 86_400.0 + 60.0
     assert call(east, 'PUT', f'/allocations/{key}/lease', {'seconds': 60}).is_success
-    (claim,) = east.store.claims(state='reserved', limit=5)
+    (claim,) = east.store.claims.list_claims(state='reserved', limit=5)
     assert claim.lease_until == before
     assert east.select(a_request(vcpu=1)).outcome is Outcome.PLACED
 

@@ -20,7 +20,7 @@ from gantt.scheduler.groups.settings import PlannerSettings
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.waiter import Waiter
 from tests.builders import new_uuid
-from tests.planner import BeforeCommit, a_description, a_member, a_plan_request, place, refused
+from tests.planner import a_description, a_member, a_plan_request, before_commit, place, refused
 from tests.world import a_request
 from tests.zones.test_protocol import allocate, call, evaluate, tokens_of
 from tests.zones.tree import VERSION, Zone, until
@@ -84,7 +84,9 @@ def test_the_first_request_of_a_new_group_is_placed(top, zone):
             answer = top.select(by_uuid(group))
             assert answer.outcome is Outcome.PLACED, answer.reason
         there = own_name('top', group)
-        hosts = {one.host for one in low.store.claims(state='reserved', limit=9, group=there)}
+        hosts = {
+            one.host for one in low.store.claims.list_claims(state='reserved', limit=9, group=there)
+        }
         assert len(hosts) == (2 if policy == 'anti-affinity' else 1)
 
 
@@ -160,7 +162,7 @@ def test_a_group_that_is_made_anew_with_the_contrary_rule_is_placed_in_zones_bel
             answer = top.select(wanted)
             assert answer.outcome is Outcome.PLACED, (policy, answer.reason)
         in_leaf = own_name('mid', there)
-        claims = leaf.store.claims(state='reserved', limit=9, group=in_leaf)
+        claims = leaf.store.claims.list_claims(state='reserved', limit=9, group=in_leaf)
         assert len({one.host for one in claims}) == hosts
         # While somebody of it lives there a copy of an older request changes nothing.
         contrary = Policy.AFFINITY if policy == 'anti-affinity' else Policy.ANTI_AFFINITY
@@ -171,14 +173,18 @@ def test_a_group_that_is_made_anew_with_the_contrary_rule_is_placed_in_zones_bel
         for wanted in (first, second):
             top.client.cancel_claims(wanted.request_id)
         until(lambda: not leaf.live())
-        until(lambda: not [one for one in top.store.claims_below(group=group) if one.holds])
+        until(
+            lambda: (
+                not [one for one in top.store.zone_claims.claims_below(group=group) if one.holds]
+            )
+        )
         assert top.delete(f'/v1/server-groups/{group}').status_code in (200, 204)
 
 
 def generation_in(zone, group):
     """Of the rule of a group, as it is stored in a zone."""
     columns = models.group_rules.c
-    with zone.store.engine.connect() as connection:
+    with zone.store.database.engine.connect() as connection:
         query = sa.select(columns.rule_generation).where(columns.uuid == group)
         return connection.execute(query).scalar()
 
@@ -210,7 +216,11 @@ def test_the_rule_of_a_group_goes_down_with_its_generation(zone):
         assert [generation_in(mid, in_mid), generation_in(leaf, in_leaf)] == said[-1:] * 2
         top.client.cancel_claims(wanted.request_id)
         until(lambda: not leaf.live())
-        until(lambda: not [one for one in top.store.claims_below(group=group) if one.holds])
+        until(
+            lambda: (
+                not [one for one in top.store.zone_claims.claims_below(group=group) if one.holds]
+            )
+        )
         assert top.delete(f'/v1/server-groups/{group}').is_success
     assert said[0] < said[1]
 
@@ -283,14 +293,14 @@ def test_a_member_is_not_placed_here_while_its_group_lives_below(zone):
     group = made(top)
     first = by_uuid(group, vcpu=4)
     assert children_of(top.select(first)) == ['low']
-    (claim,) = low.store.claims(state='reserved', limit=5)
+    (claim,) = low.store.claims.list_claims(state='reserved', limit=5)
     low.confirm(claim.id)
     for how in STAYS:
         wanted = by_uuid(group)
         answer = staying(top, how, wanted)
         assert answer.outcome is Outcome.REFUSED, answer
         assert group in answer.reason and 'low' in answer.reason
-        assert not top.live() and top.store.load_request(wanted.request_id) is None
+        assert not top.live() and top.store.requests.load_request(wanted.request_id) is None
     assert children_of(top.select(by_uuid(group))) == ['low']
 
 
@@ -299,7 +309,7 @@ def test_a_guest_below_is_not_moved_out_of_its_zone(zone):
     top.above(low)
     first = a_request(vcpu=4)
     assert children_of(top.select(first)) == ['low']
-    (claim,) = low.store.claims(state='reserved', limit=5)
+    (claim,) = low.store.claims.list_claims(state='reserved', limit=5)
     low.confirm(claim.id)
     for purpose in ('live_migrate', 'migrate', 'evacuate', 'resize', 'rebuild'):
         for how in STAYS:
@@ -307,7 +317,7 @@ def test_a_guest_below_is_not_moved_out_of_its_zone(zone):
             answer = staying(top, how, move)
             assert answer.outcome is Outcome.REFUSED, answer
             assert first.consumers[0] in answer.reason and 'low' in answer.reason
-            assert not top.live() and top.store.load_request(move.request_id) is None
+            assert not top.live() and top.store.requests.load_request(move.request_id) is None
     # Who lives here, and who is known nowhere, is moved here as ever.
     for purpose in ('live_migrate', 'rebuild'):
         assert staying(top, 'asked so', a_request(purpose=purpose)).outcome is Outcome.PLACED
@@ -427,7 +437,7 @@ def test_a_plan_beside_which_a_member_got_its_place_below_is_void(zone):
         if not placed:
             placed.append(top.select(first))
 
-    with planner_of(top, BeforeCommit(top.store, meanwhile)) as planner:
+    with planner_of(top, before_commit(top.store, meanwhile)) as planner:
         error = refused(planner, a_plan(group, 'affinity'))
     assert children_of(placed[0]) == ['low']
     assert isinstance(error, exceptions.Refused) and 'low' in error.message
@@ -438,7 +448,7 @@ def test_a_member_is_not_left_below_by_a_group_that_was_planned_meanwhile(zone, 
     top, low = zone('top').hosts(1, 2), zone('low').hosts(1, 16)
     top.above(low)
     group = new_uuid()
-    finish, planned = top.store.finish_request, []
+    finish, planned = top.store.zone_requests.finish_request, []
 
     def after_plan(*args):
         if not planned:
@@ -446,7 +456,7 @@ def test_a_member_is_not_left_below_by_a_group_that_was_planned_meanwhile(zone, 
                 planned.append(place(planner, a_plan(group, 'affinity')))
         return finish(*args)
 
-    monkeypatch.setattr(top.store, 'finish_request', after_plan)
+    monkeypatch.setattr(top.store.zone_requests, 'finish_request', after_plan)
     first = a_request(vcpu=4, group=GroupRef(uuid=group, policy=Policy.AFFINITY))
     answer = top.select(first)
     assert len(planned[0].plan.members) == 1

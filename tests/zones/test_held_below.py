@@ -30,7 +30,7 @@ def of_red(vcpu=1, **fields):
 def limited(zone, project='red', **limits):
     """Set quotas that are known at once."""
     names = {name.replace('class_', 'class:'): limit for name, limit in limits.items()}
-    zone.store.set_quotas(project, names)
+    zone.store.quotas.set_quotas(project, names)
     zone.scheduler.quotas.read()
     zone.insights.quotas.read()
 
@@ -107,7 +107,7 @@ def test_eight_at_once_are_let_in_up_to_the_limit_and_no_further(zone):
     assert top.live() + east.live() + west.live() == LIMIT
     [placed, *_] = [one for one in answers if one.outcome is Outcome.PLACED]
     top.cancel(placed.request_id)
-    until(lambda: top.store.quota_usage(['red'])['red'].live_claims == LIMIT - 1)
+    until(lambda: top.store.quotas.quota_usage(['red'])['red'].live_claims == LIMIT - 1)
     assert top.select(of_red()).outcome is Outcome.PLACED, 'what was let in has left'
     assert top.select(of_red()).outcome is Outcome.REFUSED
 
@@ -141,7 +141,9 @@ def test_who_placed_a_guest_below_lists_it_shows_it_and_takes_it_back(zone):
     wanted = of_red(2)
     assert top.select(wanted).outcome is Outcome.PLACED
     for _ in range(3):  # its decision is not kept any more
-        top.store.purge(decisions=0, tombstone_seconds=1e6, request_seconds=1e6, limit=1000)
+        top.store.retention.purge(
+            decisions=0, tombstone_seconds=1e6, request_seconds=1e6, limit=1000
+        )
     red, blue = member_of(top), member_of(top, 'blue')
     [shown] = red.get('/v1/requests').json()['requests']
     assert (shown['request_id'], shown['claims']) == (wanted.request_id, 1)
@@ -184,9 +186,9 @@ def test_what_is_lost_below_is_listed_by_that_until_somebody_ends_it(zone):
     top.scheduler.follower.stop(10.0)
     kept, lost = of_red(), of_red()
     top.select(kept), top.select(lost)
-    [row] = top.store.claims_below(lost.request_id)
+    [row] = top.store.zone_claims.claims_below(lost.request_id)
     unchanged = ZoneChanges(incarnation=1, revision=1.0, claims=[])
-    top.store.note_changes_below(low.uuid, unchanged, {row.claim_id: LOST}, 1)
+    top.store.zone_claims.note_changes_below(low.uuid, unchanged, {row.claim_id: LOST}, 1)
 
     def listed(state):
         asked = 'lost=true' if state == 'lost' else f'state={state}'

@@ -84,7 +84,7 @@ def test_a_group_that_is_planned_is_told_whom_to_ask():
     group = a_description(a_member('web', 3))
     assert refused(planner, a_plan_request(group)).code == 'gantt.no_valid_host'
     for name, enabled in (('east', True), ('west', False)):
-        world.store.save_child_zone(
+        world.store.zones.save_child_zone(
             ZoneRecord(uuid=uuid_of(name), name=name, url='http://127.0.0.1:1', enabled=enabled)
         )
     error = refused(planner, a_plan_request(group))
@@ -103,7 +103,7 @@ def test_members_that_are_to_be_apart_may_be_in_several_zones(zone):
     answer = top.select(a_request(8, group=group))
     assert answer.outcome is Outcome.PLACED, answer.reason
     zones = {'': top, 'east': east, 'west': west}
-    hosts = [zones[c.child].store.load_claim(c.claim_id).host for c, *_ in answer.selections]
+    hosts = [zones[c.child].store.claims.load_claim(c.claim_id).host for c, *_ in answer.selections]
     assert len({*hosts}) == 8
     # One host is left; then there is none, and everybody was asked.
     assert top.select(a_request(1, group=group)).outcome is Outcome.PLACED
@@ -149,10 +149,10 @@ def test_what_a_zone_above_was_offered_is_no_destination_that_it_named(zone):
     top.above(east)
     request = a_request(vcpu=2)
     assert top.select(request).outcome is Outcome.PLACED
-    [row] = top.store.claims_below(request.request_id)
+    [row] = top.store.zone_claims.claims_below(request.request_id)
     east.recorder.flush()
-    east.scheduler.cache.log.flush(east.store)
-    parent = east.store.parent_zones()[0].name
+    east.scheduler.cache.log.flush(east.store.table_logs)
+    parent = east.store.zones.parent_zones()[0].name
     text = ' '.join(east.insights.explain(own_name(parent, row.key)).lines)
     assert 'offered, where a zone above asks' in text, text
     assert 'not the requested destination' not in text
@@ -192,7 +192,7 @@ def test_own_hosts_are_explained_as_they_scored(zone):
     request = a_request(2, vcpu=2)
     chosen = hosts_of(top.select(request))
     top.recorder.flush()
-    top.scheduler.cache.log.flush(top.store)
+    top.scheduler.cache.log.flush(top.store.table_logs)
     found = top.insights.explain(request.request_id)
     text = '\n'.join(found.lines)
     assert '5/5 hosts fit' in text and 'not the requested destination' not in text, text

@@ -36,12 +36,12 @@ def test_a_request_goes_where_there_is_room(zone):
     assert answer.outcome is Outcome.PLACED, answer.reason
     (chosen,) = answer.selections[0]
     assert (chosen.child, chosen.host, chosen.provider_id) == ('west', '', 0)
-    assert west.store.load_claim(chosen.claim_id).host == 'west-1'
+    assert west.store.claims.load_claim(chosen.claim_id).host == 'west-1'
     assert (top.live(), east.live(), west.live()) == (0, 0, 1)
     here = top.select(a_request(vcpu=2))
     assert here.outcome is Outcome.PLACED
     for one in (top, east, west):
-        assert not any(one.store.audit().values())
+        assert not any(one.store.claims.audit().values())
 
 
 def test_the_best_of_all_zones_is_taken_as_if_there_was_one(zone):
@@ -68,7 +68,7 @@ def test_the_best_of_all_zones_is_taken_as_if_there_was_one(zone):
         if ours.outcome is Outcome.PLACED:
             chosen = ours.selections[0][0]
             where = {'': top, 'east': east, 'west': west}[chosen.child]
-            host = where.store.load_claim(chosen.claim_id).host
+            host = where.store.claims.load_claim(chosen.claim_id).host
             scores = {one.place.hosts[0]: one.score for one in theirs.choices}
             assert scores[host] == max(scores.values(), key=lambda one: one.score)
             assert flat.select(among(wanted, [host])).outcome is Outcome.PLACED
@@ -77,8 +77,8 @@ def test_the_best_of_all_zones_is_taken_as_if_there_was_one(zone):
 
 def test_a_class_of_devices_that_is_declared_below_alone_is_found_there(zone):
     top, east = zone('top').hosts(1, 8), zone('east').hosts(1, 8)
-    east.store.declare_class('CUSTOM_SLICE')
-    uuid = east.store.load_everything().hosts[0].row.uuid
+    east.store.vocabulary.declare_class('CUSTOM_SLICE')
+    uuid = east.store.feed.load_everything().hosts[0].row.uuid
     below(east.store, 'mig', uuid, CUSTOM_SLICE=7)
     top.above(east)
     tree = TreeRequest(devices=[DeviceAmount(resource_class='CUSTOM_SLICE', amount=3)])
@@ -128,7 +128,7 @@ def test_a_zone_whose_database_is_away_says_nothing_of_room(zone, monkeypatch):
         raise exceptions.DatabaseUnavailable(problem='it is away')
 
     cache = west.insights.cache
-    monkeypatch.setattr(cache.store, 'poll', away)
+    monkeypatch.setattr(cache.feed, 'poll', away)
     # It has a table in memory, as it was; what it would offer nobody could claim.
     until(lambda: cache.read_seconds_ago > OLD_SECONDS)
     answer = top.select(a_request(vcpu=100))
@@ -161,17 +161,17 @@ def test_what_a_split_request_has_on_own_hosts_is_extended_and_cancelled_with_it
     answer = top.select(wanted)
     assert answer.outcome is Outcome.PLACED, answer.reason
     assert (mid.live(), leaf.live()) == (4, 4)
-    (key,) = {one.key for one in top.store.claims_below(wanted.request_id)}
-    own = mid.store.load_request(own_name('top', key)).claims
+    (key,) = {one.key for one in top.store.zone_claims.claims_below(wanted.request_id)}
+    own = mid.store.requests.load_request(own_name('top', key)).claims
     assert sorted(claim.member for claim in own) == [
         n
         for n, (chosen, *_) in enumerate(answer.selections)
         if chosen.claim_id in {claim.id for claim in own}
     ]
-    assert not any(mid.store.audit().values())
+    assert not any(mid.store.claims.audit().values())
     before = {claim.id: claim.lease_until for claim in own}
     top.client.extend_claims(wanted.request_id, 300)
-    for claim in mid.store.load_request(own_name('top', key)).claims:
+    for claim in mid.store.requests.load_request(own_name('top', key)).claims:
         assert claim.lease_until > before[claim.id] + 200
     top.client.cancel_claims(wanted.request_id)
     until(lambda: mid.live() + leaf.live() == 0)
@@ -184,12 +184,12 @@ def test_a_zone_above_hears_of_all_that_a_split_request_has(zone):
     top.above(mid)
     wanted = a_request(8, ram=64)
     assert top.select(wanted).outcome is Outcome.PLACED
-    (key,) = {one.key for one in top.store.claims_below(wanted.request_id)}
+    (key,) = {one.key for one in top.store.zone_claims.claims_below(wanted.request_id)}
     mid.client.cancel_claims(own_name('top', key))
     until(lambda: mid.live() + leaf.live() == 0)
 
     def states():
-        return {one.state for one in top.store.claims_below(wanted.request_id)}
+        return {one.state for one in top.store.zone_claims.claims_below(wanted.request_id)}
 
     until(lambda: states() == {'released'})
 
@@ -207,7 +207,7 @@ def test_members_apart_are_split_over_zones_and_members_together_are_not(zone):
     assert sorted(children_of(answer)) == ['east'] * 2 + ['west'] * 3
     stores = {'east': east.store, 'west': west.store}
     chosen = [selections[0] for selections in answer.selections]
-    assert len({stores[one.child].load_claim(one.claim_id).host for one in chosen}) == 5
+    assert len({stores[one.child].claims.load_claim(one.claim_id).host for one in chosen}) == 5
     six = GroupRef(uuid=uuid_of('six'), policy=Policy.ANTI_AFFINITY)
     answer = top.select(a_request(6, group=six))
     assert answer.outcome is Outcome.NO_VALID_HOST, answer.reason
@@ -289,7 +289,7 @@ def test_who_lives_below_is_not_placed_here_by_a_request_that_stays(zone, stays)
     assert answer.outcome is Outcome.REFUSED, answer.reason
     assert wanted.consumers[0] in answer.reason
     assert (top.live(), east.live()) == (before, 1)
-    assert top.store.load_request(another.request_id) is None
+    assert top.store.requests.load_request(another.request_id) is None
     # Who lives nowhere is placed, and a repeat meets that.
     other = msgspec.structs.replace(a_request(vcpu=1), hops=0)
     placed = top.select(other)
@@ -298,7 +298,7 @@ def test_who_lives_below_is_not_placed_here_by_a_request_that_stays(zone, stays)
     assert top.live() == before + 1
     # Once the zone below has heard that it ended it may be placed here.
     top.client.cancel_claims(wanted.request_id)
-    until(lambda: top.store.claims_below(wanted.request_id)[0].state == 'released')
+    until(lambda: top.store.zone_claims.claims_below(wanted.request_id)[0].state == 'released')
     again = msgspec.structs.replace(a_request(**fields), hops=0)
     assert top.select(again).outcome is Outcome.PLACED
 
@@ -333,7 +333,12 @@ def test_what_became_of_a_claim_below_is_followed(zone):
     wanted = a_request()
     chosen = top.select(wanted).selections[0][0]
     assert east.confirm(chosen.claim_id) == 'ok'
-    until(lambda: [one.state for one in top.store.claims_below(wanted.request_id)] == ['confirmed'])
+    until(
+        lambda: (
+            [one.state for one in top.store.zone_claims.claims_below(wanted.request_id)]
+            == ['confirmed']
+        )
+    )
 
 
 def test_three_levels_and_the_place_is_redeemed_where_it_is(zone):
@@ -393,16 +398,16 @@ def test_who_takes_over_gives_back_what_the_first_one_claimed(zone, monkeypatch)
     top, east = zone('top'), zone('east').hosts(1, 8)
     top.above(east)
     monkeypatch.setattr(opening, 'SPARE_SECONDS', 0.0)
-    settle = top.store.finish_request
-    monkeypatch.setattr(top.store, 'finish_request', lambda *args: 1 / 0)
+    settle = top.store.zone_requests.finish_request
+    monkeypatch.setattr(top.store.zone_requests, 'finish_request', lambda *args: 1 / 0)
     wanted = a_request(budget_ms=1500)
     assert top.select(wanted).outcome is Outcome.FAILED
     assert east.live() == 1  # nobody knows of it above
-    monkeypatch.setattr(top.store, 'finish_request', settle)
+    monkeypatch.setattr(top.store.zone_requests, 'finish_request', settle)
     answer = top.select(wanted)
     assert answer.outcome is Outcome.PLACED, answer.reason
     until(lambda: east.live() == 1)
-    assert east.store.load_claim(answer.selections[0][0].claim_id).is_live
+    assert east.store.claims.load_claim(answer.selections[0][0].claim_id).is_live
 
 
 def test_what_was_decided_is_explained_and_old_requests_are_forgotten(zone):
@@ -416,14 +421,14 @@ def test_what_was_decided_is_explained_and_old_requests_are_forgotten(zone):
     lines = '\n'.join(top.insights.explain(refused.decision_id).lines)
     assert 'none of 1 hosts in 2 zones has room' in lines
     everything = {'decisions': 10, 'tombstone_seconds': -1.0, 'request_seconds': -1.0, 'limit': 100}
-    top.store.purge(**everything)
-    assert top.store.load_request(wanted.request_id) is not None  # it has a claim below
+    top.store.retention.purge(**everything)
+    assert top.store.requests.load_request(wanted.request_id) is not None  # it has a claim below
     top.client.cancel_claims(wanted.request_id)
     until(lambda: east.live() == 0)
     for _ in range(3):
-        top.store.purge(**everything)
-    assert top.store.load_request(wanted.request_id) is None
-    assert top.store.claims_below() == []
+        top.store.retention.purge(**everything)
+    assert top.store.requests.load_request(wanted.request_id) is None
+    assert top.store.zone_claims.claims_below() == []
     assert not top.on_their_way()
 
 
@@ -471,7 +476,7 @@ def test_a_copy_that_comes_meanwhile_waits_for_the_first(zone, monkeypatch):
         assert top.select(other).outcome is Outcome.REUSED
         go_on.set()
         assert first.result() == second.result()
-    (claim,) = east.store.claims(state='reserved', limit=5)
+    (claim,) = east.store.claims.list_claims(state='reserved', limit=5)
     assert claim.id == first.result().selections[0][0].claim_id
 
 
@@ -503,7 +508,9 @@ def test_a_cancel_leaves_a_guest_that_runs_below(zone):
     chosen = top.select(wanted).selections[0][0]
     assert east.confirm(chosen.claim_id) == 'ok'
     top.client.cancel_claims(wanted.request_id)
-    assert [one.state for one in top.store.claims_below(wanted.request_id)] == ['confirmed']
+    assert [one.state for one in top.store.zone_claims.claims_below(wanted.request_id)] == [
+        'confirmed'
+    ]
     assert east.live() == 1
     again = top.select(a_request(consumers=wanted.consumers))
     assert again.outcome is Outcome.REFUSED
@@ -529,7 +536,7 @@ def test_a_cancelled_consumer_is_placed_again_once_the_zone_below_has_heard_of_i
     another = top.select(a_request(vcpu=1, consumers=wanted.consumers))
     assert another.outcome is Outcome.REFUSED
     monkeypatch.setattr(calls, 'give_back', give_back)
-    until(lambda: top.store.claims_below(wanted.request_id)[0].state == 'released')
+    until(lambda: top.store.zone_claims.claims_below(wanted.request_id)[0].state == 'released')
     answer = top.select(a_request(vcpu=1, consumers=wanted.consumers))
     assert answer.outcome is Outcome.PLACED, answer.reason
     # At once, where everybody answers.
@@ -561,23 +568,27 @@ def test_what_is_to_be_given_back_is_not_taken_again(zone, monkeypatch):
     answer = top.select(a_request(budget_ms=6000))
     assert answer.outcome is Outcome.PLACED, answer.reason
     monkeypatch.setattr(calls, 'give_back', give_back)
-    until(lambda: not top.store.give_backs_waiting().number)
+    until(lambda: not top.store.give_backs.give_backs_waiting().number)
     assert east.live() == 1
-    assert east.store.load_claim(answer.selections[0][0].claim_id).is_live
+    assert east.store.claims.load_claim(answer.selections[0][0].claim_id).is_live
 
 
 def test_a_scheduler_that_wakes_up_too_late_finishes_nothing(zone, monkeypatch):
     """Meanwhile the consumer was placed by another request: frozen, it had a claim below."""
     top, east = zone('top').hosts(1, 2), zone('east').hosts(1, 8)
     top.above(east)
-    finish, frozen, wakes = top.store.finish_request, threading.Event(), threading.Event()
+    finish, frozen, wakes = (
+        top.store.zone_requests.finish_request,
+        threading.Event(),
+        threading.Event(),
+    )
 
     def late(*args):
         frozen.set()
         wakes.wait(20)
         return finish(*args)
 
-    monkeypatch.setattr(top.store, 'finish_request', late)
+    monkeypatch.setattr(top.store.zone_requests, 'finish_request', late)
     wanted = a_request(vcpu=4, budget_ms=500)
     with concurrent.futures.ThreadPoolExecutor() as threads:
         first = threads.submit(top.select, wanted)
@@ -611,7 +622,7 @@ def test_a_request_that_no_zone_can_understand_leaves_nothing_open(zone, monkeyp
     monkeypatch.setattr(top.scheduler.over_zones._planner._evaluator, 'evaluate', refuses)
     wanted = a_request()
     assert top.select(wanted).outcome is Outcome.REFUSED
-    assert top.store.load_request(wanted.request_id) is None
+    assert top.store.requests.load_request(wanted.request_id) is None
     assert not top.on_their_way()
 
 
@@ -638,7 +649,7 @@ def test_who_has_not_heard_from_all_zones_below_it_does_not_know(zone):
 
 def test_a_zone_with_none_below_reads_nothing_of_them(zone, monkeypatch):
     alone = zone('alone').hosts(1, 4)
-    monkeypatch.setattr(alone.store, 'claims_below', lambda *args, **more: 1 / 0)
+    monkeypatch.setattr(alone.store.zone_claims, 'claims_below', lambda *args, **more: 1 / 0)
     wanted = a_request()
     assert alone.select(wanted).outcome is Outcome.PLACED
     alone.client.extend_claims(wanted.request_id, 60)
@@ -656,7 +667,7 @@ def test_alternates_come_from_the_zone_that_has_the_place(zone):
     chosen, *others = answer.selections[0]
     assert [(one.child, one.host, one.claim_id) for one in others] == 2 * [('mid', '', None)]
     assert top.select(wanted).selections == answer.selections
-    hosts = [leaf.store.load_claim(chosen.claim_id).host]
+    hosts = [leaf.store.claims.load_claim(chosen.claim_id).host]
     for one in others:
         found = mid.put_place(one.place)
         assert (found['child'], found['is_alternate'], found['host']) == ('leaf', True, '')

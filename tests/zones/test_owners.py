@@ -85,7 +85,11 @@ def test_a_parent_is_near_to_guests_of_its_own_only(east):
     assert placed(east, near).status_code == 200
     away = evaluate(east, a_request(vcpu=1, different_host=list(mine.consumers)))
     assert len(tokens_of(away)) == 2
-    hosts = {one.host for one in east.store.claims(state='reserved', limit=9) if one.parent_key}
+    hosts = {
+        one.host
+        for one in east.store.claims.list_claims(state='reserved', limit=9)
+        if one.parent_key
+    }
     assert len(hosts) == 1
 
 
@@ -97,7 +101,9 @@ def test_no_guest_of_others_is_placed_or_moved_by_a_parent(east):
         assert evaluate(east, spy).status_code == 404
     mine = a_request(vcpu=1)
     assert placed(east, mine).status_code == 200
-    claim = next(one for one in east.store.claims(state='reserved', limit=9) if one.parent_key)
+    claim = next(
+        one for one in east.store.claims.list_claims(state='reserved', limit=9) if one.parent_key
+    )
     assert east.confirm(claim.id) == 'ok'
     moved = a_request(vcpu=1, consumers=mine.consumers, purpose=Purpose.LIVE_MIGRATE)
     assert placed(east, moved).status_code == 200
@@ -116,7 +122,7 @@ def test_a_group_of_a_parent_is_of_its_own_whatever_its_uuid(east, by):
     for _ in range(3):
         own = east.select(a_request(vcpu=1, project_id='tenant-t', group=rule))
         assert own.outcome is Outcome.PLACED, own.reason
-    assert len(east.store.load_group(group).members) == 3
+    assert len(east.store.groups.load_group(group).members) == 3
     # Without its rule it is a group that nobody knows, though there is one of that uuid.
     assert evaluate(east, a_request(vcpu=1, group=GroupRef(uuid=group)), by).is_success
     unknown = a_request(vcpu=1, group=GroupRef(uuid=str(uuid.uuid4())))
@@ -189,13 +195,13 @@ def test_keys_of_a_parent_name_no_request_of_others(east):
     for method in ('GET', 'DELETE'):
         for by in (BY, OTHER):
             call(east, method, f'/allocations/{mine.request_id}', by=by)
-    assert east.store.load_request(mine.request_id).state == 'placed'
+    assert east.store.requests.load_request(mine.request_id).state == 'placed'
     assert call(east, 'GET', f'/allocations/{mine.request_id}').json()['state'] == 'cancelled'
     # As a key it is free still: for the other one.
     request = a_request(vcpu=2)
     offers = tokens_of(evaluate(east, request, OTHER))
     key, made = allocate(east, request, offers, key=str(uuid.uuid4()), by=OTHER)
     assert made.json()['key'] == key
-    assert east.store.load_request(own_name('other', key)).state == 'placed'
+    assert east.store.requests.load_request(own_name('other', key)).state == 'placed'
     (said,) = call(east, 'GET', '/changes', by=OTHER).json()['claims']
     assert said['key'] == key

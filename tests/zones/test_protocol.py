@@ -101,7 +101,7 @@ def test_an_allocation_is_made_once_for_a_key(east):
     ids = [[one['claim_id'] for one in answer.json()['members']] for answer in (first, again)]
     assert ids[0] == ids[1] and east.live() == 1
     assert call(east, 'GET', f'/allocations/{key}').json()['state'] == 'placed'
-    (claim,) = east.store.claims(state='reserved', limit=5)
+    (claim,) = east.store.claims.list_claims(state='reserved', limit=5)
     assert (claim.project_id, claim.parent_key) == ('of-parent', 'parent')
     assert claim.lease_until - claim.created_at <= 61
 
@@ -153,14 +153,14 @@ def test_a_parent_claims_for_no_consumer_of_others(east, whose, purpose):
     else:
         allocate(east, mine, tokens_of(evaluate(east, mine)))
     if purpose is Purpose.LIVE_MIGRATE:
-        (claim,) = east.store.claims(state='reserved', limit=5)
+        (claim,) = east.store.claims.list_claims(state='reserved', limit=5)
         assert east.confirm(claim.id) == 'ok'
-    before = [(one.id, one.state) for one in east.store.claims(limit=5)]
+    before = [(one.id, one.state) for one in east.store.claims.list_claims(limit=5)]
     theirs = a_request(vcpu=2, consumers=mine.consumers, purpose=purpose)
     _, answer = allocate(east, theirs, tokens_of(evaluate(east, theirs, OTHER)), by=OTHER)
     assert (answer.status_code, code(answer)) == (400, 'gantt.refused')
     assert mine.consumers[0] in answer.text and 'parent-uuid' not in answer.text
-    assert [(one.id, one.state) for one in east.store.claims(limit=5)] == before
+    assert [(one.id, one.state) for one in east.store.claims.list_claims(limit=5)] == before
 
 
 def test_a_token_is_good_for_its_request_alone(east):

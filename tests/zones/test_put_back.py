@@ -24,11 +24,13 @@ def placed(top, **spec):
 
 
 def state_of(top, claim_id):
-    return {one.claim_id: one.state for one in top.store.claims_below()}.get(claim_id)
+    return {one.claim_id: one.state for one in top.store.zone_claims.claims_below()}.get(claim_id)
 
 
 def audited(zone):
-    found = ZoneAudit(zone.store, zone.around.calls).run()
+    found = ZoneAudit(
+        zone.store.zones, zone.store.zone_figures, zone.store.zone_claims, zone.around.calls
+    ).run()
     for kind, lines in found.lines.items():
         for line in lines:
             assert audit_remedies.remedy_of(kind, line) is not None, line
@@ -48,20 +50,20 @@ def top(zone, east):
 def put_back(zone, backup, bumped=True):
     backup.put_back()
     if bumped:
-        migration.bump_incarnation(zone.store.engine)
+        migration.bump_incarnation(zone.store.database.engine)
 
 
 @pytest.mark.parametrize('bumped', [True, False])
 def test_what_the_zone_above_forgets_is_read_back(zone, top, east, bumped):
     west = zone('west').hosts(1, 64)
     before, _ = placed(top)
-    until(lambda: top.store.child_zones()[0].own_incarnation)
+    until(lambda: top.store.zones.child_zones()[0].own_incarnation)
     backup = Backup(top.store)
     runs, confirmed = placed(top)
     waits, reserved = placed(top)
     assert east.confirm(confirmed.claim_id) == 'ok'
     put_back(top, backup, bumped)
-    assert {one.request_id for one in top.store.claims_below()} == {before.request_id}
+    assert {one.request_id for one in top.store.zone_claims.claims_below()} == {before.request_id}
     # It is read before a zone is put below where the forgotten would rather be.
     until(lambda: state_of(top, confirmed.claim_id) and state_of(top, reserved.claim_id))
     top.above(west)
@@ -77,8 +79,10 @@ def test_what_the_zone_above_forgets_is_read_back(zone, top, east, bumped):
     assert not any(found.lines.values())
     assert [one.read_back for one in found.zones if one.zone == 'east'] == [2]
     # By the key that the zone has for it, it is looked at and ended as any other.
-    [row] = [one for one in top.store.claims_below() if one.claim_id == reserved.claim_id]
-    assert top.store.load_request(row.request_id).state == 'placed'
+    [row] = [
+        one for one in top.store.zone_claims.claims_below() if one.claim_id == reserved.claim_id
+    ]
+    assert top.store.requests.load_request(row.request_id).state == 'placed'
     assert east.put_place(row.place)['claim_id'] == reserved.claim_id
     top.client.cancel_claims(row.request_id)
     until(lambda: state_of(top, reserved.claim_id) == 'released')
@@ -101,18 +105,18 @@ def test_what_is_on_its_way_or_about_to_end_is_not_read_back(top, east, monkeypa
     def watched(*args):
         found = allocate(*args)
         assert follower.follow(record)
-        seen.append(top.store.claims_below())
+        seen.append(top.store.zone_claims.claims_below())
         return found
 
     monkeypatch.setattr(calls, 'allocate', watched)
     wanted, chosen = placed(top)
     assert seen == [[]]
-    [row] = top.store.claims_below()
+    [row] = top.store.zone_claims.claims_below()
     assert (row.request_id, row.read_back) == (wanted.request_id, False)
-    top.store.add_give_backs([(east.uuid, row.key)])
+    top.store.give_backs.add_give_backs([(east.uuid, row.key)])
     assert follower.follow(record)
     assert audited(top).zones[0].read_back == 0
-    assert east.store.load_claim(chosen.claim_id).is_live
+    assert east.store.claims.load_claim(chosen.claim_id).is_live
 
 
 def test_a_zone_that_cannot_be_followed_keeps_no_other_one_from_it(zone, top, east, monkeypatch):
@@ -132,7 +136,7 @@ def test_a_zone_that_cannot_be_followed_keeps_no_other_one_from_it(zone, top, ea
     monkeypatch.setattr(calls, 'changes', fails)
     follower.step()
     assert followed == ['a', 'east', 'z']
-    rows = {one.name: one.own_incarnation for one in top.store.child_zones()}
+    rows = {one.name: one.own_incarnation for one in top.store.zones.child_zones()}
     assert not rows['a'] and rows['east'] and rows['z']
 
 
@@ -141,16 +145,18 @@ def test_what_the_zone_below_forgets_is_shown_as_lost(top, east, heard_of):
     """Also where there was nothing to hear of before the first claim, or nobody has listened."""
     follower = top.scheduler.follower
     if heard_of == 'nothing':
-        until(lambda: top.store.child_zones()[0].own_incarnation)
+        until(lambda: top.store.zones.child_zones()[0].own_incarnation)
     if heard_of != 'claims':
         follower.stop(10.0)
         record = msgspec.structs.replace(
-            top.store.child_zones()[0],
-            own_incarnation=top.store.zone_identity().incarnation if heard_of == 'nothing' else 0,
+            top.store.zones.child_zones()[0],
+            own_incarnation=top.store.zones.zone_identity().incarnation
+            if heard_of == 'nothing'
+            else 0,
         )
     kept, _ = placed(top)
     if heard_of == 'claims':
-        until(lambda: top.store.child_zones()[0].revision > 0)
+        until(lambda: top.store.zones.child_zones()[0].revision > 0)
     backup = Backup(east.store)
     runs, confirmed = placed(top)
     waits, reserved = placed(top)
@@ -161,7 +167,9 @@ def test_what_the_zone_below_forgets_is_shown_as_lost(top, east, heard_of):
         until(lambda: follower.follow(record) and state_of(top, reserved.claim_id) == 'lost')
     until(lambda: state_of(top, confirmed.claim_id) == 'lost')
     assert state_of(top, reserved.claim_id) == 'lost'
-    assert [one.state for one in top.store.claims_below(kept.request_id)] == ['reserved']
+    assert [one.state for one in top.store.zone_claims.claims_below(kept.request_id)] == [
+        'reserved'
+    ]
     lines = audited(top).lines
     assert len(lines['lost']) == 2 and not lines['leaked'] and not lines['doubled']
     assert all(line.endswith('zone east does not know it') for line in lines['lost'])
@@ -175,7 +183,7 @@ def test_what_the_zone_below_forgets_is_shown_as_lost(top, east, heard_of):
     answer = top.select(a_request(vcpu=1, consumers=waits.consumers))
     assert answer.outcome is Outcome.PLACED, answer.reason
     assert state_of(top, confirmed.claim_id) == 'lost'
-    assert not any(east.store.audit().values())
+    assert not any(east.store.claims.audit().values())
 
 
 def test_a_zone_between_two_others_says_of_what_is_lost_below_it_nothing(zone):
@@ -183,15 +191,15 @@ def test_a_zone_between_two_others_says_of_what_is_lost_below_it_nothing(zone):
     mid.above(leaf)
     top.above(mid)
     placed(top)
-    until(lambda: mid.store.child_zones()[0].revision > 0)
-    until(lambda: top.store.child_zones()[0].own_incarnation)
+    until(lambda: mid.store.zones.child_zones()[0].revision > 0)
+    until(lambda: top.store.zones.child_zones()[0].own_incarnation)
     backup = Backup(leaf.store)
     _, chosen = placed(top)
     put_back(leaf, backup)
     until(lambda: state_of(mid, chosen.claim_id) == 'lost')
     top.scheduler.follower.step()
     assert state_of(top, chosen.claim_id) == 'reserved'
-    [row] = top.store.claims_below(claim_id=chosen.claim_id)
+    [row] = top.store.zone_claims.claims_below(claim_id=chosen.claim_id)
     calls, zones = top.scheduler._zones.calls, top.scheduler._zones.directory
     assert calls.allocation(zones.child('mid'), row.key, 5.0).state == 'placed'
 
@@ -231,7 +239,7 @@ def test_a_database_above_that_goes_back_claims_once_for_a_consumer(top, east):
     again = top.select(wanted)
     assert again.outcome is Outcome.PLACED, again.reason
     assert east.live() == 1
-    assert east.store.load_claim(again.selections[0][0].claim_id).is_live
+    assert east.store.claims.load_claim(again.selections[0][0].claim_id).is_live
     top.scheduler.follower.step()
-    assert [one.read_back for one in top.store.claims_below()] == [False]
-    assert not any(east.store.audit().values())
+    assert [one.read_back for one in top.store.zone_claims.claims_below()] == [False]
+    assert not any(east.store.claims.audit().values())

@@ -28,10 +28,10 @@ class LyingZone:
         self._score_set = score_set
         self.liar = Liar(str(uuid.uuid4()), self._answer)
         record = msgspec.structs.replace(
-            top.store.child_zones()[0], uuid=self.liar.uuid, name='liar', url=self.liar.url
+            top.store.zones.child_zones()[0], uuid=self.liar.uuid, name='liar', url=self.liar.url
         )
         record = msgspec.structs.replace(record, trusted=False)
-        top.store.save_child_zone(record)
+        top.store.zones.save_child_zone(record)
         top.scheduler._zones.directory.refresh()
 
     def _answer(self, method, path, body):
@@ -84,7 +84,7 @@ def test_a_zone_that_was_only_asked_takes_nobody_and_no_group(lying, caplog):
         liar.says(str(uuid.uuid4()), group=group)
         liar.is_heard()
     assert 'zone liar says that 1002 claims' in caplog.text
-    assert top.store.claims_below(child=liar.liar.uuid) == []
+    assert top.store.zone_claims.claims_below(child=liar.liar.uuid) == []
     assert top.select(first).outcome is Outcome.PLACED
     of_group = a_request(vcpu=1, group=GroupRef(uuid=group, policy=Policy.AFFINITY))
     assert top.select(of_group).outcome is Outcome.PLACED
@@ -106,7 +106,7 @@ def test_a_receipt_is_good_for_what_it_was_given_for(lying):
         liar.says(wanted.consumers[0], key, receipt=receipt)
     liar.offers = []
     liar.is_heard()
-    assert len(top.store.claims_below(child=liar.liar.uuid)) <= 1
+    assert len(top.store.zone_claims.claims_below(child=liar.liar.uuid)) <= 1
     assert top.select(other).outcome is Outcome.PLACED
 
 
@@ -116,17 +116,17 @@ def test_what_was_forgotten_comes_back_as_the_project_had_it(zone):
     group = GroupRef(uuid=str(uuid.uuid4()), policy=Policy.ANTI_AFFINITY)
     wanted = a_request(vcpu=2, project_id='blue', group=group)
     assert top.select(wanted).outcome is Outcome.PLACED
-    [before] = top.store.claims_below()
-    usage = top.store.quota_usage(['blue'], ['VCPU', 'MEMORY_MB'])
+    [before] = top.store.zone_claims.claims_below()
+    usage = top.store.quotas.quota_usage(['blue'], ['VCPU', 'MEMORY_MB'])
     for table in (models.claims_below, models.requests, models.consumers_on_their_way):
-        with top.store.engine.begin() as connection:
+        with top.store.database.engine.begin() as connection:
             connection.execute(sa.delete(table))
-    migration.bump_incarnation(top.store.engine)
+    migration.bump_incarnation(top.store.database.engine)
     top.scheduler._zones.directory.refresh()
-    until(lambda: top.store.claims_below())
-    [back] = top.store.claims_below()
+    until(lambda: top.store.zone_claims.claims_below())
+    [back] = top.store.zone_claims.claims_below()
     assert back.read_back
     same = ('claim_id', 'key', 'project_id', 'group', 'purpose', 'resources', 'consumer')
     assert [getattr(back, name) for name in same] == [getattr(before, name) for name in same]
-    assert top.store.quota_usage(['blue'], ['VCPU', 'MEMORY_MB']) == usage
+    assert top.store.quotas.quota_usage(['blue'], ['VCPU', 'MEMORY_MB']) == usage
     assert usage['blue'].amounts['VCPU'] == 2

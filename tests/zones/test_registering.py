@@ -21,7 +21,9 @@ def two(zone):
 
 def registered(zone):
     """The zones below, without what is noted of each when it is asked for the first time."""
-    return [replace(one, incarnation=0, own_incarnation=0) for one in zone.store.child_zones()]
+    return [
+        replace(one, incarnation=0, own_incarnation=0) for one in zone.store.zones.child_zones()
+    ]
 
 
 def field_of(answer):
@@ -70,8 +72,8 @@ def test_a_name_that_nobody_could_be_called_by_is_named(two):
         assert field_of(top.put(f'/v1/zones/{name}', {'url': east.url})) == 'name'
         assert field_of(east.put(f'/v1/parents/{name}', parent)) == 'name'
     assert top.put(f'/v1/zones/{east.uuid}', {'last_resort': False}).status_code == 200
-    assert [one.last_resort for one in top.store.child_zones()] == [False]
-    assert [one.name for one in east.store.parent_zones()] == ['top']
+    assert [one.last_resort for one in top.store.zones.child_zones()] == [False]
+    assert [one.name for one in east.store.zones.parent_zones()] == ['top']
 
 
 def test_a_credential_that_cannot_be_used_is_named(two):
@@ -94,7 +96,7 @@ def test_a_parent_whose_claims_live_further_down_is_in_use(zone):
     refused = middle.delete('/v1/parents/top')
     assert (refused.status_code, code(refused)) == (409, 'gantt.in_use')
     assert '1 claims' in refused.text
-    assert [one.name for one in middle.store.parent_zones()] == ['top']
+    assert [one.name for one in middle.store.zones.parent_zones()] == ['top']
 
 
 def test_scores_that_were_accepted_stay_so_when_something_else_is_set(zone):
@@ -132,7 +134,7 @@ def test_scores_are_set_by_the_command_and_a_scale_is_above_nothing(two, capsys)
         return main.main(['--endpoint', top.url, 'zone', 'set', 'east', *words])
 
     def scores():
-        [one] = top.store.child_zones()
+        [one] = top.store.zones.child_zones()
         return one.scale, one.offset, one.last_resort
 
     assert given('--scale', '0.5', '--offset', '0.25') == 0

@@ -31,7 +31,7 @@ def sites(zone):
             for n, vcpu in enumerate(SIZES):
                 traits = ['CUSTOM_A'][n % 2 :]
                 one.host(f'host-{n}', vcpu, location=f'site.rack-{n % 4}', traits=traits)
-            one.store.save_aggregate(
+            one.store.declarations.save_aggregate(
                 'heavy', {'ram_weight_multiplier': '-3.0'}, [f'host-{n}' for n in (1, 4)]
             )
         empty, disabled, full = zone('empty'), zone('disabled').hosts(3, 64), zone('full')
@@ -101,7 +101,7 @@ def test_places_at_home_are_the_same_whatever_is_below(sites, monkeypatch):
     monkeypatch.setattr(loop, 'SLICE_SECONDS', 60.0)
     plain, top = sites(subset_size=2)
     for one in (plain, top):
-        one.store.set_quotas('red', {'class:VCPU': 60})
+        one.store.quotas.set_quotas('red', {'class:VCPU': 60})
     dice, alive, outcomes = random.Random(31), [], []
     for gone, request in requests_of(dice, alive):
         for cancelled in gone:
@@ -123,12 +123,12 @@ def test_places_at_home_are_the_same_whatever_is_below(sites, monkeypatch):
             alive.append(above)
     assert {Outcome.PLACED, Outcome.NO_VALID_HOST, Outcome.REFUSED} <= {*outcomes}
     for one in (plain, top):
-        assert not any(one.store.audit().values())
+        assert not any(one.store.claims.audit().values())
 
 
 def test_members_that_go_down_are_spread_there_as_well(zone):
     top, east, flat = zone('top'), zone('east').hosts(6), zone('flat').hosts(6)
     top.above(east)
     answer, usual = top.select(a_request(6, vcpu=2)), flat.select(a_request(6, vcpu=2))
-    hosts = [east.store.load_claim(chosen.claim_id).host for chosen, *_ in answer.selections]
+    hosts = [east.store.claims.load_claim(chosen.claim_id).host for chosen, *_ in answer.selections]
     assert len({*hosts}) == len({*hosts_of(usual)}) == 6

@@ -28,7 +28,7 @@ def leases(*zones):
     return [
         round(claim.lease_until - claim.created_at, -1)
         for zone in zones
-        for claim in zone.store.claims(state='reserved', limit=9)
+        for claim in zone.store.claims.list_claims(state='reserved', limit=9)
     ]
 
 
@@ -36,10 +36,15 @@ def test_a_cancel_ends_the_share_of_the_own_hosts(split):
     top, east, wanted, _ = split
     top.client.cancel_claims(wanted.request_id)
     until(lambda: (top.live(), east.live()) == (0, 0))
-    until(lambda: {one.state for one in top.store.claims_below(wanted.request_id)} == {'released'})
-    assert top.store.give_backs_waiting().number == 0
+    until(
+        lambda: (
+            {one.state for one in top.store.zone_claims.claims_below(wanted.request_id)}
+            == {'released'}
+        )
+    )
+    assert top.store.give_backs.give_backs_waiting().number == 0
     assert top.select(a_request(consumers=wanted.consumers)).outcome is Outcome.PLACED
-    assert not any(top.store.audit().values())
+    assert not any(top.store.claims.audit().values())
 
 
 def test_a_cancel_leaves_a_guest_that_runs_on_the_own_hosts(split):
@@ -48,7 +53,7 @@ def test_a_cancel_leaves_a_guest_that_runs_on_the_own_hosts(split):
     assert top.confirm(runs) == 'ok'
     top.client.cancel_claims(wanted.request_id)
     until(lambda: (top.live(), east.live()) == (1, 0))
-    assert top.store.load_claim(runs).state == 'confirmed'
+    assert top.store.claims.load_claim(runs).state == 'confirmed'
 
 
 def test_a_lease_is_extended_of_the_share_of_the_own_hosts_too(split):
@@ -61,7 +66,12 @@ def test_a_lease_is_extended_of_the_share_of_the_own_hosts_too(split):
     for one, *_ in answer.selections:
         if one.child:
             assert east.confirm(one.claim_id) == 'ok'
-    until(lambda: {one.state for one in top.store.claims_below(wanted.request_id)} == {'confirmed'})
+    until(
+        lambda: (
+            {one.state for one in top.store.zone_claims.claims_below(wanted.request_id)}
+            == {'confirmed'}
+        )
+    )
     top.client.extend_claims(wanted.request_id, 500)
     assert leases(top) == 2 * [500]
 
@@ -74,14 +84,19 @@ def test_what_is_split_between_two_others_is_the_parents_all_of_it(zone):
     answer = top.select(wanted)
     assert children_of(answer) == 6 * ['middle'], answer.reason
     assert (middle.live(), leaf.live()) == (2, 4)
-    audit = ZoneAudit(top.store, top.scheduler._zones.calls)
+    audit = ZoneAudit(
+        top.store.zones, top.store.zone_figures, top.store.zone_claims, top.scheduler._zones.calls
+    )
     assert not any(audit.run().lines.values())
     # What becomes of each is heard of at the top.
-    (own, _) = (one.id for one in middle.store.claims(limit=9))
+    (own, _) = (one.id for one in middle.store.claims.list_claims(limit=9))
     assert middle.confirm(own) == 'ok'
     until(
         lambda: (
-            {one.claim_id: one.state for one in top.store.claims_below(wanted.request_id)}[own]
+            {
+                one.claim_id: one.state
+                for one in top.store.zone_claims.claims_below(wanted.request_id)
+            }[own]
             == 'confirmed'
         )
     )
@@ -92,14 +107,18 @@ def test_what_is_split_between_two_others_is_the_parents_all_of_it(zone):
         top.select(msgspec.structs.replace(rebuilt, lease_seconds=None)).outcome is Outcome.PLACED
     )
     # Where all further down has ended, what is left of it is still placed.
-    (key,) = {one.key for one in top.store.claims_below(wanted.request_id)}
+    (key,) = {one.key for one in top.store.zone_claims.claims_below(wanted.request_id)}
     here = own_name('top', key)
-    (key_there,) = {one.key for one in middle.store.claims_below(here)}
+    (key_there,) = {one.key for one in middle.store.zone_claims.claims_below(here)}
     leaf.client.cancel_claims(own_name('middle', key_there))
-    until(lambda: {one.state for one in middle.store.claims_below(here)} == {'released'})
+    until(
+        lambda: {one.state for one in middle.store.zone_claims.claims_below(here)} == {'released'}
+    )
     [zone_below] = top.around.directory.children()
     assert top.around.calls.allocation(zone_below, key, 5.0).state == 'placed'
     top.client.cancel_claims(wanted.request_id)
     until(lambda: (middle.live(), leaf.live()) == (1, 0))
-    [row] = [one for one in top.store.claims_below(wanted.request_id) if one.claim_id == own]
+    [row] = [
+        one for one in top.store.zone_claims.claims_below(wanted.request_id) if one.claim_id == own
+    ]
     assert row.state == 'confirmed'

@@ -39,7 +39,7 @@ def counted(top):
 
 def expires(zone, claim_id):
     """When the lease of a claim ends."""
-    with zone.store.engine.connect() as connection:
+    with zone.store.database.engine.connect() as connection:
         query = models.claims.select().where(models.claims.c.id == claim_id)
         return connection.execute(query).one().expires_at
 
@@ -186,7 +186,12 @@ def test_a_group_whose_members_have_ended_is_bound_to_no_zone(zone):
     assert children_of(top.select(a_request(vcpu=6))) == ['east']
     assert top.select(a_request(vcpu=3, group=group)).outcome is Outcome.NO_VALID_HOST
     top.client.cancel_claims(first.request_id)
-    until(lambda: {one.state for one in top.store.claims_below(first.request_id)} == {'released'})
+    until(
+        lambda: (
+            {one.state for one in top.store.zone_claims.claims_below(first.request_id)}
+            == {'released'}
+        )
+    )
     placed = top.select(a_request(vcpu=3, group=group))
     assert children_of(placed) == ['west'], placed.reason
 
@@ -402,7 +407,7 @@ def test_a_zone_above_asks_of_its_own_guests_alone_whether_they_may_be_rebuilt(z
     thief.above(east)
     wanted = a_request(vcpu=1)
     assert top.select(wanted).outcome is Outcome.PLACED
-    [row] = top.store.claims_below(wanted.request_id)
+    [row] = top.store.zone_claims.claims_below(wanted.request_id)
 
     def ask(by, **changes):
         request = msgspec.to_builtins(rebuild(row.consumer))

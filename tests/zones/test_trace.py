@@ -65,7 +65,7 @@ def post(top, request, **headers):
 
 def stored(zone):
     """Of the decisions."""
-    with zone.store.engine.connect() as connection:
+    with zone.store.database.engine.connect() as connection:
         rows = connection.execute(models.decisions.select()).all()
     return [decision_codec.unpack(row.packed).request.trace for row in rows]
 

@@ -20,7 +20,7 @@ from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import GroupRef, Policy, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.resources.host import Group
-from gantt.db.stores.store import SqlStore
+from gantt.db.stores import stores_for_url
 from tests.services import UNHURRIED
 from tests.world import a_request
 from tests.zones.tree import Zone, until
@@ -54,7 +54,7 @@ class Zones:
         self.made: list[Zone] = []
 
         def zone(name: str, hosts: int) -> Zone:
-            store = SqlStore.for_url(url(kind if name == 'middle' else 'sqlite'), waits=UNHURRIED)
+            store = stores_for_url(url(kind if name == 'middle' else 'sqlite'), waits=UNHURRIED)
             found = Zone(name, store)
             self.made.append(found)
             return found.start().hosts(hosts, VCPU)
@@ -85,7 +85,7 @@ class Zones:
         with concurrent.futures.ThreadPoolExecutor(len(self.made)) as threads:
             list(threads.map(Zone.stop, self.made))
         for one in self.made:
-            one.store.close()
+            one.store.database.close()
 
 
 class Seed:
@@ -101,7 +101,7 @@ class Seed:
         self.consumers: list[str] = []
         for one in (self.level.entry, self.level.flat):
             if self.limits:
-                one.store.set_quotas(self.project, self.limits)
+                one.store.quotas.set_quotas(self.project, self.limits)
                 one.scheduler.quotas.read()
 
     def _group(self) -> GroupRef | None:
@@ -112,7 +112,7 @@ class Seed:
         if self.dice.random() < 0.5:
             return GroupRef(uuid=uuid, policy=policy)
         for one in (self.level.entry, self.level.flat):
-            one.store.save_group(Group(uuid=uuid, policy=policy, project_id=self.project))
+            one.store.groups.save_group(Group(uuid=uuid, policy=policy, project_id=self.project))
         return GroupRef(uuid=uuid)
 
     def _limits(self) -> dict[str, int | None]:
@@ -192,10 +192,10 @@ class Seed:
         members = [
             (zone.name, claim.host)
             for zone in self.level.tree
-            for claim in zone.store.live_claims_of(self.consumers)
+            for claim in zone.store.claims.live_claims_of(self.consumers)
             if claim.child is None
         ]
-        known = entry.store.load_group(self.group.uuid)
+        known = entry.store.groups.load_group(self.group.uuid)
         policy = self.group.policy or (known and Policy(known.policy))
         if policy is Policy.AFFINITY:
             assert len(set(members)) <= 1, self.told('affinity', members)
@@ -206,8 +206,8 @@ class Seed:
 
     def has(self, zone: Zone) -> Any:
         """What the project has, as a zone says."""
-        found = zone.store.usages(1, project=self.project)
-        return found, zone.store.quota_usage([self.project], ['VCPU', 'MEMORY_MB'])
+        found = zone.store.quotas.usages(1, project=self.project)
+        return found, zone.store.quotas.quota_usage([self.project], ['VCPU', 'MEMORY_MB'])
 
     def told(self, *what: object) -> str:
         which = [self.level.entry.name, self.limits, self.group]

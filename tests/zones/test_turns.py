@@ -27,7 +27,7 @@ class Requests:
     def __init__(self) -> None:
         clock, weights = SystemClock(), {'heavy': 100.0}
         queue = RequestQueue(THREADS + WAITING_MAX, 500, clock, weights, 'under way')
-        loop = SerialLoop(queue, self, World().store, MemoryRecorder(), clock, 'w')
+        loop = SerialLoop(queue, self, World().store.requests, MemoryRecorder(), clock, 'w')
         self.carried = RequestThreads(loop, ThreadPool(THREADS, 'test'))
         self.go, self.done = threading.Event(), threading.Condition()
         self.answers: list[tuple[str, Outcome]] = []

@@ -81,5 +81,5 @@ def test_a_place_is_redeemed_by_a_process_that_no_zone_above_has_asked(east, oth
     place = answer.json()['members'][0]['place']
     found = httpx.post(f'{other.url}/v1/places', json={'place': place}, headers=VERSION)
     assert found.status_code == 200, found.text
-    (claim,) = east.store.claims(state='reserved', limit=5)
+    (claim,) = east.store.claims.list_claims(state='reserved', limit=5)
     assert (found.json()['claim_id'], found.json()['host']) == (claim.id, claim.host)

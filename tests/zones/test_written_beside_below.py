@@ -41,7 +41,7 @@ def placement_of(zone, caller, rules):
 
 
 def wish(zone, vcpu=1, host='top-1'):
-    [host] = [one for one in zone.store.providers() if one.name == host]
+    [host] = [one for one in zone.store.providers.list_providers() if one.name == host]
     return {
         'allocations': {host.uuid: {'resources': {'VCPU': vcpu}}} if vcpu else {},
         'project_id': 'red',
@@ -56,7 +56,7 @@ def test_no_writer_gives_it_anything_here(world):
     [consumer] = guest.consumers
     client, other = placement_of(top, OPERATOR, policy.defaults()), new_uuid()
     both = {other: wish(top), consumer: wish(top)}
-    pool = top.store.create_provider('pool')
+    pool = top.store.providers.create_provider('pool')
     shape = {pool.uuid: {'resource_provider_generation': pool.generation, 'inventories': {}}}
     for answer in (
         client.put(f'/allocations/{consumer}', json=wish(top)),
@@ -144,7 +144,7 @@ def test_who_is_on_its_way_below_gets_nothing_here_meanwhile(zone, monkeypatch):
 def test_a_list_of_guests_that_run_does_not_have_it_here_too(world, dry_run):
     top, guest = world
     told = GuestToAdopt(host='top-1', consumer=guest.consumers[0], resources={'VCPU': 1})
-    [outcome] = top.store.adopt_guests([told], dry_run=dry_run)
+    [outcome] = top.store.claims.adopt_guests([told], dry_run=dry_run)
     assert (outcome.outcome, outcome.note) == (
         AdoptionStatus.ELSEWHERE,
         'it has a live claim in zone low below',

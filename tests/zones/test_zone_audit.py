@@ -29,7 +29,9 @@ CLEAN = {'lost': [], 'leaked': [], 'doubled': []}
 
 def findings(zone):
     """The lines of an audit over zones, each with something to do about it."""
-    found = ZoneAudit(zone.store, zone.around.calls).run()
+    found = ZoneAudit(
+        zone.store.zones, zone.store.zone_figures, zone.store.zone_claims, zone.around.calls
+    ).run()
     for kind, lines in found.lines.items():
         for line in lines:
             assert audit_remedies.remedy_of(kind, line) is not None, line
@@ -44,7 +46,7 @@ def lines(zone, kind):
 
 
 def change(zone, statement):
-    with zone.store.engine.begin() as connection:
+    with zone.store.database.engine.begin() as connection:
         assert connection.execute(statement).rowcount
 
 
@@ -73,7 +75,14 @@ def test_a_sound_tree_has_nothing(zone, east, top):
     assert [(one.zone, one.claims, one.hosts, one.problem) for one in found.zones] == [
         ('east', 3, 2, '')
     ]
-    assert ZoneAudit(east.store, east.around.calls).run().zones == []
+    assert (
+        ZoneAudit(
+            east.store.zones, east.store.zone_figures, east.store.zone_claims, east.around.calls
+        )
+        .run()
+        .zones
+        == []
+    )
     east.cut()
     [one] = findings(top).zones
     assert one.problem.startswith('its claims are not known: ')
@@ -83,8 +92,10 @@ def test_claims_that_two_zones_know_otherwise_are_found(east, top):
     gone, ended, unknown, silent = (placed_below(top) for _ in range(4))
     claims, below = models.claims, models.claims_below
     top.scheduler.follower.stop(5.0)  # what has ended is not noted any more
-    [key] = [one.key for one in top.store.claims_below() if one.claim_id == ended.claim_id]
-    east.store.cancel_request(own_name('top', key), 'ended there')
+    [key] = [
+        one.key for one in top.store.zone_claims.claims_below() if one.claim_id == ended.claim_id
+    ]
+    east.store.requests.cancel_request(own_name('top', key), 'ended there')
     east.confirm(unknown.claim_id)
     for one in (unknown, silent):
         change(top, below.delete().where(below.c.claim_id == one.claim_id))
@@ -143,26 +154,26 @@ def test_a_guest_that_is_found_here_and_was_placed_below_has_its_room_and_is_nam
     elif by == 'Nova':
         runs = NovaGuest(consumer=guest.consumer, resources={'VCPU': 2}, flavor='m1')
         word = GuestsUpdated(host='top-1', guests=[runs])
-        top.store.apply_guest_events([NovaCast(word=word)])
+        top.store.nova.apply_guest_events([NovaCast(word=word)])
     else:
         change(top, models.claims_below.update().values(state='released'))
-        [host] = [one for one in top.store.providers() if one.name == 'top-1']
+        [host] = [one for one in top.store.providers.list_providers() if one.name == 'top-1']
         own = {'project_id': 'red', 'user_id': 'eve'}
         shares = {host.uuid: {'VCPU': 2}}
         wish = AllocationWish(consumer=guest.consumer, allocations=shares, **own)
-        top.store.write_allocations([wish])
+        top.store.allocations.write_allocations([wish])
         change(top, models.claims_below.update().values(state='reserved'))
-    [claim] = top.store.claims(consumer=guest.consumer)
+    [claim] = top.store.claims.list_claims(consumer=guest.consumer)
     assert (claim.is_live, claim.allocations[claim.provider_id]) == (True, {'VCPU': 2})
     if by != 'its writer':
         assert claim.adopted
         assert claim.reason.endswith(', and has one in zone east below')
     words = 'has live claims for create in zone east and here'
     assert lines(top, 'doubled') == [f'consumer {guest.consumer}: {words}']
-    assert top.store.claims_to_look_at()[east.uuid].doubled == 1
-    top.store.force_release(claim.id, 'it runs below')
+    assert top.store.zone_figures.claims_to_look_at()[east.uuid].doubled == 1
+    top.store.claims.force_release(claim.id, 'it runs below')
     assert lines(top, 'doubled') == []
-    assert top.store.claims_to_look_at() == {}
+    assert top.store.zone_figures.claims_to_look_at() == {}
 
 
 # -- hosts -----------------------------------------------------------------------------
@@ -252,4 +263,4 @@ def test_claims_come_in_pages_however_many_changed_at_once(east, top, monkeypatc
     # So does who follows: it comes to the last page.
     change(east, models.claims.update().values(state='confirmed'))
     top.scheduler.follower.step()
-    assert {one.state for one in top.store.claims_below()} == {'confirmed'}
+    assert {one.state for one in top.store.zone_claims.claims_below()} == {'confirmed'}

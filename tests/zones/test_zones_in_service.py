@@ -13,7 +13,9 @@ from tests.zones.tree import until
 
 
 def audited(zone):
-    found = ZoneAudit(zone.store, zone.around.calls).run()
+    found = ZoneAudit(
+        zone.store.zones, zone.store.zone_figures, zone.store.zone_claims, zone.around.calls
+    ).run()
     assert not any(one.problem for one in found.zones)
     return [line for lines in found.lines.values() for line in lines]
 
@@ -42,7 +44,7 @@ def test_a_zone_above_is_put_over_one_that_runs(zone):
     # Nothing was started anew, and its callers get what they got before: hosts.
     assert {one.outcome for one in answers} == {Outcome.PLACED}
     assert all(one.selections[0][0].host and not one.selections[0][0].child for one in answers)
-    mine = hall.store.load_claim(first.selections[0][0].claim_id)
+    mine = hall.store.claims.load_claim(first.selections[0][0].claim_id)
     assert (mine.state, mine.parent_key) == (State.RESERVED, None)
     assert audited(top) == []
     [above] = hall.get('/v1/zone-tree').json()['parents']
@@ -68,7 +70,7 @@ def test_a_host_with_its_guests_goes_to_a_sibling(zone):
     register(old)
     old.report('cmp-7', 16)
     guests = [top.select(a_request(vcpu=4)).selections[0][0] for _ in range(2)]
-    assert {old.store.load_claim(one.claim_id).host for one in guests} == {'cmp-7'}
+    assert {old.store.claims.load_claim(one.claim_id).host for one in guests} == {'cmp-7'}
     for one in guests:
         assert old.confirm(one.claim_id) == 'ok'
     old.host('cmp-1')
@@ -84,7 +86,7 @@ def test_a_host_with_its_guests_goes_to_a_sibling(zone):
         for one in guests
     ]
     new.report('cmp-7', 16, running=running)
-    adopted = new.store.claims(host='cmp-7', state='confirmed', limit=10)
+    adopted = new.store.claims.list_claims(host='cmp-7', state='confirmed', limit=10)
     assert {one.consumer for one in adopted} == {one.consumer for one in guests}
     # Meanwhile it is registered twice, and the zone above says so without knowing its name.
     [line] = audited(top)
@@ -99,10 +101,10 @@ def test_a_host_with_its_guests_goes_to_a_sibling(zone):
         assert gone.status_code == 200, gone.text
 
     def states():
-        known = {one.claim_id: one.state for one in top.store.claims_below()}
+        known = {one.claim_id: one.state for one in top.store.zone_claims.claims_below()}
         return {known[one.claim_id] for one in guests}
 
     until(lambda: states() == {'released'})
-    old.store.decommission_host('cmp-7')
+    old.store.hosts.decommission_host('cmp-7')
     assert audited(top) == []
-    assert new.store.load_claim(adopted[0].id).state is State.CONFIRMED
+    assert new.store.claims.load_claim(adopted[0].id).state is State.CONFIRMED

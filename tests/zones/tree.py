@@ -104,9 +104,9 @@ class Zone:
         self.metrics = MetricRegistry()
         found = plugin_loader.load_pipeline(**(pipeline or {}))
         made = SchedulerSettings(worker=f'{name}-{uuid.uuid4().hex[:6]}', **settings)
-        self.recorder = StoreRecorder(store, self.metrics, 1000)
+        self.recorder = StoreRecorder(store.records, self.metrics, 1000)
         self.scheduler = Scheduler(store, found, self.recorder, made)
-        cache = HostFollower(store, self.scheduler.clock)
+        cache = HostFollower(store.feed, store.vocabulary, self.scheduler.clock)
         self.scheduler.speak_with(self._parts(cache, found, made))
         self.insights = Insights(store, found, made, max_age=0.0)
         self.around = self._parts(self.insights.cache, found, made)
@@ -193,17 +193,17 @@ class Zone:
     def written(self) -> list[Any]:
         """What requests have written."""
         tables = (models.requests, models.claims, models.claims_below, models.decisions)
-        with self.store.engine.connect() as connection:
+        with self.store.database.engine.connect() as connection:
             return [list(connection.execute(table.select())) for table in tables]
 
     def on_their_way(self) -> list[Any]:
         """Consumers of requests that may go down."""
-        with self.store.engine.connect() as connection:
+        with self.store.database.engine.connect() as connection:
             return list(connection.execute(models.consumers_on_their_way.select()))
 
     def everything(self) -> str:
         """All that is in the database, as one text."""
-        with self.store.engine.connect() as connection:
+        with self.store.database.engine.connect() as connection:
             return '\n'.join(
                 repr(row)
                 for table in models.metadata.sorted_tables
@@ -244,7 +244,7 @@ class Zone:
         )
 
     def confirm(self, claim_id: str) -> str:
-        host = self.store.load_claim(claim_id).host
+        host = self.store.claims.load_claim(claim_id).host
         self.sequences[host] += 1
         update = ClaimUpdate(
             name=host,
@@ -264,5 +264,6 @@ class Zone:
     def live(self) -> int:
         """Live claims here."""
         return sum(
-            len(self.store.claims(state=state, limit=1000)) for state in ('reserved', 'confirmed')
+            len(self.store.claims.list_claims(state=state, limit=1000))
+            for state in ('reserved', 'confirmed')
         )

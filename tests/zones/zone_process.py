@@ -85,10 +85,10 @@ class ZoneProcess:
 
 
 def _serve(name: str, database: str, pipe: Connection) -> None:
-    from gantt.db.stores.store import SqlStore
+    from gantt.db.stores import stores_for_url
     from tests.zones.tree import AS_BETWEEN_ZONES, Zone
 
-    store = SqlStore.for_url(database)
+    store = stores_for_url(database)
     zone = Zone(name, store, pipeline=AS_BETWEEN_ZONES).start()
     pipe.send(('', (zone.url, zone.uuid)))
     while (call := pipe.recv()) is not None:
@@ -102,7 +102,7 @@ def _serve(name: str, database: str, pipe: Connection) -> None:
         except Exception as e:
             pipe.send((f'{method}: {type(e).__name__}: {e}', None))
     zone.stop()
-    store.close()
+    store.database.close()
 
 
 def _refresh(zone: Any) -> None:
@@ -137,7 +137,7 @@ def _use(zone: Any, strategies: Sequence[str], options: Mapping[str, Any]) -> No
 
 
 def _audit(zone: Any) -> int:
-    return sum(len(lines) for lines in zone.store.audit().values())
+    return sum(len(lines) for lines in zone.store.claims.audit().values())
 
 
 def _countdown(zone: Any, statement: int) -> None:
@@ -151,7 +151,10 @@ def _countdown(zone: Any, statement: int) -> None:
 
 def _claims(zone: Any) -> list[tuple[str, str]]:
     """Consumer and id of each live claim."""
-    found = [zone.store.claims(state=state, limit=1000) for state in ('reserved', 'confirmed')]
+    found = [
+        zone.store.claims.list_claims(state=state, limit=1000)
+        for state in ('reserved', 'confirmed')
+    ]
     return [(one.consumer, one.id) for page in found for one in page]
 
 

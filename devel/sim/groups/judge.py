@@ -41,7 +41,7 @@ def _planned_once(callers: GroupCallers, watch: GroupWatch) -> Iterable[str]:
 
 def _one_server_each(callers: GroupCallers, database: SimDatabase) -> Iterable[str]:
     """Check that a claim is reported to one server, and is where the answer has it."""
-    claims = {item.id: item for item in database.store.claims(limit=NO_LIMIT)}
+    claims = {item.id: item for item in database.stores.claims.list_claims(limit=NO_LIMIT)}
     consumer_of: dict[str, str] = {}
     for answers in callers.answers_received.values():
         for answer in (item.answer for item in answers):

@@ -18,7 +18,7 @@ from gantt.core.messages.place_group import ChangeGroup, PlaceGroup
 from gantt.core.placement.pipeline import Pipeline
 from gantt.scheduler.groups.planner import GroupPlanner
 from gantt.scheduler.groups.settings import PlannerSettings
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Requests
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.settings import SchedulerSettings
 
@@ -62,9 +62,9 @@ class SimSolver:
 
 
 class SlowCommits:
-    """The store of a planner: time passes from its last read of the hosts to its commit."""
+    """Requests of a planner: time passes from its last read of the hosts to its commit."""
 
-    def __init__(self, line: Store, loop: Loop, rng: random.Random) -> None:
+    def __init__(self, line: Requests, loop: Loop, rng: random.Random) -> None:
         self._line, self._loop, self._rng = line, loop, rng
 
     def __getattr__(self, name: str) -> Any:
@@ -104,8 +104,11 @@ class PlannerProcess(Process):
         super().__init__(loop, settings.worker)
         self.calls_seen: list[PlanCall] = []
         self.ready = False
+        line = database.line(self)
         self.planner = GroupPlanner(
-            cast(Store, SlowCommits(database.line(self), loop, rng)),
+            dataclasses.replace(
+                line, requests=cast(Requests, SlowCommits(line.requests, loop, rng))
+            ),
             pipeline,
             MemoryRecorder(),
             settings,

@@ -69,12 +69,12 @@ class GroupWatch:
     # -- what there is --------------------------------------------------------------------
     def _members(self) -> dict[str, Claim]:
         """Return claims of members, ended ones too, by id."""
-        claims = self._database.store._tables.claims
+        claims = self._database.stores.database.tables.claims
         return {claim.id: claim for claim in claims.values() if claim.member_name is not None}
 
     @property
     def _plans(self) -> Mapping[str, GroupPlanRecord]:
-        return self._database.store._tables.plans
+        return self._database.stores.database.tables.plans
 
     def _live(self, group: str) -> list[Claim]:
         """Return live claims of members of a group, without those that were given up for lost."""
@@ -127,7 +127,7 @@ class GroupWatch:
         self, before: Claims, name: str, args: tuple[Any, ...], drafts: Drafts
     ) -> None:
         """Check that a place is one create's at most, and ends with its guest or its plan."""
-        now = self._database.store.ping()
+        now = self._database.stores.database.ping()
         for old in (claim for claim in before.values() if claim.is_live and is_of_plan(claim)):
             new = self._known[old.id]
             place = f'{old.member_name} of {old.group} ({old.id[:8]})'
@@ -247,7 +247,7 @@ class GroupWatch:
                 self._break(f'G6: {uuid}: {line}')
 
     def _unit(self, group: GroupDescription, one: Claim) -> PlacedUnit:
-        row = self._database.store._tables.hosts[one.provider_id]
+        row = self._database.stores.database.tables.hosts[one.provider_id]
         member = member_of(group, one.member_name or '')
         return PlacedUnit(member, guest_of(one), one.host, row.facts.location or one.host)
 
@@ -263,7 +263,7 @@ class GroupWatch:
         for claim in self._database.live():
             for provider_id, amounts in claim.allocations.items():
                 used.setdefault(provider_id, Counter()).update(amounts)
-        for row in self._database.store._tables.hosts.values():
+        for row in self._database.stores.database.tables.hosts.values():
             counted = {name: amount for name, amount in row.used.items() if amount}
             if counted != dict(used.get(row.id, {})):
                 self._break(f'G7: {row.name} counts {counted}, its claims take others')

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The database of a zone: production statements on SQLite, over lines that fail."""
 
+import dataclasses
 import functools
 import random
 import sqlite3
@@ -12,8 +13,8 @@ from devel.sim.loop import Killed, Loop, Process, ProcessClock
 from devel.sim.trees.files import DatabaseFile
 from gantt import exceptions
 from gantt.core.claims.quota import Limit
-from gantt.db.stores.store import SqlStore
-from gantt.scheduler.ports import Feed, Store
+from gantt.db.stores import SqlStores, sql_stores
+from gantt.scheduler.ports import Feed, Stores
 
 #: Read by a process under a lock of its own: no other task of it may run meanwhile.
 AT_ONCE = database.AT_ONCE | {'zone_identity'}
@@ -60,25 +61,29 @@ class ZoneDatabase:
         self._watch = watch
         self._backup: sqlite3.Connection | None = None
         self._acting: Process | None = None
-        self._stores: list[SqlStore] = []
+        self._opened: list[SqlStores] = []
         file.now = ProcessClock(Process(loop, f'database {zone}')).wall
         file.before = self._statement
-        self.store = self.open()
+        self.stores = self.open()
 
-    def open(self) -> SqlStore:
-        """Return a store of a process of its own."""
-        opened = SqlStore(self.file.engine, report_seconds=plan.REPORT_SECONDS)
-        self._stores.append(opened)
+    def open(self) -> SqlStores:
+        """Return the stores of a process of its own."""
+        opened = sql_stores(self.file.engine, report_seconds=plan.REPORT_SECONDS)
+        self._opened.append(opened)
         return opened
 
     def close(self) -> None:
         """Close all connections."""
-        for store in self._stores:
-            store.close()
+        for opened in self._opened:
+            opened.database.close()
 
-    def line(self, process: Process) -> Store:
-        """Return the store as a process has it."""
-        return cast(Store, ZoneLine(self, process, self.open()))
+    def line(self, process: Process) -> Stores:
+        """Return the stores as a process has them."""
+        opened = self.open()
+        ports = {field.name: getattr(opened, field.name) for field in dataclasses.fields(Stores)}
+        return Stores(
+            **{name: cast(Any, ZoneLine(self, process, port)) for name, port in ports.items()}
+        )
 
     def rows(self, query: str, *given: Any) -> list[tuple[Any, ...]]:
         """Return rows, read from outside."""
@@ -139,21 +144,21 @@ class ZoneDatabase:
 
 
 class ZoneLine:
-    """The Store port of one process."""
+    """A port of the database, as one process reaches it."""
 
     connections_lost = 0  # whoever answers is always the same
     may_refer = False  # decisions are not written
 
-    def __init__(self, zone: ZoneDatabase, process: Process, store: SqlStore) -> None:
-        self._zone, self._process, self._store = zone, process, store
+    def __init__(self, zone: ZoneDatabase, process: Process, port: object) -> None:
+        self._zone, self._process, self._port = zone, process, port
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith('_'):
             raise AttributeError(name)
-        method = getattr(self._store, name)
+        method = getattr(self._port, name)
         return functools.partial(self._call, name, method)
 
-    def quotas(self) -> list[Limit]:
+    def limits(self) -> list[Limit]:
         """Return no limits: there are none."""
         return []
 

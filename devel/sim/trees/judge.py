@@ -30,7 +30,7 @@ def violations(
     lost_ids = {row[0] for site in sites for row in site.database.rows(BELOW) if row[2] == LOST}
     violated = [*watch.broken]
     for site in sites:
-        audit = site.database.store.audit()
+        audit = site.database.stores.claims.audit()
         violated += [
             f'audit of {site.name}, {k}: {line}' for k, lines in audit.items() for line in lines
         ]

@@ -98,8 +98,8 @@ class SimZoneProcess(SchedulerProcess):
         loop, pipeline = around.loop, plugin_loader.load_pipeline()
         super().__init__(loop, name, database, pipeline, settings)
         self.zone, self._watch = zone, around.watch
-        store = self.scheduler.store
-        self.insights = Insights(store, pipeline, settings, self.clock, max_age=0.0)
+        stores = self.scheduler.stores
+        self.insights = Insights(stores, pipeline, settings, self.clock, max_age=0.0)
         links = LossyLinks(
             zone,
             lambda: self.parts.directory.own_uuid(),
@@ -107,7 +107,7 @@ class SimZoneProcess(SchedulerProcess):
             functools.partial(around.watch.received, zone),
         )
         self.parts = ZoneParts(
-            store,
+            stores,
             links,
             self.insights.cache,
             lambda: pipeline,
@@ -126,7 +126,7 @@ class SimZoneProcess(SchedulerProcess):
         http = HttpSettings()
         self.world = HandlerContext(
             self.insights,
-            store,
+            stores,
             ClientInside(self),  # type: ignore[arg-type]  # pools are not asked for
             self.recorder,  # type: ignore[arg-type]  # nothing is rendered
             http,

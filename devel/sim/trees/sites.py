@@ -37,7 +37,7 @@ class ZoneSite:
         self.name, self.planned, self.database = planned.name, planned, database
         self.above, self.below = above, list[ZoneSite]()
         self._around = around
-        self.uuid = database.store.zone_identity().uuid
+        self.uuid = database.stores.zones.zone_identity().uuid
         self.network = Network(around.loop, dice(f'network {self.name}'), self._servers)
         if above is not None:
             above.below.append(self)
@@ -84,8 +84,8 @@ class ZoneSite:
     def _register(self, above: 'ZoneSite') -> None:
         url = f'sim://{self.name}'
         record = ZoneRecord(uuid=self.uuid, name=self.name, url=url, trusted=True)
-        above.database.store.save_child_zone(record)
-        self.database.store.save_parent_zone(
+        above.database.stores.zones.save_child_zone(record)
+        self.database.stores.zones.save_parent_zone(
             ParentRecord(
                 name=above.name,
                 identity=above.uuid,

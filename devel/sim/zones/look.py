@@ -142,6 +142,12 @@ def _hosts(zone: SimZone, request: SelectDestinations, share: Share) -> list[str
     hosts = [host for item in share.offers for host in item.place.hosts]
     narrowed = among(part, list(dict.fromkeys(hosts)))
     planned = plan_dry_run(
-        zone.table, narrowed, zone.cache, zone.around.pipeline, zone.settings, GroupMembers
+        zone.stores,
+        zone.table,
+        narrowed,
+        zone.cache,
+        zone.around.pipeline,
+        zone.settings,
+        GroupMembers,
     )
     return [item.host.host for item in placed_of(planned.decision)]

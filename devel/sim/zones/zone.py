@@ -2,6 +2,7 @@
 """One zone of a tree: the production code of one over a table with no other writer."""
 
 import contextlib
+import dataclasses
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import NamedTuple, Protocol, cast
 
 import msgspec
 
-from devel.memory_store.memory import MemoryStore
+from devel.memory_store.stores import memory_stores
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import OfferedPlace, SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
@@ -21,7 +22,7 @@ from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneInfo, Z
 from gantt.core.zones.strategy import ZoneStrategy
 from gantt.scheduler.groups.group_members import GroupMembers
 from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import Clock, Store
+from gantt.scheduler.ports import Clock, ZoneRegistry, ZoneRequests
 from gantt.scheduler.ports.zones import ZoneIdentity, Zones
 from gantt.scheduler.request.planner import Planner
 from gantt.scheduler.request.queue import PendingRequest
@@ -78,11 +79,10 @@ class Surroundings(NamedTuple):
     watch: ClaimWatch | None = None
 
 
-class TreeStore(MemoryStore):
-    """The store of a zone, which knows the zones below it."""
+class TreeZones:
+    """The zones that a zone knows: those below it."""
 
-    def __init__(self, clock: Clock, uuid: str) -> None:
-        super().__init__(clock)
+    def __init__(self, uuid: str) -> None:
         self.uuid, self.children = uuid, list[ZoneRecord]()
 
     def zone_identity(self) -> ZoneIdentity:
@@ -94,8 +94,12 @@ class TreeStore(MemoryStore):
     def parent_zones(self) -> list[object]:
         return []
 
+
+class GroupsAnywhere:
+    """Groups that are in no zone yet: each request brings a group of its own."""
+
     def place_of_group(self, group: str, own: str) -> str:
-        return ''  # each request brings a group of its own
+        return ''
 
 
 class TableAsItIs(HostFollower):
@@ -131,14 +135,18 @@ class SimZone:
     def __init__(self, name: str, around: Surroundings, table: HostTable | None = None) -> None:
         self.name, self.uuid = name, derived_id('zone', name)
         self.around, self.links = around, around.links
-        self._store = TreeStore(around.clock, self.uuid)
-        store = cast(Store, self._store)
-        self.cache = TableAsItIs(store, around.clock)
+        self._zones = TreeZones(self.uuid)
+        self.stores = stores = dataclasses.replace(
+            memory_stores(around.clock),
+            zones=cast(ZoneRegistry, self._zones),
+            zone_requests=cast(ZoneRequests, GroupsAnywhere()),
+        )
+        self.cache = TableAsItIs(stores.feed, stores.vocabulary, around.clock)
         if table is not None:
             self.cache.working = table
         self.settings = settings = SchedulerSettings(worker=name)
         self.parts = ZoneParts(
-            store,
+            stores,
             around.links,
             self.cache,
             lambda: around.pipeline,
@@ -153,9 +161,9 @@ class SimZone:
         self.parts.summaries.close()
         self.parts.fresh.close()
         self.own = OwnHosts(
-            self.cache, lambda: around.pipeline, settings, self.parts.fresh.requested
+            stores, self.cache, lambda: around.pipeline, settings, self.parts.fresh.requested
         )
-        self._planner = Planner(store, self.cache, settings, GroupMembers)
+        self._planner = Planner(stores, self.cache, settings, GroupMembers)
         self._serial = itertools.count(1)
         self.laid: dict[int, dict[str, Mapping[str, int]]] = {}
 
@@ -166,14 +174,14 @@ class SimZone:
     @property
     def children(self) -> list[ZoneRecord]:
         """The zones directly below."""
-        return self._store.children
+        return self._zones.children
 
     def put_above(self, child: 'SimZone', last_resort: bool = False) -> None:
         """Put another zone directly below this one."""
         record = ZoneRecord(
             uuid=child.uuid, name=child.name, url=child.name, last_resort=last_resort
         )
-        self._store.children.append(record)
+        self._zones.children.append(record)
         self.parts.directory.refresh()
 
     def info(self) -> ZoneInfo:

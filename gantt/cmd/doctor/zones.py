@@ -11,7 +11,7 @@ from gantt.cmd.doctor.finding import Finding, Severity, found
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.zones.messages import ZoneRecord
 from gantt.core.zones.score import ScoreSet
-from gantt.db.stores import store
+from gantt.db import stores
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.ports.zones import ToLookAt
 from gantt.scheduler.zones.conditions import ZoneCondition, ZoneConditions, ZoneState
@@ -38,25 +38,25 @@ _STATES = {
 def zones_say(conf: Any) -> list[Finding]:
     """Return a finding for each child zone that is enabled and not well."""
     try:
-        connected = store.connect(conf)
+        connected = stores.connect(conf)
     except exceptions.GanttError:
         return []  # what is wrong with the database is said by others
-    calls = wiring.zone_calls(conf, lambda: connected.zone_identity().uuid)
+    calls = wiring.zone_calls(conf, lambda: connected.zones.zone_identity().uuid)
     try:
-        children = [zone for zone in connected.child_zones() if zone.enabled]
+        children = [zone for zone in connected.zones.child_zones() if zone.enabled]
         if not children:
             return []
         scores = ScoreSet.of(pipeline_from_conf(conf).comparable()).digest
         conditions = ZoneConditions(
             calls, lambda: children, lambda: scores, SystemClock(), time.time
         )
-        noted = connected.claims_to_look_at()
+        noted = connected.zone_figures.claims_to_look_at()
         return [*_findings(conditions.find_out()), *_to_look_at(children, noted)]
     except exceptions.GanttError:
         return []
     finally:
         calls.close()
-        connected.close()
+        connected.database.close()
 
 
 def _to_look_at(children: Sequence[ZoneRecord], noted: Mapping[str, ToLookAt]) -> Iterator[Finding]:

@@ -262,9 +262,27 @@ class ClosingFilter(Filter):
 
     :meth:`mask` says which hosts could pass at all; :meth:`passes` says of a picked
     host that nothing has changed for any host, and may say no where it does not know.
+
+    A ``pairwise`` one is a hard rule about co-placed members that looks at who could pass all
+    else.  It comes before the others: nothing is given up for a host that it removes.
     """
 
     local = True
+
+    def mask_for(
+        self, hosts: HostTable, spec: RequestSpec, could: BoolArray | None, consumer: str
+    ) -> BoolArray | None:
+        """Return which of the hosts that ``could`` pass do; values of the others are ignored.
+
+        :param could: hosts that all other filters let pass by themselves, and of
+            :meth:`counted_if_full` those that are full; None: all
+        :returns: None: all
+        """
+        return self.mask(hosts, spec)
+
+    def counted_if_full(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> IntArray:
+        """Return rows of hosts that it counts though they have no room for the member."""
+        return np.zeros(0, np.int64)
 
     def mask_among(self, hosts: HostTable, spec: RequestSpec, alive: BoolArray) -> BoolArray | None:
         """Return which of those ``alive`` pass; values of the others are ignored.
@@ -310,42 +328,6 @@ class ClosingFilter(Filter):
         :param alive: hosts that pass all other filters
         """
         return None
-
-
-class ClosingPairwiseFilter(ClosingFilter):
-    """A hard rule about co-placed members that looks at who could pass all else.
-
-    It comes before other closing rules: nothing is given up for a host that it removes.
-    """
-
-    pairwise = True
-    local = False
-
-    def mask_for(
-        self, hosts: HostTable, spec: RequestSpec, could: BoolArray | None, consumer: str
-    ) -> BoolArray | None:
-        """Return which of the hosts that ``could`` pass do; values of the others are ignored.
-
-        :param could: hosts that all other filters let pass by themselves, and of
-            :meth:`counted_if_full` those that are full; None: all
-        :returns: None: all
-        """
-        raise NotImplementedError
-
-    def counted_if_full(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> IntArray:
-        """Return rows of hosts that it counts though they have no room for the member."""
-        return np.zeros(0, np.int64)
-
-    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
-        return self.mask_for(hosts, spec, None, '')
-
-    def mask_among(self, hosts: HostTable, spec: RequestSpec, alive: BoolArray) -> BoolArray | None:
-        return self.mask_for(hosts, spec, alive, '')
-
-    def mask_among_for(
-        self, hosts: HostTable, spec: RequestSpec, alive: BoolArray, consumer: str
-    ) -> BoolArray | None:
-        return self.mask_for(hosts, spec, alive, consumer)
 
 
 def is_volatile(rule: Filter) -> bool:

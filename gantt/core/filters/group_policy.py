@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gantt.core.filters.base import ClosingPairwiseFilter, grouped_by_problem
+from gantt.core.filters.base import ClosingFilter, grouped_by_problem
 from gantt.core.filters.server_group import AS_A_WHOLE
 from gantt.core.group_policies import levels, one_member
 from gantt.core.group_policies.one_member import PolicyCost, costs
@@ -26,13 +26,15 @@ from gantt.core.table.host_table import HostTable
 COLUMNS = tuple(sorted({'placed', 'instances', *levels.COLUMNS}))
 
 
-class GroupPolicyFilter(ClosingPairwiseFilter):
+class GroupPolicyFilter(ClosingFilter):
     """Meets every hard policy of the server group that is about the member."""
 
     reason = 'against the policies of the server group'
     public_reason = 'the policies of the server group'
     columns = COLUMNS
     always = True
+    pairwise = True
+    local = False
 
     def concerns(self, spec: RequestSpec) -> bool:
         return spec.group is not None and spec.group.policies is not None
@@ -47,6 +49,17 @@ class GroupPolicyFilter(ClosingPairwiseFilter):
         for cost in costs(hosts, spec, consumer, could=could, strengths=('hard',)):
             mask &= cost.met
         return mask
+
+    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
+        return self.mask_for(hosts, spec, None, '')
+
+    def mask_among(self, hosts: HostTable, spec: RequestSpec, alive: BoolArray) -> BoolArray | None:
+        return self.mask_for(hosts, spec, alive, '')
+
+    def mask_among_for(
+        self, hosts: HostTable, spec: RequestSpec, alive: BoolArray, consumer: str
+    ) -> BoolArray | None:
+        return self.mask_for(hosts, spec, alive, consumer)
 
     def counted_if_full(self, hosts: HostTable, spec: RequestSpec, consumer: str) -> IntArray:
         return one_member.standing_under_skew(hosts, spec, consumer)

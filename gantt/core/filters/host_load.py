@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits on the number of guests, and of running operations, of a host."""
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 from gantt.core.filters.aggregate_metadata import least
 from gantt.core.filters.base import Filter, names_of
@@ -28,41 +29,70 @@ _IO_OPS = Option(
 )
 
 
+class _Load(NamedTuple):
+    """Something that a host has a number of.
+
+    :ivar what: its name in words
+    :ivar columns: that the numbers follow from
+    :ivar numbers: returns the number on each host
+    :ivar number: returns the number on one host
+    """
+
+    what: str
+    columns: tuple[str, ...]
+    numbers: Callable[[HostTable], IntArray]
+    number: Callable[[HostTable, int], int]
+
+
+_GUESTS = _Load(
+    'guests', ('instances', 'placed', 'metrics'), facts.instance_counts, facts.instance_count
+)
+_OPERATIONS = _Load(
+    'operations at work',
+    ('io_ops',),
+    lambda hosts: hosts.io_ops,
+    lambda hosts, row: int(hosts.io_ops.item(row)),
+)
+
+
 class _Counted(Filter):
-    """Fewer of something than a limit, which is an option of the same name everywhere."""
+    """Fewer of something than a limit, which is an option of the same name everywhere.
+
+    :cvar by_aggregate: the aggregates of a host may set the limit under the option's name; the
+        least counts
+    """
 
     reason = 'has too many {what} already'
-    columns: ClassVar[tuple[str, ...]] = ('instances', 'placed', 'metrics')
     is_room = True
     local = True
-    what: ClassVar[str]
+    load: ClassVar[_Load]
     key: ClassVar[str]
-
-    def counts(self, hosts: HostTable) -> IntArray:
-        """Return the number on each host."""
-        raise NotImplementedError
-
-    def count(self, hosts: HostTable, row: int) -> int:
-        """Return the number on one host."""
-        raise NotImplementedError
+    by_aggregate: ClassVar[bool] = False
 
     def limits(self, hosts: HostTable) -> tuple[IntArray | int, list[str]]:
         """Return the limits, and texts of limits that are not understood."""
-        return int(getattr(self, self.key)), []
+        limit = int(getattr(self, self.key))
+        if not self.by_aggregate:
+            return limit, []
+        return hosts.array_cache.get(
+            ('limits', self.key, limit),
+            ('aggregates',),
+            lambda: least(hosts, self.key, limit, _limit_of),
+        )
 
     def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
-        is_below: BoolArray = self.counts(hosts) < self.limits(hosts)[0]
+        is_below: BoolArray = self.load.numbers(hosts) < self.limits(hosts)[0]
         return is_below
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         limits = self.limits(hosts)[0]
         limit = limits if isinstance(limits, int) else limits.item(row)
-        return bool(self.count(hosts, row) < limit)
+        return bool(self.load.number(hosts, row) < limit)
 
     def picks_left(self, hosts: HostTable, spec: RequestSpec, row: int) -> int | None:
         limits = self.limits(hosts)[0]
         limit = limits if isinstance(limits, int) else limits.item(row)
-        return int(limit - self.count(hosts, row))
+        return int(limit - self.load.number(hosts, row))
 
     def detail(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> dict[str, Any]:
         """Return parts that count hosts by their limit."""
@@ -71,16 +101,16 @@ class _Counted(Filter):
         for limit in (
             [limits] * len(rows) if isinstance(limits, int) else limits.take(rows).tolist()
         ):
-            text = f'have {limit} {self.what} or more'
+            text = f'have {limit} {self.load.what} or more'
             parts[text] = parts.get(text, 0) + 1
-        least_loaded = int(self.counts(hosts).take(rows).min())
-        numbers: dict[str, Any] = {'what': self.what, 'parts': parts, 'least': least_loaded}
+        least_loaded = int(self.load.numbers(hosts).take(rows).min())
+        numbers: dict[str, Any] = {'what': self.load.what, 'parts': parts, 'least': least_loaded}
         if wrong:
             numbers['not_understood'] = f'{self.key}: {names_of(wrong)}'
         return numbers
 
     def remedy(self, hosts: HostTable, spec: RequestSpec, rows: IntArray) -> str:
-        counts = self.counts(hosts).take(rows)
+        counts = self.load.numbers(hosts).take(rows)
         best = int(counts.argmin())
         rest = f' (the same or alike on {len(rows) - 1} more)' if len(rows) > 1 else ''
         return (
@@ -88,62 +118,46 @@ class _Counted(Filter):
         )
 
 
-class _ByAggregate(_Counted):
-    """The least limit that the host's aggregates set under the option's name, else the option."""
-
-    columns: ClassVar[tuple[str, ...]] = ('instances', 'placed', 'metrics', 'aggregates')
-
-    def limits(self, hosts: HostTable) -> tuple[IntArray | int, list[str]]:
-        otherwise = int(getattr(self, self.key))
-        return hosts.array_cache.get(
-            ('limits', self.key, otherwise),
-            ('aggregates',),
-            lambda: least(hosts, self.key, otherwise, _limit_of),
-        )
-
-
 class NumInstancesFilter(_Counted):
     """Fewer guests than ``max_instances_per_host``: live claims, or more if the host says so."""
 
-    what = 'guests'
+    columns = _GUESTS.columns
+    load = _GUESTS
     key = 'max_instances_per_host'
     options = (_INSTANCES,)
     max_instances_per_host: int
 
-    def counts(self, hosts: HostTable) -> IntArray:
-        return facts.instance_counts(hosts)
 
-    def count(self, hosts: HostTable, row: int) -> int:
-        return facts.instance_count(hosts, row)
-
-
-class AggregateNumInstancesFilter(_ByAggregate, NumInstancesFilter):
+class AggregateNumInstancesFilter(_Counted):
     """As NumInstancesFilter; aggregates may set ``max_instances_per_host``, the least counts."""
 
+    columns = (*_GUESTS.columns, 'aggregates')
+    load = _GUESTS
+    key = 'max_instances_per_host'
+    by_aggregate = True
     options = (_INSTANCES,)
+    max_instances_per_host: int
 
 
 class IoOpsFilter(_Counted):
     """Fewer operations at work than ``max_io_ops_per_host``: as reported, and picks since."""
 
-    columns: ClassVar[tuple[str, ...]] = ('io_ops',)
-    what = 'operations at work'
+    columns = _OPERATIONS.columns
+    load = _OPERATIONS
     key = 'max_io_ops_per_host'
     options = (_IO_OPS,)
     max_io_ops_per_host: int
 
-    def counts(self, hosts: HostTable) -> IntArray:
-        return hosts.io_ops
 
-    def count(self, hosts: HostTable, row: int) -> int:
-        return int(hosts.io_ops.item(row))
-
-
-class AggregateIoOpsFilter(_ByAggregate, IoOpsFilter):
+class AggregateIoOpsFilter(_Counted):
     """As IoOpsFilter; aggregates may set ``max_io_ops_per_host``, the least counts."""
 
-    columns = ('io_ops', 'aggregates')
+    columns = (*_OPERATIONS.columns, 'aggregates')
+    load = _OPERATIONS
+    key = 'max_io_ops_per_host'
+    by_aggregate = True
     options = (_IO_OPS,)
+    max_io_ops_per_host: int
 
 
 def _limit_of(text: str) -> int | None:

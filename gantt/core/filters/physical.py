@@ -18,47 +18,44 @@ from gantt.core.nova import facts
 from gantt.core.table.columns import BoolArray, FloatArray, IntArray
 from gantt.core.table.host_table import HostTable
 
-
-class _Physical(Filter):
-    """About one class; a request that does not ask for it passes."""
-
-    public_reason = 'the amounts asked for'
-    columns: ClassVar[tuple[str, ...]] = ('total', 'reserved', 'cap', 'free')
-    is_room = True
-    local = True
-    resource: ClassVar[str]
-
-    def fits(self, hosts: HostTable, amount: int) -> BoolArray:
-        """Return which hosts fit by their own inventory."""
-        raise NotImplementedError
-
-    def mask(self, hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
-        amount = spec.resources.get(self.resource)
-        if amount is None:
-            return None
-        return self.fits(hosts, amount)
-
-    def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
-        amount = spec.resources.get(self.resource)
-        return amount is None or self.fits_one(hosts, amount, row)
-
-    def fits_one(self, hosts: HostTable, amount: int, row: int) -> bool:
-        """Return the value of :meth:`fits` for one host."""
-        raise NotImplementedError
+#: Words that reveal nothing of hosts, and columns of free amounts.
+_PUBLIC_REASON = 'the amounts asked for'
+_COLUMNS = ('total', 'reserved', 'cap', 'free')
 
 
-class _ByRatio(_Physical):
+def _mask(self: '_ByRatio | _Exact', hosts: HostTable, spec: RequestSpec) -> BoolArray | None:
+    """Return which hosts pass; a request that does not ask for the class passes everywhere."""
+    amount = spec.resources.get(self.resource)
+    return None if amount is None else self.fits(hosts, amount)
+
+
+def _passes(self: '_ByRatio | _Exact', hosts: HostTable, spec: RequestSpec, row: int) -> bool:
+    amount = spec.resources.get(self.resource)
+    return amount is None or self.fits_one(hosts, amount, row)
+
+
+class _ByRatio(Filter):
     """``total * ratio - used`` is enough, and so is the total by itself.
 
     Reserved amounts count as used, as Nova counts them.
+
+    :cvar key: metadata of aggregates that may set the ratio, of which the least counts; '': the
+        host's own ratio does
     """
 
     reason = 'too little {what} by its allocation ratio'
-    columns = (*_Physical.columns, 'ratio')
+    public_reason = _PUBLIC_REASON
+    columns: ClassVar[tuple[str, ...]] = (*_COLUMNS, 'ratio')
+    is_room = True
+    local = True
+    resource: ClassVar[str]
+    key: ClassVar[str] = ''
+    mask, passes = _mask, _passes
 
     def ratios(self, hosts: HostTable) -> tuple[FloatArray, list[str]]:
         """Return ratios by host, and texts of ratios that are not understood."""
-        return facts.ratio_of(hosts, self.resource), []
+        host_ratios = facts.ratio_of(hosts, self.resource)
+        return least(hosts, self.key, host_ratios, _ratio) if self.key else (host_ratios, [])
 
     def usable(self, hosts: HostTable) -> FloatArray:
         """Return the amount that the ratio leaves; never more than the total."""
@@ -135,21 +132,16 @@ class _ByRatio(_Physical):
         return f'fits on {hosts.names[int(rows[best])]} if {self.resource} <= {amount_text}'
 
 
-class _ByAggregateRatio(_ByRatio):
-    """The least ratio that the host's aggregates set, else the host's own."""
-
-    columns = (*_ByRatio.columns, 'aggregates')
-    key: ClassVar[str]
-
-    def ratios(self, hosts: HostTable) -> tuple[FloatArray, list[str]]:
-        host_ratios = facts.ratio_of(hosts, self.resource)
-        return least(hosts, self.key, host_ratios, _ratio)
-
-
-class _Exact(_Physical):
+class _Exact(Filter):
     """What is free is what is asked, to the unit: for hosts that a guest takes whole."""
 
     reason = 'free amount is not exactly the one asked'
+    public_reason = _PUBLIC_REASON
+    columns = _COLUMNS
+    is_room = True
+    local = True
+    resource: ClassVar[str]
+    mask, passes = _mask, _passes
 
     def fits(self, hosts: HostTable, amount: int) -> BoolArray:
         code = hosts.class_code(self.resource)
@@ -213,23 +205,30 @@ class DiskFilter(_ByRatio):
     resource = 'DISK_GB'
 
 
-class AggregateRamFilter(_ByAggregateRatio):
+#: Columns of a ratio that aggregates may set.
+_OF_AGGREGATES = (*_ByRatio.columns, 'aggregates')
+
+
+class AggregateRamFilter(_ByRatio):
     """As RamFilter; aggregates may set ``ram_allocation_ratio``, the least counts."""
 
+    columns = _OF_AGGREGATES
     resource = 'MEMORY_MB'
     key = 'ram_allocation_ratio'
 
 
-class AggregateCoreFilter(_ByAggregateRatio):
+class AggregateCoreFilter(_ByRatio):
     """As CoreFilter; aggregates may set ``cpu_allocation_ratio``, the least counts."""
 
+    columns = _OF_AGGREGATES
     resource = 'VCPU'
     key = 'cpu_allocation_ratio'
 
 
-class AggregateDiskFilter(_ByAggregateRatio):
+class AggregateDiskFilter(_ByRatio):
     """As DiskFilter; aggregates may set ``disk_allocation_ratio``, the least counts."""
 
+    columns = _OF_AGGREGATES
     resource = 'DISK_GB'
     key = 'disk_allocation_ratio'
 

@@ -20,7 +20,6 @@ from gantt.core.filters.base import (
     UNBOUNDED,
     Ceiling,
     ClosingFilter,
-    ClosingPairwiseFilter,
     Filter,
     PairwiseFilter,
     PerHostFilter,
@@ -297,7 +296,7 @@ class FilterRun:
                 )
             if isinstance(rule, PairwiseFilter):
                 return rule.mask_for(self.table, self.spec, consumer)
-            if isinstance(rule, ClosingPairwiseFilter):
+            if isinstance(rule, ClosingFilter):
                 return rule.mask_for(self.table, self.spec, None, consumer)
             return rule.mask(self.table, self.spec)
         except Exception as e:
@@ -503,7 +502,7 @@ class FilterRun:
 
         Hosts that the rule counts though they are full are included.
         """
-        if not isinstance(rule, ClosingPairwiseFilter):
+        if not rule.pairwise:
             return self.alive
         could = self.alive
         for j in self.pipeline.closing:

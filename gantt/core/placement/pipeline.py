@@ -13,7 +13,6 @@ import msgspec
 from gantt import exceptions
 from gantt.core.filters.base import (
     ClosingFilter,
-    ClosingPairwiseFilter,
     Filter,
     is_volatile,
     walks,
@@ -180,7 +179,7 @@ class Pipeline:
         # A hard rule that leaves no host comes first: then no rule is given up.
         closing = sorted(
             (f for f in filters if isinstance(f, ClosingFilter)),
-            key=lambda f: not isinstance(f, ClosingPairwiseFilter),
+            key=lambda f: not f.pairwise,
         )
         self.filters = [*(f for f in filters if not isinstance(f, ClosingFilter)), *closing]
         self._index_filters()

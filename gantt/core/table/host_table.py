@@ -113,7 +113,7 @@ class HostTable(PooledColumns):
         alone: Sequence[HostChange] = (),
         default_zone: str = 'nova',
     ) -> 'HostTable':
-        """Return a table of all hosts, as ``Store.load_everything`` returns them."""
+        """Return a table of all hosts, as ``ChangeFeed.load_everything`` returns them."""
         changes = list(hosts)
         table = cls(default_zone=default_zone, rows=len(changes))
         table.now = now

@@ -34,7 +34,7 @@ class ClaimRow(msgspec.Struct, frozen=True):
     key: str = ''
 
 
-class ZoneClaims(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedClaims(msgspec.Struct, frozen=True, kw_only=True):
     """Report of one child zone, and the records of its claims here.
 
     :ivar rows: live claims there as they were stored here before it was called
@@ -73,7 +73,7 @@ class Double(msgspec.Struct, frozen=True):
         return f'consumer {self.consumer}: has live claims for {purpose} {where}'
 
 
-def lost(reported: ZoneClaims) -> Iterator[str]:
+def lost(reported: ReportedClaims) -> Iterator[str]:
     """Yield a line for each claim that is live here, but not in the child zone that has it."""
     for row in reported.rows:
         claim = reported.claims.get(row.claim_id)
@@ -84,7 +84,7 @@ def lost(reported: ZoneClaims) -> Iterator[str]:
             yield f'{subject}, {claim.state} in zone {reported.zone} for {age:.0f} s'
 
 
-def leaked(reported: ZoneClaims) -> Iterator[str]:
+def leaked(reported: ReportedClaims) -> Iterator[str]:
     """Yield a line for each claim of this zone that is live in a child zone and not known here."""
     age_max = reported.lease_seconds_max + GRACE_SECONDS
     for claim_id, claim in sorted(reported.claims.items()):
@@ -98,7 +98,7 @@ def leaked(reported: ZoneClaims) -> Iterator[str]:
             )
 
 
-def live_rows(reported: ZoneClaims) -> list[ClaimRow]:
+def live_rows(reported: ReportedClaims) -> list[ClaimRow]:
     """Return the claims that are live both here and there."""
     return [
         row

@@ -166,7 +166,7 @@ class Ledger:
 
     def commit(
         self,
-        database: session.Database,
+        transactions: session.Transactions,
         batch: Sequence[RequestDraft],
         locked: Mapping[str, str] = NONE_LOCKED,
     ) -> CommitResult:
@@ -177,7 +177,7 @@ class Ledger:
         :raises retry.Locked: rows stay locked that other drafts need; nothing was written
         """
         if not batch:
-            return CommitResult(outcomes=[], now=database.read(lambda tx: tx.now))
+            return CommitResult(outcomes=[], now=transactions.read(lambda tx: tx.now))
         tried: list[tuple[CommitBatch, CommitResult]] = []
 
         def work(tx: session.Tx) -> CommitResult:
@@ -189,7 +189,7 @@ class Ledger:
         def already_committed(tx: session.Tx) -> CommitResult | None:
             return find_committed(tx, tried)
 
-        return database.write(work, already_committed, once_locked=True)
+        return transactions.write(work, already_committed, once_locked=True)
 
     def write(self, tx: session.Tx, commit_batch: CommitBatch) -> CommitResult:
         """Run steps 1 to 6 inside a transaction."""

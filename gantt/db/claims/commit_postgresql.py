@@ -177,17 +177,6 @@ USE_OTHERS = sql("""
     SELECT 1 / (CASE WHEN (SELECT count(*) FROM u) = %b THEN 1 ELSE 0 END)
 """)
 
-#: Planning a batch anew each time takes longer than running it, and its statements
-#: are alike for all values.  A plan prepared while a table was small must not read the whole
-#: table for ever, so sequential scans are off.  Hence connections of its own.
-SESSION_SETTINGS = ('SET plan_cache_mode = force_generic_plan', 'SET enable_seqscan = off')
-
-
-def is_for(engine: sa.Engine) -> bool:
-    """Return whether this path may be used: PostgreSQL through psycopg 3."""
-    return engine.dialect.name == 'postgresql' and engine.dialect.driver == 'psycopg'
-
-
 #: A tombstone with the id of a claim, or a guard that refused.
 REFUSED = (psycopg.errors.UniqueViolation, psycopg.errors.DivisionByZero)
 
@@ -232,13 +221,13 @@ class CarefulLedger(ledger.Ledger):
 
     def commit(
         self,
-        database: session.Database,
+        transactions: session.Transactions,
         batch: Sequence[RequestDraft],
         locked: Mapping[str, str] = ledger.NONE_LOCKED,
     ) -> CommitResult:
         """See ``ledger.Ledger.commit``."""
         if not batch or any(map(_is_rare, batch)):
-            return super().commit(database, batch, locked)
+            return super().commit(transactions, batch, locked)
         tried: list[tuple[CommitBatch, CommitResult]] = []
 
         def work(tx: session.Tx) -> CommitResult:
@@ -250,11 +239,11 @@ class CarefulLedger(ledger.Ledger):
                 raise _Rare from e
 
         try:
-            return database.write(
+            return transactions.write(
                 work, lambda tx: ledger.find_committed(tx, tried), once_locked=True
             )
         except _Rare:
-            return super().commit(database, batch, locked)
+            return super().commit(transactions, batch, locked)
 
     def _write_fast(
         self,

@@ -24,12 +24,12 @@ from gantt.core.claims.places import (
     without_plan,
 )
 from gantt.core.messages.request import Lifecycle
-from gantt.db.claims import groups
+from gantt.db.claims import groups, held
 from gantt.db.claims.claims import Changes, lock_claims, providers_of
+from gantt.db.database import Database, reading, writing
 from gantt.db.engine import session
 from gantt.db.engine.retry import Again
-from gantt.db.engine.session import reading, writing
-from gantt.db.hosts.base import HostTables, is_id
+from gantt.db.hosts.base import is_id
 from gantt.db.hosts.claim_rows import bound_projects, is_live, load_claims, of_projects
 from gantt.db.schema import models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
@@ -117,8 +117,11 @@ def _record(row: Any) -> GroupPlanRecord:
 
 
 # -- the port -----------------------------------------------------------------------
-class SqlGroupPlans(HostTables):
+class SqlGroupPlans:
     """See ``scheduler.ports.group_plans``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     @reading
     def load_group_plan(self, tx: session.Tx, uuid: str) -> GroupPlanRecord | None:
@@ -143,6 +146,10 @@ class SqlGroupPlans(HostTables):
         claims_of_group = places_of(tx, sorted(filter(is_id, set(uuids))), ended=ended)
         return {uuid: by_member(claims_of_group.get(uuid, ())) for uuid in sorted(set(uuids))}
 
+    @reading
+    def zones_of_groups(self, tx: session.Tx, uuids: Collection[str]) -> dict[str, set[str]]:
+        return held.zones_of_groups(tx, uuids)
+
     @writing
     def extend_plan(
         self,
@@ -154,7 +161,7 @@ class SqlGroupPlans(HostTables):
     ) -> ClaimResult:
         plan = _locked(tx, uuid)
         until = tx.now + min(seconds, most)
-        changes = Changes(tx, self.memory)
+        changes = Changes(tx, self.database.memory)
         outcomes, leases = [], [plan.lease_until]
         for claim in _places_under_lock(changes, uuid):
             if claim.id in spare and claim.is_free_place:
@@ -181,7 +188,7 @@ class SqlGroupPlans(HostTables):
         planned_by: str | None = None,
     ) -> ClaimResult:
         check_planned_by(_locked(tx, uuid), planned_by)
-        changes = Changes(tx, self.memory)
+        changes = Changes(tx, self.database.memory)
         outcomes = []
         for claim in _places_under_lock(changes, uuid):
             if members and claim.member_name not in members:

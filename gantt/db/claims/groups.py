@@ -11,11 +11,11 @@ from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import Group
 from gantt.db.claims.held import MEMBERS
+from gantt.db.database import Database, reading, writing
 from gantt.db.engine import session
 from gantt.db.engine.arrays import by_key
-from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import providers, rows
-from gantt.db.hosts.base import HostTables, is_id
+from gantt.db.hosts.base import is_id
 from gantt.db.schema import models
 
 _g = models.group_rules
@@ -39,8 +39,11 @@ COUNT = (
 )
 
 
-class SqlGroups(HostTables):
-    """See ``scheduler.ports.groups``; ``read_groups`` is with the feed."""
+class SqlGroups:
+    """See ``scheduler.ports.groups``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     @reading
     def load_group(self, tx: session.Tx, uuid: str) -> Group | None:
@@ -49,7 +52,7 @@ class SqlGroups(HostTables):
         return _groups(tx, [row])[0] if row is not None else None
 
     @reading
-    def groups(
+    def list_groups(
         self, tx: session.Tx, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[Group]:
         query = sa.select(_g).order_by(_g.c.uuid).limit(limit)

@@ -17,9 +17,8 @@ from gantt.core.zones.keys import may_be_elsewhere
 from gantt.db.claims import openings
 from gantt.db.claims.claims import owners_of
 from gantt.db.engine import session
-from gantt.db.engine.session import reading
 from gantt.db.hosts import claim_rows
-from gantt.db.hosts.base import HostTables, is_id
+from gantt.db.hosts.base import is_id
 from gantt.db.hosts.claim_rows import GUEST, is_live, load_claims, of_guests
 from gantt.db.hosts.rows import known_amounts, known_purpose
 from gantt.db.schema import models
@@ -215,65 +214,59 @@ def count_below(request_id: Any) -> Any:
     return query.scalar_subquery()
 
 
-class SqlHeld(HostTables):
-    """See ``scheduler.ports.claims``, ``quotas`` and ``zones``."""
+def live_claims_of(tx: session.Tx, consumers: Collection[str]) -> list[Claim]:
+    """See ``scheduler.ports.claims``."""
+    consumer_ids = sorted(filter(is_id, set(consumers)))
+    if not consumer_ids:
+        return []
+    own_claims = load_claims(tx, live=True, where=[of_guests(consumer_ids)])
+    claims_below = _claims_below(tx, _b.c.consumer.in_(consumer_ids), holds_below)
+    return [*own_claims, *(stored.claim for stored in claims_below)]
 
-    @reading
-    def live_claims_of(self, tx: session.Tx, consumers: Collection[str]) -> list[Claim]:
-        consumer_ids = sorted(filter(is_id, set(consumers)))
-        if not consumer_ids:
-            return []
-        own_claims = load_claims(tx, live=True, where=[of_guests(consumer_ids)])
-        claims_below = _claims_below(tx, _b.c.consumer.in_(consumer_ids), holds_below)
-        return [*own_claims, *(stored.claim for stored in claims_below)]
 
-    @reading
-    def owners_of(self, tx: session.Tx, consumers: Collection[str]) -> dict[str, str | None]:
-        consumer_ids = sorted(filter(is_id, set(consumers)))
-        owners_below = sa.select(_b.c.consumer, _b.c.project_id).where(
-            _b.c.consumer.in_(consumer_ids), _b.c.read_back.is_(None)
-        )
-        return {
-            **(dict(map(tuple, tx.all(owners_below))) if consumer_ids else {}),
-            **owners_of(tx, consumer_ids),
-        }
+def stored_owners_of(tx: session.Tx, consumers: Collection[str]) -> dict[str, str | None]:
+    """See ``scheduler.ports.quotas.Quotas.owners_of``."""
+    consumer_ids = sorted(filter(is_id, set(consumers)))
+    owners_below = sa.select(_b.c.consumer, _b.c.project_id).where(
+        _b.c.consumer.in_(consumer_ids), _b.c.read_back.is_(None)
+    )
+    return {
+        **(dict(map(tuple, tx.all(owners_below))) if consumer_ids else {}),
+        **owners_of(tx, consumer_ids),
+    }
 
-    @reading
-    def zones_of_groups(self, tx: session.Tx, uuids: Collection[str]) -> dict[str, set[str]]:
-        return zones_of_groups(tx, uuids)
 
-    @reading
-    def claims_below(
-        self,
-        tx: session.Tx,
-        request_id: str | None = None,
-        consumers: Collection[str] = (),
-        child: str = '',
-        *,
-        claim_id: str | None = None,
-        state: str | None = None,
-        project: str | None = None,
-        group: str | None = None,
-        marker: str | None = None,
-        limit: int | None = None,
-    ) -> list[StoredBelow]:
-        filters = {
-            _b.c.request_id: request_id,
-            _b.c.child: child or None,
-            _b.c.claim_id: claim_id,
-            _b.c.state: state,
-            _b.c.project_id: project,
-            _b.c.group_uuid: group,
-        }
-        ids = [key for key in (request_id, claim_id, group, *consumers) if key is not None]
-        if not all(map(is_id, ids)):
-            return []
-        where = [column == value for column, value in filters.items() if value is not None]
-        if consumers:
-            where.append(_b.c.consumer.in_(sorted(consumers)))
-        if marker is not None:
-            where.append(_b.c.claim_id > marker)
-        return _claims_below(tx, *where, limit=limit)
+def claims_below(
+    tx: session.Tx,
+    request_id: str | None = None,
+    consumers: Collection[str] = (),
+    child: str = '',
+    *,
+    claim_id: str | None = None,
+    state: str | None = None,
+    project: str | None = None,
+    group: str | None = None,
+    marker: str | None = None,
+    limit: int | None = None,
+) -> list[StoredBelow]:
+    """See ``scheduler.ports.zones``."""
+    filters = {
+        _b.c.request_id: request_id,
+        _b.c.child: child or None,
+        _b.c.claim_id: claim_id,
+        _b.c.state: state,
+        _b.c.project_id: project,
+        _b.c.group_uuid: group,
+    }
+    ids = [key for key in (request_id, claim_id, group, *consumers) if key is not None]
+    if not all(map(is_id, ids)):
+        return []
+    where = [column == value for column, value in filters.items() if value is not None]
+    if consumers:
+        where.append(_b.c.consumer.in_(sorted(consumers)))
+    if marker is not None:
+        where.append(_b.c.claim_id > marker)
+    return _claims_below(tx, *where, limit=limit)
 
 
 def zones_of_groups(tx: session.Tx, uuids: Collection[str]) -> dict[str, set[str]]:

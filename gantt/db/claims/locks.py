@@ -28,10 +28,10 @@ from gantt.core.claims.places import PlaceTaken
 from gantt.core.messages.request import Purpose
 from gantt.db.claims import commit as ledger
 from gantt.db.claims.batch import CommitBatch
+from gantt.db.database import Database
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import by_key
 from gantt.db.hosts import claim_rows, providers, sole
-from gantt.db.hosts.base import HostTables
 from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.schema import models
 
@@ -149,25 +149,20 @@ class Aside:
 class Locks:
     """Row locks of other processes, as far as this process knows them; thread-safe.
 
-    :param engine: of the database; SQLite locks no rows, so none is ever reported there
+    SQLite locks no rows, so none is ever reported there.
     """
 
-    def __init__(self, engine: sa.Engine) -> None:
-        kind = session.family(engine)
+    def __init__(self, database: Database) -> None:
         policy = retry.RetryPolicy(attempts=2, seconds=2.0, locked_seconds=0.0)
-        self._database = session.Database(engine, policy, 1)
+        self._database = database
+        self._looks = database.transactions(1, policy=policy)
         # MariaDB 10.11 accepts no SKIP LOCKED on a connection with a lock wait timeout of 0.
-        self._trying = session.Database(engine, policy, 1, session.unwaiting(kind))
+        self._trying = database.transactions(1, session.unwaiting(database.kind), policy=policy)
         self._lock = threading.Lock()
         #: Provider id -> (its name, monotonic time until which no transaction waits for it)
         self._spared: dict[int, tuple[str, float]] = {}
         self._looked: tuple[float, set[int], dict[int, str]] = (0.0, set(), {})
         self._complained = float('-inf')
-
-    def close(self) -> None:
-        """Close its connections."""
-        self._database.close()
-        self._trying.close()
 
     # -- known locks -----------------------------------------------------------------
     def blocked(self, ids: Collection[int]) -> dict[int, str]:
@@ -205,33 +200,33 @@ class Locks:
             names = {row.id: _called(row) for row in tx.all(NAMES, ids=sorted_ids)}
             return {pid: name for pid, name in names.items() if pid not in free}
 
-        return self._glance(self._database, work)
+        return self._glance(self._looks, work)
 
     @staticmethod
-    def _glance(database: session.Database, work: Callable[[session.Tx], T]) -> T:
+    def _glance(transactions: session.Transactions, work: Callable[[session.Tx], T]) -> T:
         """Return the result of ``work``, whose transaction is rolled back."""
 
         def look(tx: session.Tx) -> None:
             raise _SeenLocks(work(tx))
 
         try:
-            database.write(look)
+            transactions.write(look)
         except _SeenLocks as e:
             result: T = e.args[0]
             return result
         raise exceptions.Bug(invariant='a glance ends its transaction itself')
 
     # -- work without locked rows ------------------------------------------------------
-    def around(self, work: Callable[[Aside], T]) -> T:
-        """Run ``work``, and again without the providers that it waited for in vain.
+    def around(self, work: Callable[[session.Tx, Aside], T]) -> T:
+        """Write, and again without the providers that were waited for in vain.
 
-        :param work: one transaction, waiting once for what is locked
+        :param work: runs in one transaction, which waits once for what is locked
         :raises Busy: other rows stay locked
         """
         aside = Aside(self.blocked)
         for _ in _waits():
             try:
-                return work(aside)
+                return self._database.writes.write(lambda tx: work(tx, aside), once_locked=True)
             except retry.RowsLocked as e:
                 locked_names = self.look(aside.wanted - aside.left)
                 self._complain(locked_names, str(e))
@@ -251,16 +246,14 @@ class Locks:
         try:
             return work()
         except retry.RowsLocked as e:
-            provider_ids = self._database.read(
+            provider_ids = self._looks.read(
                 lambda tx: list(providers.ids_by_name(tx, [name]).values())
             )
             locked_names = self.look(provider_ids)
             self._complain(locked_names, str(e))
             raise (retry.busy(host_is(name)) if locked_names else retry.busy()) from e
 
-    def commit(
-        self, made: ledger.Ledger, database: session.Database, batch: Sequence[RequestDraft]
-    ) -> CommitResult:
+    def commit(self, made: ledger.Ledger, batch: Sequence[RequestDraft]) -> CommitResult:
         """Run the group commit, without the drafts that need rows which others keep locked.
 
         :raises DatabaseUnavailable: as the ledger's
@@ -271,7 +264,7 @@ class Locks:
             if batch and len(waiting) == len(batch):
                 break
             try:
-                result = made.commit(database, batch, _reasons(waiting))
+                result = made.commit(self._database.commits, batch, _reasons(waiting))
             except retry.RowsLocked as e:
                 locked_names, reasons = self._held_back([d for d in batch if d.id not in waiting])
                 self._complain(locked_names, str(e))
@@ -288,7 +281,7 @@ class Locks:
     def _held_back(self, drafts: Sequence[RequestDraft]) -> tuple[dict[int, str], dict[str, str]]:
         """Return the locked providers, and draft id -> the locked resource that it waits for."""
         try:
-            reach = self._database.read(lambda tx: _reach(tx, drafts))
+            reach = self._looks.read(lambda tx: _reach(tx, drafts))
             hosts = self.look({pid for ids in reach.values() for pid in ids})
             reasons = {
                 key: host_is(hosts[min(ids & hosts.keys())])
@@ -314,7 +307,7 @@ class Locks:
             free = {row.uuid for row in tx.all(FREE_GROUPS, ids=group_uuids)}
             return {row.uuid for row in tx.all(GROUPS, ids=group_uuids)} - free
 
-        return self._glance(self._database, work)
+        return self._glance(self._looks, work)
 
     def _rows_held(self, drafts: Sequence[RequestDraft]) -> dict[str, str]:
         """Return reasons for the drafts whose request or consumer rows are locked; write nothing.
@@ -346,7 +339,7 @@ class Locks:
         shown = ', '.join(names[:NAMES_SHOWN]) + (', ...' if len(names) > NAMES_SHOWN else '')
         holders = ''
         with contextlib.suppress(Exception):  # the role may lack the rights
-            holders = self._database.read(lambda tx: _holders(tx, sorted(hosts)))
+            holders = self._looks.read(lambda tx: _holders(tx, sorted(hosts)))
         LOG.warning(
             'row locks: another process keeps %s locked; what needs them waits, everything else '
             'goes on. Held by %s (%s)',
@@ -359,7 +352,7 @@ class Locks:
         """End transactions that were sent half and then were idle for longer than allowed."""
         ended_pids: list[int] = []
         with contextlib.suppress(Exception):  # the next wait in vain tries again
-            ended_pids = self._database.read(_end_unfinished)
+            ended_pids = self._looks.read(_end_unfinished)
         if ended_pids:
             LOG.warning(
                 'row locks: ended %d transactions whose processes stood still in the middle of '
@@ -491,27 +484,3 @@ def _end_unfinished(tx: session.Tx) -> list[int]:
     if tx.kind != 'postgresql':
         return []
     return [row.pid for row in tx.all(PG_UNFINISHED) if row.ended]
-
-
-class Locking(HostTables):
-    """A store whose transactions go on without rows that others keep locked."""
-
-    def __init__(
-        self, engine: sa.Engine, policy: retry.RetryPolicy | None = None, **options: Any
-    ) -> None:
-        super().__init__(engine, policy, **options)
-        self.locks = Locks(engine)
-
-    def close(self) -> None:
-        """Close its connections."""
-        self.locks.close()
-        super().close()
-
-    def _around(self, work: Callable[[session.Tx, Aside], T]) -> T:
-        """Run ``work``, and again without the providers that it waited for in vain.
-
-        :raises Busy: other rows stay locked
-        """
-        return self.locks.around(
-            lambda aside: self.database.write(lambda tx: work(tx, aside), once_locked=True)
-        )

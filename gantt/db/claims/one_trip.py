@@ -365,26 +365,26 @@ class OneTripLedger(careful.CarefulLedger):
 
     def commit(
         self,
-        database: session.Database,
+        transactions: session.Transactions,
         batch: Sequence[RequestDraft],
         locked: Mapping[str, str] = ledger.NONE_LOCKED,
     ) -> CommitResult:
         """See ``commit.Ledger.commit``."""
         plain_batch = PlainBatch.of(batch) if batch and not locked else None
         if plain_batch is None or not self.host_sets.fresh().issuperset(plain_batch.digests):
-            return super().commit(database, batch, locked)
+            return super().commit(transactions, batch, locked)
         if self.caution.is_due():
-            return super().commit(database, batch, locked)
+            return super().commit(transactions, batch, locked)
         tokens: list[str] = []
         try:
-            result = database.write(
+            result = transactions.write(
                 lambda tx: self._write_at_once(tx, plain_batch, tokens),
                 lambda tx: self._find_whole(tx, plain_batch, tokens),
                 once_locked=True,
             )
         except _NotAsPlanned:
             self.caution.failed()
-            return super().commit(database, batch, locked)
+            return super().commit(transactions, batch, locked)
         self.caution.went_well()
         return result
 

@@ -12,11 +12,10 @@ from gantt import exceptions
 from gantt.core.claims import quota
 from gantt.core.claims.quota import Limit, ProjectUsage, TakenByClaim, Usage
 from gantt.db.claims import held
+from gantt.db.database import Database, reading, reading_long, writing
 from gantt.db.engine import session
 from gantt.db.engine.engine import storable
-from gantt.db.engine.session import reading, reading_long, writing
 from gantt.db.hosts import claim_rows, rows
-from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
@@ -94,11 +93,14 @@ def _held(kind: str, project: str | None) -> Any:
     return held.shares_of_all(kind, *names, unnamed=project == '')
 
 
-class SqlQuotas(HostTables):
+class SqlQuotas:
     """See ``scheduler.ports.quotas``."""
 
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
     @reading
-    def quotas(self, tx: session.Tx) -> list[Limit]:
+    def limits(self, tx: session.Tx) -> list[Limit]:
         return [
             Limit(project_id=row.project_id, name=row.name, limit=row.hard_limit)
             for row in tx.all(READ)
@@ -159,6 +161,10 @@ class SqlQuotas(HostTables):
             )
             for project, key in stored_names.items()
         }
+
+    @reading
+    def owners_of(self, tx: session.Tx, consumers: Collection[str]) -> dict[str, str | None]:
+        return held.stored_owners_of(tx, consumers)
 
     @reading_long
     def usages(

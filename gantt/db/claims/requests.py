@@ -16,16 +16,16 @@ from gantt import exceptions
 from gantt.core.claims.claim import Claim, Event, State, guest_of, longer, of_caller
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.db.claims import commit as ledger
-from gantt.db.claims import commit_postgresql, one_trip
+from gantt.db.claims import one_trip
 from gantt.db.claims.claims import Changes, end_claims, lock_claims, providers_of
 from gantt.db.claims.held import count_below, has_claims_of_project
-from gantt.db.claims.locks import Locking
+from gantt.db.claims.locks import Locks
 from gantt.db.claims.openings import give_back_opening
+from gantt.db.database import Database, reading, writing, writing_once
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import by_key
 from gantt.db.engine.combine import Combined
 from gantt.db.engine.retry import Again
-from gantt.db.engine.session import reading, writing, writing_once
 from gantt.db.engine.waiting import Meanwhile
 from gantt.db.hosts.base import is_id
 from gantt.db.hosts.claim_rows import load_claims
@@ -77,55 +77,32 @@ class _OneGuest(Exception):
     """Signal that claims of one guest are in two of the requests: one may inherit of the other."""
 
 
-class SqlRequests(Locking):
-    """See ``scheduler.ports.requests``.
-
-    :param fast: where the database is PostgreSQL, commit in one round trip, or two
-    :ivar commits: the database where batches are committed
-    """
+class SqlRequests:
+    """See ``scheduler.ports.requests``."""
 
     may_refer = True
 
-    def __init__(
-        self,
-        engine: sa.Engine,
-        policy: retry.RetryPolicy | None = None,
-        *,
-        fast: bool = True,
-        **options: Any,
-    ) -> None:
-        super().__init__(engine, policy, **options)
-        ledger_class: type[ledger.Ledger] = ledger.Ledger
-        self.commits = self.database
-        if fast and commit_postgresql.is_for(engine):
-            ledger_class = one_trip.OneTripLedger
-            self.commits = session.Database(engine, policy, 2, commit_postgresql.SESSION_SETTINGS)
-        self.ledger = ledger_class(self.memory)
+    def __init__(self, database: Database, locks: Locks) -> None:
+        self.database = database
+        ledger_class = one_trip.OneTripLedger if database.is_fast else ledger.Ledger
+        self.ledger: ledger.Ledger = ledger_class(database.memory)
+        self._locks = locks
         self._cancels = Combined(
             lambda cancellation: self._cancel([cancellation]), self._cancel_together
         )
-
-    def close(self) -> None:
-        """Close its connections."""
-        self.commits.close()
-        super().close()
-
-    @property
-    def connections_lost(self) -> int:
-        return self.database.lost + (self.commits.lost if self.commits is not self.database else 0)
 
     def do_meanwhile(self, meanwhile: Meanwhile) -> None:
         self.ledger.meanwhile = meanwhile
 
     def commit(self, batch: Sequence[RequestDraft]) -> CommitResult:
-        return self.locks.commit(self.ledger, self.commits, batch)
+        return self._locks.commit(self.ledger, batch)
 
     @writing_once
     def give_up(self, tx: session.Tx, request_id: str, owner: str, attempt: int) -> ClaimResult:
         row = tx.first(LOCK, id=request_id)
         if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):
             return ClaimResult(outcomes=[])
-        result = self._cancel_claims(tx, request_id, 'given up')
+        result = cancel_claims(Changes(tx, self.database.memory), request_id, 'given up')
         tx.run(DELETE, b_id=request_id)
         tx.run(NOT_ON_THEIR_WAY, b_id=request_id)
         return result
@@ -161,7 +138,7 @@ class SqlRequests(Locking):
     def _cancel(self, requests: Sequence[Cancellation]) -> None:
         """Cancel requests in one transaction: providers that their claims share are locked once."""
         work = functools.partial(self._cancel_in, requests=requests)
-        results = self.database.write(work, once_locked=len(requests) > 1)
+        results = self.database.writes.write(work, once_locked=len(requests) > 1)
         for cancellation, result in zip(requests, results, strict=True):
             cancellation.result = result
 
@@ -177,7 +154,7 @@ class SqlRequests(Locking):
                 # The owner of its opening may end before it reads the cancellation.
                 give_back_opening(tx, row.token)
         tx.run(CANCEL, ids=ids, token=token, updated_at=tx.now)
-        changes = Changes(tx, self.memory)
+        changes = Changes(tx, self.database.memory)
         claims = _live_under_lock(changes, ids)
         of_request: dict[str | None, list[Claim]] = {request_id: [] for request_id in ids}
         for claim in claims:
@@ -205,13 +182,6 @@ class SqlRequests(Locking):
             for request_outcomes, provider_ids in zip(outcomes, providers_of_requests, strict=True)
         ]
 
-    def _cancel_claims(self, tx: session.Tx, request_id: str, reason: str) -> ClaimResult:
-        changes = Changes(tx, self.memory)
-        claims = _live_under_lock(changes, [request_id])
-        outcomes = changes.end(claims, Event.CANCEL, reason)
-        changes.write()
-        return changes.result(outcomes)
-
     @writing
     def extend_request(
         self,
@@ -223,7 +193,7 @@ class SqlRequests(Locking):
     ) -> ClaimResult:
         tx.first(LOCK, id=request_id)
         claims = _live(tx, request_id)
-        changes = Changes(tx, self.memory)
+        changes = Changes(tx, self.database.memory)
         changes.lock(providers_of(claims))
         outcomes = []
         for claim in load_claims(tx, ids=[claim.id for claim in claims]) if claims else ():
@@ -243,7 +213,9 @@ class SqlRequests(Locking):
     def confirm_request(
         self, tx: session.Tx, request_id: str, consumers: Collection[str] = ()
     ) -> ClaimResult:
-        result = _happen(Changes(tx, self.memory), request_id, consumers, Event.CONFIRM, '')
+        result = _happen(
+            Changes(tx, self.database.memory), request_id, consumers, Event.CONFIRM, ''
+        )
         outcomes = [
             msgspec.structs.replace(
                 outcome, outcome='ok' if outcome.state == State.CONFIRMED else 'gone'
@@ -260,11 +232,11 @@ class SqlRequests(Locking):
         consumers: Collection[str] = (),
         reason: str = '',
     ) -> ClaimResult:
-        changes = Changes(tx, self.memory)
+        changes = Changes(tx, self.database.memory)
         return _happen(changes, request_id, consumers, Event.RETURN, reason or 'returned')
 
     @reading
-    def requests(
+    def list_requests(
         self, tx: session.Tx, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[RequestLine]:
         claims = (_r.c.claims + count_below(_r.c.id)).label('claims')
@@ -278,6 +250,14 @@ class SqlRequests(Locking):
         if project is not None:
             query = query.where(has_claims_of_project(_r.c.id, project))
         return [RequestLine(**row._mapping) for row in tx.all(query)]
+
+
+def cancel_claims(changes: Changes, request_id: str, reason: str) -> ClaimResult:
+    """End the live claims of a request, whose row is locked."""
+    claims = _live_under_lock(changes, [request_id])
+    outcomes = changes.end(claims, Event.CANCEL, reason)
+    changes.write()
+    return changes.result(outcomes)
 
 
 def _happen(

@@ -29,16 +29,18 @@ from gantt.core.claims.claim import (
 )
 from gantt.core.messages.report import ClaimUpdate
 from gantt.core.nova import host as nova_host
-from gantt.db.claims import adopted
+from gantt.core.records.history import ClaimCounts
+from gantt.db.claims import adopted, held
 from gantt.db.claims.claims import Changes, lock_claims, providers_of
-from gantt.db.claims.locks import Aside, Locking
-from gantt.db.engine import retry, session
+from gantt.db.claims.locks import Aside, Locks
+from gantt.db.database import Database, reading, reading_long, writing
+from gantt.db.engine import session
 from gantt.db.engine.retry import Again
-from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import claim_rows, providers, rows
 from gantt.db.hosts.base import is_id
 from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.hosts.hosts import HostRecords
+from gantt.db.records import audit, history
 from gantt.db.schema import models
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 
@@ -75,13 +77,12 @@ ONE_BY_ONE_SECONDS = 5.0
 AGAIN_SWEEPS = 60
 
 
-class SqlClaims(Locking):
+class SqlClaims:
     """See ``scheduler.ports.claims``."""
 
-    def __init__(
-        self, engine: sa.Engine, policy: retry.RetryPolicy | None = None, **options: Any
-    ) -> None:
-        super().__init__(engine, policy, **options)
+    def __init__(self, database: Database, locks: Locks) -> None:
+        self.database = database
+        self._locks = locks
         self._unreadable: dict[str, str] = {}
         self._sweeps = 0
         self._sweeping = threading.Lock()
@@ -99,10 +100,10 @@ class SqlClaims(Locking):
     def _of_host(
         self, words: ClaimUpdate, work: Callable[[Changes, ClaimUpdate], ClaimResult]
     ) -> ClaimResult:
-        return self.locks.one(
+        return self._locks.one(
             words.name,
-            lambda: self.database.write(
-                lambda tx: work(Changes(tx, self.memory), words), once_locked=True
+            lambda: self.database.writes.write(
+                lambda tx: work(Changes(tx, self.database.memory), words), once_locked=True
             ),
         )
 
@@ -124,11 +125,13 @@ class SqlClaims(Locking):
                 return self._expire_one_by_one(limit)
 
     def _expire(self, ids: Callable[[session.Tx], list[str]]) -> ClaimResult:
-        return self._around(lambda tx, aside: _sweep(Changes(tx, self.memory), ids(tx), aside))
+        return self._locks.around(
+            lambda tx, aside: _sweep(Changes(tx, self.database.memory), ids(tx), aside)
+        )
 
     def _expire_one_by_one(self, limit: int) -> ClaimResult:
         result = ClaimResult(outcomes=[])
-        overdue = self.database.write(lambda tx: _overdue(tx, limit, self._unreadable))
+        overdue = self.database.writes.write(lambda tx: _overdue(tx, limit, self._unreadable))
         until = time.monotonic() + ONE_BY_ONE_SECONDS
         for claim_id in overdue:
             if time.monotonic() > until:
@@ -163,7 +166,7 @@ class SqlClaims(Locking):
         if not claims:
             return ClaimResult(outcomes=[ClaimOutcome(claim_id=claim_id, outcome='gone')])
         ids = [claim.id for claim in claims]
-        changes, provider_ids = Changes(tx, self.memory), providers_of(claims)
+        changes, provider_ids = Changes(tx, self.database.memory), providers_of(claims)
         unreadable = [claim for claim in lock_claims(changes, ids, provider_ids) if claim.problem]
         for claim in unreadable:
             LOG.warning(
@@ -180,13 +183,17 @@ class SqlClaims(Locking):
         self, guests: Sequence[GuestToAdopt], *, dry_run: bool = False
     ) -> list[GuestOutcome]:
         if dry_run:
-            return self.reads.read(lambda tx: adopted.judge(Changes(tx, self.memory), guests))
-        return self.database.write(
-            lambda tx: adopted.adopt(Changes(tx, self.memory), HostRecords(tx, self.memory), guests)
+            return self.database.reads.read(
+                lambda tx: adopted.judge(Changes(tx, self.database.memory), guests)
+            )
+        return self.database.writes.write(
+            lambda tx: adopted.adopt(
+                Changes(tx, self.database.memory), HostRecords(tx, self.database.memory), guests
+            )
         )
 
     # -- reading ----------------------------------------------------------------------------
-    def claims(
+    def list_claims(
         self,
         *,
         state: str | None = None,
@@ -212,12 +219,28 @@ class SqlClaims(Locking):
             where.append(_c.c.id.in_(ids_of_project.params(**claim_rows.bound_projects([project]))))
         if marker is not None:
             where.append(_c.c.id > marker)
-        return self.reads.read(lambda tx: load_claims(tx, where=where, limit=limit))
+        return self.database.reads.read(lambda tx: load_claims(tx, where=where, limit=limit))
 
     @reading
     def load_claim(self, tx: session.Tx, claim_id: str) -> Claim | None:
         claims = load_claims(tx, ids=[claim_id]) if is_id(claim_id) else []
         return claims[0] if claims else None
+
+    @reading
+    def live_claims_of(self, tx: session.Tx, consumers: Collection[str]) -> list[Claim]:
+        return held.live_claims_of(tx, consumers)
+
+    @reading_long
+    def count_claims(self, tx: session.Tx) -> ClaimCounts:
+        return history.count_claims(tx)
+
+    @reading
+    def count_claims_on_pools(self, tx: session.Tx) -> int:
+        return history.count_claims_on_pools(tx)
+
+    @reading_long
+    def audit(self, tx: session.Tx) -> dict[str, list[str]]:
+        return audit.violations(tx)
 
 
 def _recount(changes: Changes) -> None:

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transactions: run, and run again where that helps, within bounds.
 
-``Database`` keeps its connections checked out between transactions: oslo.db's pool pings the
+``Transactions`` keeps its connections checked out between transactions: oslo.db's pool pings the
 server each time a connection is taken, which is one round trip more, and opens SQLite's file anew
 each time.  A connection that broke meanwhile is replaced by the retry policy.
 """
 
 import contextlib
-import functools
 import os
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
@@ -33,7 +32,6 @@ from gantt.db.engine.pool_users import PoolUsers
 
 __all__ = [
     'CLOCK',
-    'Database',
     'Now',
     'Savepoints',
     'Transactions',
@@ -42,18 +40,11 @@ __all__ = [
     'build_engine',
     'engine_from_conf',
     'family',
-    'reading',
-    'reading_long',
     'unhurried',
     'unwaiting',
-    'write_once',
-    'writing',
-    'writing_once',
 ]
 
 T = TypeVar('T')
-P = ParamSpec('P')
-S = TypeVar('S', bound='Transactions')
 
 #: After so many connections lost in a row the server may have ended them for being idle: a process
 #: that is busy between two statements, or hardly gets to run, is given the time.
@@ -200,7 +191,7 @@ class GivenUp(Exception):
     """Signal of work that ends its transaction itself: its connection is sound."""
 
 
-class Database:
+class Transactions:
     """Runner of transactions with retries, within bounds.
 
     :param keep: number of connections that are kept while idle
@@ -273,6 +264,13 @@ class Database:
                 attempt.failed(signal, e)
         raise exceptions.Bug(invariant='the last round of a retry raises')
 
+    def write_once(self, work: Callable[[Tx], T]) -> T:
+        """Write for a caller that cannot wait for long.  :raises Busy: rows stay locked"""
+        try:
+            return self.write(work, once_locked=True)
+        except retry.RowsLocked as e:
+            raise retry.busy() from e
+
     def read(self, work: Callable[[Tx], T], *, patient: bool = False) -> T:
         """Run ``work`` in a transaction that only reads.
 
@@ -304,7 +302,7 @@ class Database:
             raise GivenUp
 
         with contextlib.suppress(GivenUp):
-            write_once(self, run)
+            self.write_once(run)
         return results[-1]
 
     def _once(
@@ -453,7 +451,7 @@ class _Step(Tx):
         """Leave the snapshot as it is: other statements of the transaction were before."""
 
 
-class Savepoints(Database):
+class Savepoints(Transactions):
     """Runner of transactions as savepoints of one transaction, which decides about all of them.
 
     Conflicts and broken connections are errors of that transaction: nothing is run again here, and
@@ -488,54 +486,3 @@ class Savepoints(Database):
     def read(self, work: Callable[[Tx], T], *, patient: bool = False) -> T:
         """Run ``work`` likewise."""
         return self.write(work)
-
-
-#: Connections for reading that stay open while idle.
-READERS_MOST = 4
-
-
-class Transactions:
-    """Databases in which the methods of a store run.
-
-    :ivar reads: for transactions that only read: they lock no rows
-    """
-
-    def __init__(self, engine: sa.Engine, policy: retry.RetryPolicy | None) -> None:
-        self.database = Database(engine, policy)
-        kind = family(engine)
-        # Each statement has a snapshot of its own anyhow, except those after snapshot().
-        self.reads = Database(
-            engine, policy, READERS_MOST, unhurried(kind), at_once=kind == 'postgresql'
-        )
-
-
-def _in_transaction(
-    run: Callable[[Any, Callable[[Tx], Any]], Any],
-) -> Callable[[Callable[Concatenate[S, Tx, P], T]], Callable[Concatenate[S, P], T]]:
-    """Return a decorator for methods of a store: ``run`` runs them, callers omit ``tx``."""
-
-    def decorate(method: Callable[Concatenate[S, Tx, P], T]) -> Callable[Concatenate[S, P], T]:
-        @functools.wraps(method)
-        def call(self: S, /, *args: P.args, **options: P.kwargs) -> T:
-            result: T = run(self, lambda tx: method(self, tx, *args, **options))
-            return result
-
-        return call
-
-    return decorate
-
-
-def write_once(database: Database, work: Callable[[Tx], T]) -> T:
-    """Write for a caller that cannot wait for long.  :raises Busy: rows stay locked"""
-    try:
-        return database.write(work, once_locked=True)
-    except retry.RowsLocked as e:
-        raise retry.busy() from e
-
-
-reading = _in_transaction(lambda store, work: store.reads.read(work))
-#: Decorator for statements that may take long.
-reading_long = _in_transaction(lambda store, work: store.reads.read(work, patient=True))
-writing = _in_transaction(lambda store, work: store.database.write(work))
-#: Decorator for callers that cannot wait for long: rows that stay locked are waited for once.
-writing_once = _in_transaction(lambda store, work: write_once(store.database, work))

@@ -17,10 +17,9 @@ from gantt.core.claims.registration import renamed, with_inventories_by
 from gantt.core.resources import host_keys
 from gantt.core.resources.host import HostChange
 from gantt.core.resources.host_keys import HostKey
+from gantt.db.database import Database, reading, writing
 from gantt.db.engine import session
-from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import details, host_events, providers, rows
-from gantt.db.hosts.base import HostTables
 from gantt.db.hosts.hosts import FORMER, KEY, NAMED, HostRecords
 from gantt.db.hosts.nova_hosts import key_of_host
 from gantt.db.schema import models
@@ -34,23 +33,26 @@ _n = models.nova_events_seen
 AGGREGATES_OF = sa.select(_m.c.aggregate_id).where(_m.c.host == sa.bindparam('host'))
 
 
-class HostAdministration(HostTables):
+class SqlHosts:
     """See ``scheduler.ports.hosts``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     @writing
     def disable_host(self, tx: session.Tx, name: str, reason: str, by: str) -> HostChange:
-        return HostRecords(tx, self.memory).change(name, disabled=reason, disabled_by=by)
+        return HostRecords(tx, self.database.memory).change(name, disabled=reason, disabled_by=by)
 
     @writing
     def enable_host(self, tx: session.Tx, name: str, by: str = '') -> HostChange:
-        hosts = HostRecords(tx, self.memory, by)
+        hosts = HostRecords(tx, self.database.memory, by)
         return hosts.change(name, disabled=None, disabled_by=None)
 
     @writing
     def set_inventories_by(
         self, tx: session.Tx, name: str, by: str | None, who: str = ''
     ) -> HostChange:
-        hosts = HostRecords(tx, self.memory, who)
+        hosts = HostRecords(tx, self.database.memory, who)
         locked, counters, template = hosts.lock_one(name)
         row = with_inventories_by(locked.row(counters.id), by)
         hosts.write_facts(
@@ -61,11 +63,11 @@ class HostAdministration(HostTables):
 
     @writing
     def revoke_host_key(self, tx: session.Tx, name: str) -> HostChange:
-        return HostRecords(tx, self.memory).change_key(name, host_keys.revoked)
+        return HostRecords(tx, self.database.memory).change_key(name, host_keys.revoked)
 
     @writing
     def forget_host_key(self, tx: session.Tx, name: str) -> HostChange:
-        return HostRecords(tx, self.memory).change_key(name, host_keys.forgotten)
+        return HostRecords(tx, self.database.memory).change_key(name, host_keys.forgotten)
 
     @reading
     def load_host_key(self, tx: session.Tx, name: str) -> HostKey | None:
@@ -74,11 +76,11 @@ class HostAdministration(HostTables):
 
     @writing
     def remove_host(self, tx: session.Tx, name: str) -> HostChange:
-        return HostRecords(tx, self.memory).remove(name)
+        return HostRecords(tx, self.database.memory).remove(name)
 
     @writing
     def rename_host(self, tx: session.Tx, old: str, new: str) -> HostChange:
-        hosts = HostRecords(tx, self.memory)
+        hosts = HostRecords(tx, self.database.memory)
         if tx.first(NAMED, name=new) is not None:
             raise exceptions.Refused(
                 f'a host {new!r} is known already; a host can only be renamed to a name that is '
@@ -114,7 +116,7 @@ class HostAdministration(HostTables):
 
     @writing
     def decommission_host(self, tx: session.Tx, name: str) -> HostChange:
-        hosts = HostRecords(tx, self.memory)
+        hosts = HostRecords(tx, self.database.memory)
         _move_members(hosts, name, None)
         tx.run(_n.delete().where(_n.c.id == key_of_host(name)))
         return hosts.remove(name)

@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declarations by operators: aggregates, resource classes, metrics."""
+"""Declarations by operators: aggregates and metrics."""
 
 import msgspec
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.core.messages import resource_classes
 from gantt.core.resources.host import Aggregate
 from gantt.core.table import metrics
 from gantt.core.table.metrics import DeclaredMetric
+from gantt.db.database import Database, reading, writing
 from gantt.db.engine import engine, session
-from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import aggregates, providers
-from gantt.db.hosts.base import HostTables
-from gantt.db.hosts.hosts import HostRecords, Ids
+from gantt.db.hosts.hosts import HostRecords
 from gantt.db.schema import models
 
 _m = models.declared_metrics
@@ -33,8 +31,11 @@ def _declared(row: sa.Row) -> DeclaredMetric:
     return DeclaredMetric(**{name: getattr(row, name) for name in DeclaredMetric.__struct_fields__})
 
 
-class SqlDeclarations(HostTables):
+class SqlDeclarations:
     """See ``scheduler.ports.hosts``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     @writing
     def save_aggregate(
@@ -45,20 +46,11 @@ class SqlDeclarations(HostTables):
         hosts: list[str] | None,
         uuid: str | None = None,
     ) -> Aggregate:
-        return aggregates.save(HostRecords(tx, self.memory), name, metadata, hosts, uuid)
+        return aggregates.save(HostRecords(tx, self.database.memory), name, metadata, hosts, uuid)
 
     @writing
     def remove_aggregate(self, tx: session.Tx, name: str) -> None:
-        aggregates.remove(HostRecords(tx, self.memory), name)
-
-    def declare_class(self, name: str) -> None:
-        if not resource_classes.is_class_name(name):
-            raise exceptions.UnknownResourceClass(field='name', name=name)
-        self.database.write(lambda tx: Ids(tx, models.resource_classes).of([name]))
-
-    @reading
-    def declared_classes(self, tx: session.Tx) -> frozenset[str]:
-        return frozenset(row.name for row in tx.all(CLASSES))
+        aggregates.remove(HostRecords(tx, self.database.memory), name)
 
     @writing
     def save_metric(self, tx: session.Tx, metric: DeclaredMetric) -> DeclaredMetric:

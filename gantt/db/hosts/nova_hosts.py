@@ -27,10 +27,10 @@ from gantt.core.nova.guest_events import EventsSeen
 from gantt.core.nova.host import NovaEffect
 from gantt.db.claims import adopted, groups
 from gantt.db.claims.claims import Changes, providers_of
-from gantt.db.claims.locks import Aside, Locking
+from gantt.db.claims.locks import Aside, Locks
+from gantt.db.database import Database, reading, writing
 from gantt.db.engine import session
 from gantt.db.engine.retry import Again, MoreLocks, RowsLocked
-from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import aggregates, claim_rows, providers, rows
 from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.hosts.hosts import HostRecords
@@ -356,20 +356,24 @@ def _parts(ids: Sequence[str], size: int = 500) -> Iterable[Sequence[str]]:
     return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
-class NovaHosts(Locking):
+class SqlNova:
     """See ``scheduler.ports.nova``."""
+
+    def __init__(self, database: Database, locks: Locks) -> None:
+        self.database = database
+        self._locks = locks
 
     def apply_guest_events(self, casts: Sequence[NovaCast]) -> NovaUpdateResult:
         batch = GuestEventBatch(casts)
-        return self._around(
+        return self._locks.around(
             lambda tx, aside: batch.run(
-                Changes(tx, self.memory), HostRecords(tx, self.memory), aside
+                Changes(tx, self.database.memory), HostRecords(tx, self.database.memory), aside
             )
         )
 
     @writing
     def apply_aggregates(self, tx: session.Tx, cast: NovaCast) -> bool:
-        hosts, event = HostRecords(tx, self.memory), cast.word
+        hosts, event = HostRecords(tx, self.database.memory), cast.word
         if isinstance(event, AggregatesUpdated):
             cast_aggregates = event.aggregates
         elif isinstance(event, AggregateDeleted):
@@ -394,7 +398,7 @@ class NovaHosts(Locking):
 
     @writing
     def resolve_guest(self, tx: session.Tx, counted: GuestLocation) -> NovaUpdateResult:
-        changes = Changes(tx, self.memory)
+        changes = Changes(tx, self.database.memory)
         where = [claim_rows.of_guests([counted.consumer]), _c.c.live != 0]
         claims_before = load_claims(tx, where=where)
         changes.lock(providers_of(claims_before))
@@ -429,7 +433,7 @@ class NovaHosts(Locking):
                 nova_host.NovaMove(source=claim, target=claim) for claim in waiting_claims
             ]
         templates = providers.read(
-            tx, self.memory, {m.target.provider_id for m in late_moves}
+            tx, self.database.memory, {m.target.provider_id for m in late_moves}
         ).templates
         return [
             OpenMove(

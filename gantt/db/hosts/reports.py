@@ -6,10 +6,8 @@ of the claims that a host lists shows this, and then neither claims nor allocati
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 from msgspec import UNSET
 
 from gantt import exceptions
@@ -31,10 +29,10 @@ from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.host import HostRow
 from gantt.db.claims import adopted, groups
 from gantt.db.claims.claims import Changes
-from gantt.db.claims.locks import Aside, Locking
-from gantt.db.engine import retry, session
+from gantt.db.claims.locks import Aside, Locks
+from gantt.db.database import Database, writing
+from gantt.db.engine import session
 from gantt.db.engine.retry import MoreLocks
-from gantt.db.engine.session import writing
 from gantt.db.hosts import aggregates, claim_rows, guests, providers, rows
 from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.hosts.hosts import HostRecords
@@ -353,21 +351,15 @@ def _fold_quiet(row: HostRow, report: HostReport, now: float) -> ReportEffect:
     return ReportEffect(outcome=outcome, row=folded, changed=folded.generation != row.generation)
 
 
-class SqlReports(Locking):
+class SqlReports:
     """See ``scheduler.ports.hosts``.
 
     :param report_seconds: interval at which hosts report, in their registration
     """
 
-    def __init__(
-        self,
-        engine: sa.Engine,
-        policy: retry.RetryPolicy | None = None,
-        *,
-        report_seconds: int = 60,
-        **options: Any,
-    ) -> None:
-        super().__init__(engine, policy, **options)
+    def __init__(self, database: Database, locks: Locks, report_seconds: int) -> None:
+        self.database = database
+        self._locks = locks
         self._report_seconds = report_seconds
 
     def register_host(self, message: RegisterHost) -> Registration:
@@ -377,24 +369,24 @@ class SqlReports(Locking):
         return registered
 
     def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationOutcome]:
-        return self._around(
-            lambda tx, aside: HostRecords(tx, self.memory).register(
+        return self._locks.around(
+            lambda tx, aside: HostRecords(tx, self.database.memory).register(
                 messages, self._report_seconds, aside
             )
         )
 
     def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
         fold = Fold(reports)
-        return self._around(
+        return self._locks.around(
             lambda tx, aside: fold.run(
-                Changes(tx, self.memory), HostRecords(tx, self.memory), aside
+                Changes(tx, self.database.memory), HostRecords(tx, self.database.memory), aside
             )
         )
 
     @writing
     def tell_facts(self, tx: session.Tx, update: UpdateHostFacts) -> FactsResult:
         """Apply facts of a host of Nova; others, and known facts, write nothing."""
-        changes, hosts = Changes(tx, self.memory), HostRecords(tx, self.memory)
+        changes, hosts = Changes(tx, self.database.memory), HostRecords(tx, self.database.memory)
         ids = providers.ids_by_name(tx, [update.host])
         changes.lock(ids.values())
         pid = ids.get(update.host, -1)

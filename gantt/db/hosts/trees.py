@@ -6,7 +6,6 @@ reads the tree again.  The version of all locked rows grows: where locks are loc
 changes of one tree have written the same row.
 """
 
-import uuid as uuids
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -17,11 +16,10 @@ from gantt.core.messages.resource_classes import CORE_CLASSES, Inventory
 from gantt.core.resources import provider as rules
 from gantt.core.resources.host import HostFacts, HostKind
 from gantt.core.resources.provider import ResourceProvider
-from gantt.db.engine import engine, session
+from gantt.db.engine import session
 from gantt.db.engine.retry import Again
-from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import providers, rows
-from gantt.db.hosts.base import HostTables, is_id
+from gantt.db.hosts.base import is_id
 from gantt.db.hosts.hosts import CHILDREN, LIVE_CLAIMS, HostRecords
 from gantt.db.hosts.inventories import inventories_of
 from gantt.db.hosts.pools import in_parts
@@ -113,153 +111,87 @@ class _Tree:
         return self.below | _named(self.row) | _around(above)
 
 
-class SqlProviders(HostTables):
-    """See ``scheduler.ports.providers``."""
+# -- rows ----------------------------------------------------------------------------
+def create(
+    tx: session.Tx,
+    memory: rows.Memory,
+    name: str,
+    made: str,
+    parent: str | None,
+    inventories: Mapping[str, Inventory],
+) -> ResourceProvider:
+    """Insert a provider, below another one or as a root of its own, and return it."""
+    parent_row = None if parent is None else _parent_of(tx, parent)
+    locked = providers.lock(tx, memory, _around(parent_row))
+    if parent is not None and parent_row != _parent_of(tx, parent):
+        raise Again('the parent was moved meanwhile')
+    _must_be_free(tx, name, made)
+    with providers.unless_taken():
+        tx.run(_p.insert().values(_values(tx, name, made, parent_row, inventories)))
+    pid = place_of(tx, made).id
+    hosts = HostRecords(tx, memory)
+    hosts.write_inventories(pid, HostFacts(inventories=dict(inventories)), {})
+    providers.save(tx, locked, locked.counters)
+    providers.announce(tx, 'provider', [pid])
+    return read(tx, ONE, uuid=made)[0]
 
-    def create_provider(
-        self,
-        name: str,
-        *,
-        uuid: str | None = None,
-        parent: str | None = None,
-        inventories: Mapping[str, Inventory] = {},
-    ) -> ResourceProvider:
-        rules.check(name, uuid, inventories)
-        new_uuid = uuid or str(uuids.uuid4())
-        stamps: list[int] = []
 
-        def work(tx: session.Tx) -> ResourceProvider:
-            stamps.append(tx.stamp)
-            return self._create(tx, engine.storable(name), new_uuid, parent, inventories)
+def move(tx: session.Tx, memory: rows.Memory, uuid: str, parent: str | None) -> None:
+    """Move a provider and all below it below another one; None: to a tree of its own."""
+    tree = _Tree(tx, uuid)
+    parent_row = _target(tx, tree, parent)
+    locked_ids = tree.concerned(parent_row)
+    locked = providers.lock(tx, memory, locked_ids)
+    tree = _Tree(tx, uuid)
+    parent_row = _target(tx, tree, parent)
+    if not tree.concerned(parent_row) <= locked_ids:
+        raise Again('the tree was changed meanwhile')
+    if not tree.stands_below(parent_row):
+        top = tree.row.id if parent_row is None else parent_row.root_id
+        tx.run(_p.update().where(_p.c.id.in_(sorted(tree.below))).values(root_id=top))
+        place: dict[str, Any] = {'parent_id': None, 'root_id': None}
+        if parent_row is not None:
+            place = {'parent_id': parent_row.id}
+        if not tree.is_host:
+            place['kind'] = rules.kind_of(parent).value
+        place['changed_at'] = tx.now
+        tx.run(_p.update().where(_p.c.id == tree.row.id).values(place))
+        providers.save(tx, locked, tree.concerned(parent_row) & locked.counters.keys())
 
-        def already_committed(tx: session.Tx) -> ResourceProvider | None:
-            inserted = tx.first(MADE_BY, uuid=new_uuid, stamps=stamps)
-            return None if inserted is None else _read(tx, ONE, uuid=new_uuid)[0]
 
-        return self.database.write(work, already_committed)
+def lock_one(tx: session.Tx, memory: rows.Memory, uuid: str) -> tuple[LockedProviders, int]:
+    """Lock a provider whose inventories requests may set; return the locked rows and its id.
 
-    def _create(
-        self,
-        tx: session.Tx,
-        name: str,
-        made: str,
-        parent: str | None,
-        inventories: Mapping[str, Inventory],
-    ) -> ResourceProvider:
-        parent_row = None if parent is None else _parent_of(tx, parent)
-        locked = providers.lock(tx, self.memory, _around(parent_row))
-        if parent is not None and parent_row != _parent_of(tx, parent):
-            raise Again('the parent was moved meanwhile')
-        _must_be_free(tx, name, made)
-        with providers.unless_taken():
-            tx.run(_p.insert().values(_values(tx, name, made, parent_row, inventories)))
-        pid = _place(tx, made).id
-        hosts = HostRecords(tx, self.memory)
-        hosts.write_inventories(pid, HostFacts(inventories=dict(inventories)), {})
-        providers.save(tx, locked, locked.counters)
-        providers.announce(tx, 'provider', [pid])
-        return _read(tx, ONE, uuid=made)[0]
+    :raises NotFound:
+    :raises ReportedByHost: it is a host that reports its inventories
+    """
+    place = _there(tx, uuid)
+    locked = providers.lock(tx, memory, [place.id])
+    if place.id not in locked.counters or _there(tx, uuid).id != place.id:
+        raise Again('the provider was deleted and made anew meanwhile')
+    host = locked.templates.get(place.id)
+    if host is not None and host.reports_inventories:
+        raise rules.reports_it_itself(uuid, host.name)
+    return locked, place.id
 
-    @reading
-    def load_provider(self, tx: session.Tx, uuid: str) -> ResourceProvider | None:
-        providers_read = _read(tx, ONE, uuid=uuid) if is_id(uuid) else []
-        return providers_read[0] if providers_read else None
 
-    @reading
-    def providers(
-        self,
-        tx: session.Tx,
-        *,
-        name: str | None = None,
-        tree: str | None = None,
-        limit: int = 100,
-        marker: str | None = None,
-    ) -> list[ResourceProvider]:
-        query, parameters = READ.order_by(_p.c.uuid).limit(limit), {}
-        if name is not None:
-            query, parameters = query.where(is_called), {'name': engine.storable(name)}
-        if tree is not None:
-            place = _place(tx, tree)
-            if place is None:
-                return []
-            query = query.where(sa.or_(_p.c.id == place.root_id, _p.c.root_id == place.root_id))
-        if marker is not None:
-            query = query.where(_p.c.uuid > engine.storable(marker))
-        return _read(tx, query, **parameters)
-
-    @writing
-    def move_provider(self, tx: session.Tx, uuid: str, parent: str | None) -> ResourceProvider:
-        self._move(tx, uuid, parent)
-        return _read(tx, ONE, uuid=uuid)[0]
-
-    def _move(self, tx: session.Tx, uuid: str, parent: str | None) -> None:
-        tree = _Tree(tx, uuid)
-        parent_row = _target(tx, tree, parent)
-        locked_ids = tree.concerned(parent_row)
-        locked = providers.lock(tx, self.memory, locked_ids)
-        tree = _Tree(tx, uuid)
-        parent_row = _target(tx, tree, parent)
-        if not tree.concerned(parent_row) <= locked_ids:
-            raise Again('the tree was changed meanwhile')
-        if not tree.stands_below(parent_row):
-            top = tree.row.id if parent_row is None else parent_row.root_id
-            tx.run(_p.update().where(_p.c.id.in_(sorted(tree.below))).values(root_id=top))
-            place: dict[str, Any] = {'parent_id': None, 'root_id': None}
-            if parent_row is not None:
-                place = {'parent_id': parent_row.id}
-            if not tree.is_host:
-                place['kind'] = rules.kind_of(parent).value
-            place['changed_at'] = tx.now
-            tx.run(_p.update().where(_p.c.id == tree.row.id).values(place))
-            providers.save(tx, locked, tree.concerned(parent_row) & locked.counters.keys())
-
-    @writing
-    def save_inventories(
-        self, tx: session.Tx, uuid: str, inventories: Mapping[str, Inventory]
-    ) -> ResourceProvider:
-        rules.check_inventories(inventories)
-        locked, pid = self._lock_one(tx, uuid)
-        write_inventories(tx, self.memory, locked, uuid, inventories)
-        providers.save(tx, locked, [pid])
-        return _read(tx, ONE, uuid=uuid)[0]
-
-    def _lock_one(self, tx: session.Tx, uuid: str) -> tuple[LockedProviders, int]:
-        """Lock a provider whose inventories requests may set; return the locked rows and its id.
-
-        :raises NotFound:
-        :raises ReportedByHost: it is a host that reports its inventories
-        """
-        place = _there(tx, uuid)
-        locked = providers.lock(tx, self.memory, [place.id])
-        if place.id not in locked.counters or _there(tx, uuid).id != place.id:
-            raise Again('the provider was deleted and made anew meanwhile')
-        host = locked.templates.get(place.id)
-        if host is not None and host.reports_inventories:
-            raise rules.reports_it_itself(uuid, host.name)
-        return locked, place.id
-
-    def delete_provider(self, uuid: str) -> None:
-        def already_committed(tx: session.Tx) -> bool | None:
-            return True if _place(tx, uuid) is None else None
-
-        self.database.write(lambda tx: self._delete(tx, uuid), already_committed)
-
-    def _delete(self, tx: session.Tx, uuid: str) -> bool:
-        locked_ids = _named(_no_host(tx, uuid))
-        locked = providers.lock(tx, self.memory, locked_ids)
-        place = _no_host(tx, uuid)
-        if not _named(place) <= locked_ids:
-            raise Again('the tree was changed meanwhile')
-        pid = place.id
-        children = tx.connection.execute(CHILDREN, {'id': pid}).scalar_one()
-        claims = tx.connection.execute(LIVE_CLAIMS, {'id': pid}).scalar_one()
-        rules.check_unused(uuid, children, claims)
-        for table in (models.inventories, models.provider_traits, models.provider_aggregates):
-            tx.run(table.delete().where(table.c.provider_id == pid))
-        tx.run(_p.delete().where(_p.c.id == pid))
-        providers.announce(tx, 'provider', [pid])
-        providers.save(tx, locked, locked.counters.keys() - {pid})
-        return True
+def delete(tx: session.Tx, memory: rows.Memory, uuid: str) -> bool:
+    """Delete a provider without children and live claims; return True."""
+    locked_ids = _named(_no_host(tx, uuid))
+    locked = providers.lock(tx, memory, locked_ids)
+    place = _no_host(tx, uuid)
+    if not _named(place) <= locked_ids:
+        raise Again('the tree was changed meanwhile')
+    pid = place.id
+    children = tx.connection.execute(CHILDREN, {'id': pid}).scalar_one()
+    claims = tx.connection.execute(LIVE_CLAIMS, {'id': pid}).scalar_one()
+    rules.check_unused(uuid, children, claims)
+    for table in (models.inventories, models.provider_traits, models.provider_aggregates):
+        tx.run(table.delete().where(table.c.provider_id == pid))
+    tx.run(_p.delete().where(_p.c.id == pid))
+    providers.announce(tx, 'provider', [pid])
+    providers.save(tx, locked, locked.counters.keys() - {pid})
+    return True
 
 
 # -- inventories ----------------------------------------------------------------------
@@ -313,13 +245,14 @@ def is_astray(parent: Any) -> Any:
     )
 
 
-def _place(tx: session.Tx, uuid: str) -> Any:
+def place_of(tx: session.Tx, uuid: str) -> Any:
+    """Return the place of a provider in its tree; None: it does not exist."""
     return tx.first(PLACE, uuid=uuid) if is_id(uuid) else None
 
 
 def _there(tx: session.Tx, uuid: str) -> Any:
     """:raises NotFound:"""
-    place = _place(tx, uuid)
+    place = place_of(tx, uuid)
     if place is None:
         raise exceptions.NotFound(kind='provider', name=uuid)
     return place
@@ -334,7 +267,7 @@ def _no_host(tx: session.Tx, uuid: str) -> Any:
 
 
 def _parent_of(tx: session.Tx, parent: str) -> Any:
-    place = _place(tx, parent)
+    place = place_of(tx, parent)
     if place is None:
         raise rules.unknown_parent(parent)
     return place
@@ -397,10 +330,11 @@ def _values(
 # -- reading --------------------------------------------------------------------------
 def read_one(tx: session.Tx, uuid: str) -> ResourceProvider:
     """Return a provider that is stored."""
-    return _read(tx, ONE, uuid=uuid)[0]
+    return read(tx, ONE, uuid=uuid)[0]
 
 
-def _read(tx: session.Tx, query: Any, **parameters: Any) -> list[ResourceProvider]:
+def read(tx: session.Tx, query: Any, **parameters: Any) -> list[ResourceProvider]:
+    """Return the providers that a query on ``READ`` selects."""
     provider_rows = tx.all(query, **parameters)
     ids = [row.id for row in provider_rows]
     inventories = inventories_of(tx, ids)

@@ -31,19 +31,29 @@ from gantt.core.claims.allocations import (
 from gantt.core.claims.claim import Claim, State, guest_of
 from gantt.core.claims.inheritance import gained, of_pools
 from gantt.core.messages.resource_classes import Inventory
+from gantt.core.resources import provider as provider_rules
 from gantt.core.resources.host import HostRow
 from gantt.db.claims import held
 from gantt.db.claims.claims import providers_of, write_inherited
+from gantt.db.database import Database, reading
 from gantt.db.engine import arrays, retry, session
 from gantt.db.engine.arrays import Update
 from gantt.db.engine.combine import Combined
 from gantt.db.engine.retry import Again
-from gantt.db.hosts import claim_rows, providers, rows, sole
-from gantt.db.hosts.base import HostTables, is_id
+from gantt.db.hosts import claim_rows, providers, rows, sole, trees
+from gantt.db.hosts.base import is_id
 from gantt.db.placement import consumers as stored
+from gantt.db.placement import usages
 from gantt.db.placement.places import KnownPlace, KnownPlaces
+from gantt.db.placement.providers import CHANGED as PROVIDER_CHANGED
 from gantt.db.placement.providers import check_classes
 from gantt.db.schema import models
+from gantt.scheduler.ports import (
+    ConsumerAllocations,
+    ProviderAllocations,
+    ReshapedProvider,
+    TypeUsage,
+)
 
 _c = models.claims
 _a = models.allocations
@@ -87,6 +97,7 @@ END = arrays.by_key(
     ),
     _c,
 )
+GENERATION = sa.select(_p.c.generation).where(_p.c.uuid == sa.bindparam('uuid'))
 FORGET_SHARES = _a.delete().where(_a.c.claim_id.in_(_ids))
 
 
@@ -471,15 +482,56 @@ def _one_of(writer: AllocationWriter, request: WriteRequest) -> ClaimChanges:
     return changes
 
 
+def _reshape(
+    tx: session.Tx,
+    memory: rows.Memory,
+    known_places: KnownPlaces,
+    declarations: Mapping[str, ReshapedProvider],
+    wishes: Sequence[AllocationWish],
+) -> None:
+    """Change inventories of providers and allocations of consumers together."""
+    # Checked before any consumer is read, as in Placement; and again under the locks.
+    for uuid, declared in declarations.items():
+        provider_row = tx.first(GENERATION, uuid=uuid)
+        if provider_row is None:
+            raise provider_rules.not_there(uuid)
+        provider_rules.check_generation(uuid, provider_row.generation, declared.generation)
+    check_classes(tx, {name for declared in declarations.values() for name in declared.inventories})
+    for declared in declarations.values():
+        provider_rules.check_inventories(declared.inventories)
+    writer = AllocationWriter(tx, memory, known_places)
+    writer.begin(wishes, declarations)
+    locked = writer.locked
+    union = {}
+    for uuid, declared in declarations.items():
+        pid, host = writer.id_of(uuid), writer.host_of(uuid)
+        provider_rules.check_generation(uuid, locked.counters[pid].generation, declared.generation)
+        if host is not None and host.reports_inventories:
+            raise provider_rules.reports_it_itself(uuid, host.name)
+        union[pid] = {**locked.inventories(pid), **declared.inventories}
+    changes = writer.changes(wishes)
+    heirs = writer.resolve_heirs(wishes, changes)
+    writer.judge(wishes, changes, heirs, union)
+    writer.count(changes, heirs)
+    writer.step_named(wishes)
+    for uuid, declared in sorted(declarations.items()):
+        pid = writer.id_of(uuid)
+        # One step for the inventories meanwhile, as in Placement, and one for the outcome.
+        writer.step(pid, by=int(bool(declared.inventories)))
+        trees.write_inventories(tx, memory, locked, uuid, declared.inventories)
+        tx.run(PROVIDER_CHANGED.values(changed_at=tx.now), b_id=pid)
+    writer.write(changes, usage_only=False)
+
+
 class NotTogether(Exception):
     """Signal that requests of one transaction depend on each other."""
 
 
-class SqlAllocations(HostTables):
-    """See ``scheduler.ports.allocations``; the reads are in ``placement.usages``."""
+class SqlAllocations:
+    """See ``scheduler.ports.allocations``."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, database: Database) -> None:
+        self.database = database
         self.known_places = KnownPlaces()
         self._writers = Combined(lambda request: self._write([request]), self._write_together)
 
@@ -491,6 +543,32 @@ class SqlAllocations(HostTables):
             raise exceptions.NotFound(kind='consumer', name=consumer)
         wish = AllocationWish(consumer=consumer, allocations={}, project_id='', user_id='')
         self._do(WriteRequest([wish], must_exist=True))
+
+    @reading
+    def load_allocations(self, tx: session.Tx, consumer: str) -> ConsumerAllocations | None:
+        return usages.of_consumer(tx, consumer)
+
+    @reading
+    def provider_allocations(self, tx: session.Tx, uuid: str) -> ProviderAllocations | None:
+        return usages.of_provider(tx, uuid)
+
+    @reading
+    def type_usages(
+        self, tx: session.Tx, project: str, *, user: str | None = None
+    ) -> list[TypeUsage]:
+        return usages.by_type(tx, project, user=user)
+
+    def reshape(
+        self, providers: Mapping[str, ReshapedProvider], wishes: Sequence[AllocationWish]
+    ) -> None:
+        stamps: list[int] = []
+
+        def work(tx: session.Tx) -> bool:
+            stamps.append(tx.stamp)
+            _reshape(tx, self.database.memory, self.known_places, providers, wishes)
+            return True
+
+        self._run(work, wishes, stamps)
 
     def _do(self, request: WriteRequest) -> None:
         self._writers.do(request, request.consumers)
@@ -512,7 +590,7 @@ class SqlAllocations(HostTables):
 
         def work(tx: session.Tx) -> bool:
             stamps.append(tx.stamp)
-            writer = AllocationWriter(tx, self.memory, self.known_places)
+            writer = AllocationWriter(tx, self.database.memory, self.known_places)
             writer.begin(wishes)
             writer.must_be_apart([request.consumers for request in requests])
             all_changes = ClaimChanges(same=[], changed=[], gone=[], new=[])
@@ -521,9 +599,9 @@ class SqlAllocations(HostTables):
             writer.write(all_changes, usage_only=True)
             return True
 
-        self.run(work, wishes, stamps)
+        self._run(work, wishes, stamps)
 
-    def run(self, work: Any, wishes: Sequence[AllocationWish], stamps: Sequence[int]) -> None:
+    def _run(self, work: Any, wishes: Sequence[AllocationWish], stamps: Sequence[int]) -> None:
         """Run one transaction, again where that helps.
 
         :param stamps: of the transactions that were begun
@@ -547,6 +625,6 @@ class SqlAllocations(HostTables):
             )
 
         try:
-            self.database.write(work, already_committed, once_locked=True)
+            self.database.writes.write(work, already_committed, once_locked=True)
         except retry.RowsLocked as e:
             raise retry.busy() from e

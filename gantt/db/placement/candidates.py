@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from gantt.core.candidates.columns import AMOUNT_BOUND, ClassInventory
 from gantt.core.candidates.table import ProviderEntry
 from gantt.core.messages.resource_classes import CORE_CLASSES
+from gantt.db.database import Database, reading, reading_long
 from gantt.db.engine import session
-from gantt.db.engine.session import reading, reading_long
-from gantt.db.hosts.base import HostTables, is_id
+from gantt.db.hosts.base import is_id
 from gantt.db.records import feed, gaps
 from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
@@ -107,15 +107,22 @@ CHANGED_MAX = 2_000
 CHUNK = 500
 
 
-class SqlCandidates(HostTables):
+class SqlCandidates:
     """See ``scheduler.ports.candidates``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @property
+    def connections_lost(self) -> int:
+        return self.database.connections_lost
 
     @reading_long
     def load_provider_entries(self, tx: session.Tx) -> ProviderNews:
         return _load(tx)
 
     def poll_provider_entries(self, known: ProviderNews) -> ProviderNews:
-        news = self.reads.read(lambda tx: _poll(tx, known))
+        news = self.database.reads.read(lambda tx: _poll(tx, known))
         if news is None:
             return self.load_provider_entries()
         return self._without_ended(*news)
@@ -125,7 +132,7 @@ class SqlCandidates(HostTables):
         old_gaps = [gap for gap in found.gaps if now - gap.since > feed.DRAWN_SECONDS]
         if not old_gaps or self.database.kind != 'mysql':
             return found
-        ended_gaps = self.reads.read(lambda tx: feed.ended_gaps(tx, old_gaps, now))
+        ended_gaps = self.database.reads.read(lambda tx: feed.ended_gaps(tx, old_gaps, now))
         return msgspec.structs.replace(found, gaps=feed.less_gaps(found.gaps, ended_gaps))
 
     @reading

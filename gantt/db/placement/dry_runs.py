@@ -1,29 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stores of Placement's interface, and the same ones for a dry run."""
+"""Dry runs of Placement's interface: its stores, on savepoints that are all undone in the end."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from gantt.db.engine.session import Savepoints
-from gantt.db.placement.providers import SqlProviderRecords
-from gantt.db.placement.reshaping import SqlReshaping
-from gantt.db.placement.usages import SqlUsages
+from gantt.db.database import Database
+from gantt.db.placement.allocations import SqlAllocations
+from gantt.db.placement.providers import SqlProviders
 from gantt.db.placement.vocabulary import SqlVocabulary
-from gantt.scheduler.ports import PlacementRecords
+from gantt.scheduler.ports import PlacementStores
 
 T = TypeVar('T')
 
 
-class SqlPlacement(SqlReshaping, SqlUsages, SqlProviderRecords, SqlVocabulary):
-    """See ``scheduler.ports.PlacementStore``."""
+class SqlDryRuns:
+    """See ``scheduler.ports.stores``."""
 
-    def dry_run(self, work: Callable[[PlacementRecords], T]) -> T:
-        return self.database.rolled_back(lambda savepoints: work(_DryRun(savepoints)))
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def dry_run(self, work: Callable[[PlacementStores], T]) -> T:
+        return self.database.writes.rolled_back(
+            lambda savepoints: work(_stores_on(Database.on(savepoints)))
+        )
 
 
-class _DryRun(SqlPlacement):
-    """The stores on savepoints, with caches of their own: nothing undone stays in memory."""
-
-    def __init__(self, savepoints: Savepoints) -> None:
-        super().__init__(savepoints.engine)
-        self.database = self.reads = savepoints
+def _stores_on(database: Database) -> PlacementStores:
+    return PlacementStores(
+        providers=SqlProviders(database),
+        vocabulary=SqlVocabulary(database),
+        allocations=SqlAllocations(database),
+    )

@@ -5,6 +5,7 @@ Each change is done under the lock of the provider, see ``db.hosts.trees``; the 
 compared there.
 """
 
+import uuid as uuids
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -22,8 +23,8 @@ from gantt.core.resources.provider import (
     ResourceProvider,
     VocabularyEntry,
 )
+from gantt.db.database import Database, reading, writing
 from gantt.db.engine import engine, session
-from gantt.db.engine.session import reading, writing
 from gantt.db.hosts import providers, trees
 from gantt.db.hosts.base import is_id
 from gantt.db.hosts.hosts import HostRecords
@@ -70,8 +71,80 @@ CHANGED = _p.update().where(_p.c.id == sa.bindparam('b_id'))
 UNCHANGED = ''
 
 
-class SqlProviderRecords(trees.SqlProviders):
+class SqlProviders:
     """See ``scheduler.ports.providers``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def create_provider(
+        self,
+        name: str,
+        *,
+        uuid: str | None = None,
+        parent: str | None = None,
+        inventories: Mapping[str, Inventory] = {},
+    ) -> ResourceProvider:
+        rules.check(name, uuid, inventories)
+        new_uuid = uuid or str(uuids.uuid4())
+        stamps: list[int] = []
+
+        def work(tx: session.Tx) -> ResourceProvider:
+            stamps.append(tx.stamp)
+            return trees.create(
+                tx, self.database.memory, engine.storable(name), new_uuid, parent, inventories
+            )
+
+        def already_committed(tx: session.Tx) -> ResourceProvider | None:
+            inserted = tx.first(trees.MADE_BY, uuid=new_uuid, stamps=stamps)
+            return None if inserted is None else trees.read_one(tx, new_uuid)
+
+        return self.database.writes.write(work, already_committed)
+
+    @reading
+    def load_provider(self, tx: session.Tx, uuid: str) -> ResourceProvider | None:
+        providers_read = trees.read(tx, trees.ONE, uuid=uuid) if is_id(uuid) else []
+        return providers_read[0] if providers_read else None
+
+    @reading
+    def list_providers(
+        self,
+        tx: session.Tx,
+        *,
+        name: str | None = None,
+        tree: str | None = None,
+        limit: int = 100,
+        marker: str | None = None,
+    ) -> list[ResourceProvider]:
+        query, parameters = trees.READ.order_by(_p.c.uuid).limit(limit), {}
+        if name is not None:
+            query, parameters = query.where(trees.is_called), {'name': engine.storable(name)}
+        if tree is not None:
+            place = trees.place_of(tx, tree)
+            if place is None:
+                return []
+            query = query.where(sa.or_(_p.c.id == place.root_id, _p.c.root_id == place.root_id))
+        if marker is not None:
+            query = query.where(_p.c.uuid > engine.storable(marker))
+        return trees.read(tx, query, **parameters)
+
+    @writing
+    def save_inventories(
+        self, tx: session.Tx, uuid: str, inventories: Mapping[str, Inventory]
+    ) -> ResourceProvider:
+        rules.check_inventories(inventories)
+        locked, pid = trees.lock_one(tx, self.database.memory, uuid)
+        trees.write_inventories(tx, self.database.memory, locked, uuid, inventories)
+        providers.save(tx, locked, [pid])
+        return trees.read_one(tx, uuid)
+
+    def delete_provider(self, uuid: str) -> None:
+        def already_committed(tx: session.Tx) -> bool | None:
+            return True if trees.place_of(tx, uuid) is None else None
+
+        self.database.writes.write(
+            lambda tx: trees.delete(tx, self.database.memory, uuid), already_committed
+        )
 
     @reading
     def find_providers(self, tx: session.Tx, wanted: ProviderFilter) -> list[ProviderRecord]:
@@ -115,9 +188,9 @@ class SqlProviderRecords(trees.SqlProviders):
             _must_exist(tx, parent)
             raise rules.keeps_its_parent(parent)
         if parent != UNCHANGED and (parent != row.parent or row.is_astray):
-            self._move(tx, uuid, parent)
+            trees.move(tx, self.database.memory, uuid, parent)
         if name is not None and name != row.name:
-            locked, pid = self._lock_one(tx, uuid)
+            locked, pid = trees.lock_one(tx, self.database.memory, uuid)
             stored = engine.storable(name)
             name_holder = tx.first(trees.WITH_NAME, name=stored)
             if name_holder is not None:
@@ -135,12 +208,12 @@ class SqlProviderRecords(trees.SqlProviders):
         change: Callable[[dict[str, Inventory]], Mapping[str, Inventory]],
         generation: int | None = None,
     ) -> ResourceProvider:
-        locked, pid = self._lock_one(tx, uuid)
+        locked, pid = trees.lock_one(tx, self.database.memory, uuid)
         rules.check_generation(uuid, locked.counters[pid].generation, generation)
         inventories = change(dict(locked.inventories(pid)))
         check_classes(tx, inventories)
         rules.check_inventories(inventories)
-        trees.write_inventories(tx, self.memory, locked, uuid, inventories)
+        trees.write_inventories(tx, self.database.memory, locked, uuid, inventories)
         _save_changed(tx, locked, pid)
         return trees.read_one(tx, uuid)
 
@@ -153,13 +226,13 @@ class SqlProviderRecords(trees.SqlProviders):
     def save_provider_traits(
         self, tx: session.Tx, uuid: str, names: Collection[str], generation: int | None = None
     ) -> ProviderTraits:
-        locked, pid = self._lock_one(tx, uuid)
+        locked, pid = trees.lock_one(tx, self.database.memory, uuid)
         counters = locked.counters[pid]
         rules.check_generation(uuid, counters.generation, generation)
         _check_traits(tx, names)
         names_before = {row.name for row in tx.all(TRAITS_OF, id=pid)}
         if names_before != set(names):
-            hosts = HostRecords(tx, self.memory)
+            hosts = HostRecords(tx, self.database.memory)
             hosts.write_traits(pid, list(names))
             counters.generation += 1
             hosts.follow_rows(locked, pid)
@@ -175,7 +248,7 @@ class SqlProviderRecords(trees.SqlProviders):
     def save_provider_aggregates(
         self, tx: session.Tx, uuid: str, uuids: Collection[str], generation: int | None = None
     ) -> ProviderAggregates:
-        locked, pid = self._lock_one(tx, uuid)
+        locked, pid = trees.lock_one(tx, self.database.memory, uuid)
         counters = locked.counters[pid]
         rules.check_generation(uuid, counters.generation, generation)
         uuids_before = {row.uuid for row in tx.all(AGGREGATES_OF, id=pid)}
@@ -186,7 +259,7 @@ class SqlProviderRecords(trees.SqlProviders):
         if removed_uuids:
             tx.run(_pa.delete().where(_pa.c.provider_id == pid, _pa.c.uuid.in_(removed_uuids)))
         tx.many(_pa.insert(), [{'provider_id': pid, 'uuid': new_uuid} for new_uuid in new_uuids])
-        HostRecords(tx, self.memory).follow_rows(locked, pid)
+        HostRecords(tx, self.database.memory).follow_rows(locked, pid)
         if generation is not None:
             counters.generation += 1
         if removed_uuids or new_uuids or generation is not None:

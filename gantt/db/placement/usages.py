@@ -11,9 +11,8 @@ from gantt.core.claims import allocations as rules
 from gantt.db.claims import held
 from gantt.db.claims.claims import providers_of
 from gantt.db.engine import session
-from gantt.db.engine.session import reading
 from gantt.db.hosts import claim_rows, rows
-from gantt.db.hosts.base import HostTables, is_id
+from gantt.db.hosts.base import is_id
 from gantt.db.placement import consumers
 from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
@@ -38,79 +37,76 @@ TAKEN = sa.union_all(
 PART = 500
 
 
-class SqlUsages(HostTables):
-    """See ``scheduler.ports.allocations``."""
+def of_consumer(tx: session.Tx, consumer: str) -> ConsumerAllocations | None:
+    """Return all that a consumer has."""
+    if not is_id(consumer):
+        return None
+    tx.snapshot()
+    claims, written = consumers.read(tx, [consumer])[consumer]
+    generation = rules.visible_generation(claims, written)
+    if generation is None:
+        return None
+    newest = max(claims, key=lambda claim: (claim.created_at, claim.id))
+    provider_rows = {row.id: row for row in tx.all(PROVIDERS, ids=sorted(providers_of(claims)))}
+    shares = rules.shares_of(claims)
+    return ConsumerAllocations(
+        consumer=consumer,
+        generation=generation,
+        project_id=newest.project_id,
+        user_id=newest.user_id,
+        consumer_type=newest.consumer_type,
+        allocations={
+            provider_rows[pid].uuid: amounts
+            for pid, amounts in shares.items()
+            if pid in provider_rows
+        },
+        generations={
+            provider_rows[pid].uuid: provider_rows[pid].generation
+            for pid in shares
+            if pid in provider_rows
+        },
+        updated_at=max(claim.updated_at for claim in claims),
+    )
 
-    @reading
-    def load_allocations(self, tx: session.Tx, consumer: str) -> ConsumerAllocations | None:
-        if not is_id(consumer):
-            return None
-        tx.snapshot()
-        claims, written = consumers.read(tx, [consumer])[consumer]
-        generation = rules.visible_generation(claims, written)
-        if generation is None:
-            return None
-        newest = max(claims, key=lambda claim: (claim.created_at, claim.id))
-        provider_rows = {row.id: row for row in tx.all(PROVIDERS, ids=sorted(providers_of(claims)))}
-        shares = rules.shares_of(claims)
-        return ConsumerAllocations(
-            consumer=consumer,
-            generation=generation,
-            project_id=newest.project_id,
-            user_id=newest.user_id,
-            consumer_type=newest.consumer_type,
-            allocations={
-                provider_rows[pid].uuid: amounts
-                for pid, amounts in shares.items()
-                if pid in provider_rows
-            },
-            generations={
-                provider_rows[pid].uuid: provider_rows[pid].generation
-                for pid in shares
-                if pid in provider_rows
-            },
-            updated_at=max(claim.updated_at for claim in claims),
-        )
 
-    @reading
-    def provider_allocations(self, tx: session.Tx, uuid: str) -> ProviderAllocations | None:
-        if not is_id(uuid):
-            return None
-        tx.snapshot()
-        provider = tx.first(PROVIDER, uuid=uuid)
-        if provider is None:
-            return None
-        allocations: dict[str, dict[str, int]] = {}
-        share_rows = tx.all(TAKEN, pid=provider.id)
-        for row in share_rows:
-            consumer_amounts = allocations.setdefault(row.consumer, {})
-            for name, amount in claim_rows.amounts(row, '', rows.known_amounts).items():
-                consumer_amounts[name] = consumer_amounts.get(name, 0) + amount
-        return ProviderAllocations(
-            generation=provider.generation,
-            allocations={consumer: amounts for consumer, amounts in allocations.items() if amounts},
-            generations=_generations(tx, sorted(allocations)),
-            updated_at=max((row.updated_at for row in share_rows), default=None),
-        )
+def of_provider(tx: session.Tx, uuid: str) -> ProviderAllocations | None:
+    """Return the allocations of a provider."""
+    if not is_id(uuid):
+        return None
+    tx.snapshot()
+    provider = tx.first(PROVIDER, uuid=uuid)
+    if provider is None:
+        return None
+    allocations: dict[str, dict[str, int]] = {}
+    share_rows = tx.all(TAKEN, pid=provider.id)
+    for row in share_rows:
+        consumer_amounts = allocations.setdefault(row.consumer, {})
+        for name, amount in claim_rows.amounts(row, '', rows.known_amounts).items():
+            consumer_amounts[name] = consumer_amounts.get(name, 0) + amount
+    return ProviderAllocations(
+        generation=provider.generation,
+        allocations={consumer: amounts for consumer, amounts in allocations.items() if amounts},
+        generations=_generations(tx, sorted(allocations)),
+        updated_at=max((row.updated_at for row in share_rows), default=None),
+    )
 
-    @reading
-    def type_usages(
-        self, tx: session.Tx, project: str, *, user: str | None = None
-    ) -> list[TypeUsage]:
-        tx.snapshot()
-        amounts, counts = _of_project(tx.kind, user is not None)
-        bound = claim_rows.bound_projects([project])
-        if user is not None:
-            bound['user'] = user
-        usage_of_type = {
-            row.type: TypeUsage(consumer_type=row.type, consumers=row.number, resources={})
-            for row in tx.all(counts, **bound)
-        }
-        for row in tx.all(amounts, **bound):
-            resources = usage_of_type[row.type].resources
-            for name, amount in _sum_of(row):
-                resources[name] = resources.get(name, 0) + amount
-        return [usage_of_type[name] for name in sorted(usage_of_type)]
+
+def by_type(tx: session.Tx, project: str, *, user: str | None = None) -> list[TypeUsage]:
+    """Return the usage of a project by consumer type."""
+    tx.snapshot()
+    amounts, counts = _of_project(tx.kind, user is not None)
+    bound = claim_rows.bound_projects([project])
+    if user is not None:
+        bound['user'] = user
+    usage_of_type = {
+        row.type: TypeUsage(consumer_type=row.type, consumers=row.number, resources={})
+        for row in tx.all(counts, **bound)
+    }
+    for row in tx.all(amounts, **bound):
+        resources = usage_of_type[row.type].resources
+        for name, amount in _sum_of(row):
+            resources[name] = resources.get(name, 0) + amount
+    return [usage_of_type[name] for name in sorted(usage_of_type)]
 
 
 def _generations(tx: session.Tx, uuids: Sequence[str]) -> dict[str, int]:

@@ -12,9 +12,10 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.messages import resource_classes
 from gantt.core.resources.provider import VocabularyEntry
+from gantt.db.database import Database, reading, writing
 from gantt.db.engine import retry, session
-from gantt.db.engine.session import reading, writing
-from gantt.db.hosts.base import HostTables
+from gantt.db.hosts import declared
+from gantt.db.hosts.hosts import Ids
 from gantt.db.schema import models
 from gantt.standard_traits import STANDARD_TRAITS
 
@@ -35,8 +36,11 @@ TRAIT_USED = (
 )
 
 
-class SqlVocabulary(HostTables):
+class SqlVocabulary:
     """See ``scheduler.ports.vocabulary``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     @reading
     def resource_classes(self, tx: session.Tx) -> list[VocabularyEntry]:
@@ -47,6 +51,15 @@ class SqlVocabulary(HostTables):
         if not resource_classes.CUSTOM.match(name):
             raise exceptions.UnknownResourceClass(field='name', name=name)
         return _create(tx, _c, name)
+
+    def declare_class(self, name: str) -> None:
+        if not resource_classes.is_class_name(name):
+            raise exceptions.UnknownResourceClass(field='name', name=name)
+        self.database.writes.write(lambda tx: Ids(tx, models.resource_classes).of([name]))
+
+    @reading
+    def declared_classes(self, tx: session.Tx) -> frozenset[str]:
+        return frozenset(row.name for row in tx.all(declared.CLASSES))
 
     @writing
     def rename_class(self, tx: session.Tx, name: str, new: str) -> None:

@@ -21,9 +21,7 @@ from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.tree_check import TreeNode
 from gantt.core.topology.double_use import doubled, overdrawn
 from gantt.db.engine import session
-from gantt.db.engine.session import reading_long
 from gantt.db.hosts import claim_rows, details, rows
-from gantt.db.hosts.base import HostTables
 from gantt.db.hosts.providers import SHOWN_NAME
 from gantt.db.records import provider_audit
 from gantt.db.records.place_audit import AuditedPlaces
@@ -204,35 +202,31 @@ TWICE_MADE = (
 )
 
 
-class Audit(HostTables):
-    """See ``scheduler.ports.claims``."""
-
-    @reading_long
-    def audit(self, tx: session.Tx) -> dict[str, list[str]]:
-        """Return violations by promise; empty lists if there are none."""
-        tx.snapshot()
-        nodes, marked = provider_audit.nodes(tx), tx.all(MARKED)
-        places = AuditedPlaces(tx)
-        return {
-            'over_commit': _first(itertools.chain(_over(tx, nodes), _inside(tx))),
-            'lost': _first(
-                itertools.chain(
-                    _lost(tx, marked),
-                    provider_audit.wrong_heirs(tx, nodes),
-                    places.unreadable(),
-                    place_audit.lost(places.found),
-                )
-            ),
-            'leaked': _first(
-                itertools.chain(
-                    _leaked(tx, marked),
-                    _barring(tx),
-                    place_audit.leaked(places.found, places.leases),
-                )
-            ),
-            'doubled': _first(itertools.chain(_doubled(tx), places.doubled())),
-            'providers': _first(provider_audit.of_rows(tx, nodes)),
-        }
+def violations(tx: session.Tx) -> dict[str, list[str]]:
+    """Return violations by promise; empty lists if there are none."""
+    tx.snapshot()
+    nodes, marked = provider_audit.nodes(tx), tx.all(MARKED)
+    places = AuditedPlaces(tx)
+    return {
+        'over_commit': _first(itertools.chain(_over(tx, nodes), _inside(tx))),
+        'lost': _first(
+            itertools.chain(
+                _lost(tx, marked),
+                provider_audit.wrong_heirs(tx, nodes),
+                places.unreadable(),
+                place_audit.lost(places.found),
+            )
+        ),
+        'leaked': _first(
+            itertools.chain(
+                _leaked(tx, marked),
+                _barring(tx),
+                place_audit.leaked(places.found, places.leases),
+            )
+        ),
+        'doubled': _first(itertools.chain(_doubled(tx), places.doubled())),
+        'providers': _first(provider_audit.of_rows(tx, nodes)),
+    }
 
 
 def _first(lines: Iterable[str]) -> list[str]:

@@ -13,9 +13,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt.core.claims.commit import CONSUMERS_MOST, DecisionRecord
+from gantt.core.records.history import History
+from gantt.db.database import Database, reading, reading_long, writing
 from gantt.db.engine import session
-from gantt.db.engine.session import reading, writing
-from gantt.db.hosts.base import HostTables
+from gantt.db.records import history
 from gantt.db.schema import models
 
 _d = models.decisions
@@ -161,8 +162,11 @@ def _loaded(row: Any) -> tuple[bytes, bytes, float]:
     return bytes(row.packed), bytes(row.provider_ids or b''), row.created_at
 
 
-class SqlDecisions(HostTables):
+class SqlRecords:
     """See ``scheduler.ports.records``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     @writing
     def save_decisions(self, tx: session.Tx, records: Sequence[DecisionRecord]) -> None:
@@ -217,7 +221,7 @@ class SqlDecisions(HostTables):
         return None
 
     @reading
-    def decisions(
+    def list_decisions(
         self,
         tx: session.Tx,
         *,
@@ -245,3 +249,7 @@ class SqlDecisions(HostTables):
             )
             for row in tx.all(query)
         ]
+
+    @reading_long
+    def history(self, tx: session.Tx, *, seconds: float, parts: int, most: int) -> History:
+        return history.recent(tx, seconds=seconds, parts=parts, most=most)

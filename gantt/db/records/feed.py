@@ -24,10 +24,9 @@ import sqlalchemy as sa
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.resources.host import HostChange
 from gantt.db.claims import groups
+from gantt.db.database import Database, reading, reading_long
 from gantt.db.engine import session
-from gantt.db.engine.session import reading, reading_long
 from gantt.db.hosts import aggregates, alone, declared, guests, pools, providers, rows
-from gantt.db.hosts.base import HostTables
 from gantt.db.records import gaps
 from gantt.db.schema import models
 from gantt.scheduler.ports import Everything, Feed, Gap
@@ -443,48 +442,50 @@ def _load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:
     )
 
 
-class SqlChangeFeed(HostTables):
+class SqlChangeFeed:
     """See ``scheduler.ports.feed``; the work is in the functions above."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @property
+    def connections_lost(self) -> int:
+        return self.database.connections_lost
 
     @reading_long
     def load_everything(self, tx: session.Tx) -> Everything:
-        return _load_everything(tx, self.memory)
+        return _load_everything(tx, self.database.memory)
 
     @reading_long
     def compare(self, tx: session.Tx, known: dict[int, int]) -> Feed:
-        return _compare(tx, self.memory, known)
+        return _compare(tx, self.database.memory, known)
 
     @reading
     def read_groups(
-        self, tx: session.Tx, uuids: Collection[str], also_providers: Collection[int] = ()
+        self, tx: session.Tx, uuids: Collection[str], also: Collection[int] = ()
     ) -> tuple[dict[str, GroupRule], list[HostChange]]:
         group_uuids = sorted(uuids)
         # Generations first: members read after them can only be newer, and then the next
         # swap fails again instead of missing a member.
         rules = groups.rules_of(tx.all(RULES, uuids=group_uuids))
-        ids = _hosts_of_groups(tx, group_uuids) | set(also_providers)
+        ids = _hosts_of_groups(tx, group_uuids) | set(also)
         versions = _versions(tx, sorted(ids))
-        return rules, _hosts(tx, self.memory, versions, dict.fromkeys(also_providers, -1))
+        return rules, _hosts(tx, self.database.memory, versions, dict.fromkeys(also, -1))
 
     def poll(self, position: int, known: dict[int, int], gaps: Sequence[Gap] = ()) -> Feed:
-        feed, behind_ids = self.reads.read(lambda tx: _poll(tx, self.memory, position, known, gaps))
+        feed, behind_ids = self.database.reads.read(
+            lambda tx: _poll(tx, self.database.memory, position, known, gaps)
+        )
         if behind_ids:
             # In a transaction that begins after these versions were known.
             # The cache may forget a removed host meanwhile.
             known_before = {
                 pid: version for pid in behind_ids if (version := known.get(pid)) is not None
             }
-            if self.reads.read(lambda tx: _is_behind(tx, known_before)):
+            if self.database.reads.read(lambda tx: _is_behind(tx, known_before)):
                 return msgspec.structs.replace(feed, went_back=True)
         old_gaps = [gap for gap in feed.gaps if feed.now - gap.since > DRAWN_SECONDS]
         if old_gaps and self.database.kind == 'mysql':
-            closed_gaps = self.reads.read(lambda tx: ended_gaps(tx, old_gaps, feed.now))
+            closed_gaps = self.database.reads.read(lambda tx: ended_gaps(tx, old_gaps, feed.now))
             feed = msgspec.structs.replace(feed, gaps=less_gaps(feed.gaps, closed_gaps))
         return feed
-
-    @reading
-    def ping(self, tx: session.Tx) -> float:
-        return tx.now
-
-    def silent_for(self) -> float:
-        return self.database.silent_for()

@@ -14,8 +14,6 @@ from gantt.core.records.decision import Outcome
 from gantt.core.records.history import ClaimCounts, History
 from gantt.core.resources.host import HostKind
 from gantt.db.engine import session
-from gantt.db.engine.session import reading, reading_long
-from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
 
 _c = models.claims
@@ -45,47 +43,46 @@ NEXT = (
 )
 
 
-class SqlActivity(HostTables):
-    """Counts over time; see ``scheduler.ports``."""
+def count_claims(tx: session.Tx) -> ClaimCounts:
+    """Return the numbers of claims by state, tombstones included."""
+    rows = tx.all(COUNTS)
+    claims_by_state = {row.state: row.claims for row in rows}
+    return ClaimCounts(
+        states={state.value: claims_by_state.get(state.value, 0) for state in State},
+        adopted=int(sum(row.adopted for row in rows)),
+    )
 
-    @reading_long
-    def count_claims(self, tx: session.Tx) -> ClaimCounts:
-        rows = tx.all(COUNTS)
-        claims_by_state = {row.state: row.claims for row in rows}
-        return ClaimCounts(
-            states={state.value: claims_by_state.get(state.value, 0) for state in State},
-            adopted=int(sum(row.adopted for row in rows)),
-        )
 
-    @reading
-    def count_claims_on_pools(self, tx: session.Tx) -> int:
-        return int(tx.first(ON_POOLS).claims)
+def count_claims_on_pools(tx: session.Tx) -> int:
+    """Return the number of live claims that are on no host."""
+    return int(tx.first(ON_POOLS).claims)
 
-    @reading_long
-    def history(self, tx: session.Tx, *, seconds: float, parts: int, most: int) -> History:
-        now = tx.now
-        since, width = now - seconds, seconds / parts
-        low, high = tx.first(ENDS)
-        if high is None:
-            return History(now=now, since=since, outcomes={}, waits=[])
-        first = max(_first_since(tx, since, low, high), high - most + 1)
-        oldest = tx.first(NEXT, number=first)
-        if oldest is None or (oldest.created_at < since and first == high):
-            return History(now=now, since=since, outcomes={}, waits=[])
-        # The time before the first stored or read decision is not known to have been empty.
-        if first in (low, high - most + 1):
-            since = max(since, oldest.created_at)
-        outcomes: dict[str, list[int]] = {}
-        for row in tx.all(_counts(tx.kind, first, now - seconds, width)):
-            counts = outcomes.setdefault(row.outcome, [0] * parts)
-            counts[min(parts - 1, int(row.part))] += row.decisions
-        waits = [(row.created_at, row.updated_at - row.created_at) for row in tx.all(_waits(first))]
-        return History(
-            now=now,
-            since=since,
-            outcomes=outcomes,
-            waits=[wait for wait in waits if wait[0] >= now - seconds],
-        )
+
+def recent(tx: session.Tx, *, seconds: float, parts: int, most: int) -> History:
+    """See ``scheduler.ports.records.Records.history``."""
+    now = tx.now
+    since, width = now - seconds, seconds / parts
+    low, high = tx.first(ENDS)
+    if high is None:
+        return History(now=now, since=since, outcomes={}, waits=[])
+    first = max(_first_since(tx, since, low, high), high - most + 1)
+    oldest = tx.first(NEXT, number=first)
+    if oldest is None or (oldest.created_at < since and first == high):
+        return History(now=now, since=since, outcomes={}, waits=[])
+    # The time before the first stored or read decision is not known to have been empty.
+    if first in (low, high - most + 1):
+        since = max(since, oldest.created_at)
+    outcomes: dict[str, list[int]] = {}
+    for row in tx.all(_counts(tx.kind, first, now - seconds, width)):
+        counts = outcomes.setdefault(row.outcome, [0] * parts)
+        counts[min(parts - 1, int(row.part))] += row.decisions
+    waits = [(row.created_at, row.updated_at - row.created_at) for row in tx.all(_waits(first))]
+    return History(
+        now=now,
+        since=since,
+        outcomes=outcomes,
+        waits=[wait for wait in waits if wait[0] >= now - seconds],
+    )
 
 
 def _first_since(tx: session.Tx, since: float, low: int, high: int) -> int:

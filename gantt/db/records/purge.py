@@ -17,9 +17,9 @@ from gantt.core.records import retention
 from gantt.core.records.retention import Piece
 from gantt.core.resources import group_rule
 from gantt.db.claims.held import has_claims_of_group, holds_below
-from gantt.db.engine import arrays, retry, session
+from gantt.db.database import Database
+from gantt.db.engine import arrays, session
 from gantt.db.hosts import host_events, providers
-from gantt.db.hosts.base import HostTables
 from gantt.db.records import decisions, services
 from gantt.db.schema import models
 
@@ -295,18 +295,15 @@ class Cursor:
         return self.decisions.is_read and all(walk.found_none for walk in walks)
 
 
-class Purge(HostTables):
+class SqlRetention:
     """See ``scheduler.ports.records``."""
 
-    def __init__(
-        self, engine: sa.Engine, policy: retry.RetryPolicy | None = None, **options: Any
-    ) -> None:
-        super().__init__(engine, policy, **options)
+    def __init__(self, database: Database) -> None:
+        self.database = database
         self._cursor = Cursor()
 
     @property
     def is_purged(self) -> bool:
-        """True where purges have read all requests and claims, and found nothing to delete."""
         return self._cursor.is_done
 
     def purge(
@@ -347,7 +344,7 @@ class Purge(HostTables):
             cursor.unfinished = {kind for kind, count in deleted_counts.items() if count >= limit}
             return sum(deleted_counts.values())
 
-        return self.database.write(work, patient=True)
+        return self.database.writes.write(work, patient=True)
 
 
 def _of(

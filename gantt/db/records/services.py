@@ -12,9 +12,8 @@ from gantt.core.records.process import (
     ServiceNote,
     ServiceRecord,
 )
+from gantt.db.database import Database, reading, writing
 from gantt.db.engine import engine, session
-from gantt.db.engine.session import reading, writing
-from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
 
 _s = models.services
@@ -28,8 +27,11 @@ READ = (
 )
 
 
-class SqlServices(HostTables):
+class SqlServices:
     """See ``scheduler.ports.records``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     @writing
     def note_service(self, tx: session.Tx, note: ServiceNote) -> None:
@@ -63,7 +65,7 @@ class SqlServices(HostTables):
         tx.run(_s.delete().where(_s.c.name == engine.storable(name)))
 
     @reading
-    def services(self, tx: session.Tx) -> list[ServiceRecord]:
+    def list_services(self, tx: session.Tx) -> list[ServiceRecord]:
         return [_service(row) for row in tx.all(READ)]
 
 

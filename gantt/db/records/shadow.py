@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from gantt.core.records.shadow import Compared, ShadowVerdict
+from gantt.db.database import Database, reading, writing
 from gantt.db.engine import session
-from gantt.db.engine.session import reading, writing
-from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
 
 _s = models.shadows
@@ -20,12 +19,14 @@ OLDEST_STORED = (
 COUNTS = sa.select(_s.c.verdict, sa.func.count()).group_by(_s.c.verdict)
 
 
-class Shadows(HostTables):
-    """Store of decisions of Nova and of Gantt side by side."""
+class SqlShadows:
+    """See ``scheduler.ports.records``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     @writing
     def save_shadows(self, tx: session.Tx, found: Sequence[Compared], keep: int) -> None:
-        """Store comparisons, except stored ones, and keep the newest ``keep`` of all."""
         tx.insert_new(_s, [_values(comparison, tx.now) for comparison in found], 'id')
         # Read first: MariaDB rejects a subquery of the table that is written to.
         last = tx.first(OLDEST_STORED, keep=keep)
@@ -33,13 +34,9 @@ class Shadows(HostTables):
             tx.run(_s.delete().where(_s.c.number <= last.number))
 
     @reading
-    def shadows(
+    def list_shadows(
         self, tx: session.Tx, verdicts: Sequence[ShadowVerdict] | None, limit: int
     ) -> list[Compared]:
-        """Return comparisons, newest first.
-
-        :param verdicts: only these
-        """
         query = sa.select(_s).order_by(_s.c.number.desc()).limit(limit)
         if verdicts is not None:
             query = query.where(_s.c.verdict.in_([verdict.value for verdict in verdicts]))
@@ -47,7 +44,6 @@ class Shadows(HostTables):
 
     @reading
     def count_shadows(self, tx: session.Tx) -> dict[ShadowVerdict, int]:
-        """Return the number of stored comparisons by verdict."""
         return {ShadowVerdict(verdict): count for verdict, count in tx.all(COUNTS)}
 
 

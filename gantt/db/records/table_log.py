@@ -9,9 +9,8 @@ the retention needs it.
 import sqlalchemy as sa
 
 from gantt.core.messages.base import derived_id
+from gantt.db.database import Database, reading, writing
 from gantt.db.engine import session
-from gantt.db.engine.session import reading, writing
-from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
 
 _l = models.table_log
@@ -43,8 +42,11 @@ FORGET_BEFORE = _l.delete().where(
 FORGET = _l.delete().where(_l.c.worker == sa.bindparam('b_worker'))
 
 
-class SqlTableLogs(HostTables):
+class SqlTableLogs:
     """See ``scheduler.ports.records``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     @writing
     def save_table_log(

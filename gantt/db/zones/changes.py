@@ -15,12 +15,13 @@ import sqlalchemy as sa
 from gantt.core.claims.claim import State
 from gantt.core.zones.keys import key_of
 from gantt.core.zones.messages import LOST, ClaimBelow, ZoneChanges
+from gantt.db.claims import held
 from gantt.db.claims.held import below_values
+from gantt.db.database import Database, reading, writing, writing_once
 from gantt.db.engine import session
-from gantt.db.engine.session import reading, writing, writing_once
 from gantt.db.hosts.rows import known_purpose, known_state
 from gantt.db.schema import models
-from gantt.db.zones.records import LIVE, SqlZones, held_children, kind_of
+from gantt.db.zones.records import LIVE, held_children, kind_of
 from gantt.scheduler.ports.zones import ChangedClaim, StoredBelow
 
 _r, _c = models.requests, models.claims
@@ -96,8 +97,39 @@ CHANGED_BELOW = (
 )
 
 
-class SqlZoneChanges(SqlZones):
+class SqlZoneClaims:
     """See ``scheduler.ports.zones``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @reading
+    def claims_below(
+        self,
+        tx: session.Tx,
+        request_id: str | None = None,
+        consumers: Collection[str] = (),
+        child: str = '',
+        *,
+        claim_id: str | None = None,
+        state: str | None = None,
+        project: str | None = None,
+        group: str | None = None,
+        marker: str | None = None,
+        limit: int | None = None,
+    ) -> list[StoredBelow]:
+        return held.claims_below(
+            tx,
+            request_id,
+            consumers,
+            child,
+            claim_id=claim_id,
+            state=state,
+            project=project,
+            group=group,
+            marker=marker,
+            limit=limit,
+        )
 
     @writing
     def note_changes_below(

@@ -10,9 +10,8 @@ from gantt.core.messages.request import Purpose
 from gantt.core.zones.marks import RegisteredHost
 from gantt.core.zones.messages import LOST
 from gantt.db.claims.held import holds_below
+from gantt.db.database import Database, reading, reading_long
 from gantt.db.engine import session
-from gantt.db.engine.session import reading, reading_long
-from gantt.db.hosts.base import HostTables
 from gantt.db.schema import models
 from gantt.db.schema.zone_models import claims_below
 from gantt.scheduler.ports.zones import LiveClaims, LiveHere, ToLookAt
@@ -64,8 +63,11 @@ LIVE_HERE = sa.select(_c.c.id, _c.c.consumer, _c.c.purpose).where(
 )
 
 
-class SqlZoneFigures(HostTables):
+class SqlZoneFigures:
     """See ``scheduler.ports.zones``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     @reading
     def live_claims_over_zones(self, tx: session.Tx) -> LiveClaims:

@@ -7,10 +7,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gantt.db.claims.claims import Changes
 from gantt.db.claims.openings import FIRST_SECONDS, add, give_back_opening
-from gantt.db.claims.requests import DELETE, LOCK, NOT_ON_THEIR_WAY, SqlRequests
-from gantt.db.engine import retry, session
-from gantt.db.engine.session import reading, writing, writing_once
+from gantt.db.claims.requests import DELETE, LOCK, NOT_ON_THEIR_WAY, cancel_claims
+from gantt.db.database import Database, reading, writing, writing_once
+from gantt.db.engine import session
 from gantt.db.schema import models
 from gantt.scheduler.ports.zones import DueGiveBack, LeftRequest, WaitingGiveBacks
 
@@ -57,13 +58,11 @@ LEFT = (
 EDGE = sa.select(sa.func.count().label('count'), sa.func.max(_window.c.id).label('last'))
 
 
-class SqlGiveBacks(SqlRequests):
+class SqlGiveBacks:
     """See ``scheduler.ports.zones``."""
 
-    def __init__(
-        self, engine: sa.Engine, policy: retry.RetryPolicy | None = None, **options: Any
-    ) -> None:
-        super().__init__(engine, policy, **options)
+    def __init__(self, database: Database) -> None:
+        self.database = database
         self._left_after, self._left_lock = '', threading.Lock()
 
     @writing
@@ -125,6 +124,6 @@ class SqlGiveBacks(SqlRequests):
         if row.deadline > tx.now - LEFT_SECONDS:
             return
         give_back_opening(tx, left.opening)
-        self._cancel_claims(tx, left.request_id, 'left')
+        cancel_claims(Changes(tx, self.database.memory), left.request_id, 'left')
         tx.run(DELETE, b_id=left.request_id)
         tx.run(NOT_ON_THEIR_WAY, b_id=left.request_id)

@@ -11,10 +11,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt import exceptions
+from gantt.db.database import Database, writing_once
 from gantt.db.engine import session
-from gantt.db.engine.session import CLOCK, write_once, writing_once
+from gantt.db.engine.session import CLOCK
 from gantt.db.schema import models
-from gantt.db.zones.records import SqlZones, kind_of
+from gantt.db.zones.records import kind_of
 from gantt.scheduler.ports.zones import AllocationAbove
 
 _o, _c, _above = models.allocation_orders, models.claims, models.allocations_above
@@ -94,11 +95,15 @@ NOTE_AT_ONCE = sa.text(f"""
 """)  # noqa: S608 - the clock's expression is a constant
 
 
-class SqlAllocationOrders(SqlZones):
+class SqlAllocationOrders:
     """See ``scheduler.ports.zones``."""
 
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
     def note_new_allocation(self, wanted: AllocationAbove) -> bool:
-        if self.at_once is None:
+        at_once = self.database.at_once
+        if at_once is None:
             return False
         ids = sorted(set(wanted.consumers))
         parameters = {
@@ -111,7 +116,7 @@ class SqlAllocationOrders(SqlZones):
             'order_no': wanted.order,
             'consumers': ids,
         }
-        row_count = write_once(self.at_once, lambda tx: tx.first(NOTE_AT_ONCE, **parameters)[0])
+        row_count = at_once.write_once(lambda tx: tx.first(NOTE_AT_ONCE, **parameters)[0])
         return bool(row_count == len(ids))
 
     @writing_once

@@ -23,10 +23,11 @@ from gantt.core.resources.group_rule import GroupRule
 from gantt.core.zones.keys import new_opening
 from gantt.core.zones.messages import ParentRecord, ZoneRecord
 from gantt.db.claims import openings
-from gantt.db.claims.held import SqlHeld, below_values, holds_below
-from gantt.db.claims.requests import DELETE, LOCK, SqlRequests
-from gantt.db.engine import retry, session
-from gantt.db.engine.session import reading, write_once, writing, writing_once
+from gantt.db.claims.claims import Changes
+from gantt.db.claims.held import below_values, holds_below
+from gantt.db.claims.requests import DELETE, LOCK, cancel_claims
+from gantt.db.database import Database, reading, writing, writing_once
+from gantt.db.engine import session
 from gantt.db.hosts.rows import known_purpose
 from gantt.db.schema import models
 from gantt.db.zones import rules
@@ -120,24 +121,11 @@ GROUP_LIVES_HERE = sa.select(_c.c.id).where(_c.c.group_uuid == _id, _c.c.live ==
 GROUP_LIVES_BELOW = sa.select(_below.c.child).where(_below.c.group_uuid == _id, holds_below)
 
 
-class SqlZones(SqlHeld, SqlRequests):
-    """See ``scheduler.ports.zones``.
+class SqlZones:
+    """See ``scheduler.ports.zones``."""
 
-    :ivar at_once: for statements that are a transaction each; None: not used here
-    """
-
-    def __init__(
-        self, engine: sa.Engine, policy: retry.RetryPolicy | None = None, **options: Any
-    ) -> None:
-        super().__init__(engine, policy, **options)
-        is_fast = self.commits is not self.database
-        self.at_once = session.Database(engine, policy, at_once=True) if is_fast else None
-
-    def close(self) -> None:
-        """Close its connections."""
-        if self.at_once is not None:
-            self.at_once.close()
-        super().close()
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
     @writing
     def zone_identity(self, tx: session.Tx) -> ZoneIdentity:
@@ -244,10 +232,17 @@ class SqlZones(SqlHeld, SqlRequests):
         if not tx.run(_parent.delete().where(_parent.c.name == name)):
             raise exceptions.NotFound(kind='parent zone', name=name)
 
-    # -- requests that may go to child zones -------------------------------------------
+
+class SqlZoneRequests:
+    """See ``scheduler.ports.zones``."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
     def open_request(self, wanted: OpenRequest) -> OpenedRequest:
         token = new_opening(wanted.stays)
-        if self.at_once is not None and wanted.takes_over is None:
+        at_once = self.database.at_once
+        if at_once is not None and wanted.takes_over is None:
             consumers = sorted(set(wanted.consumers))
             parameters = {
                 'id': wanted.id,
@@ -260,7 +255,7 @@ class SqlZones(SqlHeld, SqlRequests):
                 'consumers': consumers,
                 'group': None if wanted.group is None else wanted.group.uuid,
             }
-            opened_row = write_once(self.at_once, lambda tx: tx.first(OPEN_AT_ONCE, **parameters))
+            opened_row = at_once.write_once(lambda tx: tx.first(OPEN_AT_ONCE, **parameters))
             new_rows, consumer_rows, has_live_claims, order, *rule_columns = opened_row
             rule = rules.of(rule_columns)
             is_ruled = wanted.group is None or (
@@ -313,7 +308,7 @@ class SqlZones(SqlHeld, SqlRequests):
             if takes_over(stored, draft):
                 assert stored is not None, 'nothing is taken over of a row that is gone'
                 openings.give_back_opening(tx, stored.token)
-                self._cancel_claims(tx, wanted.id, 'taken over')
+                cancel_claims(Changes(tx, self.database.memory), wanted.id, 'taken over')
             values = {
                 name: row[name] for name in ('owner', 'attempt', 'deadline', 'token', 'updated_at')
             }
@@ -349,12 +344,13 @@ class SqlZones(SqlHeld, SqlRequests):
     ) -> bool:
         token = uuid.uuid4().hex
         rows = [below_values(claim_below) for claim_below in below]
-        if self.at_once is not None and own is None:
+        at_once = self.database.at_once
+        if at_once is not None and own is None:
             parameters = {'id': request_id, 'owner': owner, 'attempt': attempt, 'answer': answer}
             parameters |= {name: [row[name] for row in rows] for name, _ in BELOW}
             parameters['token'] = token
             parameters |= rules.compared(group)
-            if write_once(self.at_once, lambda tx: tx.first(FINISH_AT_ONCE, **parameters)[0]):
+            if at_once.write_once(lambda tx: tx.first(FINISH_AT_ONCE, **parameters)[0]):
                 return True
         return self._finish_request(request_id, owner, attempt, answer, rows, own, token, group)
 

@@ -73,7 +73,7 @@ def set_aggregate(
     is_new = all(
         name not in (aggregate.name, aggregate.uuid) for aggregate in world.insights.aggregates()
     )
-    saved = world.store.save_aggregate(name, body.metadata, body.hosts, body.uuid)
+    saved = world.stores.declarations.save_aggregate(name, body.metadata, body.hosts, body.uuid)
     world.insights.reload_soon()
     problems_text = ''.join(f'; {problem}' for problem in aggregates.problems([saved]))
     done = Change(
@@ -98,6 +98,6 @@ def remove_aggregate(
     before = world.insights.aggregate(name)
     if query.dry_run:
         return Change(dry_run=True, what=f'aggregate {before.name} would be removed', now=before)
-    world.store.remove_aggregate(before.name)
+    world.stores.declarations.remove_aggregate(before.name)
     world.insights.reload_soon()
     return Change(dry_run=False, what=f'aggregate {before.name} is removed', now=None)

@@ -97,7 +97,7 @@ def show_roll_up(world: HandlerContext, caller: Caller, query: RollUpQuery) -> R
 
     Over hosts and providers that are none; as large for ten hosts as for ten thousand.
     """
-    known_classes = resources.STANDARD | world.store.declared_classes()
+    known_classes = resources.STANDARD | world.stores.vocabulary.declared_classes()
     shapes = roll_up.parse_shapes(query.shapes, known_classes)
     with world.gates.trials.passing(caller):
         return world.insights.roll_up(shapes)
@@ -118,7 +118,7 @@ def what_if(world: HandlerContext, caller: Caller, body: WhatIfBody) -> WhatIfAn
 
 def list_classes(world: HandlerContext, caller: Caller) -> ResourceClasses:
     """List the standard and the declared resource classes."""
-    declared = world.store.declared_classes() - resources.STANDARD
+    declared = world.stores.vocabulary.declared_classes() - resources.STANDARD
     return ResourceClasses(
         resource_classes=[
             *(_class(name) for name in sorted(resources.STANDARD)),
@@ -129,7 +129,7 @@ def list_classes(world: HandlerContext, caller: Caller) -> ResourceClasses:
 
 def show_class(world: HandlerContext, caller: Caller, name: str) -> ResourceClass:
     """Show one resource class, standard or declared."""
-    if name not in resources.STANDARD and name not in world.store.declared_classes():
+    if name not in resources.STANDARD and name not in world.stores.vocabulary.declared_classes():
         raise exceptions.NotFound(kind='resource class', name=name)
     return _class(name)
 
@@ -150,8 +150,8 @@ def set_class(
     elif query.dry_run:
         summary = f'resource class {name} would be declared'
     else:
-        is_new = name not in world.store.declared_classes()
-        world.store.declare_class(name)
+        is_new = name not in world.stores.vocabulary.declared_classes()
+        world.stores.vocabulary.declare_class(name)
         world.insights.reload_soon()
         summary = f'resource class {name} is declared'
     done = Change(dry_run=query.dry_run, what=summary, now=_class(name))

@@ -61,7 +61,7 @@ def show_decision(
     if not caller.sees(explanation.project_id):
         raise exceptions.NotFound(kind='decision', name=decision_id)
     if whole and (query.explain or query.format == 'text'):
-        below = of_zones_below(explanation, world.zones, world.store)
+        below = of_zones_below(explanation, world.zones, world.stores.zone_claims)
         explanation = explaining.with_zones(explanation, below)
     if query.format == 'text':
         text = '\n'.join(explanation.lines) + '\n'

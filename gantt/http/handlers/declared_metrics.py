@@ -101,8 +101,8 @@ def set_metric(
     metrics.check(metric)
     if query.dry_run:
         return Change(dry_run=True, what=f'metric {name} would be declared', now=metric)
-    is_new = all(declared.name != name for declared in world.store.declared_metrics())
-    saved = world.store.save_metric(metric)
+    is_new = all(declared.name != name for declared in world.stores.declarations.declared_metrics())
+    saved = world.stores.declarations.save_metric(metric)
     world.insights.reload_soon()
     done = Change(dry_run=False, what=f'metric {saved.name} is declared', now=saved)
     return Created(done, path_of('declared-metrics', saved.name)) if is_new else done
@@ -113,11 +113,11 @@ def remove_metric(
 ) -> Change[DeclaredMetric]:
     """Take a declaration back; what hosts report under the name goes on to count."""
     if query.dry_run:
-        declared = {metric.name: metric for metric in world.store.declared_metrics()}
+        declared = {metric.name: metric for metric in world.stores.declarations.declared_metrics()}
         if name not in declared:
             raise exceptions.NotFound(kind='declared metric', name=name)
         summary = f'metric {name} would be no longer declared'
         return Change(dry_run=True, what=summary, now=declared[name])
-    world.store.remove_metric(name)
+    world.stores.declarations.remove_metric(name)
     world.insights.reload_soon()
     return Change(dry_run=False, what=f'metric {name} is no longer declared', now=None)

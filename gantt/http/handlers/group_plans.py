@@ -129,11 +129,11 @@ def list_group_plans(
 ) -> GroupPlansResponse:
     """List the plans of groups of the project, or of all."""
     limit = min(query.limit, STATES_MAX if query.states else PLANS_MAX)
-    records = world.store.group_plans(limit + 1, query.marker, caller.only)
+    records = world.stores.plans.group_plans(limit + 1, query.marker, caller.only)
     table, stale_after = world.insights.table(), world.insights.settings.stale_after_seconds
     states: dict[str, dict[str, int]] = {}
     if query.states:
-        states = shown_plans.states_of(world.store, records[:limit], table, stale_after)
+        states = shown_plans.states_of(world.stores.plans, records[:limit], table, stale_after)
     listed = [_summary(record, table.now, states.get(record.group_uuid)) for record in records]
     page, marker = page_of(listed, limit, 'group')
     return GroupPlansResponse(group_plans=page, next_marker=marker)
@@ -269,7 +269,7 @@ def _check_spec(world: HandlerContext, caller: Caller, spec: RequestSpec, where:
 
 # -- views -------------------------------------------------------------------------------
 def _record(world: HandlerContext, caller: Caller, uuid: str) -> GroupPlanRecord:
-    record = world.store.load_group_plan(uuid)
+    record = world.stores.plans.load_group_plan(uuid)
     if record is None or not caller.sees(record.project_id):
         raise exceptions.NotFound(kind='plan of group', name=uuid)
     return record
@@ -283,7 +283,7 @@ def _view(
     table = world.insights.table()
     world.insights.pipeline.name_parts(table)
     stale_after = world.insights.settings.stale_after_seconds
-    view = shown_plans.view_of(world.store, record, table, stale_after, check=check)
+    view = shown_plans.view_of(world.stores.plans, record, table, stale_after, check=check)
     if world.policy.allows(request_access.HOSTS, caller):
         return view
     members = [msgspec.structs.replace(member, host='', levels={}) for member in view.members]

@@ -72,7 +72,7 @@ class CreateGroup(Message, frozen=True, kw_only=True):
 
 def list_groups(world: HandlerContext, caller: Caller, query: PageOfUuids) -> GroupsResponse:
     """List the server groups."""
-    rows = world.store.groups(query.limit + 1, query.marker, caller.only)
+    rows = world.stores.groups.list_groups(query.limit + 1, query.marker, caller.only)
     page, marker = page_of(rows, query.limit, 'uuid')
     return GroupsResponse(server_groups=page, next_marker=marker)
 
@@ -104,7 +104,7 @@ def create_group(
     policy = POLICIES if body.policy is UNSET else body.policy.value
     fields = {**msgspec.structs.asdict(body), 'policy': policy, 'project_id': project}
     group = Group(**fields)
-    existing = world.store.load_group(body.uuid)
+    existing = world.stores.groups.load_group(body.uuid)
     _check_own(caller, body.uuid, existing)
     if query.dry_run:
         if existing:
@@ -117,9 +117,9 @@ def create_group(
         # Two at once may both find room: the limit may be exceeded by creations in flight.
         world.insights.quotas.check_groups(project, not caller.everywhere)
     try:
-        saved = world.store.save_group(group)
+        saved = world.stores.groups.save_group(group)
     except exceptions.Refused:
-        _check_own(caller, body.uuid, world.store.load_group(body.uuid))
+        _check_own(caller, body.uuid, world.stores.groups.load_group(body.uuid))
         raise
     # Another project may have created it meanwhile.
     _check_own(caller, body.uuid, saved)
@@ -139,7 +139,7 @@ def remove_group(world: HandlerContext, caller: Caller, uuid: str, query: DryRun
                 members=group.members[:20],
             )
         return Change(dry_run=True, what=f'server group {uuid} would be removed', now=group)
-    world.store.remove_group(uuid)
+    world.stores.groups.remove_group(uuid)
     return Change(dry_run=False, what=f'server group {uuid} is removed', now=None)
 
 
@@ -154,7 +154,7 @@ def _check_own(caller: Caller, uuid: str, known: Group | None) -> None:
 
 
 def _group(world: HandlerContext, caller: Caller, uuid: str) -> Group:
-    group = world.store.load_group(uuid)
+    group = world.stores.groups.load_group(uuid)
     if group is None or not caller.sees(group.project_id):
         raise exceptions.NotFound(kind='server group', name=uuid)
     return group

@@ -76,7 +76,7 @@ def disable_host(
     if query.dry_run:
         summary = f'host {name} would be disabled by {by}: {body.reason}'
         return Change(dry_run=True, what=summary, now=world.insights.host_summary(name))
-    world.insights.offer([world.store.disable_host(name, body.reason, by)])
+    world.insights.offer([world.stores.hosts.disable_host(name, body.reason, by)])
     summary = f'host {name} is disabled by {by}: {body.reason}'
     return Change(dry_run=False, what=summary, now=world.insights.host_summary(name))
 
@@ -88,7 +88,7 @@ def enable_host(
     before = world.insights.host_summary(name)
     if query.dry_run:
         return Change(dry_run=True, what=f'host {name} would be enabled', now=before)
-    world.insights.offer([world.store.enable_host(name, caller.user or 'somebody')])
+    world.insights.offer([world.stores.hosts.enable_host(name, caller.user or 'somebody')])
     now = world.insights.host_summary(name)
     return Change(dry_run=False, what=f'host {name} is enabled', now=now)
 
@@ -101,7 +101,7 @@ def remove_host(
     warning = _comes_back(world, before)
     if query.dry_run:
         return Change(dry_run=True, what=f'host {name} would be forgotten{warning}', now=before)
-    world.insights.offer([world.store.remove_host(name)])
+    world.insights.offer([world.stores.hosts.remove_host(name)])
     return Change(dry_run=False, what=f'host {name} is forgotten{warning}', now=None)
 
 

@@ -48,7 +48,7 @@ class Usages(Paged, frozen=True, kw_only=True):
 def list_quotas(world: HandlerContext, caller: Caller, query: Page) -> QuotasResponse:
     """List the limits that are set: of projects, and for all others of the project ``default``."""
     limits_by_project: dict[str, dict[str, int]] = {}
-    for row in world.store.quotas():
+    for row in world.stores.quotas.limits():
         if query.marker is None or row.project_id > query.marker:
             limits_by_project.setdefault(row.project_id, {})[row.name] = row.limit
     limits = [
@@ -90,7 +90,7 @@ def set_quota(
     if query.dry_run:
         now = world.insights.quotas.shown(project_id)
         return Change(dry_run=True, what=f'quota of {project_id} would be: {words}', now=now)
-    world.store.set_quotas(project_id, body.limits)
+    world.stores.quotas.set_quotas(project_id, body.limits)
     world.insights.quotas.read()
     now = world.insights.quotas.shown(project_id)
     return Change(dry_run=False, what=f'quota of {project_id} is set: {words}', now=now)
@@ -100,7 +100,7 @@ def unset_quota(
     world: HandlerContext, caller: Caller, project_id: str, query: DryRun
 ) -> Change[QuotaView]:
     """Take all limits of a project away: the defaults hold again."""
-    names = [row.name for row in world.store.quotas() if row.project_id == project_id]
+    names = [row.name for row in world.stores.quotas.limits() if row.project_id == project_id]
     if not names:
         raise exceptions.NotFound(kind='quota', name=project_id)
     words = ', '.join(names)
@@ -108,7 +108,7 @@ def unset_quota(
         now = world.insights.quotas.shown(project_id)
         summary = f'quota of {project_id} would be unset: {words}'
         return Change(dry_run=True, what=summary, now=now)
-    world.store.set_quotas(project_id, dict.fromkeys(names))
+    world.stores.quotas.set_quotas(project_id, dict.fromkeys(names))
     world.insights.quotas.read()
     now = world.insights.quotas.shown(project_id)
     return Change(dry_run=False, what=f'quota of {project_id} is unset: {words}', now=now)
@@ -119,7 +119,7 @@ def list_usages(world: HandlerContext, caller: Caller, query: Page) -> Usages:
 
     A member is shown its own project only.
     """
-    usages = world.store.usages(query.limit + 1, query.marker, caller.only)
+    usages = world.stores.quotas.usages(query.limit + 1, query.marker, caller.only)
     page, marker = page_of(usages, query.limit, 'project_id')
     return Usages(usages=page, next_marker=marker)
 
@@ -128,7 +128,7 @@ def show_usage(world: HandlerContext, caller: Caller, project_id: str) -> Projec
     """Show what the live claims of one project take; all is 0 where there is none."""
     if not caller.sees(project_id):
         raise exceptions.NotFound(kind='usage of project', name=project_id)
-    usages = world.store.usages(1, project=project_id)
+    usages = world.stores.quotas.usages(1, project=project_id)
     return usages[0] if usages else ProjectUsage(project_id=project_id)
 
 

@@ -36,7 +36,7 @@ def show_host_marks(world: HandlerContext, caller: Caller, body: HostMarksQuery)
         raise exceptions.ZoneLoop()
     with world.gates.trials.passing(caller, parent.project_id):
         salt = bytes.fromhex(body.salt)
-        hosts = world.store.registered_hosts()
+        hosts = world.stores.zone_figures.registered_hosts()
         own_marks = [marks.marks_of(host, own_uuid, salt) for host in hosts]
         below, complete = _below(world, body, own_uuid)
         shown, more = marks.page(own_marks, below, bytes.fromhex(body.after), HOSTS_MAX)

@@ -20,20 +20,20 @@ def end_claim_of_zone(
     parent, project = parent_of(world, caller)
     request_id, reason = own_name(parent.name, key), f'given back by zone {parent.name}'
     with world.gates.placements.passing(project, parent.project_id):
-        claim = world.store.load_claim(claim_id)
+        claim = world.stores.claims.load_claim(claim_id)
         if (
             claim is not None
             and (claim.request_id, claim.parent_key) == (request_id, parent.name)
             and (claim.state is State.RESERVED or parent.trusted)
         ):
-            world.insights.offer(world.store.force_release(claim_id, reason).hosts)
-        below = world.store.claims_below(request_id, claim_id=claim_id)
+            world.insights.offer(world.stores.claims.force_release(claim_id, reason).hosts)
+        below = world.stores.zone_claims.claims_below(request_id, claim_id=claim_id)
         claims_to_end = [
             claim_below
             for claim_below in below
             if claim_below.holds and claim_below.parent == parent.name
         ]
-        world.store.add_give_backs(
+        world.stores.give_backs.add_give_backs(
             [(claim_below.child, claim_below.claim_id) for claim_below in claims_to_end]
         )
     world.zones.reload_soon()

@@ -161,7 +161,7 @@ def set_zone(
     if query.dry_run:
         now = _view(world, zone)
         return Change(dry_run=True, what=f'zone {zone.name} would be {verb}', now=now)
-    world.store.save_child_zone(zone)
+    world.stores.zones.save_child_zone(zone)
     world.zones.directory.refresh()
     return Change(
         dry_run=False, what=f'zone {zone.name} is {verb}', now=_view(world, _zone(world, zone.uuid))
@@ -175,7 +175,7 @@ def remove_zone(
     now = show_zone(world, caller, name)
     if query.dry_run:
         return Change(dry_run=True, what=f'zone {now.name} would be removed', now=now)
-    world.store.remove_child_zone(now.uuid)
+    world.stores.zones.remove_child_zone(now.uuid)
     world.zones.directory.refresh()
     return Change(dry_run=False, what=f'zone {now.name} is removed', now=now)
 
@@ -276,7 +276,7 @@ def _view(world: HandlerContext, zone: ZoneRecord) -> ZoneView:
         problem = e.message
     live = [
         claim
-        for claim in world.store.claims_below(child=zone.uuid)
+        for claim in world.stores.zone_claims.claims_below(child=zone.uuid)
         if claim.state in ('reserved', 'confirmed')
     ]
     return ZoneView(
@@ -297,7 +297,7 @@ def _view(world: HandlerContext, zone: ZoneRecord) -> ZoneView:
 # -- above ---------------------------------------------------------------------------
 def list_parents(world: HandlerContext, caller: Caller, query: Page) -> ParentsResponse:
     """List the zones above that may ask here."""
-    page, marker = page_by_name(world.store.parent_zones(), query, 'parent zone')
+    page, marker = page_by_name(world.stores.zones.parent_zones(), query, 'parent zone')
     return ParentsResponse(parents=list(map(_of, page)), next_marker=marker)
 
 
@@ -306,7 +306,7 @@ def set_parent(
 ) -> Change[ParentView]:
     """Register a zone above that may ask here, or change what it may have."""
     registered = {
-        parent_record.name: parent_record for parent_record in world.store.parent_zones()
+        parent_record.name: parent_record for parent_record in world.stores.zones.parent_zones()
     }.get(name)
     if registered is None:
         _check_name(name)
@@ -326,7 +326,7 @@ def set_parent(
     verb = 'changed' if registered else 'added'
     if query.dry_run:
         return Change(dry_run=True, what=f'parent {name} would be {verb}', now=_of(parent))
-    world.store.save_parent_zone(parent)
+    world.stores.zones.save_parent_zone(parent)
     world.zones.directory.refresh()
     return Change(dry_run=False, what=f'parent {name} is {verb}', now=_of(parent))
 
@@ -336,13 +336,13 @@ def remove_parent(
 ) -> Change[ParentView]:
     """Forget a zone above; one with live claims here is in use."""
     registered = {
-        parent_record.name: parent_record for parent_record in world.store.parent_zones()
+        parent_record.name: parent_record for parent_record in world.stores.zones.parent_zones()
     }.get(name)
     if registered is None:
         raise exceptions.NotFound(kind='parent zone', name=name)
     if query.dry_run:
         return Change(dry_run=True, what=f'parent {name} would be removed', now=_of(registered))
-    world.store.remove_parent_zone(name)
+    world.stores.zones.remove_parent_zone(name)
     world.zones.directory.refresh()
     return Change(dry_run=False, what=f'parent {name} is removed', now=_of(registered))
 

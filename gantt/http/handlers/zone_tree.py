@@ -90,7 +90,7 @@ def show_zone_tree(world: HandlerContext, caller: Caller) -> ZoneTree:
     """
     zones = world.zones
     zones.directory.refresh()
-    live, status = world.store.live_claims_over_zones(), world.insights.status()
+    live, status = world.stores.zone_figures.live_claims_over_zones(), world.insights.status()
     # A zone that is silent costs seconds: it is not to have all threads wait for it.
     with (
         world.gates.trials.passing(caller),

@@ -226,7 +226,9 @@ def _note_rule(world: HandlerContext, request: SelectDestinations) -> None:
     """
     group = request.spec.group
     if group is not None and group.is_ruled:
-        world.store.note_rule_above(group, request.spec.project_id, request.rule_generation)
+        world.stores.zone_requests.note_rule_above(
+            group, request.spec.project_id, request.rule_generation
+        )
 
 
 def _places(
@@ -257,7 +259,7 @@ def _places(
 
 def _is_noted(world: HandlerContext, parent: ParentRecord, key: str, body: ZoneAllocation) -> bool:
     """Return whether the allocation is new, its order noted without a conflict."""
-    return world.store.note_new_allocation(_as_noted(parent, key, body))
+    return world.stores.orders.note_new_allocation(_as_noted(parent, key, body))
 
 
 def _note_order(
@@ -268,9 +270,9 @@ def _note_order(
     :raises AllocationOutdated: a later allocation of the parent arrived before this one
     :raises Refused: a consumer belongs to another caller
     """
-    for request_id in world.store.note_allocation(_as_noted(parent, key, body)):
+    for request_id in world.stores.orders.note_allocation(_as_noted(parent, key, body)):
         # An allocation that was placed was answered, or its answer is requested: it may live.
-        stored = world.store.load_request(request_id)
+        stored = world.stores.requests.load_request(request_id)
         if stored is None or stored.state == 'open':
             world.client.cancel_claims(request_id, f'zone {parent.name} has sent a later one')
 
@@ -326,14 +328,16 @@ def explain_zone_allocation(world: HandlerContext, caller: Caller, key: str) -> 
     if _allocated(world, parent, key) is None:
         raise exceptions.NotFound(kind='allocation', name=key)
     explanation = world.insights.explain(own_name(parent.name, key))
-    return told.explanation(parent, explained_below(explanation, world.zones, world.store, key))
+    return told.explanation(
+        parent, explained_below(explanation, world.zones, world.stores.zone_claims, key)
+    )
 
 
 def show_zone_changes(world: HandlerContext, caller: Caller, query: ChangesQuery) -> ZoneChanges:
     """Show claims of the zone above that asks which have changed since a revision."""
     parent, _ = parent_of(world, caller)
     page_max, behind = CHANGES_MAX, query.behind or ''
-    rows = world.store.claims_of_parent(parent.name, query.since, page_max + 1, behind)
+    rows = world.stores.zone_claims.claims_of_parent(parent.name, query.since, page_max + 1, behind)
     page = rows[:page_max]
     return ZoneChanges(
         incarnation=world.zones.directory.identity().incarnation,
@@ -362,7 +366,7 @@ def redeem_place(world: HandlerContext, caller: Caller, body: Redeem) -> Redeeme
                 topic=topic_of(sealed.host),
                 is_alternate=True,
             )
-        claim = world.store.load_claim(sealed.claim_id)
+        claim = world.stores.claims.load_claim(sealed.claim_id)
         if claim is None:
             raise exceptions.NotFound(kind='claim', name=sealed.claim_id)
         return RedeemedPlace(
@@ -544,7 +548,7 @@ def _allocated(world: HandlerContext, parent: ParentRecord, key: str) -> ZoneAll
         stored, answer, _ = world.insights.request(request_id)
     except exceptions.NotFound:
         return None
-    below = world.store.claims_below(request_id)
+    below = world.stores.zone_claims.claims_below(request_id)
     if stored.state != 'placed' or answer is None:
         return ZoneAllocated(key=key, state=stored.state)
     # A claim that is lost below may live, and nothing is reported of it.

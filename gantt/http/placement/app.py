@@ -33,7 +33,7 @@ from gantt.http.placement.handlers.dry_run import DryRunHandler
 from gantt.http.policy import PolicyEnforcer
 from gantt.http.settings import HttpSettings
 from gantt.insights.candidates import Candidates
-from gantt.scheduler.ports import PlacementStore
+from gantt.scheduler.ports import PlacementStores, Stores
 
 
 def _get(path: str, handler: Handler, rule: str, **more: Any) -> PlacementRoute:
@@ -156,7 +156,7 @@ def _further_routes(candidates: Candidates, dry_runs: DryRunHandler) -> tuple[Pl
 
 
 def make_placement_app(
-    store: PlacementStore,
+    stores: Stores,
     metrics: MetricsSource,
     settings: HttpSettings,
     policy: PolicyEnforcer,
@@ -181,10 +181,14 @@ def make_placement_app(
     # An answer without a body has no type.
     app.resp_options.default_media_type = None  # type: ignore[assignment]
     PlacementErrors(metrics).install(app)
-    dry_runs = DryRunHandler(RouteTable(ROUTES), store, policy)
+    dry_runs = DryRunHandler(RouteTable(ROUTES), stores.dry_runs, policy)
     dispatch = PlacementDispatch(
-        (*ROUTES, *_further_routes(candidates or Candidates(store), dry_runs)),
-        store,
+        (*ROUTES, *_further_routes(candidates or Candidates(stores.candidates), dry_runs)),
+        PlacementStores(
+            providers=stores.providers,
+            vocabulary=stores.vocabulary,
+            allocations=stores.allocations,
+        ),
         policy,
         tokens.noauth if is_open else strategy,
     )

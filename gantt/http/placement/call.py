@@ -18,7 +18,7 @@ from gantt.http.placement import schemas
 from gantt.http.placement.errors import PlacementError
 from gantt.http.policy import PolicyEnforcer
 from gantt.http.request_access import HOSTS
-from gantt.scheduler.ports import PlacementRecords
+from gantt.scheduler.ports import PlacementStores
 
 #: The version from which on answers have ``last-modified`` and forbid unchecked caching.
 CACHE_SINCE = 15
@@ -59,14 +59,14 @@ class Call:
         version: int,
         path: Mapping[str, str],
         caller: Caller,
-        store: PlacementRecords,
+        stores: PlacementStores,
         policy: PolicyEnforcer,
     ) -> None:
         self._req = req
         self.version = version
         self.path = path
         self.caller = caller
-        self.store = store
+        self.stores = stores
         self._policy = policy
 
     def since(self, minor: int) -> bool:

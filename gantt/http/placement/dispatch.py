@@ -22,7 +22,7 @@ from gantt.http.placement import versions
 from gantt.http.placement.call import CACHE_SINCE, Answer, Call, Handler, http_date
 from gantt.http.placement.errors import PlacementError
 from gantt.http.policy import PolicyEnforcer
-from gantt.scheduler.ports import PlacementRecords
+from gantt.scheduler.ports import PlacementStores
 
 JSON = 'application/json'
 #: Mount point beside our own interface, and our own paths where Placement is at the root.
@@ -109,12 +109,12 @@ class PlacementDispatch:
     def __init__(
         self,
         routes: Sequence[PlacementRoute],
-        store: PlacementRecords,
+        stores: PlacementStores,
         policy: PolicyEnforcer,
         strategy: Strategy,
     ) -> None:
         self._table = RouteTable(routes)
-        self._store = store
+        self._stores = stores
         self._policy = policy
         self._strategy = strategy
 
@@ -126,7 +126,7 @@ class PlacementDispatch:
         version = versions.parse(req.get_header(versions.HEADER) or '')
         req.context.version = version
         _check_length(req)
-        serve(self._table, req, resp, version, caller, self._store, self._policy)
+        serve(self._table, req, resp, version, caller, self._stores, self._policy)
 
 
 def serve(
@@ -135,7 +135,7 @@ def serve(
     resp: falcon.Response,
     version: int,
     caller: Caller,
-    records: PlacementRecords,
+    stores: PlacementStores,
     policy: PolicyEnforcer,
 ) -> None:
     """Have a request handled by its route.
@@ -147,7 +147,7 @@ def serve(
         _check_type(req)
     if route.writes:
         _check_accept(req)
-    call = Call(req, version, path, caller, records, policy)
+    call = Call(req, version, path, caller, stores, policy)
     if route.rule:
         if route.method != 'GET':
             req.context.change = route.rule, caller

@@ -7,7 +7,7 @@ from gantt import exceptions
 from gantt.core.records.decision import ZoneStep
 from gantt.core.zones.messages import ExplainedShare, ZoneExplanation
 from gantt.insights.views import Explanation
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import ZoneClaims
 from gantt.scheduler.zones.parts import ZoneParts
 
 #: Timeout of a child zone's explanation, in seconds.
@@ -15,7 +15,7 @@ EXPLAIN_SECONDS = 2.0
 
 
 def of_zones_below(
-    found: Explanation, around: ZoneParts, store: Store
+    found: Explanation, around: ZoneParts, claims: ZoneClaims
 ) -> dict[str, ZoneExplanation]:
     """Return the explanations by the child zones that have members of a request, by name.
 
@@ -24,7 +24,7 @@ def of_zones_below(
     taken = {step.zone for step in found.zones if step.taken and step.zone}
     if not taken:
         return {}
-    keys = {claim.child: claim.key for claim in store.claims_below(found.request_id)}
+    keys = {row.child: row.key for row in claims.claims_below(found.request_id)}
     explained: dict[str, ZoneExplanation] = {}
     for zone in around.directory.children():
         if zone.name in taken and zone.uuid in keys:
@@ -38,11 +38,11 @@ def of_zones_below(
 
 
 def explained_below(
-    found: Explanation, around: ZoneParts, store: Store, key: str
+    found: Explanation, around: ZoneParts, claims: ZoneClaims, key: str
 ) -> ZoneExplanation:
     """Return a decision as the parent zone gets it."""
     if found.zones:
-        below = of_zones_below(found, around, store)
+        below = of_zones_below(found, around, claims)
         shares = [_share(step, below) for step in found.zones]
         hosts = sum(share.hosts for share in shares)
         survivors = sum(share.survivors for share in shares)

@@ -30,7 +30,7 @@ from gantt.core.table.host_table import HostTable
 from gantt.scheduler.groups.group_rules import rule_of
 from gantt.scheduler.groups.places_of_plans import PlacesOfPlans
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Stores
 from gantt.scheduler.request.planner import NO_EXTRA, Extra, Narrowed, Plan, Planner
 from gantt.scheduler.request.queue import PendingRequest
 from gantt.scheduler.settings import SchedulerSettings
@@ -39,9 +39,12 @@ from gantt.scheduler.settings import SchedulerSettings
 class GroupMembers:
     """The hook of requests that name a group, see ``request.planner.PlanningHook``."""
 
-    def __init__(self, store: Store, cache: HostCache, settings: SchedulerSettings) -> None:
-        self._groups, self._zone_requests, self._feed, self._cache = store, store, store, cache
-        self._places = PlacesOfPlans(store, cache.clock, lambda: settings.stale_after_seconds)
+    def __init__(self, stores: Stores, cache: HostCache, settings: SchedulerSettings) -> None:
+        self._groups, self._zone_requests = stores.groups, stores.zone_requests
+        self._feed, self._cache = stores.feed, cache
+        self._places = PlacesOfPlans(
+            stores.plans, cache.clock, lambda: settings.stale_after_seconds
+        )
 
     # -- before a request is planned -----------------------------------------------------
     def may_be_counted(self, request: SelectDestinations) -> bool:
@@ -127,7 +130,9 @@ class GroupMembers:
     def _with_rule(self, request: SelectDestinations) -> SelectDestinations:
         group = request.spec.group
         assert group is not None, 'it is of a group'
-        rule = rule_of(self._groups, request, group, self._cache.rules.get(group.uuid))
+        rule = rule_of(
+            self._groups, self._zone_requests, request, group, self._cache.rules.get(group.uuid)
+        )
         return group_rule.with_rule(request, rule)
 
     def _swap(self, request: SelectDestinations) -> GroupSwap | None:

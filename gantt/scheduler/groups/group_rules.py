@@ -5,11 +5,15 @@ from gantt import exceptions
 from gantt.core.messages.request import GroupRef, SelectDestinations
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Groups, ZoneRequests
 
 
 def rule_of(
-    store: Store, request: SelectDestinations, group: GroupRef, stored: GroupRule | None
+    groups: Groups,
+    zone_requests: ZoneRequests,
+    request: SelectDestinations,
+    group: GroupRef,
+    stored: GroupRule | None,
 ) -> GroupRule:
     """Return the rule that holds for a request of a group.
 
@@ -23,15 +27,23 @@ def rule_of(
         return group_rule.of_request(group, stored)
     except exceptions.Refused:
         named_rule = group_rule.named(group)
-        if named_rule is None or not _may_have(store, request, group.uuid, named_rule):
+        if named_rule is None or not _may_have(
+            groups, zone_requests, request, group.uuid, named_rule
+        ):
             raise
         return named_rule
 
 
-def _may_have(store: Store, request: SelectDestinations, uuid: str, rule: GroupRule) -> bool:
+def _may_have(
+    groups: Groups,
+    zone_requests: ZoneRequests,
+    request: SelectDestinations,
+    uuid: str,
+    rule: GroupRule,
+) -> bool:
     """Return whether a group has a rule by now, or may get it."""
-    group = store.load_group(uuid)
+    group = groups.load_group(uuid)
     if group is None or group_rule.agree(rule, group.rule):
         return True
     is_of_parent = request.parent is not None
-    return is_of_parent and store.is_idle_group(uuid, request.spec.project_id)
+    return is_of_parent and zone_requests.is_idle_group(uuid, request.spec.project_id)

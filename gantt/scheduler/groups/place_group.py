@@ -49,7 +49,12 @@ from gantt.scheduler.groups.settings import PlannerSettings
 from gantt.scheduler.groups.standing_places import Staying
 from gantt.scheduler.groups.what_if import without_each
 from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import Clock, Recorder, Store, StoredRequest
+from gantt.scheduler.ports import (
+    Clock,
+    Recorder,
+    StoredRequest,
+    Stores,
+)
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.request.answers import EarlierAnswers
 from gantt.scheduler.request.life import Happened
@@ -176,7 +181,7 @@ class PlaceGroups:
 
     def __init__(
         self,
-        store: Store,
+        stores: Stores,
         cache: HostFollower,
         pipeline: Callable[[], Pipeline],
         recorder: Recorder,
@@ -186,11 +191,12 @@ class PlaceGroups:
         quotas: QuotaChecks,
         solver: GroupSolver | None = None,
     ) -> None:
-        self._store, self._cache, self._pipeline = store, cache, pipeline
+        self._requests, self._plans, self._groups = stores.requests, stores.plans, stores.groups
+        self._zones, self._cache, self._pipeline = stores.zones, cache, pipeline
         self._recorder, self._clock = recorder, clock
         self._settings, self._bounds, self._quotas = settings, bounds, quotas
         self._solver = solver
-        self._earlier = EarlierAnswers[PendingGroup](store, GroupCodec(), recorder)
+        self._earlier = EarlierAnswers[PendingGroup](stores.requests, GroupCodec(), recorder)
 
     # -- as SerialPlanner ----------------------------------------------------------------
     def attempt(self, call: PendingGroup) -> Happened:
@@ -306,8 +312,8 @@ class PlaceGroups:
         uuid, description = request.uuid, request.group
         if description.uuid is None:
             description = msgspec.structs.replace(description, uuid=uuid)
-        record = self._store.load_group_plan(uuid)
-        group = self._store.load_group(uuid)
+        record = self._plans.load_group_plan(uuid)
+        group = self._groups.load_group(uuid)
         for stored in (record, group):
             if stored is not None and not _may_have(request, stored.project_id):
                 raise exceptions.NotFound(kind='server group', name=uuid)
@@ -341,7 +347,7 @@ class PlaceGroups:
         for uuid, field in plan_drafts.other_groups(request.group).items():
             if uuid == own:
                 raise exceptions.invalid(field, 'expected another group than this one')
-            group = self._store.load_group(uuid)
+            group = self._groups.load_group(uuid)
             if group is None or not _may_have(request, group.project_id):
                 raise plan_drafts.unknown_group(field, uuid)
             groups[uuid] = group
@@ -360,7 +366,7 @@ class PlaceGroups:
         self._pipeline().name_parts(table)
         change = request if isinstance(request, ChangeGroup) else None
         stays = standing_places.staying(
-            self._store.load_places([target.uuid])[target.uuid],
+            self._plans.load_places([target.uuid])[target.uuid],
             target.before,
             description,
             lambda provider_id: is_host_up(table, provider_id, self._settings.stale_after_seconds),
@@ -390,14 +396,14 @@ class PlaceGroups:
 
         :raises Refused: a hard policy cannot be kept here beside them
         """
-        zones = self._store.zones_of_groups([target.uuid, *target.groups])
+        zones = self._plans.zones_of_groups([target.uuid, *target.groups])
         if not zones:
             return ()
         policies = target.description.full_policies
         lines = unkept(policies, target.uuid in zones, zones.keys() - {target.uuid})
         if lines:
             places = set[str]().union(*zones.values())
-            names = [zone.name for zone in self._store.child_zones() if zone.uuid in places]
+            names = [zone.name for zone in self._zones.child_zones() if zone.uuid in places]
             raise exceptions.refused(
                 f'group {target.uuid}: hard policies cannot be kept on hosts of this zone, as '
                 f'members are in zones below: {"; ".join(lines)}; make these policies soft, or '
@@ -546,7 +552,7 @@ class PlaceGroups:
                 problem=f'the table is {age:.0f} s old and the database does not answer'
             )
         error = not_placed(target.uuid, plan, attempt)
-        zones = enabled(self._store.child_zones())
+        zones = enabled(self._zones.child_zones())
         if zones:
             reason = not_known_here(str(error.kwargs.pop('reason')), zones)
             raise exceptions.NotKnownHere(None, reason=reason, zones=zones, **error.kwargs)
@@ -562,7 +568,7 @@ class PlaceGroups:
     ) -> GroupAnswer:
         plan, ask_zones = made.plan, list[str]()
         if plan is not None and plan.missing:
-            ask_zones = enabled(self._store.child_zones())
+            ask_zones = enabled(self._zones.child_zones())
         if plan is not None and not request.dry_run:
             planned = plan_drafts.numbered(
                 target.uuid, request.request_id, attempt.number, plan.members
@@ -640,7 +646,7 @@ class PlaceGroups:
         :raises Unavailable: it is not known
         """
         began = self._clock.monotonic()
-        (outcome,) = self._store.commit([draft]).outcomes
+        (outcome,) = self._requests.commit([draft]).outcomes
         self._recorder.observe('gantt_commit_seconds', self._clock.monotonic() - began)
         return outcome
 

@@ -30,7 +30,7 @@ from gantt.core.records.places_seen import PlacesSeen
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import POLICIES, GroupRule
 from gantt.core.table.host_table import HostTable
-from gantt.scheduler.ports import Clock, Store
+from gantt.scheduler.ports import Clock, GroupPlans
 
 #: Seconds that a plan's claims stay cached, and within which they are not read again.
 CACHED_SECONDS, FRESH_SECONDS = 1.0, 0.02
@@ -64,8 +64,8 @@ class _ReadPlan:
 class PlacesOfPlans:
     """Cache of places of plans; belongs to the scheduling thread, or to the planner of a trial."""
 
-    def __init__(self, store: Store, clock: Clock, stale_after: Callable[[], float]) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, plans: GroupPlans, clock: Clock, stale_after: Callable[[], float]) -> None:
+        self._stored_plans, self._clock = plans, clock
         self._stale_after = stale_after
         self._read: cachetools.LRUCache[str, _ReadPlan] = cachetools.LRUCache(PLANS_MOST)
         self._laid: set[str] = set()  # ids of places that plans of this batch take
@@ -231,11 +231,11 @@ class PlacesOfPlans:
         if before is not None and before.record is not None and before.places is not None:
             record, members = before.record, before.places.members
         else:
-            stored = self._store.load_group_plan(uuid)
+            stored = self._stored_plans.load_group_plan(uuid)
             if stored is None:
                 return _ReadPlan(key, None, None, now, has_ended=True)
             record, members = stored, members_of(stored)
-        claims = self._store.load_places([uuid], ended=ended)[uuid]
+        claims = self._stored_plans.load_places([uuid], ended=ended)[uuid]
         given_up = group_answer.given_up(record.plan)
         places = MemberPlaces(uuid, record.revision, members, claims, given_up)
         return _ReadPlan(key, record, places, now, has_ended=ended)

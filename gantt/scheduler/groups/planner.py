@@ -23,7 +23,7 @@ from gantt.scheduler.groups.place_group import PendingGroup, PlaceGroups
 from gantt.scheduler.groups.plan_drafts import Request
 from gantt.scheduler.groups.settings import PlannerSettings
 from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import Clock, Recorder, Store
+from gantt.scheduler.ports import Clock, Recorder, Stores
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.request.queue import RequestQueue
 from gantt.scheduler.request.serial import SerialLoop
@@ -89,7 +89,7 @@ class GroupPlanner:
 
     def __init__(
         self,
-        store: Store,
+        stores: Stores,
         pipeline: Pipeline,
         recorder: Recorder,
         settings: SchedulerSettings | None = None,
@@ -100,16 +100,25 @@ class GroupPlanner:
         self.settings = settings or SchedulerSettings(worker='gantt-planner')
         self.bounds = bounds or PlannerSettings()
         self.clock: Clock = clock or SystemClock()
-        self.store, self.recorder = store, recorder
+        self.stores, self.recorder = stores, recorder
         #: A host table of its own: no scheduler's is read or waited for.
         self.cache = HostFollower(
-            store,
+            stores.feed,
+            stores.vocabulary,
             self.clock,
             self.settings.reload_seconds,
             default_zone=self.settings.default_zone,
             count=recorder.count,
         )
-        self.quotas = QuotaChecks(store, self.settings, self.clock, recorder.count)
+        self.quotas = QuotaChecks(
+            stores.quotas,
+            stores.claims,
+            stores.groups,
+            stores.plans,
+            self.settings,
+            self.clock,
+            recorder.count,
+        )
         self._pipeline = pipeline
         #: Waiting groups; requests that are being planned are joined as well.
         self.queue = GroupQueue(
@@ -119,7 +128,7 @@ class GroupPlanner:
             self.settings.project_weights,
         )
         groups = PlaceGroups(
-            store,
+            stores,
             self.cache,
             lambda: self._pipeline,
             recorder,
@@ -130,7 +139,7 @@ class GroupPlanner:
             solver,
         )
         self._loop = SerialLoop[PendingGroup](
-            self.queue, groups, store, recorder, self.clock, self.settings.worker
+            self.queue, groups, stores.requests, recorder, self.clock, self.settings.worker
         )
         self.thread = WorkThread('groups', self.step, recorder, lambda: self.queue.depth)
         self._replies = Futures()
@@ -235,7 +244,7 @@ class GroupPlanner:
         table = self.cache.table(SHOWN_AGE_SECONDS)
         self._pipeline.name_parts(table)
         return shown_plans.view_of(
-            self.store, record, table, self.settings.stale_after_seconds, check=message.check
+            self.stores.plans, record, table, self.settings.stale_after_seconds, check=message.check
         )
 
     def extend(self, message: ExtendGroupPlan) -> dict[str, object]:
@@ -247,12 +256,12 @@ class GroupPlanner:
         record = self._record(message.group, message.only_project)
         lease_max = self.settings.plan_lease_seconds_max  # after a place was made
         spare = shown_plans.spare(
-            self.store,
+            self.stores.plans,
             record,
             self.cache.table(SHOWN_AGE_SECONDS),
             self.settings.stale_after_seconds,
         )
-        result = self.store.extend_plan(message.group, message.seconds, lease_max, spare)
+        result = self.stores.plans.extend_plan(message.group, message.seconds, lease_max, spare)
         claims = [outcome.claim_id for outcome in result.outcomes if outcome.outcome == 'ok']
         if not claims:
             raise exceptions.Refused(
@@ -271,13 +280,15 @@ class GroupPlanner:
         :raises Refused: its plan is of another request than the given one
         """
         self._record(message.group, message.only_project)
-        result = self.store.release_plan(message.group, message.reason, (), message.planned_by)
+        result = self.stores.plans.release_plan(
+            message.group, message.reason, (), message.planned_by
+        )
         self.cache.reload_soon()
         claims = [outcome.claim_id for outcome in result.outcomes]
         return {'group': message.group, 'claims': claims}
 
     def _record(self, group: str, only_project: str | None) -> GroupPlanRecord:
-        record = self.store.load_group_plan(group)
+        record = self.stores.plans.load_group_plan(group)
         if record is None or only_project not in (None, record.project_id):
             raise exceptions.NotFound(kind='plan of group', name=group)
         return record

@@ -18,7 +18,7 @@ from gantt.scheduler.ports import GroupPlans
 
 
 def view_of(
-    store: GroupPlans,
+    plans: GroupPlans,
     record: GroupPlanRecord,
     table: HostTable,
     stale_after: float,
@@ -32,7 +32,7 @@ def view_of(
     """
     plan, problem = _read(record)
     description = None if plan is None else plan.description
-    claims = store.load_places([record.group_uuid], ended=True)[record.group_uuid]
+    claims = plans.load_places([record.group_uuid], ended=True)[record.group_uuid]
 
     def answers(provider_id: int) -> bool:
         return is_host_up(table, provider_id, stale_after)
@@ -76,7 +76,7 @@ def _read(record: GroupPlanRecord) -> tuple[StoredPlan | None, str]:
 
 
 def spare(
-    store: GroupPlans, record: GroupPlanRecord, table: HostTable, stale_after: float
+    plans: GroupPlans, record: GroupPlanRecord, table: HostTable, stale_after: float
 ) -> set[str]:
     """Return ids of places that are not needed, as the guests are back that they replaced.
 
@@ -89,19 +89,19 @@ def spare(
     plan, _ = _read(record)
     if plan is None:
         return set()
-    claims = store.load_places([record.group_uuid])[record.group_uuid]
+    claims = plans.load_places([record.group_uuid])[record.group_uuid]
     is_back = plan_view.back(answers, plan.given_up)
     return {claim.id for claim in plan_view.spare_places(plan_view.by_name(claims, is_back))}
 
 
 def states_of(
-    store: GroupPlans, records: Sequence[GroupPlanRecord], table: HostTable, stale_after: float
+    plans: GroupPlans, records: Sequence[GroupPlanRecord], table: HostTable, stale_after: float
 ) -> dict[str, dict[str, int]]:
     """Return the state of the members of several plans: group -> state -> count.
 
     :param stale_after: seconds after which a host that has not reported is down
     """
-    claims = store.load_places([record.group_uuid for record in records], ended=True)
+    claims = plans.load_places([record.group_uuid for record in records], ended=True)
 
     def answers(provider_id: int) -> bool:
         return is_host_up(table, provider_id, stale_after)

@@ -17,7 +17,12 @@ import queue
 from gantt import exceptions
 from gantt.core.nova.events import AggregateDeleted, AggregatesUpdated, GuestLocation, NovaCast
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import Clock, NovaUpdateResult, Recorder, Store
+from gantt.scheduler.ports import (
+    Clock,
+    Nova,
+    NovaUpdateResult,
+    Recorder,
+)
 from gantt.scheduler.set_aside import SetAside
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.work_queue import WorkQueue
@@ -43,7 +48,7 @@ ADOPTED_SHOWN = 5
 class NovaEvents:
     """The thread that folds broadcasts, and its queue."""
 
-    store: Store
+    nova: Nova
     cache: HostCache
     recorder: Recorder
     clock: Clock
@@ -76,7 +81,7 @@ class NovaEvents:
         """Fold a host's list of its guests at once: may wait for the database."""
         self._count(cast, 'heard')
         self._has_received = True
-        result = self.store.apply_guest_events([cast])
+        result = self.nova.apply_guest_events([cast])
         host = getattr(cast.word, 'host', None)
         self._log_result(result, f'by a list of host {host}')
         self._log_ignored_hosts([cast], result)
@@ -84,7 +89,7 @@ class NovaEvents:
 
     def resolve(self, location: GuestLocation) -> None:
         """Note the location of a guest that Nova's API returned."""
-        self._log_result(self.store.resolve_guest(location))
+        self._log_result(self.nova.resolve_guest(location))
 
     def _turn(self, idle_seconds: float) -> int:
         done = self.step(idle_seconds)
@@ -165,9 +170,9 @@ class NovaEvents:
     def _apply(self, batch: list[NovaCast]) -> None:
         self._has_received = True
         if isinstance(batch[0].word, AggregatesUpdated | AggregateDeleted):
-            self.store.apply_aggregates(batch[0])
+            self.nova.apply_aggregates(batch[0])
         else:
-            result = self.store.apply_guest_events(batch)
+            result = self.nova.apply_guest_events(batch)
             self._log_result(result)
             self._log_ignored_hosts(batch, result)
             if result.locked:
@@ -219,7 +224,7 @@ class NovaEvents:
         if not self._has_received:
             return
         seconds = self.settings.nova_move_seconds
-        overdue = self.store.open_moves(seconds, MOVES_MOST)
+        overdue = self.nova.open_moves(seconds, MOVES_MOST)
         self.recorder.gauge('gantt_nova_moves_overdue', len(overdue))
         for move in overdue[:MOVES_SHOWN]:
             LOG.warning(

@@ -18,7 +18,7 @@ from gantt.core.messages.request import SelectDestinations
 from gantt.core.nova.events import GuestLocation
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.nova.events import NovaEvents
-from gantt.scheduler.ports import Store
+from gantt.scheduler.ports import Requests
 
 LOG = logging.getLogger(__name__)
 
@@ -33,8 +33,8 @@ Item = tuple[SelectDestinations, str | None, Then]
 class NovaMoves:
     """The thread that settles moves, and its queue."""
 
-    def __init__(self, store: Store, cache: HostCache, events: NovaEvents) -> None:
-        self._store = store
+    def __init__(self, requests: Requests, cache: HostCache, events: NovaEvents) -> None:
+        self._requests = requests
         self._cache = cache
         self._events = events
         self._queue: queue.Queue[Item | None] = queue.Queue(QUEUE_LIMIT)
@@ -80,7 +80,7 @@ class NovaMoves:
     def resolve(self, request: SelectDestinations, source: str | None) -> None:
         """Settle guests on ``source``, or on no host; a repeated request changes nothing."""
         cutoff = self._cache.database_now - CLOCK_SECONDS
-        if self._store.load_request(request.request_id) is not None:
+        if self._requests.load_request(request.request_id) is not None:
             return
         for consumer in request.consumers:
             self._events.resolve(GuestLocation(consumer=consumer, host=source, before=cutoff))

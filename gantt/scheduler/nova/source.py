@@ -31,7 +31,12 @@ from gantt.core.table import metrics
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.host_signatures import Alarm
 from gantt.scheduler.nova.events import NovaEvents
-from gantt.scheduler.ports import Recorder, Store
+from gantt.scheduler.ports import (
+    Groups,
+    Nova,
+    Recorder,
+    Reports,
+)
 from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
@@ -44,7 +49,9 @@ CLOCK_SECONDS = 1.0
 class NovaSource:
     """Methods of a report source, and of the agents beside it.  All may wait for the database."""
 
-    store: Store
+    nova: Nova
+    reports: Reports
+    groups: Groups
     cache: HostCache
     events: NovaEvents
     recorder: Recorder
@@ -63,7 +70,7 @@ class NovaSource:
         if self.settings.refuse_undeclared_metrics:
             metrics.check_report(update, self.cache.working.declared_metrics, 'told')
         try:
-            result = self.store.tell_facts(update)
+            result = self.reports.tell_facts(update)
         except exceptions.NotProven as e:
             self.alarm.raise_('tell_facts', e)
             raise
@@ -107,11 +114,11 @@ class NovaSource:
     def tell_aggregates(self, update: AggregateUpdate) -> None:
         """Apply aggregates as Nova has them."""
         if update.aggregates:
-            self.store.apply_aggregates(
+            self.nova.apply_aggregates(
                 NovaCast(word=AggregatesUpdated(aggregates=update.aggregates))
             )
         for aggregate in update.gone:
-            self.store.apply_aggregates(NovaCast(word=AggregateDeleted(aggregate=aggregate)))
+            self.nova.apply_aggregates(NovaCast(word=AggregateDeleted(aggregate=aggregate)))
 
     def tell_groups(self, update: GroupUpdate) -> int:
         """Store server groups that are not known yet; return the number of those stored.
@@ -120,10 +127,10 @@ class NovaSource:
         """
         stored = 0
         for group in update.groups:
-            if self.store.load_group(group.uuid) is not None:
+            if self.groups.load_group(group.uuid) is not None:
                 continue
             try:
-                self.store.save_group(Group(**msgspec.structs.asdict(group)))
+                self.groups.save_group(Group(**msgspec.structs.asdict(group)))
                 stored += 1
             except exceptions.Refused as e:
                 LOG.warning('server group %s of Nova is not taken over: %s', group.uuid, e)
@@ -140,7 +147,7 @@ class NovaSource:
                     target=move.target.host,
                     seconds=round(move.seconds, 3),
                 )
-                for move in self.store.open_moves(query.seconds, query.limit, query.reserved)
+                for move in self.nova.open_moves(query.seconds, query.limit, query.reserved)
             ],
             before=cutoff,
         )

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ports: the outside world as the service sees it, one protocol for each concern.
 
-A port has at most a dozen methods; code that needs all of the database takes ``Store``.  Stores
-raise ``DatabaseUnavailable`` after their own bounded retries, ``Busy`` where another process keeps
-indispensable rows locked; no other database error leaks out.
+A port has at most a dozen methods, and code takes the ports that it uses; ``Stores`` holds those of
+the database together, for whoever wires up a process.  Stores raise ``DatabaseUnavailable`` after
+their own bounded retries, ``Busy`` where another process keeps indispensable rows locked; no other
+database error leaks out.
 """
-
-from collections.abc import Callable
-from typing import Protocol, TypeVar
 
 from gantt.scheduler.ports.allocations import (
     Allocations,
@@ -18,6 +16,7 @@ from gantt.scheduler.ports.allocations import (
 )
 from gantt.scheduler.ports.candidates import CandidateReads, ProviderNews
 from gantt.scheduler.ports.claims import ClaimOutcome, ClaimResult, Claims
+from gantt.scheduler.ports.database import DatabaseStatus
 from gantt.scheduler.ports.feed import ChangeFeed, Everything, Feed, Gap
 from gantt.scheduler.ports.group_plans import GroupPlans
 from gantt.scheduler.ports.groups import Groups
@@ -31,16 +30,18 @@ from gantt.scheduler.ports.hosts import (
 )
 from gantt.scheduler.ports.nova import Nova, NovaUpdateResult, OpenMove
 from gantt.scheduler.ports.process import Clock, Inbox, Recorder, Replies
-from gantt.scheduler.ports.providers import ProviderRecords, Providers
+from gantt.scheduler.ports.providers import Providers
 from gantt.scheduler.ports.quotas import Quotas
-from gantt.scheduler.ports.records import Decisions, Services, TableLogs
+from gantt.scheduler.ports.records import Records, Retention, Services, Shadows, TableLogs
 from gantt.scheduler.ports.requests import RequestLine, Requests, StoredRequest
+from gantt.scheduler.ports.stores import DryRuns, PlacementStores, Stores
 from gantt.scheduler.ports.vocabulary import Vocabulary
 from gantt.scheduler.ports.zones import (
     AllocationOrders,
     OpenedRequest,
     OpenRequest,
     StoredBelow,
+    ZoneClaims,
     ZoneFigures,
     ZoneGiveBacks,
     ZoneIdentity,
@@ -59,7 +60,8 @@ __all__ = [
     'Claims',
     'Clock',
     'ConsumerAllocations',
-    'Decisions',
+    'DatabaseStatus',
+    'DryRuns',
     'Declarations',
     'Everything',
     'FactsResult',
@@ -72,13 +74,12 @@ __all__ = [
     'Inbox',
     'Nova',
     'OpenMove',
-    'PlacementRecords',
-    'PlacementStore',
+    'PlacementStores',
     'ProviderAllocations',
     'ProviderNews',
-    'ProviderRecords',
     'Providers',
     'Quotas',
+    'Records',
     'Recorder',
     'Replies',
     'ReportOutcome',
@@ -86,13 +87,16 @@ __all__ = [
     'Reports',
     'RequestLine',
     'Requests',
+    'Retention',
     'ReshapedProvider',
     'Services',
-    'Store',
+    'Shadows',
+    'Stores',
     'StoredRequest',
     'TableLogs',
     'TypeUsage',
     'Vocabulary',
+    'ZoneClaims',
     'ZoneFigures',
     'ZoneGiveBacks',
     'ZoneIdentity',
@@ -103,55 +107,3 @@ __all__ = [
     'OpenedRequest',
     'StoredBelow',
 ]
-
-T = TypeVar('T')
-
-
-class PlacementRecords(Allocations, ProviderRecords, Providers, Vocabulary, Protocol):
-    """Records that Placement's interface reads and writes."""
-
-
-class PlacementStore(PlacementRecords, CandidateReads, Protocol):
-    """The database, as Placement's interface needs it."""
-
-    def dry_run(self, work: Callable[[PlacementRecords], T]) -> T:
-        """Return the result of ``work`` on records all of whose changes are undone in the end.
-
-        Its methods raise and return what they do otherwise, each as if the earlier ones had been
-        carried out.
-
-        :param work: may be called repeatedly
-        :raises Busy: rows stay locked
-        """
-
-
-class Store(
-    AllocationOrders,
-    Allocations,
-    CandidateReads,
-    ChangeFeed,
-    Claims,
-    Decisions,
-    Declarations,
-    GroupPlans,
-    Groups,
-    Hosts,
-    Nova,
-    ProviderRecords,
-    Providers,
-    Quotas,
-    Reports,
-    Requests,
-    Services,
-    TableLogs,
-    Vocabulary,
-    ZoneFigures,
-    ZoneGiveBacks,
-    ZoneRegistry,
-    ZoneRequests,
-    Protocol,
-):
-    """The database, in terms of core types.  Every method is one transaction.
-
-    Times are seconds of the database's clock.  Any thread may call any method.
-    """

@@ -31,7 +31,7 @@ class CandidateReads(Protocol):
 
     @property
     def connections_lost(self) -> int:
-        """Number of broken connections, see ``Store``: where it grew another database may serve."""
+        """Number of broken connections so far: another server may have taken over since."""
 
     def load_provider_entries(self) -> ProviderNews:
         """Return all providers."""

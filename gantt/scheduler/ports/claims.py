@@ -57,7 +57,7 @@ class Claims(Protocol):
     ) -> list[GuestOutcome]:
         """Create claims for running guests, fitting or not; return outcomes in the order given."""
 
-    def claims(
+    def list_claims(
         self,
         *,
         state: str | None = None,

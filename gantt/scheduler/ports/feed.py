@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The change feed: the source that a host table is built from and kept up to date with."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import msgspec
@@ -77,7 +77,7 @@ class Everything(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeFeed(Protocol):
-    """News of all hosts, aggregates and groups, and the state of the database."""
+    """News of all hosts, aggregates and groups."""
 
     @property
     def connections_lost(self) -> int:
@@ -102,12 +102,10 @@ class ChangeFeed(Protocol):
         :param known: a copy: versions that were known before this began
         """
 
-    def ping(self) -> float:
-        """Return the database's clock.  :raises DatabaseUnavailable:"""
+    def read_groups(
+        self, uuids: Collection[str], also: Collection[int] = ()
+    ) -> tuple[dict[str, GroupRule], list[HostChange]]:
+        """Return the rules of existing groups, and the hosts of their members.
 
-    def silent_for(self) -> float:
-        """Return seconds that the longest wait for the database, under way now, has lasted.
-
-        Reads that are known to be long do not count.  Cheap: it sends the database nothing,
-        and any thread may call it while others wait.
+        :param also: hosts to be read as well, where members were
         """

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Server groups: the rule and the members."""
 
-from collections.abc import Collection
 from typing import Protocol
 
-from gantt.core.resources.group_rule import GroupRule
-from gantt.core.resources.host import Group, HostChange
+from gantt.core.resources.host import Group
 
 
 class Groups(Protocol):
@@ -23,15 +21,7 @@ class Groups(Protocol):
     def load_group(self, uuid: str) -> Group | None:
         """Return the group with the consumers of its live claims."""
 
-    def read_groups(
-        self, uuids: Collection[str], also: Collection[int] = ()
-    ) -> tuple[dict[str, GroupRule], list[HostChange]]:
-        """Return the rules of existing groups, and the hosts of their members.
-
-        :param also: hosts to be read as well, where members were
-        """
-
-    def groups(
+    def list_groups(
         self, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[Group]:
         """Return groups by uuid, after ``marker``; of one project, or of all."""

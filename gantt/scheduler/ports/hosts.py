@@ -152,7 +152,7 @@ class Hosts(Protocol):
 
 
 class Declarations(Protocol):
-    """Declarations of operators: aggregates, resource classes, metrics."""
+    """Declarations of operators: aggregates and metrics."""
 
     def save_aggregate(
         self,
@@ -165,12 +165,6 @@ class Declarations(Protocol):
 
     def remove_aggregate(self, name: str) -> None:
         """Remove an aggregate.  :raises NotFound:"""
-
-    def declare_class(self, name: str) -> None:
-        """Declare a CUSTOM_ resource class."""
-
-    def declared_classes(self) -> frozenset[str]:
-        """Return the CUSTOM_ resource classes declared so far."""
 
     def save_metric(self, metric: DeclaredMetric) -> DeclaredMetric:
         """Declare a metric, or change its declaration.

@@ -15,10 +15,12 @@ from gantt.core.resources.provider import (
 
 
 class Providers(Protocol):
-    """Trees of providers.
+    """Trees of providers, as Placement requests find and change them.
 
-    Errors of ``InvalidMessage`` name the field: ``provider.name``, ``provider.uuid``,
-    ``provider.parent``, ``provider.inventories.CLASS.FIELD``.
+    A ``generation`` that is given must be the current one: the writers that take one raise
+    ``NotFound`` where the provider does not exist, ``ReportedByHost`` where it is a host, and
+    ``StaleGeneration``.  Errors of ``InvalidMessage`` name the field: ``provider.name``,
+    ``provider.uuid``, ``provider.parent``, ``provider.inventories.CLASS.FIELD``.
     """
 
     def create_provider(
@@ -40,7 +42,7 @@ class Providers(Protocol):
     def load_provider(self, uuid: str) -> ResourceProvider | None:
         """Return one provider, of any kind."""
 
-    def providers(
+    def list_providers(
         self,
         *,
         name: str | None = None,
@@ -51,14 +53,6 @@ class Providers(Protocol):
         """Return providers, hosts among them, by uuid, after ``marker``.
 
         :param tree: uuid of any provider: those of its tree
-        """
-
-    def move_provider(self, uuid: str, parent: str | None) -> ResourceProvider:
-        """Move a provider and all below it below another one; None: to a tree of its own.
-
-        :raises NotFound:
-        :raises InvalidMessage: the parent does not exist, or is in the subtree itself
-        :raises Refused: it is a host
         """
 
     def save_inventories(self, uuid: str, inventories: Mapping[str, Inventory]) -> ResourceProvider:
@@ -73,15 +67,8 @@ class Providers(Protocol):
     def delete_provider(self, uuid: str) -> None:
         """Delete a provider.
 
-        :raises NotFound, InUse, Refused: it has children or live claims; it is a host"""
-
-
-class ProviderRecords(Protocol):
-    """Providers as Placement requests find and change them.
-
-    A ``generation`` that is given must be the current one.  All writers raise ``NotFound`` where
-    the provider does not exist, ``ReportedByHost`` where it is a host, and ``StaleGeneration``.
-    """
+        :raises NotFound, InUse, Refused: it has children or live claims; it is a host
+        """
 
     def find_providers(self, wanted: ProviderFilter) -> list[ProviderRecord]:
         """Return the providers that meet all conditions, hosts among them.

@@ -10,7 +10,7 @@ from gantt.core.claims.quota import Limit, ProjectUsage, Usage
 class Quotas(Protocol):
     """Limits and usage of projects."""
 
-    def quotas(self) -> list[Limit]:
+    def limits(self) -> list[Limit]:
         """Return all limits that are stored, by project and name."""
 
     def set_quotas(self, project: str, limits: Mapping[str, int | None]) -> None:

@@ -7,9 +7,10 @@ from typing import Protocol
 from gantt.core.claims.commit import DecisionRecord
 from gantt.core.records.history import History
 from gantt.core.records.process import ServiceNote, ServiceRecord
+from gantt.core.records.shadow import Compared, ShadowVerdict
 
 
-class Decisions(Protocol):
+class Records(Protocol):
     """Decisions, and recent history."""
 
     def save_decisions(self, records: Sequence[DecisionRecord]) -> None:
@@ -27,7 +28,7 @@ class Decisions(Protocol):
             request id
         """
 
-    def decisions(
+    def list_decisions(
         self,
         *,
         outcome: str | None = None,
@@ -43,6 +44,14 @@ class Decisions(Protocol):
 
     def history(self, *, seconds: float, parts: int, most: int) -> History:
         """Return the last ``seconds`` in ``parts``; of the newest ``most`` decisions at most."""
+
+
+class Retention(Protocol):
+    """Bounds of what is kept."""
+
+    @property
+    def is_purged(self) -> bool:
+        """True where purges have read all requests and claims, and found nothing to delete."""
 
     def purge(
         self,
@@ -73,7 +82,7 @@ class Services(Protocol):
     def forget_service(self, name: str) -> None:
         """Forget a process that ends."""
 
-    def services(self) -> list[ServiceRecord]:
+    def list_services(self) -> list[ServiceRecord]:
         """Return processes that noted themselves within the last day, the one seen last first."""
 
 
@@ -90,3 +99,19 @@ class TableLogs(Protocol):
 
     def purge_table_log(self, keep_seconds: float) -> int:
         """Cut logs to what decisions of ``keep_seconds`` need; return how many were cut."""
+
+
+class Shadows(Protocol):
+    """Decisions of Nova and of Gantt side by side, as shadow mode compares them."""
+
+    def save_shadows(self, found: Sequence[Compared], keep: int) -> None:
+        """Store comparisons, and keep the newest ``keep`` of all."""
+
+    def list_shadows(self, verdicts: Sequence[ShadowVerdict] | None, limit: int) -> list[Compared]:
+        """Return comparisons, newest first.
+
+        :param verdicts: only these
+        """
+
+    def count_shadows(self) -> dict[ShadowVerdict, int]:
+        """Return the number of stored comparisons by verdict."""

@@ -88,7 +88,7 @@ class Requests(Protocol):
         :raises NotFound, Refused: see ``core.claims.claim.of_caller``
         """
 
-    def requests(
+    def list_requests(
         self, limit: int, marker: str | None = None, project: str | None = None
     ) -> list[RequestLine]:
         """Return requests by id, after ``marker``; those with claims of one project, or all."""

@@ -19,6 +19,15 @@ class Vocabulary(Protocol):
         :raises UnknownResourceClass: it has not the form of a custom one
         """
 
+    def declare_class(self, name: str) -> None:
+        """Create a resource class unless it exists, also a standard one.
+
+        :raises UnknownResourceClass: it has not the form of a custom one
+        """
+
+    def declared_classes(self) -> frozenset[str]:
+        """Return the CUSTOM_ resource classes declared so far."""
+
     def rename_class(self, name: str, new: str) -> None:
         """Rename a resource class; only while unused, for claims name their classes.
 

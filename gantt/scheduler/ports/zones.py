@@ -358,7 +358,7 @@ class AllocationOrders(Protocol):
 
 
 class ZoneRequests(Protocol):
-    """Requests that may go to child zones, and claims in these."""
+    """Requests that may go to child zones."""
 
     def open_request(self, wanted: OpenRequest) -> OpenedRequest:
         """Acquire the row of a request for this worker."""
@@ -404,6 +404,10 @@ class ZoneRequests(Protocol):
         :param seconds: until the request has claimed one
         :return: the zone that the members belong in
         """
+
+
+class ZoneClaims(Protocol):
+    """Claims in child zones, and claims of parent zones."""
 
     def claims_below(
         self,

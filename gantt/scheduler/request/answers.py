@@ -26,7 +26,7 @@ from gantt.core.records.decision import (
 from gantt.core.records.members import AnswerReference, answer_of, pack, plain, unpack
 from gantt.core.resources.host import HostRow
 from gantt.core.resources.shared_pool import SharedPool
-from gantt.scheduler.ports import Clock, Recorder, Replies, Requests, Store, StoredRequest
+from gantt.scheduler.ports import Clock, Recorder, Records, Replies, Requests, StoredRequest
 from gantt.scheduler.request.queue import Admission, C, PendingRequest
 
 #: Callback with all answers that were sent together, for the log.
@@ -42,11 +42,13 @@ class StoredAnswers:
 
     def __init__(
         self,
-        store: Store,
+        records: Records,
+        requests: Requests,
         host_of: Callable[[int], HostRow | None],
         pool_of: Callable[[int], SharedPool | None],
     ) -> None:
-        self._store, self._host_of, self._pool_of = store, host_of, pool_of
+        self._records, self._requests = records, requests
+        self._host_of, self._pool_of = host_of, pool_of
 
     def pack(self, answer: Answer) -> bytes:
         """Return an answer as it is stored."""
@@ -64,7 +66,7 @@ class StoredAnswers:
         if isinstance(stored_answer, Answer):
             return stored_answer
         record = (
-            self._store.load_decision(stored_answer.decision_id)
+            self._records.load_decision(stored_answer.decision_id)
             if stored_answer.decision_id
             else None
         )
@@ -75,7 +77,7 @@ class StoredAnswers:
         return self._of_claims(request_id, stored_answer)
 
     def _of_claims(self, request_id: str, reference: AnswerReference) -> Answer:
-        stored = self._store.load_request(request_id)
+        stored = self._requests.load_request(request_id)
         claims = [] if stored is None else stored.claims
         last = max((claim.attempt for claim in claims), default=0)
         return Answer(

@@ -30,7 +30,7 @@ from gantt.core.pause import Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import ClaimResult, Clock, Recorder, Store, StoredRequest
+from gantt.scheduler.ports import ClaimResult, Clock, Recorder, StoredRequest, Stores
 from gantt.scheduler.quotas import QuotaChecks, QuotaRound
 from gantt.scheduler.request.answers import Answers, EarlierAnswers, OnAnswers, StoredAnswers
 from gantt.scheduler.request.life import RequestLife
@@ -65,7 +65,7 @@ class Placing(RequestLife[PendingRequest]):
 
     def __init__(
         self,
-        store: Store,
+        stores: Stores,
         cache: HostCache,
         pipeline: Pipeline,
         recorder: Recorder,
@@ -75,13 +75,12 @@ class Placing(RequestLife[PendingRequest]):
         make_hook: MakeHook,
         on_answers: OnAnswers | None = None,
     ) -> None:
-        super().__init__(store, recorder, settings.worker)
+        super().__init__(stores.requests, recorder, settings.worker)
         self.admission = Admission(
             settings.queue_limit, settings.retry_after_ms, clock, settings.project_weights
         )
-        self._store = store
         self._cache = cache
-        self._planner = Planner(store, cache, settings, make_hook)
+        self._planner = Planner(stores, cache, settings, make_hook)
         #: Filters and weighers as given by any thread; as taken over, and as they run, by this
         #: thread.
         self._given = self._taken = self._pipeline = pipeline
@@ -100,8 +99,8 @@ class Placing(RequestLife[PendingRequest]):
         self._laid_from = 0.0  # start of the last plan
         # Planned without success between the members of another call: the next batch has them.
         self._in_vain: list[PendingRequest] = []
-        stored_answers = StoredAnswers(store, cache.host_row, cache.pool)
-        self._earlier = EarlierAnswers[PendingRequest](store, stored_answers, recorder)
+        stored_answers = StoredAnswers(stores.records, stores.requests, cache.host_row, cache.pool)
+        self._earlier = EarlierAnswers[PendingRequest](stores.requests, stored_answers, recorder)
         self._answers = Answers(self.admission, recorder, clock, on_answers)
 
     @property
@@ -485,7 +484,7 @@ class Placing(RequestLife[PendingRequest]):
     def _commit_placed(self, plans: list[Plan]) -> None:
         started = self._clock.monotonic()
         try:
-            result = self._store.commit(self._planner.drafts(plans, self._owner, started))
+            result = self._requests.commit(self._planner.drafts(plans, self._owner, started))
         except exceptions.Unavailable as e:
             # The outcome is not known: the caller repeats with the same id.
             for plan in plans:

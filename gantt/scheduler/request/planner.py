@@ -72,7 +72,7 @@ from gantt.core.records.members import (
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler import table_log
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import Clock, Recorder, Store
+from gantt.scheduler.ports import Claims, Clock, Recorder, Stores
 from gantt.scheduler.request.queue import PendingRequest
 from gantt.scheduler.settings import SchedulerSettings
 
@@ -403,7 +403,7 @@ class PlanningHook(Protocol):
 
 
 #: Factory of the hook of requests for members of groups, over a table.
-MakeHook = Callable[[Store, HostCache, SchedulerSettings], PlanningHook]
+MakeHook = Callable[[Stores, HostCache, SchedulerSettings], PlanningHook]
 
 
 class Planner:
@@ -413,16 +413,16 @@ class Planner:
     """
 
     def __init__(
-        self, store: Store, cache: HostCache, settings: SchedulerSettings, make_hook: MakeHook
+        self, stores: Stores, cache: HostCache, settings: SchedulerSettings, make_hook: MakeHook
     ) -> None:
-        self._store = store
+        self._claims, self._may_refer = stores.claims, stores.requests.may_refer
         self._cache = cache
         self._settings = settings
         self.worker = cache.log.worker if cache.log else settings.worker
         self._serial = 0
         self.contention = Contention(cache.clock)
         self._seen = Seen()
-        self._group_hook = make_hook(store, cache, settings)
+        self._group_hook = make_hook(stores, cache, settings)
         self._distrusted: set[str] = set()  # weighers already logged
         #: Returns names of child zones that a request is not sent to, though they may have room.
         self.zones_not_queried: Callable[[SelectDestinations], list[str]] = lambda request: []
@@ -469,7 +469,7 @@ class Planner:
                 spread=self.spread_of(call),
                 pause=pause,
                 seen=self._seen,
-                held=held(self._store, table, request),
+                held=held(self._claims, table, request),
             )
         decision = self.completed(call, decision, position)
         if decision.outcome is Outcome.NO_VALID_HOST and request.spec.kind is RequestKind.HOST:
@@ -550,7 +550,7 @@ class Planner:
 
     def drafts(self, plans: Iterable[Plan], owner: str, now: float) -> list[RequestDraft]:
         """Return the input of a commit, see ``Plan.draft``."""
-        may_refer = self._store.may_refer
+        may_refer = self._may_refer
         return [plan.draft(owner, now, may_refer=may_refer) for plan in plans]
 
     # -- the table -----------------------------------------------------------
@@ -695,7 +695,7 @@ def may_be_outdated(error: exceptions.Refused) -> bool:
 
 
 def held(
-    store: Store, table: HostTable, request: SelectDestinations
+    stored_claims: Claims, table: HostTable, request: SelectDestinations
 ) -> dict[str, dict[int, dict[str, int]]]:
     """Return pool amounts of moving consumers: consumer -> provider id -> class -> amount.
 
@@ -707,7 +707,7 @@ def held(
     if not (purpose.is_move and table.pools.have_any(request.spec.resources)):
         return {}
     claims: dict[str, list[Claim]] = {}
-    for claim in store.live_claims_of(request.consumers):
+    for claim in stored_claims.live_claims_of(request.consumers):
         if not is_rival(claim, purpose):  # it gives way
             claims.setdefault(guest_of(claim), []).append(claim)
     return {
@@ -847,6 +847,7 @@ class LockedHosts:
 
 # -- dry runs -------------------------------------------------------------------
 def plan_dry_run(
+    stores: Stores,
     table: HostTable,
     request: SelectDestinations,
     cache: HostCache,
@@ -862,16 +863,18 @@ def plan_dry_run(
     :raises Expired: its budget, or the bound of a dry run, ended before
     :raises Refused: see ``Planner.plan``
     """
-    dry_planner = dry_run_planner(_Aside(cache, table.copy()), settings, make_hook)
+    dry_planner = dry_run_planner(stores, _Aside(cache, table.copy()), settings, make_hook)
     if zones_not_queried is not None:
         dry_planner.zones_not_queried = zones_not_queried
     return plan_on_table(dry_planner, request, pipeline, cache.clock)
 
 
-def dry_run_planner(cache: HostCache, settings: SchedulerSettings, make_hook: MakeHook) -> Planner:
+def dry_run_planner(
+    stores: Stores, cache: HostCache, settings: SchedulerSettings, make_hook: MakeHook
+) -> Planner:
     """Return a planner of all members of a dry run at once, on the table of ``cache``."""
     at_once = msgspec.structs.replace(settings, claims_per_commit=base.LIST_MAX)
-    return Planner(cache.store, cache, at_once, make_hook)
+    return Planner(stores, cache, at_once, make_hook)
 
 
 def plan_on_table(
@@ -898,7 +901,7 @@ class _Aside(HostCache):
     """A cache for one dry run: a table of its own, the age of the other's."""
 
     def __init__(self, of: HostCache, table: HostTable) -> None:
-        super().__init__(of.store, of.clock, working=table)
+        super().__init__(of.feed, of.vocabulary, of.clock, working=table)
         self.rules = dict(of.rules)
         self._age = of.age_seconds
 

@@ -9,7 +9,6 @@ places is checked a second time before it is a finding.
 import concurrent.futures
 import secrets
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -17,11 +16,11 @@ from gantt import exceptions
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import HOPS_MAX
 from gantt.core.zones import audit, marks
-from gantt.core.zones.audit import ClaimRow, Double, ZoneClaims
+from gantt.core.zones.audit import ClaimRow, Double, ReportedClaims
 from gantt.core.zones.marks import HostMarks
 from gantt.core.zones.messages import ClaimBelow, HostMarksQuery, ZoneRecord
-from gantt.scheduler.ports import StoredBelow
-from gantt.scheduler.ports.zones import HOLDS, ZoneFigures, ZoneRegistry, ZoneRequests, Zones
+from gantt.scheduler import ports
+from gantt.scheduler.ports.zones import HOLDS, StoredBelow, ZoneFigures, ZoneRegistry, Zones
 
 #: Timeouts of one call, in seconds.
 CALL_SECONDS, MARKS_SECONDS = 10.0, 30.0
@@ -31,10 +30,6 @@ PAGES_MAX = 2000
 AT_ONCE = 16
 #: Maximum number of lines of one kind, and of doubles that are checked again.
 LINES_MAX = 200
-
-
-class AuditStore(ZoneFigures, ZoneRegistry, ZoneRequests, Protocol):
-    """The part of the store that the audit reads."""
 
 
 class AuditedZone(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +59,7 @@ class _Read(msgspec.Struct, kw_only=True):
     """Data read of one zone."""
 
     zone: ZoneRecord
-    reported: ZoneClaims | None = None
+    reported: ReportedClaims | None = None
     marks: list[HostMarks] = []
     problem: str = ''
 
@@ -72,21 +67,31 @@ class _Read(msgspec.Struct, kw_only=True):
 class ZoneAudit:
     """The audit, see the module docstring."""
 
-    def __init__(self, store: AuditStore, zones: Zones) -> None:
-        self._store, self._zones = store, zones
+    def __init__(
+        self,
+        registry: ZoneRegistry,
+        figures: ZoneFigures,
+        below: ports.ZoneClaims,
+        zones: Zones,
+    ) -> None:
+        self._registry, self._figures = registry, figures
+        self._below, self._zones = below, zones
 
     def run(self) -> ZoneFindings:
         """Read and compare all zones.  :raises DatabaseUnavailable:"""
-        children = self._store.child_zones()
+        children = self._registry.child_zones()
         if not children:
             return ZoneFindings(zones=[], lines={})
-        own_uuid, salt = self._store.zone_identity().uuid, secrets.token_bytes(marks.SALT_BYTES)
+        own_uuid, salt = (
+            self._registry.zone_identity().uuid,
+            secrets.token_bytes(marks.SALT_BYTES),
+        )
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:
             results = list(threads.map(lambda zone: self._read(zone, own_uuid, salt), children))
         reported = [result.reported for result in results if result.reported is not None]
         own_marks = {
             host.name: marks.marks_of(host, own_uuid, salt)
-            for host in self._store.registered_hosts()
+            for host in self._figures.registered_hosts()
         }
         below = {result.zone.name: result.marks for result in results}
         by_name = {zone.name: zone for zone in children}
@@ -96,7 +101,7 @@ class ZoneAudit:
             'leaked': [line for claims in reported for line in audit.leaked(claims)],
             'doubled': [*doubled, *audit.hosts_twice(own_marks, below, salt)],
         }
-        figures = self._store.claims_to_look_at()
+        figures = self._figures.claims_to_look_at()
         zones = [
             AuditedZone(
                 zone=result.zone.name,
@@ -127,8 +132,8 @@ class ZoneAudit:
             result.problem = f'its hosts are not known: {e.message}'
         return result
 
-    def _claims(self, zone: ZoneRecord) -> ZoneClaims:
-        before = [row for row in self._store.claims_below(child=zone.uuid) if row.state in HOLDS]
+    def _claims(self, zone: ZoneRecord) -> ReportedClaims:
+        before = [row for row in self._below.claims_below(child=zone.uuid) if row.state in HOLDS]
         info = self._zones.discover(zone, CALL_SECONDS)
         claims: dict[str, ClaimBelow] = {}
         since, after, incarnation = 0.0, '', None
@@ -143,8 +148,8 @@ class ZoneAudit:
             since, after = page.revision, page.claims[-1].claim_id
         else:
             raise exceptions.Unavailable(f'it has more than {PAGES_MAX} pages of claims')
-        rows_after = self._store.claims_below(child=zone.uuid)
-        return ZoneClaims(
+        rows_after = self._below.claims_below(child=zone.uuid)
+        return ReportedClaims(
             zone=zone.name,
             rows=[_row(row) for row in before],
             rows_after=frozenset(row.claim_id for row in rows_after),
@@ -171,7 +176,7 @@ class ZoneAudit:
 
     # -- two places ----------------------------------------------------------------------
     def _doubles(
-        self, reported: Sequence[ZoneClaims], by_name: dict[str, ZoneRecord]
+        self, reported: Sequence[ReportedClaims], by_name: dict[str, ZoneRecord]
     ) -> list[Double]:
         places = [(claims.zone, row) for claims in reported for row in audit.live_rows(claims)]
         consumers = {row.consumer for _, row in places}
@@ -193,7 +198,7 @@ class ZoneAudit:
     def _here(self, consumers: set[str]) -> list[ClaimRow]:
         return [
             ClaimRow(claim.claim_id, claim.consumer, claim.purpose, 'live')
-            for claim in self._store.live_here(consumers)
+            for claim in self._figures.live_here(consumers)
         ]
 
     def _lives(self, zone: ZoneRecord, row: ClaimRow) -> bool:

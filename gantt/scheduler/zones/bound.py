@@ -14,24 +14,32 @@ from gantt.core.messages.request import Policy, Purpose, SelectDestinations
 from gantt.core.resources import group_rule
 from gantt.scheduler.groups.group_rules import rule_of
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import Store, StoredBelow
+from gantt.scheduler.ports import (
+    Claims,
+    Groups,
+    StoredBelow,
+    ZoneClaims,
+    ZoneRequests,
+)
 from gantt.scheduler.zones.directory import ZoneDirectory
 
 #: Seconds that a zone stays decided for the request that chose it, beyond its budget.
 SPARE_SECONDS = 5.0
 
 
-def live_below(store: Store, consumers: Collection[str]) -> list[StoredBelow]:
+def live_below(
+    zone_claims: ZoneClaims, claims: Claims, consumers: Collection[str]
+) -> list[StoredBelow]:
     """Return the claims in child zones that hold guests, except those of guests that run here.
 
     Those are confirmed here, as they were found running, and nowhere below.
     """
-    rows = [row for row in store.claims_below(consumers=consumers) if row.holds]
+    rows = [row for row in zone_claims.claims_below(consumers=consumers) if row.holds]
     settled = {row.consumer for row in rows if row.state != State.RESERVED.value}
     doubted = {row.consumer for row in rows} - settled
     here = {
         guest_of(claim)
-        for claim in (store.live_claims_of(doubted) if doubted else ())
+        for claim in (claims.live_claims_of(doubted) if doubted else ())
         if claim.child is None and claim.state is State.CONFIRMED
     }
     return [row for row in rows if row.consumer not in here]
@@ -43,8 +51,18 @@ class BoundPlaces:
     :param cache: that knows the rules of server groups
     """
 
-    def __init__(self, store: Store, cache: HostCache, directory: ZoneDirectory) -> None:
-        self._store, self._cache, self._directory = store, cache, directory
+    def __init__(
+        self,
+        claims: Claims,
+        groups: Groups,
+        zone_claims: ZoneClaims,
+        zone_requests: ZoneRequests,
+        cache: HostCache,
+        directory: ZoneDirectory,
+    ) -> None:
+        self._claims, self._groups = claims, groups
+        self._zone_claims, self._zone_requests = zone_claims, zone_requests
+        self._cache, self._directory = cache, directory
 
     def with_rule(self, request: SelectDestinations) -> SelectDestinations:
         """Return a request with the rule of its group as stored here; child zones lack it.
@@ -57,9 +75,11 @@ class BoundPlaces:
             return request
         rule = self._cache.rules.get(group.uuid)
         if rule is None and not group.is_ruled:
-            stored = self._store.load_group(group.uuid)
+            stored = self._groups.load_group(group.uuid)
             rule = None if stored is None else stored.rule
-        return group_rule.with_rule(request, rule_of(self._store, request, group, rule))
+        return group_rule.with_rule(
+            request, rule_of(self._groups, self._zone_requests, request, group, rule)
+        )
 
     def of(self, request: SelectDestinations) -> frozenset[str] | None:
         """Return the uuids of the zones that a request may go to; None: any.
@@ -89,7 +109,7 @@ class BoundPlaces:
         if group is not None and group.policies is not None:
             return frozenset({own})
         if group is not None and group.policy is Policy.AFFINITY:
-            place = self._store.place_of_group(group.uuid, own)
+            place = self._zone_requests.place_of_group(group.uuid, own)
             return frozenset({place}) if place else None
         return None
 
@@ -125,12 +145,12 @@ class BoundPlaces:
         if group is None or group.policy is not Policy.AFFINITY:
             return place
         own = self._directory.own_uuid()
-        return self._store.decide_group_place(
+        return self._zone_requests.decide_group_place(
             group.uuid, own, place, request.request_id, seconds + SPARE_SECONDS
         )
 
     def _of_guests(self, request: SelectDestinations, own: str) -> frozenset[str]:
-        below = live_below(self._store, request.consumers)
+        below = live_below(self._zone_claims, self._claims, request.consumers)
         zones = {claim.consumer: claim.child for claim in below}
         places = {zones.get(consumer, own) for consumer in request.consumers}
         if len(places) > 1:

@@ -4,7 +4,7 @@
 import threading
 
 from gantt.core.zones.messages import ParentRecord, ZoneRecord
-from gantt.scheduler.ports import Clock, Store
+from gantt.scheduler.ports import Clock, ZoneRegistry
 from gantt.scheduler.ports.zones import ZoneIdentity
 
 #: Maximum age of the directory in seconds.
@@ -17,8 +17,8 @@ class ZoneDirectory:
     Any thread may read them; one that finds them old refreshes them.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, zones: ZoneRegistry, clock: Clock) -> None:
+        self._zones, self._clock = zones, clock
         self._identity: ZoneIdentity | None = None
         self._children: list[ZoneRecord] = []
         self._parents: dict[str, ParentRecord] = {}
@@ -27,10 +27,10 @@ class ZoneDirectory:
 
     def refresh(self) -> None:
         """Read everything anew.  :raises DatabaseUnavailable:"""
-        children, parents = self._store.child_zones(), self._store.parent_zones()
+        children, parents = self._zones.child_zones(), self._zones.parent_zones()
         if children or parents:
             # The database of this zone may have been restored from a backup.
-            self._identity = self._store.zone_identity()
+            self._identity = self._zones.zone_identity()
         self._children = children
         self._parents = {parent.identity: parent for parent in parents}
         self._read_at = self._clock.monotonic()
@@ -66,7 +66,7 @@ class ZoneDirectory:
     def identity(self) -> ZoneIdentity:
         """Return the identity of this zone.  :raises DatabaseUnavailable: it was never read"""
         if self._identity is None:
-            self._identity = self._store.zone_identity()
+            self._identity = self._zones.zone_identity()
         return self._identity
 
     def own_uuid(self) -> str:

@@ -23,7 +23,7 @@ from gantt.core.messages.base import derived_id
 from gantt.core.records.decision import Answer, Outcome, Selection
 from gantt.core.records.members import pack
 from gantt.core.zones.messages import LOST, ClaimBelow, ZoneChanges, ZoneRecord
-from gantt.scheduler.ports import Clock, Recorder, Store
+from gantt.scheduler.ports import Clock, Recorder, ZoneClaims
 from gantt.scheduler.ports.zones import StoredBelow, Zones
 from gantt.scheduler.zones.directory import ZoneDirectory
 from gantt.scheduler.zones.give_backs import GiveBacks
@@ -54,7 +54,7 @@ class ZoneFollower:
 
     def __init__(
         self,
-        store: Store,
+        claims: ZoneClaims,
         zones: Zones,
         directory: ZoneDirectory,
         give_backs: GiveBacks,
@@ -62,7 +62,7 @@ class ZoneFollower:
         clock: Clock,
     ) -> None:
         self._clock = clock
-        self._store, self._zones, self._directory = store, zones, directory
+        self._claims, self._zones, self._directory = claims, zones, directory
         self._give_backs, self._recorder = give_backs, recorder
         self._receipts, self._complained = Receipts(directory.identity), set[str]()
         self._stopping = threading.Event()
@@ -184,7 +184,7 @@ class ZoneFollower:
                 zone.own_incarnation,
             )
         ):
-            self._store.note_changes_below(zone.uuid, found, states, own)
+            self._claims.note_changes_below(zone.uuid, found, states, own)
 
     # -- claims known to one side ----------------------------------------------------------
     def _read_back(self, zone: ZoneRecord, claims: Sequence[ClaimBelow], end: float) -> None:
@@ -194,7 +194,7 @@ class ZoneFollower:
 
         :raises GanttError: the zone does not report their state
         """
-        unknown = self._store.unknown_below(zone.uuid, claims)
+        unknown = self._claims.unknown_below(zone.uuid, claims)
         receipts = {claim.claim_id: self._receipts.opened(zone.uuid, claim) for claim in unknown}
         by_key: dict[str, dict[str, ClaimBelow]] = {}
         for claim in unknown:
@@ -224,7 +224,7 @@ class ZoneFollower:
                 'back: they are read back; "gantt-manage audit" counts them',
                 *(len(rows), zone.name),
             )
-            self._store.read_back(rows, answers)
+            self._claims.read_back(rows, answers)
 
     def _note_made_up(self, zone: ZoneRecord, number: int) -> None:
         """Log once for each zone that it reports claims which were never requested."""
@@ -244,7 +244,7 @@ class ZoneFollower:
         return WholeList({row.claim_id for row in self._live_in(zone)}, set())
 
     def _live_in(self, zone: ZoneRecord) -> list[StoredBelow]:
-        return [row for row in self._store.claims_below(child=zone.uuid) if row.state in LIVE]
+        return [row for row in self._claims.claims_below(child=zone.uuid) if row.state in LIVE]
 
     def _lost(self, zone: ZoneRecord, whole: WholeList) -> list[str]:
         """Return the claims that the zone does not know any more.

@@ -15,7 +15,12 @@ from typing import TypeVar
 
 from gantt import exceptions
 from gantt.core.zones.messages import ZoneRecord
-from gantt.scheduler.ports import Recorder, Store
+from gantt.scheduler.ports import (
+    Recorder,
+    Requests,
+    ZoneClaims,
+    ZoneGiveBacks,
+)
 from gantt.scheduler.ports.zones import DueGiveBack, Zones
 
 LOG = logging.getLogger(__name__)
@@ -38,9 +43,16 @@ class GiveBacks:
     """Pending give-backs to other zones.  Any thread."""
 
     def __init__(
-        self, store: Store, zones: Zones, own_uuid: Callable[[], str], recorder: Recorder
+        self,
+        stored: ZoneGiveBacks,
+        requests: Requests,
+        claims: ZoneClaims,
+        zones: Zones,
+        own_uuid: Callable[[], str],
+        recorder: Recorder,
     ) -> None:
-        self._store, self._zones, self._own_uuid = store, zones, own_uuid
+        self._stored, self._requests, self._claims = stored, requests, claims
+        self._zones, self._own_uuid = zones, own_uuid
         self._recorder = recorder
         self._keys: collections.OrderedDict[tuple[str, str], None] = collections.OrderedDict()
         self._lock = threading.Lock()
@@ -53,7 +65,7 @@ class GiveBacks:
         """
         if pairs:
             self._remember(pairs)
-            self._store.add_give_backs(pairs)
+            self._stored.add_give_backs(pairs)
 
     def note(self, pairs: Collection[tuple[str, str]]) -> None:
         """Store allocations that this process is about to give back by ``try_noted``.
@@ -62,14 +74,14 @@ class GiveBacks:
         """
         if pairs:
             self._remember(pairs)
-            self._store.add_give_backs(pairs, NOTED_SECONDS)
+            self._stored.add_give_backs(pairs, NOTED_SECONDS)
 
     def try_noted(self, zone: ZoneRecord, key: str, seconds: float) -> bool:
         """Give back an allocation that is noted, like ``try_now``."""
         self._remember([(zone.uuid, key)])
         is_acknowledged = self._is_acknowledged(zone, key, seconds)
         if is_acknowledged:
-            self._store.end_give_backs([(zone.uuid, key)])
+            self._stored.end_give_backs([(zone.uuid, key)])
         return is_acknowledged
 
     def try_now(self, zone: ZoneRecord, key: str, seconds: float) -> bool:
@@ -80,7 +92,7 @@ class GiveBacks:
         self._remember([(zone.uuid, key)])
         if self._is_acknowledged(zone, key, seconds):
             return True
-        self._store.add_give_backs([(zone.uuid, key)])
+        self._stored.add_give_backs([(zone.uuid, key)])
         return False
 
     def is_given_back(self, child: str, key: str) -> bool:
@@ -93,13 +105,14 @@ class GiveBacks:
 
         :param known: the child zones, by uuid
         """
-        for abandoned in self._store.left_requests(LEFT_MAX):
+        for abandoned in self._stored.left_requests(LEFT_MAX):
             self._attempt(
-                abandoned.request_id, functools.partial(self._store.leave_request, abandoned)
+                abandoned.request_id,
+                functools.partial(self._stored.leave_request, abandoned),
             )
         silent: set[str] = set()
         done: list[tuple[str, str]] = []
-        for due in self._store.due_give_backs(ROUND_MAX):
+        for due in self._stored.due_give_backs(ROUND_MAX):
             if due.child in silent:
                 continue
             is_over = self._attempt(due.key, functools.partial(self._is_over, due, known))
@@ -108,8 +121,8 @@ class GiveBacks:
             elif is_over is False and due.child in known:
                 silent.add(due.child)
         if done:
-            self._store.end_give_backs(done)
-        waiting = self._store.give_backs_waiting()
+            self._stored.end_give_backs(done)
+        waiting = self._stored.give_backs_waiting()
         self._recorder.gauge('gantt_zone_give_backs_waiting', waiting.number)
         self._recorder.gauge('gantt_zone_give_backs_oldest_seconds', waiting.seconds)
         return silent
@@ -130,16 +143,16 @@ class GiveBacks:
     def _is_over(self, due: DueGiveBack, known: Mapping[str, ZoneRecord]) -> bool:
         """Try one give-back; return whether nothing more is left to do about it."""
         if due.child == self._own_uuid():
-            self._store.cancel_request(due.key, 'given back')
+            self._requests.cancel_request(due.key, 'given back')
             return True
         zone = known.get(due.child)
         if zone is None:
             return True  # it was removed: no claim of this zone lives there
         # One claim alone, or all claims of an allocation.
-        claim_rows = self._store.claims_below(child=zone.uuid, claim_id=due.key)
+        claim_rows = self._claims.claims_below(child=zone.uuid, claim_id=due.key)
         key, claim_id = (claim_rows[0].key, due.key) if claim_rows else (due.key, '')
         if self._is_acknowledged(zone, key, CALL_SECONDS, claim_id):
-            self._store.end_lost(zone.uuid, key, claim_id)
+            self._claims.end_lost(zone.uuid, key, claim_id)
             return True
         if due.seconds > FORGET_SECONDS:
             self._recorder.count('gantt_zone_give_backs_dropped_total')

@@ -14,7 +14,7 @@ from gantt.core.zones.score import ScoreSet
 from gantt.core.zones.strategy import ZoneStrategy
 from gantt.core.zones.summary import LADDER, MostRequested
 from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import Clock, Store
+from gantt.scheduler.ports import Clock, Stores
 from gantt.scheduler.ports.zones import Zones
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones.bound import BoundPlaces
@@ -63,7 +63,7 @@ class ZoneParts:
 
     def __init__(
         self,
-        store: Store,
+        stores: Stores,
         calls: Zones,
         cache: HostFollower,
         pipeline: Callable[[], Pipeline],
@@ -83,17 +83,30 @@ class ZoneParts:
         :param dice: random source of the strategies
         :param threads: carry out requests
         """
-        self.directory = ZoneDirectory(store, clock)
+        self.directory = ZoneDirectory(stores.zones, clock)
         self.calls, self.threads = calls, threads
         self._pipeline = pipeline
         self.fresh = FreshHosts(cache)
         self.reload_soon = self.fresh.reload_soon
-        self._own = OwnHosts(cache, pipeline, settings, self.fresh.requested)
+        self._own = OwnHosts(stores, cache, pipeline, settings, self.fresh.requested)
         self.summaries = ZoneSummaries(calls, self.directory.children, clock)
         self.standing, self.ways = ZoneStanding(clock), RequestWays(clock)
-        self.bound = BoundPlaces(store, cache, self.directory)
+        self.bound = BoundPlaces(
+            stores.claims,
+            stores.groups,
+            stores.zone_claims,
+            stores.zone_requests,
+            cache,
+            self.directory,
+        )
         self.present = PresentPlace(
-            store, calls, clock, self.directory.children, self.directory.own_uuid
+            stores.requests,
+            stores.claims,
+            stores.zone_claims,
+            calls,
+            clock,
+            self.directory.children,
+            self.directory.own_uuid,
         )
         self._requested, self._requested_lock = MostRequested(), threading.Lock()
         self.conditions = ZoneConditions(

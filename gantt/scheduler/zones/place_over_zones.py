@@ -23,7 +23,7 @@ from gantt.core.messages.request import (
 )
 from gantt.core.records.decision import ZoneStep
 from gantt.core.zones.messages import ZoneRecord
-from gantt.scheduler.ports import Clock, Recorder, Replies, Store
+from gantt.scheduler.ports import Clock, Recorder, Replies, Stores
 from gantt.scheduler.ports.zones import HOLDS
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.request.answers import EarlierAnswers, StoredAnswers
@@ -86,7 +86,7 @@ class PlaceOverZones:
 
     def __init__(
         self,
-        store: Store,
+        stores: Stores,
         zones: ZoneParts,
         admission: Admission,
         stored_answers: StoredAnswers,
@@ -97,12 +97,14 @@ class PlaceOverZones:
         follow: Callable[[ZoneRecord], object],
         quotas: QuotaChecks,
     ) -> None:
-        self._calls, self._claims = zones.calls, store
+        self._calls, self._zone_claims = zones.calls, stores.zone_claims
         self._clock, self._settings = clock, settings
         children, own_uuid = zones.directory.children, zones.directory.own_uuid
         self._children = children
         self._shares = ShareClaims(
-            *(store, zones.calls, admission, recorder, clock, children, own_uuid, give_backs),
+            stores.requests,
+            stores.zone_claims,
+            *(zones.calls, admission, recorder, clock, children, own_uuid, give_backs),
             zones.summaries,
             zones.standing,
             follow,
@@ -113,9 +115,10 @@ class PlaceOverZones:
         down, here = zones.threads(THREADS, 'over-zones'), zones.threads(THREADS, 'over-zones-here')
         #: One thread for each request that waits for its row.
         self._openers = zones.threads(THREADS, 'zone-openings')
-        earlier = EarlierAnswers[PendingZoneRequest](store, stored_answers, recorder)
+        earlier = EarlierAnswers[PendingZoneRequest](stores.requests, stored_answers, recorder)
         self._planner = ZonePlanner(
-            store,
+            stores.requests,
+            stores.zone_requests,
             zones,
             self._shares,
             admission,
@@ -139,7 +142,7 @@ class PlaceOverZones:
             )
             self._queues.append(queue)
             loop = SerialLoop[PendingZoneRequest](
-                queue, self._planner, store, recorder, clock, settings.worker
+                queue, self._planner, stores.requests, recorder, clock, settings.worker
             )
             return RequestThreads(loop, threads)
 
@@ -223,7 +226,7 @@ class PlaceOverZones:
     def note_end(self, request_id: str) -> None:
         """Note the claims of a request in child zones, as it is about to be cancelled."""
         if self._children():
-            claims = self._claims.claims_below(request_id)
+            claims = self._zone_claims.claims_below(request_id)
             self._shares.note_end(
                 {(claim.child, claim.key) for claim in claims if claim.state in HOLDS}
             )
@@ -236,7 +239,7 @@ class PlaceOverZones:
         """
         if not self._children():
             return  # a zone is not removed while anything lives there
-        claims = self._claims.claims_below(request_id)
+        claims = self._zone_claims.claims_below(request_id)
         self._shares.end({(claim.child, claim.key) for claim in claims if claim.state in HOLDS})
 
     def extend(self, message: ExtendClaims) -> bool:
@@ -246,7 +249,7 @@ class PlaceOverZones:
         """
         if not self._children():
             return False
-        claims = self._claims.claims_below(message.request_id)
+        claims = self._zone_claims.claims_below(message.request_id)
         keys = {(claim.child, claim.key) for claim in claims if claim.state == State.RESERVED.value}
         zones = {zone.uuid: zone for zone in self._children()}
         for child, key in sorted(keys):

@@ -15,7 +15,12 @@ from gantt.core.claims.claim import State
 from gantt.core.messages.request import Destination, SelectDestinations
 from gantt.core.records.decision import Outcome, ZoneStep
 from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneRecord, ZonesQueried
-from gantt.scheduler.ports import Clock, Store
+from gantt.scheduler.ports import (
+    Claims,
+    Clock,
+    Requests,
+    ZoneClaims,
+)
 from gantt.scheduler.ports.zones import StoredBelow, Zones
 from gantt.scheduler.zones import going_down
 from gantt.scheduler.zones.bound import live_below
@@ -32,13 +37,16 @@ class PresentPlace:
 
     def __init__(
         self,
-        store: Store,
+        requests: Requests,
+        claims: Claims,
+        zone_claims: ZoneClaims,
         zones: Zones,
         clock: Clock,
         children: Callable[[], Sequence[ZoneRecord]],
         own_uuid: Callable[[], str],
     ) -> None:
-        self._store, self._zones, self._clock = store, zones, clock
+        self._requests, self._claims, self._zone_claims = requests, claims, zone_claims
+        self._zones, self._clock = zones, clock
         self._children, self._own_uuid = children, own_uuid
 
     def below(self, request: SelectDestinations) -> tuple[ZoneRecord, StoredBelow] | None:
@@ -48,7 +56,7 @@ class PresentPlace:
         """
         # Of a move there are two: it runs where it is confirmed.
         rows = sorted(
-            live_below(self._store, request.consumers),
+            live_below(self._zone_claims, self._claims, request.consumers),
             key=lambda row: row.state != State.CONFIRMED.value,
         )
         if not rows:
@@ -87,14 +95,14 @@ class PresentPlace:
         :raises NotFound: the parent zone has no such guest
         """
         [consumer] = request.consumers
-        stored = self._store.load_request(key)
+        stored = self._requests.load_request(key)
         for claim in stored.claims if stored is not None else ():
             if claim.consumer == consumer and claim.is_live and claim.parent_key == parent:
                 before = request.spec.destination or Destination()
                 destination = msgspec.structs.replace(before, host=claim.host)
                 spec = msgspec.structs.replace(request.spec, destination=destination)
                 return msgspec.structs.replace(request, spec=spec, hops=0)
-        for claim_row in self._store.claims_below(key):
+        for claim_row in self._zone_claims.claims_below(key):
             if claim_row.consumer == consumer and claim_row.holds and claim_row.parent == parent:
                 return self._zone(claim_row), claim_row
         raise exceptions.NotFound(kind='allocation', name=key)

@@ -13,7 +13,12 @@ from gantt.core.records.members import plain
 from gantt.core.zones.choice import Choice, Share
 from gantt.core.zones.keys import key_of
 from gantt.core.zones.messages import ZoneAllocated, ZoneAllocation, ZoneRecord
-from gantt.scheduler.ports import Clock, Recorder, Store
+from gantt.scheduler.ports import (
+    Clock,
+    Recorder,
+    Requests,
+    ZoneClaims,
+)
 from gantt.scheduler.ports.zones import OwnShare, StoredBelow, Zones
 from gantt.scheduler.request.queue import Admission
 from gantt.scheduler.zones import going_down
@@ -75,7 +80,8 @@ class ShareClaims:
 
     def __init__(
         self,
-        store: Store,
+        requests: Requests,
+        claims: ZoneClaims,
         zones: Zones,
         admission: Admission,
         recorder: Recorder,
@@ -91,7 +97,8 @@ class ShareClaims:
         receipts: Receipts,
     ) -> None:
         self._receipts = receipts
-        self._store, self._zones, self._admission = store, zones, admission
+        self._requests, self._claims = requests, claims
+        self._zones, self._admission = zones, admission
         self._summaries, self._standing = summaries, standing
         self._recorder, self._clock = recorder, clock
         self._children, self._own_uuid, self._give_backs = children, own_uuid, give_backs
@@ -151,7 +158,7 @@ class ShareClaims:
         )
         for share in made:
             if share.child is None:
-                self._store.cancel_request(share.key, 'another share has no place')
+                self._requests.cancel_request(share.key, 'another share has no place')
 
     def end_opening(self, opening: str) -> None:
         """End all claims of an opening that its owner has abandoned, wherever they are.
@@ -159,7 +166,7 @@ class ShareClaims:
         They are noted since the row was taken over: a zone that does not answer now is called
         later.
         """
-        self._store.cancel_request(key_of(opening, self._own_uuid()), 'taken over')
+        self._requests.cancel_request(key_of(opening, self._own_uuid()), 'taken over')
         jobs = [
             self._threads.begin(
                 self._give_backs.try_noted, zone, key_of(opening, zone.uuid), RESOLVE_SECONDS
@@ -188,7 +195,7 @@ class ShareClaims:
     # -- inside ------------------------------------------------------------------------
     def _end(self, zone: ZoneRecord, key: str) -> None:
         if self._give_backs.try_noted(zone, key, RESOLVE_SECONDS):
-            self._store.end_lost(zone.uuid, key)
+            self._claims.end_lost(zone.uuid, key)
             self._follow(zone)
 
     def _claim_here(self, part: SelectDestinations, share: Share) -> MadeShare | Answer:

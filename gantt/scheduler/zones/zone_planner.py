@@ -35,7 +35,14 @@ from gantt.core.zones.choice import Choice, Share
 from gantt.core.zones.keys import may_be_elsewhere
 from gantt.core.zones.messages import ZonesQueried
 from gantt.core.zones.score import ZoneScore
-from gantt.scheduler.ports import Clock, OpenedRequest, OpenRequest, Recorder, Store
+from gantt.scheduler.ports import (
+    Clock,
+    OpenedRequest,
+    OpenRequest,
+    Recorder,
+    Requests,
+    ZoneRequests,
+)
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.request.answers import EarlierAnswers
 from gantt.scheduler.request.life import LOOK_SECONDS, Happened
@@ -73,7 +80,8 @@ class ZonePlanner:
 
     def __init__(
         self,
-        store: Store,
+        requests: Requests,
+        zone_requests: ZoneRequests,
         zones: ZoneParts,
         shares: ShareClaims,
         admission: Admission,
@@ -85,7 +93,7 @@ class ZonePlanner:
         openers: ZoneThreads,
         waiter: Callable[[], Waiter],
     ) -> None:
-        self._requests, self._zone_requests = store, store
+        self._requests, self._zone_requests = requests, zone_requests
         self._evaluator, self._bound, self._present = zones.evaluator, zones.bound, zones.present
         self._reload_soon, self._config_digest = zones.reload_soon, zones.config_digest
         self._children, self._own_uuid = zones.directory.children, zones.directory.own_uuid

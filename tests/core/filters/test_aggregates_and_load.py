@@ -120,7 +120,9 @@ def test_members_of_one_request_count_at_once(name):
     )
     refused = decide(table, a_request(count=5), pipeline)
     assert not refused.is_placed
-    assert refused.reason.endswith('0/2 hosts fit: 2 have 4 ' + a_filter(name).what + ' or more')
+    assert refused.reason.endswith(
+        '0/2 hosts fit: 2 have 4 ' + a_filter(name).load.what + ' or more'
+    )
 
 
 @pytest.mark.parametrize(

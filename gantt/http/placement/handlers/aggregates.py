@@ -20,7 +20,7 @@ _WITH_GENERATION = schemas.exactly(
 def list_aggregates(call: Call) -> Answer:
     """Those that it is in."""
     uuid = call.path['uuid']
-    stored = call.store.load_provider_aggregates(uuid)
+    stored = call.stores.providers.load_provider_aggregates(uuid)
     if stored is None:
         raise errors.no_provider(uuid)
     return _answer(call, stored.aggregates, stored.generation)
@@ -30,7 +30,7 @@ def set_aggregates(call: Call) -> Answer:
     """Let it be in exactly these."""
     uuid = call.path['uuid']
     # Where two things are wrong this one is reported first.
-    if call.store.load_provider_aggregates(uuid) is None:
+    if call.stores.providers.load_provider_aggregates(uuid) is None:
         raise errors.no_provider(uuid)
     generation = None
     if call.since(GENERATION_SINCE):
@@ -39,7 +39,7 @@ def set_aggregates(call: Call) -> Answer:
     else:
         uuids = call.json(_LIST)
     try:
-        saved = call.store.save_provider_aggregates(uuid, uuids, generation)
+        saved = call.stores.providers.save_provider_aggregates(uuid, uuids, generation)
     except exceptions.StaleGeneration as e:
         raise errors.generation_changed() from e
     return _answer(call, uuids, saved.generation)

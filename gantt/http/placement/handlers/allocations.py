@@ -162,7 +162,7 @@ def refusal_of(call: Call, error: exceptions.GanttError, unknown_class: str) -> 
 # -- handlers ---------------------------------------------------------------------------
 def show_allocations(call: Call) -> PlacementAnswer:
     """What a consumer has; one that does not exist has nothing."""
-    stored = call.store.load_allocations(_consumer_of(call))
+    stored = call.stores.allocations.load_allocations(_consumer_of(call))
     if stored is None or not stored.allocations:
         return PlacementAnswer(body={'allocations': {}})
     body: dict[str, Any] = {
@@ -207,7 +207,7 @@ def change_allocations(call: Call) -> PlacementAnswer:
 
 def _write(call: Call, wishes: list[AllocationWish], unknown_class: str) -> None:
     try:
-        call.store.write_allocations(wishes)
+        call.stores.allocations.write_allocations(wishes)
     except exceptions.GanttError as e:
         raise refusal_of(call, e, unknown_class) from None
 
@@ -216,7 +216,7 @@ def delete_allocations(call: Call) -> PlacementAnswer:
     """Let a consumer have nothing."""
     consumer = _consumer_of(call)
     try:
-        call.store.delete_allocations(consumer)
+        call.stores.allocations.delete_allocations(consumer)
     except exceptions.NotFound:
         raise PlacementError(404, f"No allocations for consumer '{consumer}'") from None
     return PlacementAnswer(status=204, cached=False)
@@ -225,7 +225,7 @@ def delete_allocations(call: Call) -> PlacementAnswer:
 def show_provider_allocations(call: Call) -> PlacementAnswer:
     """Who has what of a provider."""
     uuid = call.path['uuid']
-    stored = call.store.provider_allocations(uuid)
+    stored = call.stores.allocations.provider_allocations(uuid)
     if stored is None:
         problem = f'No resource provider with uuid {uuid} found'
         raise PlacementError(404, f"Resource provider '{uuid}' not found: {problem}")

@@ -16,7 +16,7 @@ from gantt.http.placement.call import Call, PlacementAnswer
 from gantt.http.placement.dispatch import RouteTable, serve
 from gantt.http.placement.errors import PlacementError
 from gantt.http.policy import PolicyEnforcer
-from gantt.scheduler.ports import PlacementRecords, PlacementStore
+from gantt.scheduler.ports import DryRuns, PlacementStores
 
 REQUESTS_MAX = 50
 _FORM = schemas.exactly(
@@ -41,28 +41,28 @@ class DryRunHandler:
     :param table: routes that may be tried
     """
 
-    def __init__(self, table: RouteTable, store: PlacementStore, policy: PolicyEnforcer) -> None:
+    def __init__(self, table: RouteTable, dry_runs: DryRuns, policy: PolicyEnforcer) -> None:
         self._table = table
-        self._store = store
+        self._dry_runs = dry_runs
         self._policy = policy
 
     def run(self, call: Call) -> PlacementAnswer:
         """Answer each request as it would be answered after those before it."""
         requests = call.json(_FORM)['requests']
 
-        def work(records: PlacementRecords) -> list[dict[str, Any]]:
-            return [self._answer(call, request, records) for request in requests]
+        def work(stores: PlacementStores) -> list[dict[str, Any]]:
+            return [self._answer(call, request, stores) for request in requests]
 
-        return PlacementAnswer(body={'answers': self._store.dry_run(work)}, cached=False)
+        return PlacementAnswer(body={'answers': self._dry_runs.dry_run(work)}, cached=False)
 
     def _answer(
-        self, call: Call, request: dict[str, Any], records: PlacementRecords
+        self, call: Call, request: dict[str, Any], stores: PlacementStores
     ) -> dict[str, Any]:
         req = call.inner(request['method'], request['path'], request.get('body'))
         req.context.version = call.version
         resp = falcon.Response()
         try:
-            serve(self._table, req, resp, call.version, call.caller, records, self._policy)
+            serve(self._table, req, resp, call.version, call.caller, stores, self._policy)
         except PlacementError as e:
             errors.respond_with(req, resp, e)
         except exceptions.GanttError as e:

@@ -89,7 +89,7 @@ def capacity_problem(call: Call, uuid: str, inventories: Mapping[str, Inventory]
 
 def _provider(call: Call) -> ResourceProvider:
     uuid = call.path['uuid']
-    provider = call.store.load_provider(uuid)
+    provider = call.stores.providers.load_provider(uuid)
     if provider is None:
         raise errors.no_provider(uuid)
     return provider
@@ -140,7 +140,7 @@ def create_inventory(call: Call) -> Answer:
         return {**now, name: inventory}
 
     try:
-        provider = call.store.change_inventories(uuid, add)
+        provider = call.stores.providers.change_inventories(uuid, add)
     except exceptions.NotFound as e:
         if e.kwargs['kind'] == 'provider':
             raise
@@ -164,7 +164,7 @@ def set_inventories(call: Call) -> Answer:
         return inventories
 
     try:
-        return _list(call.store.change_inventories(uuid, all_of_them, generation))
+        return _list(call.stores.providers.change_inventories(uuid, all_of_them, generation))
     except exceptions.NotFound as e:
         if e.kwargs['kind'] == 'provider':
             raise
@@ -192,7 +192,7 @@ def update_inventory(call: Call) -> Answer:
     uuid, name = _provider(call).uuid, call.path['resource_class']
     body = call.json(_ONE)
     inventory = inventory_of(body)
-    class_names = {entry.name for entry in call.store.resource_classes()}
+    class_names = {entry.name for entry in call.stores.vocabulary.resource_classes()}
 
     def change(now: Inventories) -> Inventories:
         if reason := capacity_problem(call, uuid, {name: inventory}):
@@ -210,7 +210,7 @@ def update_inventory(call: Call) -> Answer:
         return {**now, name: inventory}
 
     generation = int(body['resource_provider_generation'])
-    return _one(call.store.change_inventories(uuid, change, generation), name)
+    return _one(call.stores.providers.change_inventories(uuid, change, generation), name)
 
 
 def delete_inventory(call: Call) -> Answer:
@@ -225,7 +225,7 @@ def delete_inventory(call: Call) -> Answer:
         }
 
     try:
-        call.store.change_inventories(uuid, drop)
+        call.stores.providers.change_inventories(uuid, drop)
     except exceptions.InUse as e:
         problem = f'Unable to delete inventory of class {name}: {in_use(uuid, e)}'
         raise PlacementError(409, problem, errors.CONCURRENT_UPDATE) from e
@@ -236,7 +236,7 @@ def delete_inventories(call: Call) -> Answer:
     """All, of which nothing is used."""
     uuid = call.path['uuid']
     try:
-        call.store.change_inventories(uuid, lambda now: {})
+        call.stores.providers.change_inventories(uuid, lambda now: {})
     except exceptions.InUse as e:
         raise PlacementError(409, in_use(uuid, e), errors.INVENTORY_IN_USE) from e
     return Answer(status=204, cached=False)

@@ -45,7 +45,7 @@ def reshape(call: Call) -> PlacementAnswer:
             raise PlacementError(400, problem)
     wishes = allocations.wishes_of(body['allocations'], call.version)
     try:
-        call.store.reshape(declared, wishes)
+        call.stores.allocations.reshape(declared, wishes)
     except exceptions.GanttError as e:
         raise _refusal_of(call, e, declared) from None
     return PlacementAnswer(status=204, cached=False)

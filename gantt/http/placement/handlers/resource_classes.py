@@ -28,7 +28,7 @@ def _find(call: Call) -> VocabularyEntry:
     :raises PlacementError: there is none of that name
     """
     name = call.path['name']
-    for entry in call.store.resource_classes():
+    for entry in call.stores.vocabulary.resource_classes():
         if entry.name == name:
             return entry
     raise PlacementError(404, f'No such resource class {name}.')
@@ -36,7 +36,7 @@ def _find(call: Call) -> VocabularyEntry:
 
 def list_classes(call: Call) -> Answer:
     """All of them."""
-    entries = call.store.resource_classes()
+    entries = call.stores.vocabulary.resource_classes()
     body = {'resource_classes': [_shown(call, entry.name) for entry in entries]}
     return Answer(body=body, modified=newest(entry.changed_at for entry in entries))
 
@@ -50,7 +50,7 @@ def show_class(call: Call) -> Answer:
 def create_class(call: Call) -> Answer:
     """A custom one, by POST."""
     name = call.json(_CLASS)['name']
-    if not call.store.create_class(name):
+    if not call.stores.vocabulary.create_class(name):
         raise PlacementError(409, f'Conflicting resource class already exists: {name}')
     return Answer(status=201, location=_path(name), cached=False)
 
@@ -61,7 +61,7 @@ def rename_class(call: Call) -> Answer:
     if _find(call).name in resource_classes.STANDARD:
         raise PlacementError(400, f'Cannot update standard resource class {name}')
     try:
-        call.store.rename_class(name, new)
+        call.stores.vocabulary.rename_class(name, new)
     except exceptions.InUse as e:
         if e.kwargs['name'] == new:
             raise PlacementError(409, f'Resource class already exists: {new}') from e
@@ -73,7 +73,7 @@ def ensure_class(call: Call) -> Answer:
     """From 1.7 on PUT makes sure that it is there."""
     name = call.path['name']
     checked(f'{{"name": "{name}"}}', _CLASS)
-    status = 201 if call.store.create_class(name) else 204
+    status = 201 if call.stores.vocabulary.create_class(name) else 204
     return Answer(status=status, location=_path(name), cached=False)
 
 
@@ -84,7 +84,7 @@ def delete_class(call: Call) -> Answer:
     if name in resource_classes.STANDARD:
         raise PlacementError(400, f'{problem}Cannot delete standard resource class {name}.')
     try:
-        call.store.delete_class(name)
+        call.stores.vocabulary.delete_class(name)
     except exceptions.InUse as e:
         raise PlacementError(
             409, f'{problem}Cannot delete resource class {name}. Class is in use in inventory.'

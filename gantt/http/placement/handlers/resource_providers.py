@@ -84,7 +84,7 @@ def list_providers(call: Call) -> Answer:
     # Placement ignores empty parameters.
     criteria |= {name: query[name] for name in ('name', 'uuid', 'in_tree') if query.get(name)}
     try:
-        providers = call.store.find_providers(ProviderFilter(**criteria))
+        providers = call.stores.providers.find_providers(ProviderFilter(**criteria))
     except exceptions.NotFound as e:
         problem = errors.of(e).detail
         if e.kwargs['kind'] == 'trait':
@@ -101,7 +101,7 @@ def list_providers(call: Call) -> Answer:
 def show_provider(call: Call) -> Answer:
     """One of them."""
     uuid = call.path['uuid']
-    providers = call.store.find_providers(ProviderFilter(uuid=uuid))
+    providers = call.stores.providers.find_providers(ProviderFilter(uuid=uuid))
     if not providers:
         raise errors.no_provider(uuid)
     return Answer(body=_shown(call, providers[0]), modified=providers[0].changed_at)
@@ -123,7 +123,7 @@ def create_provider(call: Call) -> Answer:
             'provider UUID to None if there is no parent.',
         )
     try:
-        provider = call.store.create_provider(name, uuid=uuid, parent=parent)
+        provider = call.stores.providers.create_provider(name, uuid=uuid, parent=parent)
     except exceptions.InvalidMessage as e:
         raise _refusal(e, problem, name, uuid) from e
     if call.since(ANSWERED_SINCE):
@@ -136,11 +136,11 @@ def create_provider(call: Call) -> Answer:
 def update_provider(call: Call) -> Answer:
     """Another name, another parent."""
     uuid = call.path['uuid']
-    if not call.store.find_providers(ProviderFilter(uuid=uuid)):
+    if not call.stores.providers.find_providers(ProviderFilter(uuid=uuid)):
         raise errors.no_provider(uuid)
     body = call.json(_CHANGED[TREES_SINCE if call.since(TREES_SINCE) else 0])
     try:
-        provider = call.store.update_provider(
+        provider = call.stores.providers.update_provider(
             uuid,
             name=body['name'],
             parent=body.get('parent_provider_uuid', ''),
@@ -181,7 +181,7 @@ def delete_provider(call: Call) -> Answer:
     """One that nothing is taken from, and that has nothing below."""
     uuid = call.path['uuid']
     try:
-        call.store.delete_provider(uuid)
+        call.stores.providers.delete_provider(uuid)
     except exceptions.NotFound as e:
         raise PlacementError(404, f'No resource provider with uuid {uuid} found for delete') from e
     except exceptions.InUse as e:

@@ -45,7 +45,7 @@ def list_traits(call: Call) -> Answer:
                 400, 'The query parameter "associated" only accepts "true" or "false"'
             )
         criteria['associated'] = answer == 'true'
-    return _list(call.store.traits(**criteria))
+    return _list(call.stores.vocabulary.traits(**criteria))
 
 
 def _list(found: list[VocabularyEntry], **more: object) -> Answer:
@@ -56,7 +56,7 @@ def _list(found: list[VocabularyEntry], **more: object) -> Answer:
 def show_trait(call: Call) -> Answer:
     """Whether it is there."""
     name = call.path['name']
-    entries = call.store.traits(names=[name])
+    entries = call.stores.vocabulary.traits(names=[name])
     if not entries:
         raise PlacementError(404, f'No such trait(s): {name}.')
     return Answer(status=204, modified=entries[0].changed_at)
@@ -72,7 +72,7 @@ def ensure_trait(call: Call) -> Answer:
             'start with the prefix "CUSTOM_" and use following characters: "A"-"Z", "0"-"9" and '
             '"_"',
         )
-    trait, is_new = call.store.create_trait(name)
+    trait, is_new = call.stores.vocabulary.create_trait(name)
     status = 201 if is_new else 204
     return Answer(status=status, location=f'/traits/{name}', modified=trait.changed_at)
 
@@ -83,7 +83,7 @@ def delete_trait(call: Call) -> Answer:
     if name in STANDARD_TRAITS:
         raise PlacementError(400, f'Cannot delete standard trait {name}.')
     try:
-        call.store.delete_trait(name)
+        call.stores.vocabulary.delete_trait(name)
     except exceptions.InUse as e:
         raise PlacementError(409, f'The trait {name} is in use by a resource provider.') from e
     return Answer(status=204, cached=False)
@@ -93,7 +93,7 @@ def delete_trait(call: Call) -> Answer:
 def list_provider_traits(call: Call) -> Answer:
     """Its traits."""
     uuid = call.path['uuid']
-    stored = call.store.load_provider_traits(uuid)
+    stored = call.stores.providers.load_provider_traits(uuid)
     if stored is None:
         raise errors.no_provider(uuid)
     return _of_provider(stored)
@@ -108,7 +108,9 @@ def set_provider_traits(call: Call) -> Answer:
     body = call.json(_TRAITS)
     generation = int(body['resource_provider_generation'])
     try:
-        saved = call.store.save_provider_traits(call.path['uuid'], set(body['traits']), generation)
+        saved = call.stores.providers.save_provider_traits(
+            call.path['uuid'], set(body['traits']), generation
+        )
     except exceptions.StaleGeneration as e:
         raise errors.generation_changed() from e
     except exceptions.NotFound as e:
@@ -120,5 +122,5 @@ def set_provider_traits(call: Call) -> Answer:
 
 def delete_provider_traits(call: Call) -> Answer:
     """Let it have none."""
-    call.store.save_provider_traits(call.path['uuid'], ())
+    call.stores.providers.save_provider_traits(call.path['uuid'], ())
     return Answer(status=204, cached=False)

@@ -28,7 +28,9 @@ def show_usages(call: Call) -> PlacementAnswer:
     given = dict(call.pairs)
     call.check('placement:usages', given.get('project_id', ''))
     query = call.query(_TYPED_QUERY if call.since(TYPES_SINCE) else _QUERY)
-    usages_by_type = call.store.type_usages(query['project_id'], user=query.get('user_id'))
+    usages_by_type = call.stores.allocations.type_usages(
+        query['project_id'], user=query.get('user_id')
+    )
     if not call.since(TYPES_SINCE):
         total: Counter[str] = Counter()
         for usage in usages_by_type:

@@ -28,6 +28,7 @@ from gantt.core.zones.choice import Choice
 from gantt.core.zones.score import ScoreSet, ZoneScore
 from gantt.scheduler.groups.group_members import GroupMembers
 from gantt.scheduler.host_follower import HostFollower
+from gantt.scheduler.ports import Stores
 from gantt.scheduler.request.planner import dry_run_planner, plan_dry_run, plan_on_table
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones.offers.fresh_hosts import FRESH_SECONDS
@@ -78,13 +79,18 @@ class OwnHosts:
 
     def __init__(
         self,
+        stores: Stores,
         cache: HostFollower,
         pipeline: Callable[[], Pipeline],
         settings: SchedulerSettings,
         requested: Callable[[], object],
     ) -> None:
+        self._stores = stores
         self._cache, self._pipeline, self._requested = cache, pipeline, requested
-        self._planner, self._settings = dry_run_planner(cache, settings, GroupMembers), settings
+        self._planner, self._settings = (
+            dry_run_planner(stores, cache, settings, GroupMembers),
+            settings,
+        )
 
     def offers(self, request: SelectDestinations, want: int, is_only: bool) -> OwnOffers:
         """Return the offers of the own hosts for a request.
@@ -214,7 +220,9 @@ class OwnHosts:
         cache = self._cache
         if table is cache.working:
             return plan_on_table(self._planner, request, pipeline, cache.clock).decision
-        return plan_dry_run(table, request, cache, pipeline, self._settings, GroupMembers).decision
+        return plan_dry_run(
+            self._stores, table, request, cache, pipeline, self._settings, GroupMembers
+        ).decision
 
 
 def _nothing(outcome: Outcome, reason: str, decision: Decision | None = None) -> OwnOffers:

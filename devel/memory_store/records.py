@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records in memory: only what writers need; the rest has its twin in SQLite, see decision 0040."""
+
+from collections.abc import Collection, Sequence
+
+from devel.memory_store.database import MemoryDatabase, atomic
+from gantt.core.claims.commit import DecisionRecord
+from gantt.core.claims.quota import Limit
+
+
+class MemoryRecords:
+    """See ``scheduler.ports.records``."""
+
+    def save_decisions(self, records: Sequence[DecisionRecord]) -> None:
+        """Save nothing: no caller reads decisions here."""
+
+
+class MemoryTableLogs:
+    """See ``scheduler.ports.records``."""
+
+    def save_table_log(
+        self, worker: str, first: int, last: int, checkpoint: bool, chunks: list[bytes]
+    ) -> None:
+        """Save nothing: no caller replays from here."""
+
+    def purge_table_log(self, keep_seconds: float) -> int:
+        """Delete nothing: nothing was stored."""
+        return 0
+
+
+class MemoryRetention:
+    """See ``scheduler.ports.records``."""
+
+    def purge(self, **bounds: object) -> int:
+        """Delete nothing: rows stay as long as the store, which lives for a test."""
+        return 0
+
+
+class MemoryQuotas:
+    """See ``scheduler.ports.quotas``."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self.database = database
+
+    def limits(self) -> list[Limit]:
+        """Return no limits: no project has one here."""
+        return []
+
+    @atomic
+    def owners_of(self, consumers: Collection[str]) -> dict[str, str | None]:
+        return self.database.tables.owners_of(consumers)

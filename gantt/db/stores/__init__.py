@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""The stores that implement ``scheduler.ports``, composed of the rest of ``gantt.db``."""
