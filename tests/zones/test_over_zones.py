@@ -410,6 +410,21 @@ def test_who_takes_over_gives_back_what_the_first_one_claimed(zone, monkeypatch)
     assert east.store.claims.load_claim(answer.selections[0][0].claim_id).is_live
 
 
+def test_hosts_that_a_zone_does_not_tell_of_are_not_counted(zone):
+    """A zone of another owner says what fits, and not on how many hosts it looked."""
+    top, east = zone('top').hosts(2, 1), zone('east').hosts(3, 8)
+    top.above(east, trusted=False)
+    east.put('/v1/parents/top', {'trusted': False})
+    placed, refused = top.select(a_request(vcpu=4)), top.select(a_request(vcpu=100))
+    until(lambda: not top.recorder.flush() and top.insights.is_decision(refused.decision_id))
+    assert refused.reason.startswith(
+        'none of 2 hosts in 1 zone has room, nor has zone east, which names none: '
+    )
+    for answer in (placed, refused):
+        lines = '\n'.join(top.insights.explain(answer.decision_id).lines)
+        assert 'of 0 hosts' not in lines, lines
+
+
 def test_what_was_decided_is_explained_and_old_requests_are_forgotten(zone):
     top, east = zone('top'), zone('east').hosts(1, 4)
     top.above(east)
@@ -419,7 +434,7 @@ def test_what_was_decided_is_explained_and_old_requests_are_forgotten(zone):
     until(lambda: not top.recorder.flush() and top.insights.is_decision(refused.decision_id))
     assert 'placed in zone east' in '\n'.join(top.insights.explain(placed.decision_id).lines)
     lines = '\n'.join(top.insights.explain(refused.decision_id).lines)
-    assert 'none of 1 hosts in 2 zones has room' in lines
+    assert 'none of 1 host in 2 zones has room' in lines
     everything = {'decisions': 10, 'tombstone_seconds': -1.0, 'request_seconds': -1.0, 'limit': 100}
     top.store.retention.purge(**everything)
     assert top.store.requests.load_request(wanted.request_id) is not None  # it has a claim below

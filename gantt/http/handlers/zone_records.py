@@ -242,7 +242,8 @@ def _pinned(world: HandlerContext, zone: ZoneRecord, accept_scores: bool) -> Zon
             raise itself from None
         raise exceptions.Refused(
             f'zone {zone.name!r} does not let this one ask: {e.message}; expected it to be '
-            f'registered there, see "gantt parent add --identity {own_uuid}", or its credential'
+            f'registered there, as by "gantt parent add NAME --identity {own_uuid} '
+            '--project PROJECT", or its credential'
         ) from None
     if info.uuid == own_uuid:
         raise itself

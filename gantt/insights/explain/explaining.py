@@ -492,7 +492,7 @@ def lines_of(
 def _below(found: ZoneExplanation, indent: int) -> Iterable[str]:
     """Yield the explanation of a zone and those below it, which it does not name."""
     margin = ' ' * indent
-    if not found.zones:
+    if found.hosts and not found.zones:
         yield f'{margin}there: {_hosts(found.hosts, found.survivors, found.removed)}'
     number = 0
     for share in found.zones:
@@ -508,7 +508,8 @@ def _what(one: ZoneStep | ExplainedShare) -> str:
     if one.round:
         parts.append(f'round {one.round}, after {_ms(one.after)}, for {_ms(one.seconds)}')
     if one.outcome:
-        parts.append(_hosts(one.hosts, one.survivors, one.removed))
+        if one.hosts:  # a zone of another owner does not say how many it has
+            parts.append(_hosts(one.hosts, one.survivors, one.removed))
         parts.append(_offers(one))
     elif one.by:
         parts.append(f'not queried ({one.by}): {one.reason}')

@@ -128,9 +128,16 @@ def _undecided(found: Evaluated) -> str:
 
 def _no_room(found: Evaluated, many: int) -> str:
     """Return the number of evaluated hosts, and the filters that removed some, the most first."""
-    places = found.children.answered + 1
+    # Zones of other owners have no number of hosts for this one.
+    quiet = [step.zone for step in found.steps if step.zone and step.outcome and not step.hosts]
+    places = found.children.answered + 1 - len(quiet)
     for_all = f' for all {many} members' if many > 1 else ''
-    line = f'none of {found.hosts} hosts in {places} zones has room{for_all}'
+    line = (
+        f'none of {found.hosts} host{"s" * (found.hosts != 1)} in {places} '
+        f'zone{"s" * (places != 1)} has room{for_all}'
+    )
+    if quiet:
+        line += f', nor has zone {", ".join(quiet)}, which names none'
     ruled_out = sum(1 for step in found.steps if step.by and not step.round)
     if ruled_out:
         line += f'; {ruled_out} more zone{"s" * (ruled_out > 1)} without what it needs'
