@@ -553,9 +553,9 @@ def test_a_request_that_is_finished_while_claims_are_compared_is_not_forgotten(s
         return found
 
     monkeypatch.setattr(session.Tx, 'all', meanwhile)
-    assert store.zone_claims.unknown_below(EAST.uuid, [said]) == []
+    assert store.zone_claims.unknown_below(EAST.uuid, [said]) == ([], set())
     assert finished
-    assert store.zone_claims.unknown_below(EAST.uuid, [said]) == []
+    assert store.zone_claims.unknown_below(EAST.uuid, [said]) == ([], set())
 
 
 def test_a_parent_claims_for_no_consumer_with_a_claim_of_others(store, host):
@@ -726,11 +726,16 @@ def test_of_what_lives_below_only_what_nobody_here_makes_or_ends_is_unknown(stor
     forgotten = as_said(below(request), state=State.CONFIRMED)
     other = as_said(below(request, consumer=new_uuid()))
     said = [made_now, ending, ended, forgotten, other]
-    assert store.zone_claims.unknown_below(EAST.uuid, said) == [forgotten, other]
+    assert store.zone_claims.unknown_below(EAST.uuid, said) == ([forgotten, other], set())
+    runs = [msgspec.structs.replace(one, state=State.CONFIRMED) for one in (made_now, ending)]
+    for one in runs:
+        assert store.zone_claims.unknown_below(EAST.uuid, [one]) == ([], {one.claim_id})
     assert finish(store, request, below(request, claim_id=forgotten.claim_id))
-    assert store.zone_claims.unknown_below(EAST.uuid, [forgotten]) == []
-    assert store.zone_claims.unknown_below(uuid_of('west'), [forgotten]) == [forgotten]
-    assert store.zone_claims.unknown_below(EAST.uuid, []) == []
+    assert store.zone_claims.unknown_below(EAST.uuid, [forgotten]) == ([], set())
+    assert store.zone_claims.unknown_below(uuid_of('west'), [forgotten]) == ([forgotten], set())
+    assert store.zone_claims.unknown_below(EAST.uuid, []) == ([], set())
+    store.give_backs.end_give_backs([(EAST.uuid, ending.key)])
+    assert store.zone_claims.unknown_below(EAST.uuid, runs) == (runs, set())
 
 
 def test_what_was_forgotten_is_read_back_and_holds_its_consumer(store):

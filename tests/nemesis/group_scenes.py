@@ -141,7 +141,7 @@ class GroupScene:
     :ivar was_repeated: somebody asked again
     """
 
-    verb = 'commit'
+    verb = 'requests.commit'
 
     def __init__(self, site: GroupsSite, number: int) -> None:
         self.site, self.store = site, site.store
@@ -359,7 +359,7 @@ class Creating(GroupScene):
 class Releasing(GroupScene):
     """A plan is released; a create has one place, a guest runs on another."""
 
-    verb = 'release_plan'
+    verb = 'plans.release_plan'
 
     def prepare(self) -> None:
         self.plan()
@@ -400,7 +400,7 @@ class Releasing(GroupScene):
 class GivingBack(GroupScene):
     """A create of two members is cancelled."""
 
-    verb = 'cancel_request'
+    verb = 'requests.cancel_request'
 
     def prepare(self) -> None:
         found = self.plan(OVER + 60)
@@ -450,7 +450,7 @@ class Expiring(GroupScene):
     Of another group the plan is not over, and a create's lease is.
     """
 
-    verb = 'sweep'
+    verb = 'claims.sweep'
 
     def prepare(self) -> None:
         self.other = new_uuid()

@@ -26,7 +26,7 @@ class Side:
         self.counts: dict[tuple, float] = {}
         self.error: exceptions.GanttError | None = None
         self.shadow = Shadow(
-            self.world.store,
+            self.world.store.shadows,
             self.decide,
             self.insights.explain,
             self.insights.scores,

@@ -71,9 +71,9 @@ def who_stands_counts_for_no_policy(monkeypatch):
 
 def repeats_are_told_what_was_planned_last(monkeypatch):
     """Who asks again is not told what is stored."""
-    repeated = place_group.EarlierAnswers.repeated
+    placed = place_group.EarlierAnswers.placed
 
-    def another(self, request, stored):
-        return _replace(repeated(self, request, stored), stayed=['nobody'])
+    def another(self, call, stored):
+        return _replace(placed(self, call, stored), stayed=['nobody'])
 
-    monkeypatch.setattr(place_group.EarlierAnswers, 'repeated', another)
+    monkeypatch.setattr(place_group.EarlierAnswers, 'placed', another)

@@ -11,6 +11,7 @@ from gantt.db.zones.changes import SqlZoneClaims
 from gantt.db.zones.orders import SqlAllocationOrders
 from gantt.db.zones.records import SqlZoneRequests
 from gantt.scheduler.ports import ClaimResult
+from gantt.scheduler.ports.zones import UnknownClaims
 from gantt.scheduler.zones.follow import ZoneFollower
 from gantt.scheduler.zones.give_backs import GiveBacks
 from gantt.scheduler.zones.offers import evaluate
@@ -88,4 +89,6 @@ def an_allocation_that_comes_late_is_taken(patch):
 
 
 def what_was_forgotten_above_is_not_read_back(patch):
-    patch.setattr(SqlZoneClaims, 'unknown_below', lambda self, child, claims: [])
+    patch.setattr(
+        SqlZoneClaims, 'unknown_below', lambda self, child, claims: UnknownClaims([], set())
+    )

@@ -11,6 +11,7 @@ from gantt import exceptions
 from gantt.core.messages.request import Purpose
 from gantt.core.records.decision import Outcome
 from gantt.db.schema import models
+from gantt.db.stores import stores_for_url
 from gantt.db.zones import give_backs as rows
 from gantt.scheduler.ports.zones import AllocationAbove
 from gantt.scheduler.zones import opening
@@ -40,7 +41,7 @@ def restarted(tmp_path):
 
     def make(top):
         top.scheduler.follower.stop(10.0)
-        found = Zone(top.name, type(top.store).for_url(str(top.store.database.engine.url))).start()
+        found = Zone(top.name, stores_for_url(str(top.store.database.engine.url))).start()
         made.append(found)
         return found
 

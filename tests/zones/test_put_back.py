@@ -9,6 +9,8 @@ from gantt.core.messages.request import Purpose
 from gantt.core.records import audit_remedies
 from gantt.core.records.decision import Outcome
 from gantt.db.schema import migration
+from gantt.db.zones import give_backs
+from gantt.scheduler.zones import follow
 from gantt.scheduler.zones.audit import ZoneAudit
 from tests.nemesis.backup import Backup
 from tests.world import a_request
@@ -99,7 +101,7 @@ def test_what_is_on_its_way_or_about_to_end_is_not_read_back(top, east, monkeypa
     """It is read while it is made, and again while it ends."""
     calls, follower = top.scheduler._zones.calls, top.scheduler.follower
     follower.stop(10.0)
-    record = top.scheduler._zones.directory.child('east')
+    [record] = top.store.zones.child_zones()
     allocate, seen = calls.allocate, []
 
     def watched(*args):
@@ -117,6 +119,42 @@ def test_what_is_on_its_way_or_about_to_end_is_not_read_back(top, east, monkeypa
     assert follower.follow(record)
     assert audited(top).zones[0].read_back == 0
     assert east.store.claims.load_claim(chosen.claim_id).is_live
+
+
+def test_what_was_on_its_way_in_the_backup_is_read_back_once_it_is_left(top, east, monkeypatch):
+    """Guests that run below are known again, though no later change of theirs is reported."""
+    monkeypatch.setattr(follow, 'OVERLAP_SECONDS', 0.0)
+    monkeypatch.setattr(give_backs, 'LEFT_SECONDS', 0.5)
+    calls, follower = top.scheduler._zones.calls, top.scheduler.follower
+    until(lambda: top.store.zones.child_zones()[0].own_incarnation)
+    follower.stop(10.0)
+    allocate, backups = calls.allocate, []
+
+    def saved(*args):
+        allocated = allocate(*args)
+        backups.append(Backup(top.store))
+        return allocated
+
+    monkeypatch.setattr(calls, 'allocate', saved)
+    _, runs = placed(top, budget_ms=1000)
+    assert east.confirm(runs.claim_id) == 'ok'
+    put_back(top, backups[0])
+    top.scheduler._zones.directory.refresh()
+    follower.step()
+    assert state_of(top, runs.claim_id) is None, 'its request may still be finished'
+    _, later = placed(top)
+    assert east.confirm(later.claim_id) == 'ok'
+
+    def is_known() -> bool:
+        top.scheduler._zones.directory.refresh()
+        follower.step()
+        return state_of(top, runs.claim_id) == 'confirmed'
+
+    until(is_known)
+    assert east.store.claims.load_claim(runs.claim_id).state == 'confirmed'
+    assert not any(audited(top).lines.values())
+    [record] = top.store.zones.child_zones()
+    assert record.own_incarnation == top.store.zones.zone_identity().incarnation
 
 
 def test_a_zone_that_cannot_be_followed_keeps_no_other_one_from_it(zone, top, east, monkeypatch):

@@ -22,7 +22,7 @@ from gantt.db.engine import session
 from gantt.db.hosts.rows import known_purpose, known_state
 from gantt.db.schema import models
 from gantt.db.zones.records import LIVE, held_children, kind_of
-from gantt.scheduler.ports.zones import ChangedClaim, StoredBelow
+from gantt.scheduler.ports.zones import ChangedClaim, StoredBelow, UnknownClaims
 
 _r, _c = models.requests, models.claims
 _child, _below, _way = models.child_zones, models.claims_below, models.consumers_on_their_way
@@ -164,20 +164,27 @@ class SqlZoneClaims:
     @reading
     def unknown_below(
         self, tx: session.Tx, child: str, claims: Collection[ClaimBelow]
-    ) -> list[ClaimBelow]:
+    ) -> UnknownClaims:
         unknown_claims = self._not_known(
             tx, child, [claim for claim in claims if claim.state in LIVE]
         )
-        claims_found: list[ClaimBelow] = []
+        settled, undecided = list[ClaimBelow](), list[ClaimBelow]()
         for start in range(0, len(unknown_claims), _PART):
             part = unknown_claims[start : start + _PART]
             openings = tx.all(OPENINGS, ids=sorted({claim.consumer for claim in part}))
             moving_keys = {key_of(row.token, child) for row in openings}
             keys = sorted({claim.key for claim in part})
             moving_keys |= {row.request_key for row in tx.all(GIVEN_BACK, child=child, ids=keys)}
-            claims_found += [claim for claim in part if claim.key not in moving_keys]
+            for claim in part:
+                if claim.key not in moving_keys:
+                    settled.append(claim)
+                elif claim.state == State.CONFIRMED:
+                    undecided.append(claim)
         # A request that was finished before its opening was queried has stored them by now.
-        return self._not_known(tx, child, claims_found)
+        return UnknownClaims(
+            self._not_known(tx, child, settled),
+            {claim.claim_id for claim in self._not_known(tx, child, undecided)},
+        )
 
     @staticmethod
     def _not_known(tx: session.Tx, child: str, claims: Sequence[ClaimBelow]) -> list[ClaimBelow]:

@@ -406,6 +406,19 @@ class ZoneRequests(Protocol):
         """
 
 
+class UnknownClaims(NamedTuple):
+    """Live claims of a child zone without a record here.
+
+    :ivar forgotten: those that are neither new nor to end
+    :ivar undecided: ids of confirmed ones whose request is open here or is to be given back, as
+        after this database was restored from a copy of that time; what becomes of them is known
+        once the request has ended
+    """
+
+    forgotten: list[ClaimBelow]
+    undecided: set[str]
+
+
 class ZoneClaims(Protocol):
     """Claims in child zones, and claims of parent zones."""
 
@@ -433,8 +446,8 @@ class ZoneClaims(Protocol):
         :param own_incarnation: of this zone's database, which has records of all that lives there
         """
 
-    def unknown_below(self, child: str, claims: Collection[ClaimBelow]) -> list[ClaimBelow]:
-        """Return live claims of a zone without a record here that are neither new nor to end."""
+    def unknown_below(self, child: str, claims: Collection[ClaimBelow]) -> UnknownClaims:
+        """Return live claims of a zone without a record here."""
 
     def read_back(self, rows: Sequence[StoredBelow], answers: Mapping[str, bytes]) -> None:
         """Store claims whose records were lost here.

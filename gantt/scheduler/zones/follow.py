@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.claim import LIVE
+from gantt.core.claims.claim import LIVE, State
 from gantt.core.messages.base import derived_id
 from gantt.core.records.decision import Answer, Outcome, Selection
 from gantt.core.records.members import pack
@@ -65,6 +65,8 @@ class ZoneFollower:
         self._claims, self._zones, self._directory = claims, zones, directory
         self._give_backs, self._recorder = give_backs, recorder
         self._receipts, self._complained = Receipts(directory.identity), set[str]()
+        #: Claims in a zone, see ``UnknownClaims``, for which its changes are read again.
+        self._undecided: dict[str, set[str]] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -125,8 +127,10 @@ class ZoneFollower:
         # Transactions become visible later than they noted the time.
         since, incarnation = max(0.0, zone.revision - OVERLAP_SECONDS), zone.incarnation
         after, whole = '', None
+        awaited, undecided = self._undecided.get(zone.uuid, set()), set[str]()
         if zone.own_incarnation not in (0, own):
-            LOG.warning('our database went back: all that zone %s has of us is read', zone.name)
+            if not awaited:
+                LOG.warning('our database went back: all that zone %s has of us is read', zone.name)
             since = 0.0
         if zone.own_incarnation != own:
             # The first time as well: claims there may be older than its changes.
@@ -142,39 +146,48 @@ class ZoneFollower:
                     since, incarnation, after = 0.0, changes.incarnation, ''
                     whole = self._whole(zone)
                     continue
-                self._read_back(zone, changes.claims, end)
+                still_undecided = self._read_back(zone, changes.claims, end)
+                undecided |= still_undecided & awaited if awaited else still_undecided
             except exceptions.DatabaseUnavailable:
                 raise
             except exceptions.GanttError as e:
                 LOG.info('zone %s has not said what has changed: %s', zone.name, e.message)
                 return False
-            self._note(zone, changes, whole, own)
+            self._note(zone, changes, whole, own, bool(undecided))
             if not changes.more or not changes.claims:
                 break
             since, incarnation = changes.revision, changes.incarnation
             after = changes.claims[-1].claim_id
+        self._undecided[zone.uuid] = undecided
         return True
 
     def _note(
-        self, zone: ZoneRecord, found: ZoneChanges, whole: WholeList | None, own: int
+        self,
+        zone: ZoneRecord,
+        found: ZoneChanges,
+        whole: WholeList | None,
+        own: int,
+        is_undecided: bool,
     ) -> None:
         """Store one page of changes.
 
         :param whole: where all claims are read
         :param own: incarnation of our database
+        :param is_undecided: there are undecided claims on this page or one before
         """
         states = {claim.claim_id: str(claim.state) for claim in found.claims}
         is_first = zone.own_incarnation == 0
         if whole is not None:
             whole.listed.update(states)
-            if found.more:
-                # Until all pages are read the next round begins anew.
-                own = zone.own_incarnation
-                found = msgspec.structs.replace(
-                    found, incarnation=zone.incarnation, revision=zone.revision
-                )
-            else:
+            if not found.more:
                 states |= dict.fromkeys(self._lost(zone, whole), LOST)
+        if is_undecided or (whole is not None and found.more):
+            # Until all pages are read, and no claim is undecided that was so in the round before,
+            # the next round begins anew: claims that change no more are not reported again.
+            own = zone.own_incarnation
+            found = msgspec.structs.replace(
+                found, incarnation=zone.incarnation, revision=zone.revision
+            )
         if (
             states
             or is_first
@@ -187,14 +200,15 @@ class ZoneFollower:
             self._claims.note_changes_below(zone.uuid, found, states, own)
 
     # -- claims known to one side ----------------------------------------------------------
-    def _read_back(self, zone: ZoneRecord, claims: Sequence[ClaimBelow], end: float) -> None:
+    def _read_back(self, zone: ZoneRecord, claims: Sequence[ClaimBelow], end: float) -> set[str]:
         """Store claims there that were forgotten here, lest their consumers be placed again.
 
         Claims that this zone never requested of it are not stored, however many it reports.
 
+        :return: undecided ones, see ``UnknownClaims``
         :raises GanttError: the zone does not report their state
         """
-        unknown = self._claims.unknown_below(zone.uuid, claims)
+        unknown, undecided = self._claims.unknown_below(zone.uuid, claims)
         receipts = {claim.claim_id: self._receipts.opened(zone.uuid, claim) for claim in unknown}
         by_key: dict[str, dict[str, ClaimBelow]] = {}
         for claim in unknown:
@@ -207,15 +221,18 @@ class ZoneFollower:
             if self._clock.monotonic() >= end:
                 raise exceptions.Unavailable(f'{len(by_key)} allocations of it are not known here')
             # Reserved claims may have been given back since: the allocation is queried once more.
+            # Confirmed ones outlive it, as a guest runs under each.
             state = self._zones.allocation(zone, key, CALL_SECONDS)
-            if state is None or state.state != 'placed':
-                continue
-            places = {member.claim_id: member.place for member in state.members}
+            is_placed = state is not None and state.state == 'placed'
+            places = {} if state is None else {m.claim_id: m.place for m in state.members}
             restored = [
                 restored_row(zone, claim, receipt, places.get(claim.claim_id, ''))
                 for claim in of_key.values()
                 if (receipt := receipts[claim.claim_id]) is not None
+                and (is_placed or claim.state == State.CONFIRMED)
             ]
+            if not restored:
+                continue
             rows += restored
             answers[key] = restored_answer(zone, key, restored)
         if rows:
@@ -225,6 +242,7 @@ class ZoneFollower:
                 *(len(rows), zone.name),
             )
             self._claims.read_back(rows, answers)
+        return undecided
 
     def _note_made_up(self, zone: ZoneRecord, number: int) -> None:
         """Log once for each zone that it reports claims which were never requested."""
