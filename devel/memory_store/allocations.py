@@ -37,7 +37,10 @@ NOTHING_RESHAPED: Mapping[int, Mapping[str, Inventory]] = MappingProxyType({})
 
 
 class MemoryAllocations:
-    """See ``scheduler.ports.allocations``."""
+    """Allocations written as a whole, under the locks of all providers concerned.
+
+    It is ``ports.Allocations`` in memory.
+    """
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database

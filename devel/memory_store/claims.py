@@ -26,7 +26,10 @@ _replace = msgspec.structs.replace
 
 
 class MemoryClaims:
-    """See ``scheduler.ports.claims``."""
+    """Operations of hosts, operators and time on claims, and reads of claims.
+
+    It is ``ports.Claims`` in memory.
+    """
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database

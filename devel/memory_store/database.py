@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the stores in memory share: rows, a clock, and the lock that makes their methods atomic."""
+"""Rows, clock and lock that the stores in memory share."""
 
 import functools
 import threading

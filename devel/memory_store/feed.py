@@ -16,7 +16,7 @@ from gantt.scheduler.ports import (
 
 
 class MemoryFeed:
-    """See ``scheduler.ports.feed``."""
+    """News of all hosts, aggregates and groups: ``ports.ChangeFeed`` in memory."""
 
     #: There are no connections.
     connections_lost = 0

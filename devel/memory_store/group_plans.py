@@ -24,7 +24,7 @@ from gantt.scheduler.ports import ClaimOutcome, ClaimResult
 
 
 class MemoryGroupPlans:
-    """See ``scheduler.ports.group_plans``; a plan is created by a request's commit."""
+    """Plans of groups: ``ports.GroupPlans`` in memory; a plan is created by a request's commit."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database

@@ -12,7 +12,7 @@ _replace = msgspec.structs.replace
 
 
 class MemoryGroups:
-    """See ``scheduler.ports.groups``."""
+    """Server groups: ``ports.Groups`` in memory."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database

@@ -14,7 +14,7 @@ _replace = msgspec.structs.replace
 
 
 class MemoryHosts:
-    """See ``scheduler.ports.hosts``."""
+    """Hosts as operators manage them: ``ports.Hosts`` in memory."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database
@@ -71,7 +71,7 @@ class MemoryHosts:
 
 
 class MemoryDeclarations:
-    """See ``scheduler.ports.hosts``."""
+    """Declarations of operators: aggregates and metrics: ``ports.Declarations`` in memory."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database

@@ -24,7 +24,10 @@ _replace = msgspec.structs.replace
 
 
 class MemoryNova:
-    """See ``scheduler.ports.nova``."""
+    """Broadcasts and answers of Nova, folded into claims and aggregates.
+
+    It is ``ports.Nova`` in memory.
+    """
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database

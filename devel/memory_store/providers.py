@@ -25,7 +25,10 @@ _replace = msgspec.structs.replace
 
 
 class MemoryProviders:
-    """See ``scheduler.ports.providers``."""
+    """Trees of providers, as Placement requests find and change them.
+
+    It is ``ports.Providers`` in memory.
+    """
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database

@@ -9,14 +9,14 @@ from gantt.core.claims.quota import Limit
 
 
 class MemoryRecords:
-    """See ``scheduler.ports.records``."""
+    """Decisions, and recent history: ``ports.Records`` in memory."""
 
     def save_decisions(self, records: Sequence[DecisionRecord]) -> None:
         """Save nothing: no caller reads decisions here."""
 
 
 class MemoryTableLogs:
-    """See ``scheduler.ports.records``."""
+    """The change logs of host tables, for replay: ``ports.TableLogs`` in memory."""
 
     def save_table_log(
         self, worker: str, first: int, last: int, checkpoint: bool, chunks: list[bytes]
@@ -29,7 +29,7 @@ class MemoryTableLogs:
 
 
 class MemoryRetention:
-    """See ``scheduler.ports.records``."""
+    """Bounds of what is kept: ``ports.Retention`` in memory."""
 
     def purge(self, **bounds: object) -> int:
         """Delete nothing: rows stay as long as the store, which lives for a test."""
@@ -37,7 +37,7 @@ class MemoryRetention:
 
 
 class MemoryQuotas:
-    """See ``scheduler.ports.quotas``."""
+    """Limits and usage of projects: ``ports.Quotas`` in memory."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database

@@ -25,7 +25,7 @@ _replace = msgspec.structs.replace
 
 
 class MemoryReports:
-    """See ``scheduler.ports.hosts``.
+    """Registrations and reports of agents about their hosts: ``ports.Reports`` in memory.
 
     :param report_seconds: how often hosts are to report
     """

@@ -27,7 +27,7 @@ _replace = msgspec.structs.replace
 
 
 class MemoryRequests:
-    """See ``scheduler.ports.requests``."""
+    """The batch commit and the life cycle of requests: ``ports.Requests`` in memory."""
 
     #: Decisions have their twin in SQLite.
     may_refer = False

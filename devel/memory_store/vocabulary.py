@@ -14,7 +14,7 @@ from gantt.standard_traits import STANDARD_TRAITS
 
 
 class MemoryVocabulary:
-    """See ``scheduler.ports.vocabulary``."""
+    """Classes and traits: ``ports.Vocabulary`` in memory."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database

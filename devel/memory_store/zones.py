@@ -6,14 +6,14 @@ from gantt.core.zones.messages import ZoneRecord
 
 
 class MemoryZones:
-    """See ``scheduler.ports.zones``."""
+    """Identity of this zone, and the zones around it: ``ports.ZoneRegistry`` in memory."""
 
     def child_zones(self) -> list[ZoneRecord]:
         return []
 
 
 class MemoryZoneRequests:
-    """See ``scheduler.ports.zones``."""
+    """Requests that may go to child zones: ``ports.ZoneRequests`` in memory."""
 
     def is_idle_group(self, uuid: str, project: str | None) -> bool:
         return False  # no zone is above

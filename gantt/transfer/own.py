@@ -69,7 +69,7 @@ def merged(own: Amounts, other: Amounts, roots: Mapping[str, TreeRoot]) -> Merge
 
 
 class OwnSide:
-    """See ``PlacementSide``."""
+    """Gantt as one of the two sides that are compared or copied; see ``PlacementSide``."""
 
     name = 'Gantt'
 

@@ -45,7 +45,7 @@ def from_answer(world, selection):
 
 def from_store(world, selection):
     """The build of ``gantt-standalone --fake``."""
-    (found,) = standalone.reserved_claims(world.store, world.scheduler)
+    (found,) = standalone.reserved_claims(world.store.claims, world.scheduler)
     return found
 
 

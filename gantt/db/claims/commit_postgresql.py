@@ -225,7 +225,7 @@ class CarefulLedger(ledger.Ledger):
         batch: Sequence[RequestDraft],
         locked: Mapping[str, str] = ledger.NONE_LOCKED,
     ) -> CommitResult:
-        """See ``ledger.Ledger.commit``."""
+        """Commit a batch in few statements; see ``commit.Ledger.commit``."""
         if not batch or any(map(_is_rare, batch)):
             return super().commit(transactions, batch, locked)
         tried: list[tuple[CommitBatch, CommitResult]] = []

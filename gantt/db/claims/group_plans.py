@@ -118,7 +118,7 @@ def _record(row: Any) -> GroupPlanRecord:
 
 # -- the port -----------------------------------------------------------------------
 class SqlGroupPlans:
-    """See ``scheduler.ports.group_plans``."""
+    """Plans of groups: ``ports.GroupPlans`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

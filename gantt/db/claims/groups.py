@@ -40,7 +40,7 @@ COUNT = (
 
 
 class SqlGroups:
-    """See ``scheduler.ports.groups``."""
+    """Server groups: ``ports.Groups`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -215,7 +215,7 @@ def count_below(request_id: Any) -> Any:
 
 
 def live_claims_of(tx: session.Tx, consumers: Collection[str]) -> list[Claim]:
-    """See ``scheduler.ports.claims``."""
+    """Return the live claims of consumers, here and below; see ``ports.Claims``."""
     consumer_ids = sorted(filter(is_id, set(consumers)))
     if not consumer_ids:
         return []
@@ -225,7 +225,7 @@ def live_claims_of(tx: session.Tx, consumers: Collection[str]) -> list[Claim]:
 
 
 def stored_owners_of(tx: session.Tx, consumers: Collection[str]) -> dict[str, str | None]:
-    """See ``scheduler.ports.quotas.Quotas.owners_of``."""
+    """Return the projects that consumers belong to; see ``ports.Quotas.owners_of``."""
     consumer_ids = sorted(filter(is_id, set(consumers)))
     owners_below = sa.select(_b.c.consumer, _b.c.project_id).where(
         _b.c.consumer.in_(consumer_ids), _b.c.read_back.is_(None)
@@ -249,7 +249,7 @@ def claims_below(
     marker: str | None = None,
     limit: int | None = None,
 ) -> list[StoredBelow]:
-    """See ``scheduler.ports.zones``."""
+    """Return claims in child zones; see ``ports.ZoneClaims``."""
     filters = {
         _b.c.request_id: request_id,
         _b.c.child: child or None,

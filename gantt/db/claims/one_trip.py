@@ -369,7 +369,7 @@ class OneTripLedger(careful.CarefulLedger):
         batch: Sequence[RequestDraft],
         locked: Mapping[str, str] = ledger.NONE_LOCKED,
     ) -> CommitResult:
-        """See ``commit.Ledger.commit``."""
+        """Commit a batch in one round trip; see ``commit.Ledger.commit``."""
         plain_batch = PlainBatch.of(batch) if batch and not locked else None
         if plain_batch is None or not self.host_sets.fresh().issuperset(plain_batch.digests):
             return super().commit(transactions, batch, locked)

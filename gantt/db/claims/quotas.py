@@ -94,7 +94,7 @@ def _held(kind: str, project: str | None) -> Any:
 
 
 class SqlQuotas:
-    """See ``scheduler.ports.quotas``."""
+    """Limits and usage of projects: ``ports.Quotas`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

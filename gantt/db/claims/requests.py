@@ -78,7 +78,7 @@ class _OneGuest(Exception):
 
 
 class SqlRequests:
-    """See ``scheduler.ports.requests``."""
+    """The batch commit and the life cycle of requests: ``ports.Requests`` in SQL."""
 
     may_refer = True
 

@@ -78,7 +78,10 @@ AGAIN_SWEEPS = 60
 
 
 class SqlClaims:
-    """See ``scheduler.ports.claims``."""
+    """Operations of hosts, operators and time on claims, and reads of claims.
+
+    It is ``ports.Claims`` in SQL.
+    """
 
     def __init__(self, database: Database, locks: Locks) -> None:
         self.database = database

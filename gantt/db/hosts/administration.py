@@ -34,7 +34,7 @@ AGGREGATES_OF = sa.select(_m.c.aggregate_id).where(_m.c.host == sa.bindparam('ho
 
 
 class SqlHosts:
-    """See ``scheduler.ports.hosts``."""
+    """Hosts as operators manage them: ``ports.Hosts`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

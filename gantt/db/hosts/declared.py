@@ -32,7 +32,7 @@ def _declared(row: sa.Row) -> DeclaredMetric:
 
 
 class SqlDeclarations:
-    """See ``scheduler.ports.hosts``."""
+    """Declarations of operators: aggregates and metrics: ``ports.Declarations`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

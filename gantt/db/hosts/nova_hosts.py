@@ -357,7 +357,7 @@ def _parts(ids: Sequence[str], size: int = 500) -> Iterable[Sequence[str]]:
 
 
 class SqlNova:
-    """See ``scheduler.ports.nova``."""
+    """Broadcasts and answers of Nova, folded into claims and aggregates: ``ports.Nova`` in SQL."""
 
     def __init__(self, database: Database, locks: Locks) -> None:
         self.database = database

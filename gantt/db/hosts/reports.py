@@ -352,7 +352,7 @@ def _fold_quiet(row: HostRow, report: HostReport, now: float) -> ReportEffect:
 
 
 class SqlReports:
-    """See ``scheduler.ports.hosts``.
+    """Registrations and reports of agents about their hosts: ``ports.Reports`` in SQL.
 
     :param report_seconds: interval at which hosts report, in their registration
     """

@@ -528,7 +528,10 @@ class NotTogether(Exception):
 
 
 class SqlAllocations:
-    """See ``scheduler.ports.allocations``."""
+    """Allocations written as a whole, under the locks of all providers concerned.
+
+    It is ``ports.Allocations`` in SQL.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -108,7 +108,10 @@ CHUNK = 500
 
 
 class SqlCandidates:
-    """See ``scheduler.ports.candidates``."""
+    """Reads that include everything committed before they began, by any writer.
+
+    It is ``ports.CandidateReads`` in SQL.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database

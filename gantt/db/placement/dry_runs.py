@@ -14,7 +14,7 @@ T = TypeVar('T')
 
 
 class SqlDryRuns:
-    """See ``scheduler.ports.stores``."""
+    """Work on the database that leaves no trace: ``ports.DryRuns`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -72,7 +72,10 @@ UNCHANGED = ''
 
 
 class SqlProviders:
-    """See ``scheduler.ports.providers``."""
+    """Trees of providers, as Placement requests find and change them.
+
+    It is ``ports.Providers`` in SQL.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -37,7 +37,7 @@ TRAIT_USED = (
 
 
 class SqlVocabulary:
-    """See ``scheduler.ports.vocabulary``."""
+    """Classes and traits: ``ports.Vocabulary`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

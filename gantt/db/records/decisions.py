@@ -163,7 +163,7 @@ def _loaded(row: Any) -> tuple[bytes, bytes, float]:
 
 
 class SqlRecords:
-    """See ``scheduler.ports.records``."""
+    """Decisions, and recent history: ``ports.Records`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -443,7 +443,7 @@ def _load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:
 
 
 class SqlChangeFeed:
-    """See ``scheduler.ports.feed``; the work is in the functions above."""
+    """News of all hosts, aggregates and groups: ``ports.ChangeFeed`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -59,7 +59,7 @@ def count_claims_on_pools(tx: session.Tx) -> int:
 
 
 def recent(tx: session.Tx, *, seconds: float, parts: int, most: int) -> History:
-    """See ``scheduler.ports.records.Records.history``."""
+    """Return counts and durations of the last ``seconds``; see ``ports.Records.history``."""
     now = tx.now
     since, width = now - seconds, seconds / parts
     low, high = tx.first(ENDS)

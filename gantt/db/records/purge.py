@@ -296,7 +296,7 @@ class Cursor:
 
 
 class SqlRetention:
-    """See ``scheduler.ports.records``."""
+    """Bounds of what is kept: ``ports.Retention`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

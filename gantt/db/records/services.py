@@ -28,7 +28,7 @@ READ = (
 
 
 class SqlServices:
-    """See ``scheduler.ports.records``."""
+    """Processes of the site, as they record themselves: ``ports.Services`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -20,7 +20,10 @@ COUNTS = sa.select(_s.c.verdict, sa.func.count()).group_by(_s.c.verdict)
 
 
 class SqlShadows:
-    """See ``scheduler.ports.records``."""
+    """Decisions of Nova and of Gantt side by side, as shadow mode compares them.
+
+    It is ``ports.Shadows`` in SQL.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database

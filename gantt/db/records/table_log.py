@@ -43,7 +43,7 @@ FORGET = _l.delete().where(_l.c.worker == sa.bindparam('b_worker'))
 
 
 class SqlTableLogs:
-    """See ``scheduler.ports.records``."""
+    """The change logs of host tables, for replay: ``ports.TableLogs`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -98,7 +98,7 @@ CHANGED_BELOW = (
 
 
 class SqlZoneClaims:
-    """See ``scheduler.ports.zones``."""
+    """Claims in child zones, and claims of parent zones: ``ports.ZoneClaims`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

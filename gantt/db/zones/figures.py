@@ -64,7 +64,7 @@ LIVE_HERE = sa.select(_c.c.id, _c.c.consumer, _c.c.purpose).where(
 
 
 class SqlZoneFigures:
-    """See ``scheduler.ports.zones``."""
+    """Counts and comparisons over zones: ``ports.ZoneFigures`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

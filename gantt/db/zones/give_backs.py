@@ -59,7 +59,10 @@ EDGE = sa.select(sa.func.count().label('count'), sa.func.max(_window.c.id).label
 
 
 class SqlGiveBacks:
-    """See ``scheduler.ports.zones``."""
+    """Allocations to be ended: they are kept until their zone has been informed.
+
+    It is ``ports.ZoneGiveBacks`` in SQL.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database

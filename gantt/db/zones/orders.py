@@ -96,7 +96,10 @@ NOTE_AT_ONCE = sa.text(f"""
 
 
 class SqlAllocationOrders:
-    """See ``scheduler.ports.zones``."""
+    """The order in which a parent zone has sent allocations for a consumer.
+
+    It is ``ports.AllocationOrders`` in SQL.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -122,7 +122,7 @@ GROUP_LIVES_BELOW = sa.select(_below.c.child).where(_below.c.group_uuid == _id, 
 
 
 class SqlZones:
-    """See ``scheduler.ports.zones``."""
+    """Identity of this zone, and the zones around it: ``ports.ZoneRegistry`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -234,7 +234,7 @@ class SqlZones:
 
 
 class SqlZoneRequests:
-    """See ``scheduler.ports.zones``."""
+    """Requests that may go to child zones: ``ports.ZoneRequests`` in SQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
