@@ -180,6 +180,9 @@ class Tables:
                 self.handed.add(claim.provider_id)
                 return
         was_live = before is not None and before.is_live
+        if was_live and before is not None and not claim.is_live:
+            # It may have inherited since it was read, of a claim that ended just before.
+            claim = _replace(claim, allocations=before.allocations, inherits=before.inherits)
         if was_live != claim.is_live:
             claims_before = [before] if before is not None else []
             for provider_id in claim.allocations:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A consumer that moves has of a pool once what it needs, whichever of its claims ends first."""
 
+import math
 import random
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 from gantt import exceptions
 from gantt.core.claims.allocations import AllocationWish
 from gantt.core.messages.resource_classes import Inventory
+from gantt.core.nova.events import GuestLocation
 from tests.builders import (
     CLEAN,
     a_draft,
@@ -148,6 +150,48 @@ def test_a_guest_found_on_its_destination_after_the_lease_has_all_of_it(store, h
     hosts[1].report(running=[guest])
     (adopted,) = [one for one in live(store) if one.adopted]
     assert adopted.allocations[pool.id] == {'DISK_GB': 60}
+    assert used(store, pool) == {'DISK_GB': 120}
+
+
+def test_all_claims_of_a_guest_end_in_one_batch_of_reports(store, hosts, pool):
+    """The destination ends with what it has inherited just before, in the same transaction."""
+    source = created(store, hosts[0], pool, GUEST, DISK_GB=100, CUSTOM_IOPS=5)
+    target = moved(store, hosts[1], pool, GUEST, DISK_GB=110, CUSTOM_IOPS=5)
+    hosts[1].confirm(target)
+    for _ in range(5):
+        reports = [host.says().listing([], []).build() for host in hosts[:2]]
+        store.reports.apply_reports(reports)
+    assert [state_of(store, claim) for claim in (source, target)] == ['released', 'released']
+    assert used(store, pool) == {}
+
+
+def test_all_claims_of_a_guest_on_one_host_are_released_at_once(store, hosts, pool):
+    source = created(store, hosts[0], pool, GUEST, DISK_GB=100)
+    target = moved(store, hosts[0], pool, GUEST, DISK_GB=110)
+    hosts[0].confirm(target)
+    outcomes = hosts[0].release(source, target)
+    assert [outcome.outcome for outcome in outcomes] == ['ok', 'ok']
+    assert used(store, pool) == {}
+
+
+def test_all_claims_of_a_guest_that_nova_does_not_know_end_at_once(store, pool):
+    hosts = [a_host(f'nova-{n}').on(store, speaks_for='nova') for n in range(2)]
+    source = created(store, hosts[0], pool, GUEST, DISK_GB=100)
+    target = moved(store, hosts[1], pool, GUEST, DISK_GB=110)
+    location = GuestLocation(consumer=GUEST, host=None, before=math.inf)
+    assert sorted(store.nova.resolve_guest(location).released) == sorted([source, target])
+    assert used(store, pool) == {}
+
+
+def test_what_goes_over_to_the_first_heir_goes_on_to_the_second(store, hosts, pool):
+    """Source and first destination end together; what both had is the second destination's."""
+    source = created(store, hosts[0], pool, GUEST, DISK_GB=80)
+    first = moved(store, hosts[0], pool, GUEST, DISK_GB=100)
+    hosts[0].confirm(first)
+    second = moved(store, hosts[1], pool, GUEST, DISK_GB=120)
+    assert used(store, pool) == {'DISK_GB': 120}
+    hosts[0].release(source, first)
+    assert taken(store, second, pool) == ({'DISK_GB': 120}, {})
     assert used(store, pool) == {'DISK_GB': 120}
 
 

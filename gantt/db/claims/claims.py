@@ -102,6 +102,7 @@ class Changes:
             if place_again is not None:
                 self._again.append(place_again)  # its amounts stay in use
                 return
+            before = self.inheritances.current(before)
             self.count(before, -1)
             self.inheritances.end(self.locked, before)
 
@@ -166,6 +167,12 @@ class Inheritances:
         # guest -> its live claims by id, as they become
         self._others: dict[str, dict[str, Claim]] = {}
         self._ended: set[str] = set()
+        # claims that have inherited in this transaction, by id, as they became
+        self._heirs: dict[str, Claim] = {}
+
+    def current(self, claim: Claim) -> Claim:
+        """Return a claim as read, with what it has inherited in this transaction."""
+        return self._heirs.get(claim.id, claim)
 
     def end(self, locked: providers.LockedProviders, ended: Claim) -> None:
         """Record an ended claim, whose usage is subtracted already, and pass its amounts on."""
@@ -175,7 +182,7 @@ class Inheritances:
         others = self._of(ended)
         live_claims = [claim for claim in others.values() if claim.id not in self._ended]
         for before, now in inheritance.heirs(ended, live_claims):
-            others[now.id] = now
+            others[now.id] = self._heirs[now.id] = now
             for pid, amounts in inheritance.gained(before, now).items():
                 row = locked.counters.get(pid)
                 if row is not None:
