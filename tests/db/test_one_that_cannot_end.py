@@ -113,7 +113,7 @@ def test_a_class_that_comes_into_use_meanwhile_is_not_renamed(make_store, kind):
     said = []
 
     def rename():
-        with contextlib.closing(renaming):
+        with contextlib.closing(renaming.database):
             try:
                 renaming.vocabulary.rename_class('CUSTOM_A', 'CUSTOM_B')
                 said.append('renamed')

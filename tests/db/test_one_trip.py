@@ -201,7 +201,7 @@ class Chance:
 def stored(scheduler):
     """Every row of every table, but for what is drawn; times as spans since the row was made."""
     first, found = scheduler.hosts[0].id, {}
-    with scheduler.stores.database.engine.connect() as connection:
+    with scheduler.store.database.engine.connect() as connection:
         for table in models.metadata.sorted_tables:
             if table.name not in UNLIKE:
                 rows = [row._mapping for row in connection.execute(sa.select(table))]

@@ -216,7 +216,7 @@ def test_an_engine_that_nobody_uses_any_more_is_freed(store_url):
 
 @pytest.mark.postgresql
 def test_work_that_gives_up_leaves_a_connection_that_serves(open_store):
-    database = open_store('postgresql').database
+    database = open_store('postgresql').database.writes
 
     def who(tx):
         return tx.connection.exec_driver_sql('SELECT pg_backend_pid()').scalar_one()

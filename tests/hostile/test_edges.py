@@ -211,17 +211,17 @@ def test_claims_that_cannot_be_read_are_left_and_named(database, damage):
     other = a_host('cmp-2').on(database)
     good = [claimed(database, a_draft().leased(-3).taking(other))[0] for _ in range(3)]
     values = models.claims.update().where(models.claims.c.id.in_([claim.id for claim in bad]))
-    with database.engine.begin() as connection:
+    with database.database.engine.begin() as connection:
         connection.execute(values.values(**damage))
     found: dict[str, str] = {}
     ended: list[str] = []
     for _ in range(3):
-        result = database.sweep(2)  # fewer than cannot be read
+        result = database.claims.sweep(2)  # fewer than cannot be read
         found.update(result.unreadable)
         ended += [fate.claim_id for fate in result.outcomes if fate.outcome == 'ok']
     assert sorted(found) == sorted(claim.id for claim in bad)
     assert sorted(ended) == sorted(claim.id for claim in good)
-    audit = [line for lines in database.audit().values() for line in lines]
+    audit = [line for lines in database.claims.audit().values() for line in lines]
     for claim in bad:
         assert any(claim.id in line and 'read' in line for line in audit)
 
@@ -374,7 +374,7 @@ def later_release(tmp_path):
 
 @pytest.mark.finding('D12', 'a scheduler starts again on a schema that a later release expanded')
 def test_an_older_release_starts_where_later_steps_only_add(database, later_release):
-    engine = database.engine
+    engine = database.database.engine
     later_release(engine, '9998_expand_more')
     assert migration.current(engine) == '9998_expand_more'
     url = engine.url.render_as_string(hide_password=False)
@@ -388,11 +388,11 @@ def test_an_older_release_starts_where_later_steps_only_add(database, later_rele
 
 @pytest.mark.finding('D12', 'a scheduler starts again on a schema that a later release expanded')
 def test_an_older_release_does_not_start_where_something_was_taken_away(database, later_release):
-    later_release(database.engine, '9999_contract_something')
+    later_release(database.database.engine, '9999_contract_something')
     with pytest.raises(exceptions.DatabaseNotSynced, match='newer release'):
-        migration.check(database.engine)
+        migration.check(database.database.engine)
     with pytest.raises(exceptions.DatabaseNotSynced, match='newer release'):
-        migration.sync(database.engine)
+        migration.sync(database.database.engine)
 
 
 # -- A4 ----------------------------------------------------------------------------------

@@ -274,7 +274,7 @@ def test_a_path_that_is_not_there_names_the_one_that_was_meant(endpoint, path, m
 @pytest.mark.finding('N23', 'a placement by curl is in the documents')
 def test_the_placement_by_curl_of_the_documents_works(site, endpoint):
     page = (ROOT / 'doc' / 'source' / 'user' / 'ask.rst').read_text()
-    block = page.partition('With curl\n')[2].partition('\nThe same body')[0]
+    block = page.partition('Over HTTP\n')[2].partition('\nSending the same')[0]
     commands = [shlex.split(line) for line in re.split(r'^   (?=curl )', block, flags=re.M)[1:]]
     assert len(commands) == 3
     codes = []

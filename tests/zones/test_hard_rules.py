@@ -30,7 +30,7 @@ from tests.zones.tree import VERSION, Zone, until
 def top(request, make_store):
     """A zone to be above others, on each database whose locks differ."""
     found = Zone('top', make_store(request.param)).start()
-    with contextlib.closing(found.store):
+    with contextlib.closing(found.store.database):
         yield found
         found.stop()
 
