@@ -27,7 +27,7 @@ from oslo_config import cfg
 from sqlalchemy import exc as sqlalchemy_errors
 
 from gantt import exceptions
-from gantt.cmd import doctor, status, wiring
+from gantt.cmd import manage_config, status, wiring
 from gantt.conf import files, listeners, unknown
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.db import stores
@@ -140,7 +140,7 @@ def _parts(conf: Any) -> Iterator[tuple[str, str]]:
         ('configuration.txt', _configuration),
         ('plugins.txt', _plugins),
         ('schema.txt', _schema),
-        ('doctor.txt', _printed(doctor.run)),
+        ('doctor.txt', _printed(manage_config.doctor)),
         ('upgrade-check.txt', _printed(lambda conf: status.Checks(conf).check())),
         ('audit.json', _audit),
     ]

@@ -19,12 +19,11 @@ from gantt.cmd import (
     USAGE,
     audit_trail,
     bundle,
-    config_check,
     console,
     dead_letters,
     dev,
-    doctor,
     manage_broker,
+    manage_config,
     manage_hosts,
     manage_placement,
     manage_shadow,
@@ -217,15 +216,7 @@ def add_commands(parsers: Any) -> None:
         help='how many, at most (20)',
     )
     add(dead_letter_group, 'drop', dead_letters.drop, writes=True)
-    configuration = group('config', 'The configuration.')
-    add(configuration, 'check', config_check.run)
-    add(configuration, 'doctor', doctor.run, json_too=True).add_argument(
-        '--live',
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help='ask the servers, too; one that does not answer is an error with --live, and a '
-        'note without either',
-    )
+    manage_config.add_commands(add, group)
     gathered = add(parsers, 'bundle', bundle.run)
     gathered.add_argument(
         '--output', metavar='FILE', help='the file to make (gantt-bundle-HOST-TIME.tar.gz here)'

@@ -16,13 +16,12 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions
-from gantt.cmd import planning, wiring
+from gantt.cmd import checks, planning, wiring
 from gantt.cmd.health import Knock
 from gantt.cmd.presence import Presence
 from gantt.cmd.process_signals import ProcessSignals
 from gantt.cmd.scheduler import GRACE_SECONDS
 from gantt.conf import files
-from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.messages.prepared import prepare_types
 from gantt.db import stores
 from gantt.rpc.service import RpcService
@@ -41,8 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _serve(conf: Any) -> int:
-    pipeline_from_conf(conf)
-    wiring.say_unread(conf)
+    checks.at_start(conf)
     guru.listen(conf, 'gantt-planner')
     signals = ProcessSignals().by_signals()
     wiring.keep_memory_small()
@@ -113,7 +111,7 @@ def _reload(conf: Any, planner: GroupPlanner) -> str:
         LOG.error('the configuration was not taken over: %s', files.message(e))
         return files.message(e)
     changed = planner.reconfigure(settings, planning.bounds(conf), pipeline)
-    wiring.say_unread(conf)
+    checks.at_start(conf)
     LOG.info('configuration read again; settings changed: %s', ', '.join(changed) or 'none')
     wiring.say_pipeline(pipeline)
     return ''

@@ -13,11 +13,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from gantt.cmd import planning, wiring, workers
+from gantt.cmd import checks, planning, wiring, workers
 from gantt.cmd.health import Health
 from gantt.cmd.presence import Presence
 from gantt.cmd.process_signals import ProcessSignals
-from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.messages.prepared import prepare_types
 from gantt.db import stores
 from gantt.rpc.service import RpcService
@@ -60,8 +59,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _serve(conf: Any) -> int:
     # What is wrong with every worker is logged once, before there is any.
-    pipeline_from_conf(conf)
-    wiring.say_unread(conf)
+    checks.at_start(conf)
     guru.listen(conf, 'gantt-scheduler')
     if conf.scheduler.workers == 1:
         return work(conf, ProcessSignals().by_signals())

@@ -16,12 +16,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gantt import client, exceptions
-from gantt.cmd import api, scheduler, wiring
+from gantt.cmd import api, checks, scheduler, wiring
 from gantt.cmd.process_signals import ProcessSignals
 from gantt.compute.over_rpc import OverRpc
 from gantt.compute.service import FarmService
 from gantt.conf import compute
-from gantt.conf.pipeline import pipeline_from_conf
 from gantt.core.messages.build import Build
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.insights import views
@@ -51,8 +50,7 @@ def _serve(conf: Any) -> int:
             fix='Set 1, or run gantt-scheduler and gantt-api with a broker',
         )
     transport.stay_in_process(conf)
-    pipeline_from_conf(conf)
-    wiring.say_unread(conf)
+    checks.at_start(conf)
     guru.listen(conf, 'gantt-standalone')
     sys.setswitchinterval(api.SWITCH_SECONDS)
     signals = ProcessSignals().by_signals()

@@ -21,8 +21,8 @@ from sqlalchemy.engine import make_url
 
 from gantt import conf as options
 from gantt import exceptions, plugin_loader
-from gantt.cmd import COLLECT_EACH, USAGE
-from gantt.conf import files, quotas, security, unknown
+from gantt.cmd import COLLECT_EACH, USAGE, checks
+from gantt.conf import files, quotas, security
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.conf.zones import strategies_from_conf
 from gantt.core.placement.pipeline import Pipeline
@@ -183,7 +183,7 @@ def reload(conf: Any, scheduler: Scheduler) -> str:
     except (cfg.Error, exceptions.GanttError) as e:
         LOG.error('the configuration was not taken over: %s', files.message(e))
         return files.message(e)
-    say_unread(conf)
+    checks.at_start(conf)
     LOG.info('configuration read again; settings changed: %s', ', '.join(changed) or 'none')
     say_pipeline(pipeline)
     return ''
@@ -217,12 +217,6 @@ def read_again(conf: Any) -> tuple[Pipeline, SchedulerSettings]:
         raise exceptions.Misconfigured(option=path, problem=problem, fix='Correct it') from e
     finally:
         conf._mutate_hooks = hooks
-
-
-def say_unread(conf: Any) -> None:
-    """Log options in the configuration files that are not read."""
-    for option in unknown.unread(conf):
-        LOG.warning('%s', option)
 
 
 def say_pipeline(pipeline: Pipeline) -> None:

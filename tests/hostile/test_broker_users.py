@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantt import client, exceptions, plugin_loader
-from gantt.cmd import doctor, manage_broker
+from gantt.cmd import manage_broker
+from gantt.cmd.manage_config import diagnose
 from gantt.compute.farm.farm import Farm, FarmPlan
 from gantt.compute.farm.host_agent import HostAgentSettings
 from gantt.compute.listen import BuildListener, Methods
@@ -442,7 +443,7 @@ def test_clear_text_is_loud_fails_the_doctor_and_may_be_refused(a_file, caplog, 
         _opened(conf)
     (said,) = (r for r in caplog.records if 'IN CLEAR TEXT' in r.message and option in r.message)
     assert said.levelname == 'WARNING' and 's3cret' not in said.message
-    found = {(f.severity.value, f.option) for f in doctor.diagnose(conf, probe=False)}
+    found = {(f.severity.value, f.option) for f in diagnose(conf, probe=False)}
     assert ('error', option) in found
     conf, _ = a_file(text + STRICT)
     with pytest.raises(exceptions.Misconfigured) as caught:

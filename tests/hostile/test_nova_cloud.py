@@ -16,8 +16,8 @@ from oslo_config import cfg
 from gantt import conf as options
 from gantt import exceptions, plugin_loader
 from gantt.cli.main import main
-from gantt.cmd import config_check, manage_shadow
-from gantt.cmd.doctor import diagnose
+from gantt.cmd import manage_config, manage_shadow
+from gantt.cmd.manage_config import diagnose
 from gantt.conf import listeners
 from gantt.core.nova.events import GuestDeleted, GuestsListed, GuestsUpdated, NovaCast, NovaGuest
 from gantt.core.records.decision import Answer, Answered, Outcome
@@ -248,7 +248,7 @@ def test_two_that_want_one_port_are_named(a_conf, capsys, text, named):
     (found,) = [one for one in diagnose(conf, probe=False) if 'would listen on' in one.why]
     assert [found.option, found.severity] == [named[0], 'error']
     assert named[1] in found.why
-    assert config_check.run(conf) == 1
+    assert manage_config.check(conf) == 1
     (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith('ports')]
     assert 'WRONG' in line
     assert all(one in line for one in named)

@@ -14,9 +14,10 @@ from oslo_config import cfg
 from oslo_messaging import conffixture
 
 from gantt import conf as options
-from gantt.cmd import doctor
-from gantt.cmd.doctor import live, table
-from gantt.cmd.doctor.finding import Severity
+from gantt.cmd.checks import broker, database
+from gantt.cmd.checks import options as site_options
+from gantt.cmd.checks.results import Severity
+from gantt.cmd.manage_config import diagnose
 from gantt.db.engine import session
 from gantt.db.schema import migration
 
@@ -58,16 +59,16 @@ def a_conf(tmp_path):
 
 
 def found(conf, ask=False):
-    return [(f.severity.value, f.option) for f in doctor.diagnose(conf, ask)]
+    return [(f.severity.value, f.option) for f in diagnose(conf, ask)]
 
 
 def test_a_sound_configuration_has_no_findings(a_conf):
-    assert doctor.diagnose(a_conf(), probe=False) == []
+    assert diagnose(a_conf(), probe=False) == []
 
 
 def test_the_example_of_the_documents_has_no_errors(a_conf):
     text = (ROOT / 'doc' / 'source' / 'install' / 'gantt.conf').read_text()
-    findings = doctor.diagnose(a_conf(base=text), probe=False)
+    findings = diagnose(a_conf(base=text), probe=False)
     assert {f.option for f in findings} == {'[database] connection'}
     assert all('everybody knows this password' in f.why for f in findings)
 
@@ -338,7 +339,7 @@ CASES = [
     ids=[c[0].replace('\n', ' ').replace(':', ';')[-60:] for c in CASES],  # gabbi wants the colons
 )
 def test_what_the_doctor_says(a_conf, text, expected):
-    said = doctor.diagnose(a_conf(text), probe=False)
+    said = diagnose(a_conf(text), probe=False)
     assert [(f.severity.value, f.option) for f in said] == expected
     for f in said:
         assert f.why
@@ -355,7 +356,7 @@ def test_the_broker_that_only_shadow_mode_reads_is_not_to_be_removed(a_conf):
     text = (
         '[rpc]\nnova_transport_url = rabbit://nova:s5cret@nova-1/\nnova_rabbit_options = ssl:true'
     )
-    said = doctor.diagnose(a_conf(text), probe=False)
+    said = diagnose(a_conf(text), probe=False)
     assert [f.option for f in said] == ['[rpc] nova_transport_url', '[rpc] nova_rabbit_options']
     assert all('read by gantt-shadow only' in f.why for f in said)
     assert all(f.instead.startswith('Keep it where gantt-shadow runs') for f in said)
@@ -364,7 +365,7 @@ def test_the_broker_that_only_shadow_mode_reads_is_not_to_be_removed(a_conf):
 def test_a_rule_that_lets_everybody_is_found(a_conf, tmp_path):
     rules = tmp_path / 'rules.yaml'
     rules.write_text('"gantt:claims:release": "@"\n"gantt:metrics:show": "@"\n')
-    [finding] = doctor.diagnose(a_conf(f'[oslo_policy]\npolicy_file = {rules}'), probe=False)
+    [finding] = diagnose(a_conf(f'[oslo_policy]\npolicy_file = {rules}'), probe=False)
     assert (finding.option, finding.value) == ('[oslo_policy] policy_file', str(rules))
     assert 'gantt:claims:release lets everybody' in finding.why
 
@@ -373,7 +374,7 @@ def test_a_file_with_passwords_that_everybody_can_read_is_found(a_conf):
     conf = a_conf()
     path = pathlib.Path(conf.config_file[0])
     path.chmod(0o644)
-    [finding] = doctor.diagnose(conf, probe=False)
+    [finding] = diagnose(conf, probe=False)
     assert (finding.option, finding.value) == (str(path), '0o644')
 
 
@@ -385,7 +386,7 @@ def on(url):
 
 
 def of_the_server(conf):
-    return {f.option: f for f in live.database_says(conf)}
+    return {f.option: f for f in database.check_server(conf)}
 
 
 @pytest.mark.postgresql
@@ -455,7 +456,7 @@ POSTGRESQL = {
     ],
 )
 def test_what_settings_of_postgresql_mean(a_conf, said, expected):
-    findings = live.judge_postgresql(a_conf(), POSTGRESQL | said)
+    findings = database.judge_postgresql(a_conf(), POSTGRESQL | said)
     assert [f.option for f in findings] == expected
 
 
@@ -464,12 +465,12 @@ def test_mariadb_is_asked_for_what_promises_rest_on(a_conf, mysql_url):
     engine = session.build_engine(mysql_url)
     migration.sync(engine)
     conf = a_conf(on(mysql_url))
-    assert {f.option for f in live.database_says(conf)} <= {'max_connections'}
+    assert {f.option for f in database.check_server(conf)} <= {'max_connections'}
     with engine.connect() as connection:
         rows = connection.exec_driver_sql('SHOW GLOBAL VARIABLES').all()
     engine.dispose()
     sound = {name.lower(): value for name, value in rows} | {'max_connections': '500'}
-    assert list(live.judge_mysql(conf, sound)) == []
+    assert list(database.judge_mysql(conf, sound)) == []
     for changes, expected in (
         ({'innodb_flush_log_at_trx_commit': '2'}, ['innodb_flush_log_at_trx_commit']),
         ({'innodb_doublewrite': 'OFF'}, ['innodb_doublewrite']),
@@ -484,7 +485,7 @@ def test_mariadb_is_asked_for_what_promises_rest_on(a_conf, mysql_url):
         ({'max_connections': '10'}, ['max_connections']),
     ):
         assert set(changes) - {'wsrep_on'} <= set(sound)
-        findings = live.judge_mysql(conf, sound | changes)
+        findings = database.judge_mysql(conf, sound | changes)
         assert [f.option for f in findings] == expected
 
 
@@ -504,7 +505,7 @@ def test_sessions_that_share_a_connection_are_found(tmp_path):
     for pool, expected in ((sa.pool.StaticPool, 1), (sa.pool.NullPool, 0)):
         engine = engine_with(pool)
         with engine.connect() as connection:
-            assert len(list(live.shared(engine, connection, 'SELECT session()'))) == expected
+            assert len(list(database.shared(engine, connection, 'SELECT session()'))) == expected
         engine.dispose()
 
 
@@ -514,11 +515,11 @@ def test_sessions_that_share_a_connection_are_found(tmp_path):
 )
 def test_a_clock_that_is_wrong_is_found(a_conf, tmp_path, monkeypatch, apart, nova, expected):
     conf = a_conf(f'[rpc]\nnova_enabled = {nova}')
-    wall = live.time.time
-    monkeypatch.setattr(live, 'time', SimpleNamespace(time=lambda: wall() + apart))
+    wall = database.time.time
+    monkeypatch.setattr(database, 'time', SimpleNamespace(time=lambda: wall() + apart))
     engine = session.build_engine(f'sqlite:///{tmp_path}/clock.db')
     with engine.connect() as connection:
-        findings = list(live._clock(conf, connection))
+        findings = list(database._clock(conf, connection))
     engine.dispose()
     assert [f.severity.value for f in findings] == expected
     if findings:
@@ -552,9 +553,7 @@ def test_servers_that_do_not_answer_are_a_note_or_with_live_an_error(a_conf):
 def test_a_broker_that_refuses_us_runs(a_conf, rabbit_url, change, wrong, ask):
     url = change(urlsplit(rabbit_url)).geturl()
     (refused,) = [
-        f
-        for f in doctor.diagnose(a_conf(f'transport_url = {url}'), ask)
-        if f.option == 'message broker'
+        f for f in diagnose(a_conf(f'transport_url = {url}'), ask) if f.option == 'message broker'
     ]
     assert refused.severity is Severity.ERROR
     assert refused.why.startswith('it runs and refuses us')
@@ -566,7 +565,7 @@ def test_a_broker_that_refuses_us_runs(a_conf, rabbit_url, change, wrong, ask):
 def test_a_database_that_refuses_us_runs(a_conf, mysql_url, ask):
     url = sa.make_url(mysql_url).set(username='nobody', password='wr0ng')
     conf = a_conf(on(url.render_as_string(hide_password=False)))
-    (refused,) = [f for f in doctor.diagnose(conf, ask) if f.option == 'database']
+    (refused,) = [f for f in diagnose(conf, ask) if f.option == 'database']
     assert refused.severity is Severity.ERROR
     assert refused.instead == 'Correct in [database] connection the user or the password'
     assert 'wr0ng' not in refused.why
@@ -575,16 +574,16 @@ def test_a_database_that_refuses_us_runs(a_conf, mysql_url, ask):
 @pytest.mark.rabbit
 def test_the_broker_is_asked_for_its_version(a_conf, rabbit_url, monkeypatch):
     conf = a_conf(f'transport_url = {rabbit_url}')
-    findings = doctor.diagnose(conf, True)
+    findings = diagnose(conf, True)
     assert 'message broker' not in [f.option for f in findings]
-    monkeypatch.setattr(live.driver, 'server_version', lambda transport: '4.3.1')
-    options = [f.option for f in doctor.diagnose(conf, True) if f.severity is Severity.ERROR]
+    monkeypatch.setattr(broker.driver, 'server_version', lambda transport: '4.3.1')
+    options = [f.option for f in diagnose(conf, True) if f.severity is Severity.ERROR]
     assert '[oslo_messaging_rabbit] rabbit_transient_quorum_queue' in options
 
 
 def test_a_sqlite_file_that_is_not_there_is_not_made(a_conf, tmp_path):
     conf = a_conf(on(f'sqlite:///{tmp_path}/no.db'))
-    assert [f.option for f in live.database_says(conf)] == ['schema']
+    assert [f.option for f in database.check_server(conf)] == ['schema']
     assert not (tmp_path / 'no.db').exists()
 
 
@@ -593,17 +592,17 @@ def test_more_hosts_than_reports_may_wait_are_found(a_conf, synced):
     insert = 'INSERT INTO providers (uuid, name, kind) VALUES (?, ?, ?)'
     with sqlite3.connect(synced / 'gantt.db') as file:
         file.execute(insert, (str(uuid.uuid4()), 'cmp-1', 'host'))
-    assert live.database_says(conf) == []
+    assert list(database.check_server(conf)) == []
     with sqlite3.connect(synced / 'gantt.db') as file:
         file.execute(insert, (str(uuid.uuid4()), 'cmp-2', 'host'))
-    assert [f.option for f in live.database_says(conf)] == ['[scheduler] report_queue_limit']
+    assert [f.option for f in database.check_server(conf)] == ['[scheduler] report_queue_limit']
 
 
 # -- what the rules rest on -------------------------------------------------------------------
 
 
 def test_the_topics_are_those_that_a_scheduler_listens_on():
-    assert set(table.OWN_TOPICS) == {'gantt-scheduler', 'gantt-claims', 'gantt-stats'}
+    assert set(site_options.OWN_TOPICS) == {'gantt-scheduler', 'gantt-claims', 'gantt-stats'}
 
 
 def test_the_options_that_have_no_effect_are_read_nowhere():
@@ -612,7 +611,7 @@ def test_the_options_that_have_no_effect_are_read_nowhere():
         for path in (ROOT / 'gantt').rglob('*.py')
         if 'doctor' not in path.parts and path.name != 'engine.py'
     )
-    for name in table.UNUSED:
+    for name in site_options.UNUSED:
         assert f'database.{name}' not in code
         assert f'options.{name}' not in code
 

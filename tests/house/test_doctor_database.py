@@ -7,8 +7,8 @@ from oslo_config import cfg
 from oslo_messaging import conffixture
 
 from gantt import conf as options
-from gantt.cmd import doctor
-from gantt.cmd.doctor import live
+from gantt.cmd.checks.database import check_server
+from gantt.cmd.manage_config import diagnose
 from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.nova.events import GuestsListed, NovaCast
 from gantt.core.records.process import ServiceNote
@@ -33,7 +33,7 @@ def conf(synced):
 @pytest.mark.parametrize('spec', ['{"devname": "eth0"}', 'no JSON'])
 def test_devices_that_are_not_understood_are_an_error(conf, spec):
     conf.set_override('device_spec', ['{"vendor_id": "10de"}', spec], 'compute')
-    (found,) = [f for f in doctor.diagnose(conf, probe=False) if 'device_spec' in f.option]
+    (found,) = [f for f in diagnose(conf, probe=False) if 'device_spec' in f.option]
     assert (found.severity, found.option) == ('error', '[compute] device_spec')
 
 
@@ -44,10 +44,10 @@ def test_only_hosts_are_counted(conf):
     a_host('cmp-2').on(made)
     for n in range(3):
         made.providers.create_provider(f'pool {n}')
-    assert live.database_says(conf) == []
+    assert list(check_server(conf)) == []
     a_host('cmp-3').on(made)
     made.database.close()
-    (found,) = live.database_says(conf)
+    (found,) = check_server(conf)
     assert found.option == '[scheduler] report_queue_limit'
     assert found.why.startswith('3 hosts are known')
 
@@ -63,7 +63,7 @@ def test_an_agent_that_fell_silent_is_named(conf):
                 made.reports.tell_facts(UpdateHostFacts(host=name, sequence=1)).outcome == 'applied'
             )
     made.database.close()
-    assert live.database_says(conf) == []
+    assert list(check_server(conf)) == []
     engine = session.engine_from_conf(conf)
     with engine.begin() as connection:
         connection.exec_driver_sql(
@@ -75,7 +75,7 @@ def test_an_agent_that_fell_silent_is_named(conf):
             "WHERE provider_id IN (SELECT id FROM providers WHERE name = 'cmp-3')"
         )
     engine.dispose()
-    (found,) = live.database_says(conf)
+    (found,) = check_server(conf)
     assert (found.severity, found.value) == ('warning', 'silent on 1 of 2 hosts')
     assert 'no report came for cmp-2' in found.why
 
@@ -87,10 +87,10 @@ def test_an_alarm_of_a_scheduler_is_a_warning(conf):
         name='ctl-1:7:ab', kind='scheduler', host='ctl-1', version='2.0', configuration='0123'
     )
     made.services.note_service(note)
-    assert live.database_says(conf) == []
+    assert list(check_server(conf)) == []
     made.services.note_service(msgspec.structs.replace(note, alarm='forged: 3 (cmp-1)'))
     made.database.close()
-    (found,) = live.database_says(conf)
+    (found,) = check_server(conf)
     assert (found.severity, found.option) == ('warning', 'alarm of ctl-1:7:ab')
     assert found.why == 'forged: 3 (cmp-1)'
 
@@ -110,14 +110,14 @@ def test_a_pool_that_serves_nobody_any_more_is_a_note(conf, aggregates):
     claimed(made, with_share(a_draft().taking(hosts[0]), below, DISK_GB=1))  # its own
     alone = made.providers.create_provider('licences', inventories=pool.inventories)
     claimed(made, a_draft().taking(alone.id, lifecycle='api', DISK_GB=1))  # of no host
-    assert live.database_says(conf) == []
+    assert list(check_server(conf)) == []
     share(made, pool, aggregates)
-    (found,) = live.database_says(conf)
+    (found,) = check_server(conf)
     assert (found.severity, found.option) == ('note', 'pool ceph')
     assert found.why.startswith('3 live claims on 2 hosts take from it')
     lacks = 'no trait MISC_SHARES_VIA_AGGREGATE' if aggregates is None else 'no aggregate'
     assert lacks in found.value
     share(made, pool, [rack])
-    assert live.database_says(conf) == []
+    assert list(check_server(conf)) == []
     assert not any(made.claims.audit().values())
     made.database.close()

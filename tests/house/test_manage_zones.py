@@ -10,7 +10,8 @@ import pytest
 from oslo_config import cfg
 
 from gantt import conf as options
-from gantt.cmd.doctor import checks, zones
+from gantt.cmd.checks import site
+from gantt.cmd.checks.zones import check_zones
 from gantt.core.messages.report import RegisterHost
 from gantt.db.stores import stores_for_url
 from tests.world import a_request
@@ -76,7 +77,7 @@ def conf(synced):
 
 def test_the_doctor_says_what_is_wrong_with_a_zone_below(east, top, conf, synced):
     def found():
-        return [(one.severity.value, one.option) for one in zones.zones_say(conf)]
+        return [(one.severity.value, one.option) for one in check_zones(conf)]
 
     def set_(**values):
         [record] = top.store.zones.child_zones()
@@ -84,7 +85,7 @@ def test_the_doctor_says_what_is_wrong_with_a_zone_below(east, top, conf, synced
 
     assert found() == []
     conf.set_override('enabled_weighers', ['RAMWeigher'], 'filters')
-    [scores] = zones.zones_say(conf)
+    [scores] = check_zones(conf)
     assert scores.severity == 'warning' and 'offers do not count' in scores.why
     conf.clear_override('enabled_weighers', 'filters')
     east.put('/v1/parents/top', {'enabled': False})
@@ -92,7 +93,7 @@ def test_the_doctor_says_what_is_wrong_with_a_zone_below(east, top, conf, synced
     east.cut()
     assert found() == [('warning', 'zone east')]
     set_(credential='nowhere')
-    [unusable] = zones.zones_say(conf)
+    [unusable] = check_zones(conf)
     assert unusable.severity == 'error' and 'credentials_file' in unusable.why
     set_(enabled=False)
     assert found() == []
@@ -100,6 +101,6 @@ def test_the_doctor_says_what_is_wrong_with_a_zone_below(east, top, conf, synced
     secrets.write_text('[hall-2]\n')
     secrets.chmod(0o644)
     conf.set_override('credentials_file', str(secrets), 'zones')
-    assert '[zones] credentials_file' in {one.option for one in checks.files(conf)}
+    assert '[zones] credentials_file' in {one.option for one in site.check_files(conf)}
     secrets.chmod(0o600)
-    assert '[zones] credentials_file' not in {one.option for one in checks.files(conf)}
+    assert '[zones] credentials_file' not in {one.option for one in site.check_files(conf)}

@@ -11,7 +11,8 @@ from oslo_config import cfg
 
 from devel.memory_store.stores import memory_stores
 from gantt import exceptions
-from gantt.cmd import doctor, wiring
+from gantt.cmd import checks, wiring
+from gantt.cmd.manage_config import diagnose
 from gantt.conf import unknown
 from gantt.conf.pipeline import pipeline_from_conf
 from gantt.scheduler.clock import SystemClock
@@ -55,7 +56,7 @@ def test_a_wrong_rule_is_refused_by_option_and_place(a_conf, option, value, wher
         pipeline_from_conf(conf)
     for said in (f'{option}: ', where, expected):
         assert said in caught.value.message
-    found = [f for f in doctor.diagnose(conf, probe=False) if f.option == option]
+    found = [f for f in diagnose(conf, probe=False) if f.option == option]
     assert [(f.severity.value, f.value) for f in found] == [('error', value)]
     assert where in found[0].why and expected in found[0].why
 
@@ -159,10 +160,10 @@ def test_what_nobody_reads_is_told(a_conf, caplog, text, option, why):
     conf, _ = a_conf(text)
     (found,) = unknown.unread(conf)
     assert found.option == option and why in found.why
-    assert [(f.severity.value, f.option) for f in doctor.diagnose(conf, False) if why in f.why] == [
+    assert [(f.severity.value, f.option) for f in diagnose(conf, False) if why in f.why] == [
         ('error', option)
     ]
-    wiring.say_unread(conf)
+    checks.at_start(conf)
     assert [r.getMessage() for r in caplog.records] == [f'{option} has no effect: {found.why}']
 
 

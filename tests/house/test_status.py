@@ -7,7 +7,8 @@ import sqlite3
 
 import pytest
 
-from gantt.cmd.status import Checks
+from gantt.cmd.checks.database import check_schema
+from gantt.cmd.checks.results import Severity
 from gantt.db.schema import migration
 from gantt.db.stores import stores_for_url
 from tests.builders import a_draft, a_host, claimed
@@ -66,10 +67,10 @@ def test_a_schema_of_the_last_release_stops_it_and_says_what_may_run_meanwhile(
     known = migration.revisions()
     monkeypatch.setattr(migration, 'revisions', lambda: (step, *known))
     text = f'[database]\nconnection = sqlite:///{synced}/gantt.db\n'
-    found = Checks(options_of(tmp_path / 'later.conf', text)).schema()
-    assert found.code == STOP
-    assert step in found.details
-    assert advice in found.details
+    (found,) = check_schema(options_of(tmp_path / 'later.conf', text))
+    assert found.severity is Severity.ERROR
+    assert step in found.why
+    assert advice in found.why
 
 
 def test_a_schema_of_a_later_release_stops_it(synced, check):

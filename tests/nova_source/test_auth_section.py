@@ -6,8 +6,8 @@ from oslo_config import cfg
 
 from gantt import conf as options
 from gantt import exceptions
-from gantt.cmd.doctor import checks as doctor
-from gantt.cmd.doctor import table
+from gantt.cmd.checks import options as site_options
+from gantt.cmd.checks.site import check_apis
 from gantt.nova_source import keystone
 from tests.nova_source.openstack import PASSWORD
 
@@ -70,13 +70,13 @@ def test_both_services_are_asked_with_them(openstack, make_conf, section, groups
 @pytest.mark.parametrize(('section', 'groups'), FORMS)
 def test_the_doctor_reads_them(make_conf, section, groups):
     conf = make_conf(section, groups)
-    assert list(doctor.apis(conf)) == []
-    assert table.has_nova_source(conf)
+    assert list(check_apis(conf)) == []
+    assert site_options.has_nova_source(conf)
 
 
 @pytest.mark.parametrize(('section', 'groups'), FORMS)
 def test_what_is_wrong_is_named_where_it_stands(make_conf, section, groups):
-    (finding,) = doctor.apis(make_conf(section, groups, auth_url='keystone:5000'))
+    (finding,) = check_apis(make_conf(section, groups, auth_url='keystone:5000'))
     assert f'[{section}] auth_url' in str(finding)
     conf = make_conf(section, groups, auth_type='')
     with pytest.raises(exceptions.Misconfigured, match=rf'\[{section}\] auth_type.*not set'):
@@ -85,5 +85,5 @@ def test_what_is_wrong_is_named_where_it_stands(make_conf, section, groups):
 
 def test_a_section_that_is_not_there_is_named(make_conf):
     conf = make_conf('elsewhere', {'nova': 'auth_section = shared'})
-    (finding,) = doctor.apis(conf)
+    (finding,) = check_apis(conf)
     assert '[shared] auth_type' in str(finding)

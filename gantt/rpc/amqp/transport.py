@@ -116,14 +116,15 @@ def _transport(conf: Any, url: str, option: str, guarded: bool) -> om.transport.
     return rpc_transport
 
 
-def carriers(conf: Any) -> Iterator[tuple[str, om.transport.RPCTransport]]:
+def carriers(conf: Any, *, guarded: bool = True) -> Iterator[tuple[str, om.transport.RPCTransport]]:
     """Yield each broker of a configuration: the option that names it, and a transport to clean up.
 
+    :param guarded: as for :func:`own_transport`
     :raises Misconfigured: a URL cannot be read
     """
-    yield 'transport_url', own_transport(conf)
+    yield 'transport_url', own_transport(conf, guarded=guarded)
     if conf.rpc.nova_enabled and (conf.rpc.nova_transport_url or conf.rpc.nova_rabbit_options):
-        yield '[rpc] nova_transport_url', nova_transport(conf)
+        yield '[rpc] nova_transport_url', nova_transport(conf, guarded=guarded)
 
 
 def _exposed(made: om.transport.RPCTransport) -> clear_text.Exposure | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the doctor that try the setting: plugins, rules, credentials, files and ports."""
+"""Checks that try a setting: filters, rules, credentials, devices, files and ports."""
 
 import os
 import stat
@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gantt import exceptions, plugin_loader
-from gantt.cmd.doctor.finding import Finding, Severity, found
+from gantt.cmd.checks.results import Finding, Result, error, warning
 from gantt.compute.drivers import pci
 from gantt.conf import clear_text, keystone, listeners, unknown
 from gantt.conf.filters import chosen
@@ -16,7 +16,6 @@ from gantt.http import auth, policy
 from gantt.nova_source import keystone as source
 from gantt.nova_source.cells import Cells
 
-ERROR, WARNING = Severity.ERROR, Severity.WARNING
 _TOKENS = 'keystone_authtoken'
 #: Filters without which nearly every answer is wrong, and what happens then.
 _NEEDED = {
@@ -28,24 +27,13 @@ _NEEDED = {
 _MAY_BE_OPEN = {'gantt:metrics:show'}
 
 
-def of_a_plugin(conf: Any, failed: exceptions.PluginError) -> Finding:
-    """Return the finding on a filter or weigher that does not load."""
-    option, value = str(failed.kwargs.get('option') or ''), str(failed.kwargs.get('plugin', ''))
-    group, _, name = option.removeprefix('[').partition('] ')
-    if name and name in conf[group]:
-        value = str(conf[group][name])
-    instead = str(failed.kwargs.get('fix', 'Correct it'))
-    return found(ERROR, option or '[filters]', value, failed.message, instead)
-
-
-def filters(conf: Any) -> Iterator[Finding]:
+def check_filters(conf: Any) -> Iterator[Finding]:
     """Check for filters of the usual ones that are not enabled."""
     enabled = chosen(conf)[plugin_loader.FILTERS]
     for name in plugin_loader.DEFAULT_FILTERS:
         if name not in enabled:
             then = _NEEDED.get(name)
-            yield found(
-                ERROR if then else WARNING,
+            yield (error if then else warning)(
                 '[filters] enabled_filters',
                 ', '.join(enabled),
                 f'{name} is missing: {then or "what requests ask of it is not looked at"}',
@@ -53,33 +41,28 @@ def filters(conf: Any) -> Iterator[Finding]:
             )
 
 
-def refused(error: exceptions.Misconfigured, value: object) -> Finding:
+def _refused(failed: exceptions.Misconfigured, value: object) -> Finding:
     """Return the finding of an error that names an option itself."""
-    option, problem, fix = (str(error.kwargs[key]) for key in ('option', 'problem', 'fix'))
-    return found(ERROR, option, value, problem, fix)
+    option, problem, fix = (str(failed.kwargs[key]) for key in ('option', 'problem', 'fix'))
+    return error(option, value, problem, fix)
 
 
-def callers(conf: Any) -> Iterator[Finding]:
+def check_callers(conf: Any) -> Iterator[Finding]:
     """Check how callers of the HTTP interface are identified, and what they may do."""
-    try:
-        auth.strategy(conf.api.auth_strategy, conf)
-        rules = policy.PolicyEnforcer(conf)
-    except exceptions.Misconfigured as e:
-        yield refused(e, '(unusable)')
-        return
+    auth.strategy(conf.api.auth_strategy, conf)
+    rules = policy.PolicyEnforcer(conf)
     if conf.api.auth_strategy == 'keystone':
         tokens = conf[_TOKENS]
         url = conf[tokens.auth_section or _TOKENS].auth_url
         if urlsplit(url).scheme == 'http' and not clear_text.is_here(urlsplit(url).hostname):
             why = 'our password and the tokens of all callers go there for everybody to read'
             fix = 'Say https, and in cafile who vouches for it'
-            yield found(WARNING, f'[{_TOKENS}] auth_url', url, why, fix)
+            yield warning(f'[{_TOKENS}] auth_url', url, why, fix)
         if tokens.insecure:
             why = 'whoever stands between may vouch for any token'
-            yield found(WARNING, f'[{_TOKENS}] insecure', True, why, 'Set cafile instead')
+            yield warning(f'[{_TOKENS}] insecure', True, why, 'Set cafile instead')
     for rule in sorted(rules.open - policy.defaults().open - _MAY_BE_OPEN):
-        yield found(
-            WARNING,
+        yield warning(
             '[oslo_policy] policy_file',
             rules.enforcer.policy_path or '',
             f'the rule {rule} lets everybody who reaches the port, without a token',
@@ -87,19 +70,30 @@ def callers(conf: Any) -> Iterator[Finding]:
         )
 
 
-def cells(conf: Any) -> Iterator[Finding]:
+def check_policies(conf: Any) -> Iterator[Result]:
+    """Check that the site's policy file is understood.  :raises Misconfigured: it is not"""
+    path = policy.PolicyEnforcer(conf).enforcer.policy_path
+    if path is not None and path.endswith('.json'):
+        yield warning(
+            why=f'{path} is JSON; convert it with oslopolicy-convert-json-to-yaml, and name the '
+            'new one in [oslo_policy] policy_file'
+        )
+    yield 'the rules are those of the code' if path is None else f'{path} is understood'
+
+
+def check_cells(conf: Any) -> Iterator[Finding]:
     """Check the configured cells of Nova's hosts."""
     options = conf.nova_source
     try:
         Cells(options.cells_file, options.cell)
     except exceptions.Misconfigured as e:
-        yield refused(e, options[str(e.kwargs['option']).removeprefix('[nova_source] ')])
+        yield _refused(e, options[str(e.kwargs['option']).removeprefix('[nova_source] ')])
     except exceptions.InvalidMessage as e:
         fix = 'Make it with: nova-manage cell_v2 list_hosts > FILE'
-        yield found(ERROR, '[nova_source] cells_file', options.cells_file, e.message, fix)
+        yield error('[nova_source] cells_file', options.cells_file, e.message, fix)
 
 
-def apis(conf: Any) -> Iterator[Finding]:
+def check_apis(conf: Any) -> Iterator[Finding]:
     """Check the credentials of gantt-nova-source for keystone."""
     keystone.register_opts(conf)
     if not keystone.is_given(conf, 'nova'):
@@ -108,13 +102,13 @@ def apis(conf: Any) -> Iterator[Finding]:
         source.apis(conf, conf.nova_source.request_seconds)
     except exceptions.Misconfigured as e:
         e.kwargs['fix'] = f'Set {e.kwargs["fix"]}'
-        yield refused(e, conf.nova.auth_section or conf.nova.auth_type)
+        yield _refused(e, conf.nova.auth_section or conf.nova.auth_type)
         return
     for section in dict.fromkeys(keystone.section(conf, group) for group in keystone.SERVICES):
         url = conf[section].auth_url if 'auth_url' in conf[section] else None
         if url is not None and not _is_http(url):
             fix = 'Expected e.g. https://keystone.example.org/v3'
-            yield found(ERROR, f'[{section}] auth_url', url, 'it is no address of keystone', fix)
+            yield error(f'[{section}] auth_url', url, 'it is no address of keystone', fix)
 
 
 def _is_http(url: str) -> bool:
@@ -125,35 +119,35 @@ def _is_http(url: str) -> bool:
         return False
 
 
-def devices(conf: Any) -> Iterator[Finding]:
+def check_devices(conf: Any) -> Iterator[Finding]:
     """Check the devices that an agent next to nova-compute is to report."""
     try:
         pci.parse(conf.compute.device_spec)
     except exceptions.Misconfigured as e:
-        yield refused(e, '; '.join(conf.compute.device_spec))
+        yield _refused(e, '; '.join(conf.compute.device_spec))
 
 
-def clashes(conf: Any) -> Iterator[Finding]:
-    """Yield a finding for each port that two programs of this configuration would listen on."""
+def check_ports(conf: Any) -> Iterator[Result]:
+    """Check for ports that two programs of this configuration would listen on."""
     for first, second, port in listeners.clashes(conf):
-        yield found(
-            ERROR,
+        yield error(
             first.option,
             first.first,
             f'{first.program} would listen on port {port}, and so would {second.program} '
             f'({second.option} = {second.first}): the one of them that starts later ends',
             f'Set it to {first.first + 1000}, or leave it out where {first.program} does not run',
         )
+    yield 'no two programs want one'
 
 
-def clear(conf: Any) -> Iterator[Finding]:
+def check_listeners(conf: Any) -> Iterator[Finding]:
     """Check for what crosses a network in clear from where our processes listen."""
     has_metrics = any(listeners.metrics(conf, group).first for group in listeners.PROGRAMS)
     exposures = [clear_text.of_api(conf), clear_text.of_metrics(conf) if has_metrics else None]
-    yield from (found(ERROR, *exposure) for exposure in exposures if exposure is not None)
+    yield from (error(*exposure) for exposure in exposures if exposure is not None)
 
 
-def files(conf: Any) -> Iterator[Finding]:
+def check_files(conf: Any) -> Iterator[Finding]:
     """Check which users may read the passwords."""
     for path in [*conf.config_file, *getattr(conf, 'config_dir', [])]:
         try:
@@ -161,8 +155,7 @@ def files(conf: Any) -> Iterator[Finding]:
         except OSError:
             continue
         if stat.S_ISREG(mode) and mode & (stat.S_IROTH | stat.S_IWOTH):
-            yield found(
-                WARNING,
+            yield warning(
                 path,
                 oct(stat.S_IMODE(mode)),
                 'every user of this machine may read the passwords of the broker and of the '
@@ -172,8 +165,7 @@ def files(conf: Any) -> Iterator[Finding]:
     path = conf.zones.credentials_file
     mode = os.stat(path).st_mode if path and os.path.exists(path) else 0
     if mode & (stat.S_IROTH | stat.S_IWOTH):
-        yield found(
-            WARNING,
+        yield warning(
             '[zones] credentials_file',
             path,
             'every user of this machine may read the secrets that zones below are spoken to with',
@@ -181,12 +173,7 @@ def files(conf: Any) -> Iterator[Finding]:
         )
 
 
-def unread(conf: Any) -> Iterator[Finding]:
+def check_unread(conf: Any) -> Iterator[Finding]:
     """Yield a finding for each option that no process reads."""
     for option in unknown.unread(conf):
-        yield found(
-            ERROR, option.option, option.value, option.why, 'Correct the name, or remove it'
-        )
-
-
-ALL = (cells, apis, devices, clashes, clear, callers, filters, files, unread)
+        yield error(option.option, option.value, option.why, 'Correct the name, or remove it')

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings from the servers themselves: the database, its clock, the broker."""
+"""Checks of the database: its server and clock, its schema, and what its rows say of the site."""
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -11,22 +12,24 @@ import msgspec
 import sqlalchemy as sa
 
 from gantt import exceptions
-from gantt.cmd import wiring
-from gantt.cmd.doctor import pools, table
-from gantt.cmd.doctor.finding import Finding, Severity, error, findings, found, warning
-from gantt.conf.pipeline import pipeline_from_conf
+from gantt.cmd.checks.options import down_time, facts_of, url_of
+from gantt.cmd.checks.results import Finding, Result, error, note, some, unreachable, warning
+from gantt.cmd.checks.rows import error_if, findings, warning_if
 from gantt.core.resources.host import AgentFacts
+from gantt.core.resources.shared_pool import SHARES
+from gantt.db import stores
 from gantt.db.engine import retry, session
+from gantt.db.hosts.providers import SHOWN_NAME, is_host
 from gantt.db.hosts.rows import UNREADABLE
+from gantt.db.hosts.trees import ROOT_ID
 from gantt.db.schema import migration, models
-from gantt.rpc.amqp import driver
 
 #: Clocks that differ by less are taken for the same.
 SAME_CLOCK_SECONDS = 1.0
 #: A server that ends idle connections sooner makes work of it.
 IDLE_SECONDS = 60
-#: Alarms that are shown, and names that a finding has.
-ALARMS_MAX, SHOWN = 20, 5
+#: Alarms and pools that are shown, and names that a finding has.
+ALARMS_MAX, POOLS_MAX, SHOWN = 20, 20, 5
 #: From so many on the table of candidates is worth a note; each takes so many bytes there.
 MANY_PROVIDERS, CANDIDATE_BYTES = 100_000, 2_000
 
@@ -48,41 +51,41 @@ _IDLE = (
 )
 _POSTGRESQL = (
     *(
-        error(name, lambda v, c: v == 'off', why, 'Set it to on')
+        error_if(name, lambda v, c: v == 'off', why, 'Set it to on')
         for name, why in (
             ('synchronous_commit', _LOST),
             ('fsync', f'{_LOST}, and the database may be broken'),
             ('full_page_writes', 'a page half written when the server stopped stays broken'),
         )
     ),
-    error(
+    error_if(
         'synchronous_commit',
         lambda v, c: v == 'local' and c.synchronous_standby_names,
         'the standbys ({synchronous_standby_names}) are not waited for: a fail-over loses claims '
         'that were acknowledged',
         'Set it to on',
     ),
-    error('pg_is_in_recovery()', lambda v, c: v, *_READ_ONLY, key='is_standby'),
-    error(
+    error_if('pg_is_in_recovery()', lambda v, c: v, *_READ_ONLY, key='is_standby'),
+    error_if(
         'default_transaction_read_only',
         lambda v, c: v == 'on' and not c.is_standby,
         *_READ_ONLY,
     ),
-    error(
+    error_if(
         'server_encoding',
         lambda v, c: v != 'UTF8',
         'names that are not of this alphabet cannot be stored: reports of such hosts fail',
         'Make the database anew: createdb --encoding UTF8 --template template0',
     ),
-    warning(
+    warning_if(
         'autovacuum',
         lambda v, c: v == 'off',
         'the rows of hosts are written by every claim and report: their table grows until each '
         'statement reads a multiple of what is there',
         'Set it to on',
     ),
-    warning('idle_session_timeout', lambda v, c: 0 < c.idle < IDLE_SECONDS, *_IDLE),
-    warning(
+    warning_if('idle_session_timeout', lambda v, c: 0 < c.idle < IDLE_SECONDS, *_IDLE),
+    warning_if(
         '[database] connection',
         lambda v, c: v,
         'whoever takes over a scheduler has every database of this server',
@@ -92,33 +95,33 @@ _POSTGRESQL = (
     ),
 )
 _MYSQL = (
-    error(
+    error_if(
         'innodb_flush_log_at_trx_commit',
         lambda v, c: v != '1',
         f'{_LOST}; on Galera, when several nodes do',
         'Set it to 1',
     ),
-    error(
+    error_if(
         'innodb_doublewrite',
         lambda v, c: (v or 'ON').upper() in ('OFF', '0'),
         'a page half written when the server stopped stays broken',
         'Set it to ON',
     ),
-    error(
+    error_if(
         'binlog_format',
         lambda v, c: c.log_bin == 'ON' and v == 'STATEMENT',
         'the server refuses every change under READ COMMITTED, which Gantt uses',
         'Set it to ROW or MIXED',
     ),
-    warning(
+    warning_if(
         'sync_binlog',
         lambda v, c: c.log_bin == 'ON' and v != '1',
         'replicas may miss the last claims when this server stops hard, and differ from then on',
         'Set it to 1',
     ),
-    error('read_only', lambda v, c: v not in ('OFF', '0'), *_READ_ONLY),
-    warning('wait_timeout', lambda v, c: c.idle < IDLE_SECONDS, *_IDLE),
-    warning(
+    error_if('read_only', lambda v, c: v not in ('OFF', '0'), *_READ_ONLY),
+    warning_if('wait_timeout', lambda v, c: c.idle < IDLE_SECONDS, *_IDLE),
+    warning_if(
         '[database] mysql_wsrep_sync_wait',
         lambda v, c: v == 'ON' and not c.conf.database.mysql_wsrep_sync_wait,
         'this is a Galera node: what was just committed on another one may not be seen here, and '
@@ -130,33 +133,46 @@ _MYSQL = (
 )
 
 
-def database_says(conf: Any) -> list[Finding]:
-    """Return findings on settings of the server that a promise rests on.
-
-    :raises GanttError: it does not answer, or cannot be used
-    """
-    url = table.url_of(conf)
-    if (
-        url is not None
-        and url.get_backend_name() == 'sqlite'
-        and not os.path.exists(url.database or '')
-    ):
-        return [_unsynced('none', 'there is no such file')]  # to connect would make it
-    # Asked once, now: oslo.db would wait for it by its own options.
-    conf.set_override('max_retries', 0, 'database')
+@contextlib.contextmanager
+def _engine(conf: Any) -> Iterator[sa.Engine]:
     engine = session.engine_from_conf(conf)
     try:
-        with engine.connect() as connection:
-            of_server = [*_clock(conf, connection), *_server(conf, engine, connection)]
-        return [*of_server, *_schema(conf, engine)]
-    except exceptions.GanttError:
-        raise
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def check_server(conf: Any) -> Iterator[Finding]:
+    """Check settings of the server that a promise rests on, the schema, and what its rows say.
+
+    :raises Misconfigured: there is no way to it
+    """
+    url = url_of(conf)
+    if url is None:
+        return  # it is a finding of the options
+    if url.get_backend_name() == 'sqlite' and not os.path.exists(url.database or ''):
+        yield _unsynced('none', 'there is no such file')  # to connect would make it
+        return
+    # Asked once, now: oslo.db would wait for it by its own options.
+    conf.set_override('max_retries', 0, 'database')
+    try:
+        with _engine(conf) as engine:
+            with engine.connect() as connection:
+                yield from _clock(conf, connection)
+                yield from _server(conf, engine, connection)
+            yield from _schema(conf, engine)
+    except exceptions.Unavailable as e:
+        yield _unreachable(e)
     except Exception as e:
         if retry.signal_of(e) is None and not retry.refusal_of(e):
             raise
-        raise retry.unavailable(e) from e
-    finally:
-        engine.dispose()
+        yield _unreachable(retry.unavailable(e))
+
+
+def _unreachable(error: exceptions.Unavailable) -> Finding:
+    setting = error.kwargs.get('correct')
+    correct = f'in [database] connection {setting}' if setting else ''
+    return unreachable('database', error.kwargs.get('problem', error.message), correct)
 
 
 def _clock(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
@@ -169,8 +185,7 @@ def _clock(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
     if apart <= max(SAME_CLOCK_SECONDS, slack):
         return
     is_bad = conf.rpc.nova_enabled and apart > skew_max
-    yield found(
-        Severity.ERROR if is_bad else Severity.WARNING,
+    yield (error if is_bad else warning)(
         'clock of this machine',
         f'{"ahead of" if process_time > database_time else "behind"} the database by {apart:.1f} s',
         'calls of Nova that came while a scheduler started are judged by it: more than '
@@ -218,12 +233,11 @@ def judge_mysql(conf: Any, settings: dict[str, str]) -> Iterator[Finding]:
 
 
 def _enough(conf: Any, most: int) -> Iterator[Finding]:
-    facts, workers = table.facts_of(conf, 0), conf.scheduler.workers
+    facts, workers = facts_of(conf), conf.scheduler.workers
     all_workers = workers * facts.scheduler_threads
     needed = all_workers + facts.api_threads
     if needed > most:
-        yield found(
-            Severity.ERROR if all_workers > most else Severity.WARNING,
+        yield (error if all_workers > most else warning)(
             'max_connections',
             f'{most} for roles like this one',
             f'this machine alone may want {needed}: {workers} scheduler processes with '
@@ -241,8 +255,7 @@ def shared(engine: sa.Engine, connection: sa.Connection, question: str) -> Itera
         second.rollback()
         first_answer = connection.exec_driver_sql(question).scalar_one()
     if first_answer == second_answer:
-        yield found(
-            Severity.ERROR,
+        yield error(
             'proxy before the database',
             'pools by transaction or statement',
             'sessions share one of the server. Gantt sets isolation and time-outs once for a '
@@ -258,7 +271,7 @@ def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
         at = migration.version(engine)
         if at != 'none' and migration.pending(at) is None:
             fix = 'Correct [database] connection'
-            yield found(Severity.ERROR, 'schema', at, e.message, fix)
+            yield error('schema', at, e.message, fix)
         else:
             yield _unsynced(at, e.message)
         return
@@ -270,10 +283,9 @@ def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
         providers = connection.execute(every).scalar_one()
         yield from _agents(conf, connection)
         yield from _alarms(connection)
-        yield from pools.detached(connection)
+        yield from _detached_pools(connection)
     if host_count > conf.scheduler.report_queue_limit:
-        yield found(
-            Severity.WARNING,
+        yield warning(
             '[scheduler] report_queue_limit',
             conf.scheduler.report_queue_limit,
             f'{host_count} hosts are known: after an outage of the broker they report at once, and '
@@ -282,8 +294,7 @@ def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
         )
     if providers >= MANY_PROVIDERS:
         size = providers * CANDIDATE_BYTES >> 20
-        yield found(
-            Severity.NOTE,
+        yield note(
             'gantt-api',
             f'{providers} providers',
             f'each process that is asked for allocation candidates keeps all of them, some {size} '
@@ -306,11 +317,7 @@ def _agent_of(facts: str) -> AgentFacts | None:
 
 def _agents(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
     """Check for agents beside nova-compute that fell silent: their facts are believed for ever."""
-    try:
-        limit = wiring.down_time(pipeline_from_conf(conf))
-    except exceptions.PluginError:
-        return  # it is a finding of its own
-    facts, hosts = models.provider_facts, models.providers
+    facts, hosts, limit = models.provider_facts, models.providers, down_time(conf)
     rows = connection.execute(
         sa.select(hosts.c.name, facts.c.facts, session.Now().label('now'))
         .join(facts, facts.c.provider_id == hosts.c.id)
@@ -322,8 +329,7 @@ def _agents(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
     silent = [row.name for row, also in with_agent if row.now - also.reported_at > limit]
     if silent:
         names = ', '.join(silent[:SHOWN]) + (', ...' if len(silent) > SHOWN else '')
-        yield found(
-            Severity.WARNING,
+        yield warning(
             'gantt-compute --facts-only',
             f'silent on {len(silent)} of {len(with_agent)} hosts',
             f'for more than [filters] service_down_time, {limit:g}, no report came for {names}: '
@@ -336,8 +342,7 @@ def _alarms(connection: sa.Connection) -> Iterator[Finding]:
     rows = models.services.c
     raised = sa.select(rows.name, rows.alarm).where(rows.alarm != '').order_by(rows.seen_at.desc())
     for row in connection.execute(raised.limit(ALARMS_MAX)):
-        yield found(
-            Severity.WARNING,
+        yield warning(
             f'alarm of {row.name}',
             'raised',
             row.alarm,
@@ -347,30 +352,137 @@ def _alarms(connection: sa.Connection) -> Iterator[Finding]:
 
 
 def _unsynced(at: str, problem: str) -> Finding:
-    return found(Severity.ERROR, 'schema', at, problem, 'Run gantt-manage db sync')
+    return error('schema', at, problem, 'Run gantt-manage db sync')
 
 
-def broker_says(carrier: Any, rabbit: Any) -> Iterator[Finding]:
-    """Yield the findings that depend on the version of the broker.
+_p = models.providers
+_HOSTS = sa.select(_p.c.name, _p.c.reported_at).where(_p.c.kind == 'host').order_by(_p.c.name)
+_c = models.claims
+_a = models.allocations
+_t = models.provider_traits
+_host = _p.alias('host')
+_shares = (
+    sa.select(_t.c.provider_id)
+    .join(models.traits, models.traits.c.id == _t.c.trait_id)
+    .where(models.traits.c.name == SHARES)
+)
+_in_aggregates = sa.select(models.provider_aggregates.c.provider_id)
+_counted = (
+    sa.select(
+        _a.c.provider_id,
+        sa.func.count().label('claims'),
+        sa.func.count(_c.c.provider_id.distinct()).label('hosts'),
+    )
+    .select_from(
+        _a.join(_c, _c.c.id == _a.c.claim_id)
+        .join(_host, _host.c.id == _c.c.provider_id)
+        .join(_p, _p.c.id == _a.c.provider_id)
+    )
+    # What is in the tree of a host is its own.
+    .where(_c.c.live == 1, _host.c.kind == 'host', ~is_host, _host.c.id != ROOT_ID)
+    .group_by(_a.c.provider_id)
+    .subquery('counted')
+)
+_DETACHED = (
+    sa.select(
+        SHOWN_NAME,
+        _p.c.uuid,
+        _counted.c.claims,
+        _counted.c.hosts,
+        sa.case((_p.c.id.in_(_shares), 1), else_=0).label('shares'),
+    )
+    .join(_counted, _counted.c.provider_id == _p.c.id)
+    .where(sa.or_(_p.c.id.not_in(_shares), _p.c.id.not_in(_in_aggregates)))
+    .order_by(_p.c.id)
+    .limit(POOLS_MAX)
+)
 
-    :raises Exception: whatever keeps us out
-    """
-    settings_found = driver.server_version(carrier)
-    version = tuple(int(part) for part in settings_found.split('.')[:2] if part.isdigit())
-    classic = not (rabbit.rabbit_quorum_queue and rabbit.rabbit_transient_quorum_queue)
-    if version >= (4, 3) and classic:
-        yield found(
-            Severity.ERROR,
-            '[oslo_messaging_rabbit] rabbit_transient_quorum_queue',
-            rabbit.rabbit_transient_quorum_queue,
-            f'RabbitMQ {settings_found} refuses classic queues that are not durable',
-            'Set rabbit_quorum_queue, rabbit_transient_quorum_queue and use_queue_manager',
+
+def _detached_pools(connection: sa.Connection) -> Iterator[Finding]:
+    """Yield a note for each pool that live claims of hosts take from, and that serves no host."""
+    for row in connection.execute(_DETACHED):
+        lacks = 'is in no aggregate' if row.shares else f'has no trait {SHARES}'
+        yield note(
+            f'pool {row.name}',
+            lacks,
+            f'{row.claims} live claims on {row.hosts} hosts take from it, and it serves no host: '
+            'nothing new that needs it is placed there, and a move of these finds it nowhere',
+            'Where that was not meant let it share again: gantt provider set '
+            f'{row.uuid} {"--aggregate UUID" if row.shares else f"--trait {SHARES}"}',
         )
-    elif version and version < (3, 8) and not classic:
-        yield found(
-            Severity.ERROR,
-            '[oslo_messaging_rabbit] rabbit_quorum_queue',
-            True,
-            f'RabbitMQ {settings_found} has no quorum queues',
-            'Use RabbitMQ 3.8 or newer',
+
+
+def check_usable(conf: Any) -> Iterator[Result]:
+    """Check that a service can work with it.  :raises GanttError: it cannot"""
+    with contextlib.closing(stores.connect(conf).database) as database:
+        database.check_rights()
+        engine = database.engine
+        yield f'{session.family(engine)}, schema {migration.version(engine)}'
+
+
+def check_schema(conf: Any) -> Iterator[Result]:
+    """Check that the database has what this release reads and writes."""
+    with _engine(conf) as engine:
+        current = migration.current(engine)
+        if current is None:
+            yield error(why='the database has no schema; run "gantt-manage db sync"')
+            return
+        pending = migration.pending(current)
+        later = migration.added(engine, current) if pending is None else []
+    if later:
+        yield f'at {current}: {", ".join(later)} of a newer release only add'
+    elif pending is None:
+        yield error(
+            why=f'{migration.strange(current)}; processes that run already work on a newer schema '
+            'until they are started again'
         )
+    elif contracts := [revision for revision in pending if migration.contracts(revision)]:
+        yield error(
+            why=f'{", ".join(contracts)} takes away what the last release needs; stop all its '
+            'processes, and run "gantt-manage db sync"'
+        )
+    elif pending:
+        yield error(
+            why=f'{", ".join(pending)} to come, and all of them only add; run "gantt-manage db '
+            'sync" while the processes of the last release still run'
+        )
+    else:
+        yield f'at {current}'
+
+
+def check_hosts(conf: Any) -> Iterator[Result]:
+    """Check that all hosts report: a silent one is not upgraded."""
+    with _engine(conf) as engine:
+        schema = migration.current(engine)
+        if schema is None:
+            yield 'there are none'
+            return
+        if migration.pending(schema) is None:
+            yield 'not looked at: the schema comes first'
+            return
+        with engine.connect() as connection:
+            now = connection.execute(sa.select(session.Now())).scalar_one()
+            host_rows = connection.execute(_HOSTS).all()
+    down_after = down_time(conf)
+    silent = [row.name for row in host_rows if now - row.reported_at > down_after]
+    if silent:
+        yield warning(
+            why=f'{len(silent)} of {len(host_rows)} hosts have not reported for {down_after:g} s: '
+            f'{some(silent)}. Start their agents, or "gantt-manage host decommission" them'
+        )
+    yield f'{len(host_rows)} report'
+
+
+def check_promises(conf: Any) -> Iterator[Result]:
+    """Check by the audit, where the schema is the one that it reads."""
+    try:
+        connected = stores.connect(conf)
+    except exceptions.DatabaseNotSynced:
+        yield 'not looked at: the schema comes first'
+        return
+    with contextlib.closing(connected.database):
+        violations = connected.claims.audit()
+    lines = [f'{kind}: {line}' for kind, of_kind in violations.items() for line in of_kind]
+    if lines:
+        yield warning(why=f'"gantt-manage audit" finds {len(lines)}: {some(lines)}')
+    yield 'the audit finds nothing'

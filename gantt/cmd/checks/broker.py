@@ -1,16 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings on a broker and the way to it, a row for each; see ``table``.
+"""Checks of the brokers, of the way to them, and of who is on them.
 
 ``[oslo_messaging_rabbit]`` has many options; here are those that affect this code.  The
 library's reply time-outs, its executor, its default exchange and its retries of replies are
 not: Gantt sets or replaces them itself.
 """
 
+import contextlib
+import logging
 import os
+from collections.abc import Iterator
+from typing import Any
 
-from gantt.cmd.doctor.finding import error, note, warning
-from gantt.rpc.amqp import transport
+import msgspec
+
+from gantt import client, exceptions
+from gantt.cmd import dead_letters
+from gantt.cmd.checks.options import facts_of
+from gantt.cmd.checks.results import Finding, Result, error, some, unreachable, warning
+from gantt.cmd.checks.rows import error_if, findings, note_if, of_options, warning_if
+from gantt.conf import clear_text
+from gantt.core.messages.base import derived_id
+from gantt.rpc import wire
+from gantt.rpc.amqp import driver, refusals, transport
 from gantt.rpc.server import server
+from gantt.telemetry import log
+
+#: How long a scheduler may take to answer, in seconds; dead letters that are looked at.
+ANSWER_SECONDS, DEAD_LETTERS_MOST = 5.0, 1000
 
 #: More than that is no bound for the callers of a scheduler that is stopped.
 PREFETCH_MOST = 1000
@@ -18,20 +35,20 @@ PREFETCH_MOST = 1000
 KNOWN_PASSWORDS = {'guest', 'RABBIT_PASS'}
 
 #: Of the option that names it.
-URL = (
-    warning(
+_URL = (
+    warning_if(
         '{option}',
         lambda v, c: not c.hosts,
         'no host is named: the broker of this machine is used, as user guest',
         'Set it to rabbit://user:password@host:5672/vhost',
     ),
-    warning(
+    warning_if(
         '{option}',
         lambda v, c: any(host.password in KNOWN_PASSWORDS for host in c.hosts),
         'everybody knows this password',
         'Make a user of its own: rabbitmqctl add_user gantt PASSWORD',
     ),
-    note(
+    note_if(
         '{option}',
         lambda v, c: (
             c.ssl and c.rabbit.ssl_ca_file and len({host.hostname for host in c.hosts}) > 1
@@ -45,15 +62,15 @@ URL = (
 _FILES = ('ssl_ca_file', 'ssl_cert_file', 'ssl_key_file')
 
 #: Of [oslo_messaging_rabbit], those in the url included.
-RABBIT = (
-    error(
+_RABBIT = (
+    error_if(
         'ssl',
         lambda v, c: not v and any(host.port == 5671 for host in c.hosts),
         'port 5671 speaks TLS, and this process does not: it will not connect',
         'Set ssl = true and ssl_ca_file',
     ),
     *(
-        error(
+        error_if(
             name,
             lambda v, c, before=_FILES[:number]: (
                 v and not c.ssl and not any(c.rabbit[one] for one in before)
@@ -64,7 +81,7 @@ RABBIT = (
         for number, name in enumerate(_FILES)
     ),
     *(
-        error(
+        error_if(
             name,
             lambda v, c: c.ssl and v and not os.access(v, os.R_OK),
             'this process cannot read the file',
@@ -72,19 +89,19 @@ RABBIT = (
         )
         for name in _FILES
     ),
-    error(
+    error_if(
         'ssl_version',
         lambda v, c: c.ssl and v.lower() == 'sslv23' and not c.rabbit.ssl_ca_file,
         'without ssl_ca_file nothing at all is verified then: anybody may be the broker',
         'Remove ssl_version, and set ssl_ca_file',
     ),
-    warning(
+    warning_if(
         'ssl_version',
         lambda v, c: c.ssl and v and (v.lower() != 'sslv23' or c.rabbit.ssl_ca_file),
         'it holds the connection to old versions of TLS, which OpenSSL refuses by and by',
         'Remove it: the best version that both sides know is used then',
     ),
-    error(
+    error_if(
         'ssl_ca_file',
         lambda v, c: c.ssl and not v,
         'the name in the certificate is not compared with that of the broker: whoever has '
@@ -92,14 +109,14 @@ RABBIT = (
         'Name the file of the authority that signed the certificate of the broker',
     ),
     # How a connection that broke is noticed, and opened again.
-    error(
+    error_if(
         'heartbeat_timeout_threshold',
         lambda v, c: v <= 0,
         'a broker that falls silent is never noticed, and sockets wait without end: one '
         'partition of the network can stop placing until somebody restarts the process',
         f'Set it to {transport.HEARTBEAT_SECONDS}',
     ),
-    warning(
+    warning_if(
         'heartbeat_timeout_threshold',
         lambda v, c: v > 60,
         'a broker that falls silent is noticed only after so many seconds: so long no message '
@@ -107,25 +124,25 @@ RABBIT = (
         'taken are redelivered only then, when callers of Nova have given up',
         f'Set it to {transport.HEARTBEAT_SECONDS}',
     ),
-    warning(
+    warning_if(
         'heartbeat_timeout_threshold',
         lambda v, c: 0 < v < 5,
         'a process that is busy for a moment is taken for dead, and its connections end',
         f'Set it to {transport.HEARTBEAT_SECONDS}',
     ),
-    error(
+    error_if(
         'heartbeat_rate',
         lambda v, c: v <= 0,
         'no connection can be made: the library divides by it',
         'Set it to 3',
     ),
-    warning(
+    warning_if(
         'rabbit_interval_max',
         lambda v, c: v > 60,
         'after an outage of the broker a process may take this many seconds to try again',
         'Set it to 30 or less',
     ),
-    warning(
+    warning_if(
         'rabbit_qos_prefetch_count',
         lambda v, c: v == 0 or v > PREFETCH_MOST,
         'a scheduler that is stopped or stuck goes on being sent so many messages of each topic '
@@ -141,15 +158,15 @@ RABBIT = (
             'minute',
             f'Set it to {transport.PREFETCH}',
         )
-        for row, least, most in ((error, 1, 10), (warning, 10, transport.PREFETCH))
+        for row, least, most in ((error_if, 1, 10), (warning_if, 10, transport.PREFETCH))
     ),
-    warning(
+    warning_if(
         'kombu_compression',
         lambda v, c: v,
         'compressed messages are taken off one by one and decoded twice',
         'Remove it: messages have some kB',
     ),
-    warning(
+    warning_if(
         'rpc_conn_pool_size',
         lambda v, c: v < c.senders,
         '{senders} threads may answer at a time ({topics} topics with [rpc] worker_threads = '
@@ -157,28 +174,28 @@ RABBIT = (
         'Set it to {senders}',
     ),
     # How queues are declared, and what the library's queue manager needs.
-    error(
+    error_if(
         'rabbit_ha_queues',
         lambda v, c: v,
         'mirrored queues lose confirmed messages, RabbitMQ 4 has none, and none can be declared '
         'together with quorum queues',
         'Remove it; set rabbit_quorum_queue for queues that survive a broker node',
     ),
-    error(
+    error_if(
         'amqp_auto_delete',
         lambda v, c: v and c.rabbit.rabbit_quorum_queue,
         'the queues of the topics go with the last scheduler: what waits there while all of them '
         'start again is lost; and quorum queues keep no such promise',
         'Remove it',
     ),
-    warning(
+    warning_if(
         'amqp_auto_delete',
         lambda v, c: v and not c.rabbit.rabbit_quorum_queue,
         'the queues of the topics go with the last scheduler: what waits there while all of them '
         'start again is lost',
         'Remove it',
     ),
-    error(
+    error_if(
         'rabbit_stream_fanout',
         lambda v, c: (
             v
@@ -190,33 +207,33 @@ RABBIT = (
         'rabbit_qos_prefetch_count with it',
         'Remove it: Gantt sends nothing to all',
     ),
-    warning(
+    warning_if(
         'rabbit_transient_quorum_queue',
         lambda v, c: c.rabbit.rabbit_quorum_queue and not v,
         'reply queues stay classic while those of the topics are quorum: answers under way '
         'are lost with the broker node, and RabbitMQ 4.3 refuses such queues',
         'Set it to true, and use_queue_manager with it',
     ),
-    warning(
+    warning_if(
         'use_queue_manager',
         lambda v, c: c.rabbit.rabbit_transient_quorum_queue and not v,
         'each start of a process makes quorum queues of new names; the names of those that went '
         'fill the memory of the broker',
         'Set it to true, and [oslo_concurrency] lock_path to a directory',
     ),
-    warning(
+    warning_if(
         'rabbit_transient_queues_ttl',
         lambda v, c: not v,
         'reply queues of processes that are gone stay in the broker for ever',
         'Set it to 1800',
     ),
-    warning(
+    warning_if(
         'rabbit_transient_queues_ttl',
         lambda v, c: 0 < v < 2 * c.rabbit.heartbeat_timeout_threshold,
         'the reply queue of a caller that loses its connection may go before it has noticed',
         'Set it to 1800',
     ),
-    error(
+    error_if(
         'direct_mandatory_flag',
         lambda v, c: not v and c.rpc.reply_channel == 'stock',
         'a reply whose queue is missing is thrown away by the broker without a word: it is '
@@ -226,14 +243,14 @@ RABBIT = (
 )
 
 #: Of other groups.
-OURS = (
-    error(
+_OURS = (
+    error_if(
         '[oslo_concurrency] lock_path',
         lambda v, c: c.rabbit.use_queue_manager and not v,
         'use_queue_manager takes a lock there: no queue can be declared',
         'Set it to a directory that this process may write, e.g. /var/lib/gantt/lock',
     ),
-    warning(
+    warning_if(
         '[rpc] self_ping_seconds',
         lambda v, c: not v,
         'a connection that is open and carries nothing is not noticed: the process gets no call '
@@ -241,3 +258,152 @@ OURS = (
         'Set it to 10',
     ),
 )
+
+
+def _opened(conf: Any, guarded: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield each broker: the option that names it, and a transport with a service's defaults."""
+    for option, carrier in transport.carriers(conf, guarded=guarded):
+        try:
+            transport.service_defaults(conf)
+            yield option, carrier
+        finally:
+            carrier.cleanup()
+
+
+def check_options(conf: Any) -> Iterator[Finding]:
+    """Check the options of each broker, and what crosses the network on the way to it."""
+    for option, carrier in _opened(conf):
+        if not driver.is_in_process(carrier):
+            yield from _options_of(conf, option, carrier)
+
+
+def _options_of(conf: Any, option: str, carrier: Any) -> Iterator[Finding]:
+    url, rabbit = driver.options(carrier)
+    address, facts = transport.address(carrier), facts_of(conf)
+    vars(facts).update(option=option, rabbit=rabbit, hosts=url.hosts, ssl=rabbit.ssl)
+    yield from findings(_URL, facts, lambda _: address)
+    for of_rabbit in findings(_RABBIT, facts, lambda name: rabbit[name]):
+        yield msgspec.structs.replace(
+            of_rabbit, option=f'[oslo_messaging_rabbit] {of_rabbit.option}'
+        )
+    if not rabbit.ssl:
+        exposed = clear_text.of_broker([host.hostname for host in url.hosts], rabbit, address)
+        yield from () if exposed is None else [error(*exposed)]
+    yield from of_options(_OURS, conf, facts)
+
+
+def check_reachable(conf: Any) -> Iterator[Result]:
+    """Check that each broker takes us.  :raises BrokerUnavailable: one does not"""
+    addresses = []
+    for option, carrier in _opened(conf, guarded=True):
+        if not driver.is_in_process(carrier):
+            transport.wait_for_broker(carrier, 0, option)
+        addresses.append(transport.address(carrier))
+    yield ', '.join(addresses)
+
+
+def check_version(conf: Any) -> Iterator[Finding]:
+    """Check that the release of each broker has the queues that are configured."""
+    for option, carrier in _opened(conf):
+        if driver.is_in_process(carrier):
+            continue
+        try:
+            with _quiet():
+                yield from _queues_of(carrier)
+        except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
+            reason = refusals.text_of(e)
+            setting = refusals.wrong_in_url(reason)
+            correct = f'in {option} {setting}' if setting else ''
+            problem = f'{transport.address(carrier)}: {reason}'
+            yield unreachable('message broker', problem, correct)
+
+
+def _queues_of(carrier: Any) -> Iterator[Finding]:
+    _, rabbit = driver.options(carrier)
+    release = driver.server_version(carrier)
+    version = tuple(int(part) for part in release.split('.')[:2] if part.isdigit())
+    classic = not (rabbit.rabbit_quorum_queue and rabbit.rabbit_transient_quorum_queue)
+    if version >= (4, 3) and classic:
+        yield error(
+            '[oslo_messaging_rabbit] rabbit_transient_quorum_queue',
+            rabbit.rabbit_transient_quorum_queue,
+            f'RabbitMQ {release} refuses classic queues that are not durable',
+            'Set rabbit_quorum_queue, rabbit_transient_quorum_queue and use_queue_manager',
+        )
+    elif version and version < (3, 8) and not classic:
+        yield error(
+            '[oslo_messaging_rabbit] rabbit_quorum_queue',
+            True,
+            f'RabbitMQ {release} has no quorum queues',
+            'Use RabbitMQ 3.8 or newer',
+        )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the library's log of each failed connection; the finding has the same."""
+    loggers = [logging.getLogger(name) for name in log.CHORUS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
+
+
+def check_schedulers(conf: Any) -> Iterator[Result]:
+    """Check that the schedulers that run understand the messages of this release."""
+    carrier = client.get_transport(conf)
+    try:
+        if driver.is_in_process(carrier):
+            yield 'not checked: the broker is in the process itself'
+            return
+        request_id = derived_id('probe')
+        client.SchedulerClient(carrier).get_request(request_id, timeout=ANSWER_SECONDS)
+    except exceptions.UnsupportedVersion as e:
+        yield error(
+            why=f'a scheduler that runs does not understand version {wire.VERSION}: {e.message}. '
+            'Stop all schedulers before those of this release are started'
+        )
+    except exceptions.NotFound:
+        pass  # nobody ever made this request: that is an answer
+    except exceptions.Unavailable as e:
+        yield warning(why=f'not checked, because no scheduler answers: {e.message}')
+    except Exception as e:
+        cause = refusals.text_of(e)
+        if not (part := refusals.wrong_in_url(cause)):
+            raise
+        yield error(
+            why=f'the message broker runs and refuses us: {cause}; correct in transport_url {part}'
+        )
+    finally:
+        carrier.cleanup()
+    yield f'they understand version {wire.VERSION}'
+
+
+def check_senders(conf: Any) -> Iterator[Result]:
+    """Check that no sender on the bus uses a version that is not read."""
+    if not conf.rpc.dead_letter_queue:
+        yield 'not looked at: no queue is named in [rpc] dead_letter_queue'
+        return
+    refused: list[dead_letters.Shown] = []
+    try:
+        with dead_letters.opened(conf) as (channel, name):
+            refused += dead_letters.read(channel, name, DEAD_LETTERS_MOST)
+    except exceptions.NotFound:
+        pass  # nothing was ever refused
+    except exceptions.Unavailable as e:
+        yield warning(why=f'not looked at: {e.message}')
+    strange = {
+        f'{dead_letter.method} on {dead_letter.topic}: {dead_letter.problem}'
+        for dead_letter in refused
+        if dead_letter.code == exceptions.UnsupportedVersion.code
+    }
+    if strange:
+        yield error(
+            why=f'senders whose version is not read: {some(sorted(strange))}. Bring them up to '
+            'date, and drop the dead letters'
+        )
+    yield f'none of {len(refused)} dead letters is of another version'
