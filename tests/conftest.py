@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import settings
 from oslo_context import context
 
 from tests import budget, statements  # noqa: F401  statements: it listens
@@ -26,6 +27,10 @@ __all__ = ['mysql_url', 'postgresql_url', 'rabbit_url']
 # third of what its start takes.
 os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
 sys.dont_write_bytecode = False
+
+# No timing is asserted: how long an example takes is up to what else the machine does.
+settings.register_profile('gantt', deadline=None, print_blob=True)
+settings.load_profile('gantt')
 
 #: Every kind of store; use with ``make_store``.
 STORES = [

@@ -55,7 +55,7 @@ class Candidates:
         self._count = count or (lambda name: None)
         self._reload_seconds = reload_seconds
         self._current_at: float | None = None
-        self._loaded_at, self._lost = float('-inf'), providers.connections_lost
+        self._loaded_at, self._lost = float('-inf'), 0
         self._lock = threading.Lock()
         self._counting = threading.Lock()
         self._published = _Published(ProviderTable())

@@ -168,7 +168,9 @@ class PlannedSide(Side):
         self.seen.update({place_id: now[place_id] for place_id in sorted(now)})
         taken = [one for one in now.values() if kind_of(one) == 'taken']
         assert len({one.consumer for one in taken}) == len(taken)
-        names = [(one.group, one.member_name) for one in now.values() if one.is_live]
+        # A guest that runs although its claim ended is its member again, whoever has its place now.
+        claimed = [one for one in now.values() if one.is_live and not one.adopted]
+        names = [(one.group, one.member_name) for one in claimed]
         assert len(set(names)) == len(names), 'a member has two places'
 
     def compare(self, word, before, now, again):

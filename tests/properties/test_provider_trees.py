@@ -58,8 +58,10 @@ class Model:
         return True
 
     def move(self, number, parent):
-        if number not in self.parents or number in self.hosts:
+        if number not in self.parents:
             return False
+        if number in self.hosts:
+            return parent is None  # a root that stays one is not moved
         if parent is not None and (parent not in self.parents or number in self.path(parent)):
             return False
         self.parents[number] = parent

@@ -95,7 +95,7 @@ def test_the_pool_makes_its_connections_of_the_class_that_is_replaced():
     assert 'self._get_reply_queue_name()' in inspect.getsource(amqpdriver.AMQPDriverBase)
     carrier = transport.own_transport(a_conf('rabbit://nova:guest@127.0.0.1:1/'))
     assert carrier._driver._get_reply_queue_name().startswith('reply_nova:')
-    assert carrier._driver._connection_pool.connection_cls.func is least_privilege._Careful
+    assert carrier._driver._connection_pool.connection_cls is least_privilege._Careful
 
 
 @pytest.mark.rabbit
