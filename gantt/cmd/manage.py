@@ -28,7 +28,6 @@ from gantt.cmd import (
     manage_placement,
     manage_shadow,
     wiring,
-    zone_audit,
 )
 from gantt.cmd.arguments import whole
 from gantt.conf import files
@@ -39,6 +38,8 @@ from gantt.core.resources.host import HostRow
 from gantt.db import stores
 from gantt.db.engine import session
 from gantt.db.schema import migration
+from gantt.scheduler.ports import Stores
+from gantt.scheduler.zones.audit import AuditedZone, ZoneAudit, ZoneFindings
 from gantt.testing import conformance
 
 #: Of check-plugin.
@@ -101,7 +102,7 @@ def audit(conf: Any) -> int:
     """Ask the database, and the zones below, whether the promises hold; 1 where one does not."""
     connected = stores.connect(conf)
     violations = connected.claims.audit()
-    zone_findings = zone_audit.over_zones(conf, connected)
+    zone_findings = _over_zones(conf, connected)
     for kind, of_zones in zone_findings.lines.items():
         violations[kind] = [*violations.get(kind, []), *of_zones]
     rows = (change.row for change in connected.feed.load_everything().hosts)
@@ -133,10 +134,31 @@ def audit(conf: Any) -> int:
                 f'flagged, no violation: {_over_full(row)}; nothing new lands there'
                 for row in flagged
             ),
-            *map(zone_audit.line_of, zone_findings.zones),
+            *map(_zone_line, zone_findings.zones),
         ],
     )
     return 1 if any(lines.values()) or any(item.problem for item in zone_findings.zones) else 0
+
+
+def _over_zones(conf: Any, connected: Stores) -> ZoneFindings:
+    """Return the findings between this zone and its child zones."""
+    calls = wiring.zone_calls(conf, lambda: connected.zones.zone_identity().uuid)
+    try:
+        return ZoneAudit(
+            connected.zones, connected.zone_figures, connected.zone_claims, calls
+        ).run()
+    finally:
+        calls.close()
+
+
+def _zone_line(zone: AuditedZone) -> str:
+    """Return the line of the audit on a zone that it compared, or tried to."""
+    if zone.problem:
+        return f'zone {zone.zone}: not compared as a whole: {zone.problem}'
+    line = f'zone {zone.zone}: compared, live claims there: {zone.claims}, hosts: {zone.hosts}'
+    if zone.read_back:
+        line += f'; forgotten here and read back: {zone.read_back}'
+    return line
 
 
 def _over_full(row: HostRow) -> str:
@@ -262,7 +284,7 @@ def _host_commands(add: Any, group: Any, parsers: Any) -> None:
         choices=tuple(manage_hosts.INVENTORIES_BY),
         help='who says from now on what it has (without: who does is shown)',
     )
-    by_digest = add(hosts, 'named', zone_audit.named, json_too=True)
+    by_digest = add(hosts, 'named', manage_hosts.named, json_too=True)
     by_digest.add_argument('salt', metavar='SALT', help='that the audit has shown')
     by_digest.add_argument(
         'digests', metavar='DIGEST', nargs='+', help='of a host, as it has shown'

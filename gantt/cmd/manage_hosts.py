@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gantt-manage host`` and ``gantt-manage adopt``: hosts renamed or removed, guests adopted."""
+"""``gantt-manage host`` and ``adopt``: hosts renamed, removed, found by digest; guests adopted."""
 
 import collections
 import itertools
@@ -20,9 +20,10 @@ from gantt.core.claims.adoption import (
     unknown_class,
 )
 from gantt.core.claims.claim import Claim
-from gantt.core.messages import base
+from gantt.core.messages import base, quoting
 from gantt.core.resources import host_keys
 from gantt.core.resources.host import API, HostRow
+from gantt.core.zones import marks
 from gantt.db import stores
 from gantt.scheduler.ports import Stores
 
@@ -302,3 +303,32 @@ def _live(connected: Stores, name: str) -> list[Claim]:
             host=name, state=state, limit=LIVE_MAX - len(live_claims)
         )
     return live_claims
+
+
+def named(conf: Any) -> int:
+    """Name hosts of this zone by the digests that an audit above has shown; 1: none is."""
+    salt, digests = _bytes(conf.command.salt, 'SALT', marks.SALT_BYTES), set()
+    for text in conf.command.digests:
+        digests.add(_bytes(text, 'DIGEST', marks.DIGEST_BYTES))
+    connected = stores.connect(conf)
+    zone_uuid = connected.zones.zone_identity().uuid
+    name_of = {
+        mark.hex(): host.name
+        for host in connected.zone_figures.registered_hosts()
+        if (mark := marks.marks_of(host, zone_uuid, salt).registration) in digests
+    }
+    lines = [f'{digest} is {name}' for digest, name in sorted(name_of.items())]
+    nothing = 'none of them is a host of this zone: look in the zones below it'
+    console.show(conf, {'hosts': name_of}, lines or [nothing])
+    return 0 if name_of else 1
+
+
+def _bytes(text: str, name: str, count: int) -> bytes:
+    try:
+        value = bytes.fromhex(text)
+    except ValueError:
+        value = b''
+    if len(value) != count:
+        quoted = quoting.short(text)
+        raise exceptions.invalid(name, f'expected {count * 2} hexadecimal digits, got {quoted}')
+    return value

@@ -7,10 +7,10 @@ where that is not all.  The configuration object is always passed in; only ``gan
 """
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gantt.conf import groups
+from oslo_config import cfg
 
 #: Modules of this package, in the order of the sample file.
 MODULES = (
@@ -45,4 +45,14 @@ def register_opts(conf: Any, names: Iterable[str] = MODULES) -> None:
         if hasattr(module, 'register_opts'):
             module.register_opts(conf)
         else:
-            groups.register(conf, module.GROUP, module.OPTS)
+            register_group(conf, module.GROUP, module.OPTS)
+
+
+def register_group(conf: Any, group: cfg.OptGroup, opts: Sequence[cfg.Opt]) -> None:
+    """Register the options of a group.
+
+    A configuration copies a group with the very same options in it: what is set in one
+    configuration of a process would hold in every other, so each gets a group of its own.
+    """
+    conf.register_group(cfg.OptGroup(group.name, title=group.title, help=group.help))
+    conf.register_opts(opts, group=group.name)

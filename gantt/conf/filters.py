@@ -13,7 +13,7 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions, plugin_loader
-from gantt.conf import floats, groups, mutable
+from gantt.conf import floats, mutable, register_group
 from gantt.core.plugin import Option, Plugin
 from gantt.core.table.facts import LOCATION_PARTS
 from gantt.core.weighers.base import NORMALIZATIONS
@@ -193,20 +193,20 @@ def chosen(conf: Any) -> dict[str, list[str]]:
 def register_plugin(conf: Any, group: str, plugin: type[Plugin]) -> dict[str, Any]:
     """Register the options of a plugin and return their values."""
     section = GROUPS[group]
-    groups.register(conf, section, opts_of(plugin))
+    register_group(conf, section, opts_of(plugin))
     return {option.name: conf[section.name][option.name] for option in plugin.options}
 
 
 def register_opts(conf: Any) -> None:
     """Register [filters] and [weighers], with the options of the default set."""
-    groups.register(conf, FILTERS, [*OPTS, *PREFILTER_OPTS])
-    groups.register(conf, WEIGHERS, WEIGHER_OPTS)
+    register_group(conf, FILTERS, [*OPTS, *PREFILTER_OPTS])
+    register_group(conf, WEIGHERS, WEIGHER_OPTS)
     for group, names in (
         (plugin_loader.FILTERS, plugin_loader.DEFAULT_FILTERS),
         (plugin_loader.WEIGHERS, plugin_loader.DEFAULT_WEIGHERS),
     ):
         for plugin in _loadable(group, names):
-            groups.register(conf, GROUPS[group], opts_of(plugin))
+            register_group(conf, GROUPS[group], opts_of(plugin))
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:

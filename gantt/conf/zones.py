@@ -11,7 +11,7 @@ from typing import Any
 from oslo_config import cfg
 
 from gantt import exceptions, plugin_loader
-from gantt.conf import filters, groups
+from gantt.conf import filters, register_group
 from gantt.core.plugin import Plugin
 from gantt.core.zones.strategies import DEFAULT
 from gantt.core.zones.strategy import ZoneStrategy
@@ -43,7 +43,7 @@ OPTS = [
 
 def register_opts(conf: Any) -> None:
     """Register [zones], with the options of the strategies that are installed."""
-    groups.register(conf, GROUP, _opts())
+    register_group(conf, GROUP, _opts())
 
 
 def list_opts() -> list[tuple[str | None, list[Any]]]:
@@ -60,7 +60,7 @@ def strategies_from_conf(conf: Any) -> list[ZoneStrategy]:
     values: dict[str, Any] = {}
     for name in names:
         plugin = plugin_loader.find(plugin_loader.STRATEGIES, name)
-        groups.register(conf, GROUP, filters.opts_of(plugin, is_mutable=False))
+        register_group(conf, GROUP, filters.opts_of(plugin, is_mutable=False))
         values.update({option.name: section[option.name] for option in plugin.options})
     return plugin_loader.load(names, values, plugin_loader.STRATEGIES)
 

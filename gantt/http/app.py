@@ -34,7 +34,6 @@ from gantt.http.handlers import (
     requests,
     root,
     zone_audit,
-    zone_claims,
     zone_records,
     zone_tree,
     zones,
@@ -218,7 +217,7 @@ ROUTES = (
     _route('DELETE /zone/v1/allocations/{key}', zones.give_back_to_zone, 'zone:ask'),
     _route(
         'DELETE /zone/v1/allocations/{key}/claims/{claim_id}',
-        zone_claims.end_claim_of_zone,
+        zones.end_claim_of_zone,
         'zone:ask',
     ),
 )

@@ -13,7 +13,8 @@ from oslo_messaging import conffixture
 from devel.memory_store.stores import memory_stores
 from gantt import conf as options
 from gantt import plugin_loader
-from gantt.cmd import wiring, workers
+from gantt.cmd import wiring
+from gantt.cmd.scheduler import _read_again
 from gantt.scheduler.clock import SystemClock
 from gantt.scheduler.service import Waiter
 from gantt.telemetry import log
@@ -68,7 +69,7 @@ def test_what_is_wrong_changes_nothing_and_is_said(conf, path, scheduler, caplog
     assert said == f'the configuration was not taken over: {refused}'
     assert refused
     # A supervisor starts its next worker with what was right.
-    workers._read_again(conf)
+    _read_again(conf)
     wiring.settings(conf, scheduler.placing.pipeline)
     path.write_text(GOOD.format(20, 120))
     assert wiring.reload(conf, scheduler) == ''

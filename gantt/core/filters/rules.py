@@ -8,11 +8,11 @@ import numpy as np
 
 from gantt import exceptions
 from gantt.core.filters.base import UNBOUNDED, ClosingFilter, grouped_by_problem
-from gantt.core.group_policies import group_ladder
+from gantt.core.group_policies.one_member import PolicyCost, costs
 from gantt.core.messages.request import RequestSpec
 from gantt.core.plugin import Option
 from gantt.core.records.decision import Contradiction
-from gantt.core.records.rule_texts import is_users, plain_text
+from gantt.core.records.rule_texts import GROUP, is_users, plain_text
 from gantt.core.rules import ladder, layers
 from gantt.core.rules.facts import FACTS
 from gantt.core.rules.ladder import Scope
@@ -23,6 +23,8 @@ from gantt.core.table.host_table import HostTable
 
 #: Layers of the operator and of the user without rules.
 NO_RULES = (Layer(), Layer())
+#: Strength of policies of a group that are steps of the ladder, beside the rules.
+_DROP = ('drop',)
 FEWER = 'meeting fewer of the rules that may be given up than others'
 
 
@@ -106,11 +108,11 @@ class RulesFilter(ClosingFilter):
     def mask_among_for(
         self, hosts: HostTable, spec: RequestSpec, alive: BoolArray, consumer: str
     ) -> BoolArray | None:
-        if not group_ladder.concerns(spec):
+        if not _has_steps(spec):
             return self.mask_among(hosts, spec, alive)
 
         def dropped(left: BoolArray) -> Mapping[int, FloatArray]:
-            return group_ladder.lost(hosts, spec, left, consumer)
+            return _policies_lost(hosts, spec, left, consumer)
 
         layers = self._layers(hosts, spec) or NO_RULES
         return ladder.narrow(hosts, spec, alive, layers, dropped)
@@ -126,7 +128,7 @@ class RulesFilter(ClosingFilter):
 
     def passes(self, hosts: HostTable, spec: RequestSpec, row: int) -> bool:
         rule_layers = self._layers(hosts, spec)
-        if group_ladder.concerns(spec) or not ladder.steadfast(rule_layers):
+        if _has_steps(spec) or not ladder.steadfast(rule_layers):
             return False  # others may be the better ones now
         return all(
             rule.is_met(hosts, spec, row)
@@ -136,7 +138,7 @@ class RulesFilter(ClosingFilter):
         )
 
     def picks_left(self, hosts: HostTable, spec: RequestSpec, row: int) -> int | None:
-        has_rules = self._layers(hosts, spec) or group_ladder.concerns(spec)
+        has_rules = self._layers(hosts, spec) or _has_steps(spec)
         return None if has_rules else UNBOUNDED
 
     def given_up(self, hosts: HostTable, spec: RequestSpec, row: int) -> list[tuple[int, str]]:
@@ -146,12 +148,12 @@ class RulesFilter(ClosingFilter):
     def given_up_for(
         self, hosts: HostTable, spec: RequestSpec, row: int, alive: BoolArray, consumer: str
     ) -> list[tuple[int, str]]:
-        if not group_ladder.concerns(spec):
+        if not _has_steps(spec):
             return self.given_up(hosts, spec, row)
         hard = alive.copy()
         for rule in self._hard(hosts, spec):
             hard &= rule.mask(hosts, spec)
-        unmet_policies = group_ladder.unmet(hosts, spec, row, hard, consumer)
+        unmet_policies = _policies_unmet(hosts, spec, row, hard, consumer)
         return ladder.given_up(
             hosts, spec, row, self._layers(hosts, spec) or NO_RULES, unmet_policies
         )
@@ -214,3 +216,42 @@ class RulesFilter(ClosingFilter):
             sentence = 'no host, however empty, meets'
         subject = 'this rule' if len(rules) == 1 else 'all of these rules'
         return Contradiction(says=f'{sentence} {subject}', rules=[str(rule) for rule in rules])
+
+
+def _has_steps(spec: RequestSpec) -> bool:
+    """Return whether the group of a request has policies that are dropped in order."""
+    group = spec.group
+    return group is not None and group.policies is not None and group.policies.has_steps
+
+
+def _policies_lost(
+    hosts: HostTable, spec: RequestSpec, left: BoolArray, consumer: str
+) -> Mapping[int, FloatArray]:
+    """Return order -> what the member would break of the policies of that order, by row.
+
+    :param left: rows that meet all that is hard
+    """
+    costs_by_order = _by_order(costs(hosts, spec, consumer, could=left, strengths=_DROP))
+    return {
+        order: np.sum([cost.by_row for cost in step_costs], axis=0)
+        for order, step_costs in costs_by_order.items()
+    }
+
+
+def _policies_unmet(
+    hosts: HostTable, spec: RequestSpec, row: int, left: BoolArray, consumer: str
+) -> Mapping[int, list[str]]:
+    """Return order -> the policies of that order that a host does not meet; all orders are keys."""
+    costs_by_order = _by_order(costs(hosts, spec, consumer, could=left, strengths=_DROP))
+    return {
+        order: [f'drop {order}: {cost.line} ({GROUP})' for cost in step_costs if not cost.met[row]]
+        for order, step_costs in costs_by_order.items()
+    }
+
+
+def _by_order(policy_costs: list[PolicyCost]) -> dict[int, list[PolicyCost]]:
+    by_order: dict[int, list[PolicyCost]] = {}
+    for cost in policy_costs:
+        if cost.policy.drop is not None:
+            by_order.setdefault(cost.policy.drop, []).append(cost)
+    return by_order

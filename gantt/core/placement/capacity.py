@@ -13,12 +13,14 @@ import msgspec
 import numpy as np
 
 from gantt.core.filters import tree_room
-from gantt.core.group_policies import policy_counting
+from gantt.core.group_policies.levels import UNKNOWN
+from gantt.core.group_policies.one_member import costs, domains_to_choose, joined
+from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import Policy, RequestSpec
 from gantt.core.placement import topology_counting
 from gantt.core.placement.tree_choice import TreeChoice
 from gantt.core.resources.host import Placed
-from gantt.core.table.columns import IntArray
+from gantt.core.table.columns import BoolArray, IntArray
 from gantt.core.table.group_members import members_by_row
 from gantt.core.table.host_table import HostTable
 from gantt.core.topology.read import Inside
@@ -26,6 +28,8 @@ from gantt.core.topology.read import Inside
 #: Bounds of a host that are no resource class.
 GROUP_RULE = 'the rule of the server group'
 TREE = 'what it takes of providers below the hosts and beside them'
+#: Largest number of members of a group with policies that are tried; room for more is not counted.
+MEMBERS_MAX = 400
 #: More than fits anywhere.
 _ANY = 2**40
 
@@ -95,7 +99,7 @@ def room(
         counts = _within_pools(table, spec, rows, counts)
     counts = _within_services(table, spec, rows, counts)
     if spec.group is not None and spec.group.policies is not None:
-        policed = policy_counting.count(table, spec, rows, counts)
+        policed = _under_policies(table, spec, rows, counts)
         bounds = np.where(policed.counts < counts, names.index(GROUP_RULE), bounds)
         counts, uncounted = policed.counts, uncounted + policed.uncounted
     total = int(counts.sum())
@@ -284,3 +288,69 @@ def _fill(table: HostTable, trees: TreeChoice, row: int, most: int) -> int:
         name = f'count {row} {number}'
         table.take(host, host_amounts, Placed(name, name, host), shares)
     return most
+
+
+class PolicyCount(NamedTuple):
+    """Counts by row; see ``FreeCapacity``."""
+
+    counts: IntArray
+    uncounted: int
+
+
+def _under_policies(
+    table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray
+) -> PolicyCount:
+    """Return how many more fit on each host, filled in order of the hosts.
+
+    Where the first member decides in which domain all are, that is the domain that takes most.
+
+    :param counts: how many fit there but for the policies
+    """
+    group = spec.group
+    assert group is not None, 'it has policies'
+    if group.policies is None or not group.policies.is_hard:
+        return PolicyCount(counts, 0)
+    levels = domains_to_choose(table, spec)
+    if not levels:
+        return _placed_in_turn(table, spec, rows, counts, MEMBERS_MAX)
+    domains = joined(levels).take(rows)
+    room_by_domain = np.bincount(domains[domains != UNKNOWN], counts[domains != UNKNOWN])
+    best, remaining = PolicyCount(np.zeros_like(counts), 0), MEMBERS_MAX
+    for domain in np.argsort(-room_by_domain, kind='stable').tolist():
+        if room_by_domain[domain] <= best.counts.sum() or remaining <= 0:
+            break
+        here = np.where(domains == domain, counts, 0)
+        domain_count = _placed_in_turn(table, spec, rows, here, remaining)
+        remaining -= int(domain_count.counts.sum())
+        if domain_count.counts.sum() > best.counts.sum():
+            best = domain_count
+    return best
+
+
+def _placed_in_turn(
+    table: HostTable, spec: RequestSpec, rows: IntArray, counts: IntArray, most: int
+) -> PolicyCount:
+    """Return the counts as ``_under_policies``, of ``most`` members at most."""
+    group = spec.group
+    assert group is not None, 'it has policies'
+    trial, placed = table.copy(), np.zeros_like(counts)
+    for number in range(most):
+        at = np.flatnonzero((placed < counts) & _policies_met(trial, spec, rows))
+        if not len(at):
+            return PolicyCount(placed, 0)
+        first = int(at[0])
+        placed[first] += 1
+        name = derived_id('counted', str(number))
+        host = table.hosts[int(rows[first])].id
+        trial.placed.add(Placed(name, name, host, group.uuid, member=group.member))
+    is_open = (placed < counts) & _policies_met(trial, spec, rows)
+    return PolicyCount(np.where(is_open, counts, placed), int(np.count_nonzero(is_open)))
+
+
+def _policies_met(table: HostTable, spec: RequestSpec, rows: IntArray) -> BoolArray:
+    could = np.zeros(len(table), np.bool_)
+    could[rows] = True
+    met = np.ones(len(rows), np.bool_)
+    for cost in costs(table, spec, could=could, strengths=('hard',)):
+        met &= cost.met.take(rows)
+    return met

@@ -6,9 +6,9 @@ from typing import Any
 import falcon
 
 from gantt.http import auth, middleware, origin, trail
+from gantt.http.caller import Caller
 from gantt.http.context import MetricsSource
 from gantt.http.log_context import LogContext
-from gantt.http.placement import auth as tokens
 from gantt.http.placement.call import Handler
 from gantt.http.placement.dispatch import (
     PlacementDispatch,
@@ -16,7 +16,7 @@ from gantt.http.placement.dispatch import (
     RouteTable,
     VersionHeaders,
 )
-from gantt.http.placement.errors import PlacementErrors
+from gantt.http.placement.errors import PlacementError, PlacementErrors
 from gantt.http.placement.handlers import (
     aggregates,
     allocations,
@@ -50,6 +50,7 @@ def _route(method: str, path: str, handler: Handler, rule: str, **more: Any) -> 
     return PlacementRoute(method=method, path=path, handler=handler, rule=rule, **more)
 
 
+_TEXT_MAX = 255
 _CLASS = '/resource_classes/{name}'
 _PROVIDER = '/resource_providers/{uuid}'
 _INVENTORIES = f'{_PROVIDER}/inventories'
@@ -190,7 +191,33 @@ def make_placement_app(
             allocations=stores.allocations,
         ),
         policy,
-        tokens.noauth if is_open else strategy,
+        _of_token if is_open else strategy,
     )
     app.add_sink(dispatch, prefix='/')
     return middleware.placement_stack(app, settings)
+
+
+def _of_token(req: falcon.Request) -> Caller:
+    """Return the caller that a token of Placement's ``noauth2`` names, without proof.
+
+    ``X-Auth-Token: admin``, ``user`` or ``user:project``; ``X-Roles`` names roles, and
+    ``OpenStack-System-Scope: all`` the whole system.
+
+    :raises PlacementError: there is no token
+    """
+    token = (req.get_header('X-Auth-Token') or '')[: 2 * _TEXT_MAX]
+    if not token:
+        raise PlacementError(401)
+    user, _, project = token.partition(':')
+    project = req.get_header('X-Project-Id') or project
+    roles = req.get_header('X-Roles')
+    system = req.get_header('OpenStack-System-Scope')
+    if roles is None:
+        roles = 'admin' if user == 'admin' else ''
+    return Caller(
+        user=user[:_TEXT_MAX],
+        user_name=user[:_TEXT_MAX],
+        project=None if system else (project or user)[:_TEXT_MAX],
+        system=system == 'all',
+        roles=tuple(role.strip() for role in roles.split(',') if role.strip()),
+    )
