@@ -314,8 +314,9 @@ def _measure(made: Rig, farm: Farm, said: Said, carrier: Any, seconds: float) ->
 
 def _stock_share(made: Rig, said: Said, carrier: Any, rate: float, seconds: float) -> float:
     """Share of a core that the stock server uses for the same casts."""
+    stock = om.get_rpc_transport(carrier.conf, url=made.broker)
     caller = om.get_rpc_client(
-        carrier, om.Target(exchange=reports_stock.EXCHANGE, topic=reports_stock.TOPIC)
+        stock, om.Target(exchange=reports_stock.EXCHANGE, topic=reports_stock.TOPIC)
     )
     if said.last is None:
         raise RuntimeError('no delta was sent')

@@ -144,15 +144,17 @@ class Load:
         cfg.CONF(['--config-file', str(made.config)], project='gantt')
         self._rig = made
         self._transport = client.get_transport(cfg.CONF, made.broker)
+        # Nova's conductors and the yardstick's callers use oslo.messaging.
+        self._stock = om.get_rpc_transport(cfg.CONF, url=made.broker)
         self._boot = captures.load('boot')
         nova = om.get_rpc_client(
-            self._transport, om.Target(exchange='nova', topic='scheduler', version='4.5'), retry=2
+            self._stock, om.Target(exchange='nova', topic='scheduler', version='4.5'), retry=2
         )
         # Nova's own callers have a monitor: so have these, unless stated otherwise.
         self._nova = nova.prepare(timeout=60, call_monitor_timeout=60)
         self._plain = nova.prepare(timeout=60)
         self._empty = om.get_rpc_client(
-            self._transport,
+            self._stock,
             om.Target(exchange=empty_server.EXCHANGE, topic=empty_server.TOPIC, version='1.0'),
             retry=2,
         ).prepare(timeout=60)
@@ -161,6 +163,7 @@ class Load:
 
     def close(self) -> None:
         self._transport.cleanup()
+        self._stock.cleanup()
         cfg.CONF.reset()
 
     def _report(self, hosts: int) -> None:

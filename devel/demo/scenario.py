@@ -26,7 +26,7 @@ from gantt.examples.addresses import AddressService
 from gantt.examples.volumes import VolumeService
 from gantt.insights.read_model import Insights
 from gantt.insights.views import Explanation, MemberExplanation
-from gantt.rpc.amqp.transport import nova_transport
+from gantt.rpc.amqp.transport import nova_url
 from gantt.rpc.nova import captures
 
 FLAVORS = {
@@ -75,7 +75,7 @@ def hosts_appear(stage: Stage, count: int) -> None:
 
 def nova_asks(stage: Stage) -> None:
     """Send captured messages of an unmodified Nova, on Nova's own topic."""
-    conductor = NovaConductor(nova_transport(stage.conf))
+    conductor = NovaConductor(om.get_rpc_transport(stage.conf, url=nova_url(stage.conf)))
     rows = []
     for name, title in CAPTURES:
         try:

@@ -3,6 +3,7 @@
 
 import functools
 import logging
+import math
 import random
 import threading
 import time
@@ -10,11 +11,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import oslo_messaging as om
-
 from gantt import exceptions
 from gantt.rpc import wire
-from gantt.rpc.amqp import driver, refusals, transport
+from gantt.rpc.amqp.caller import NoReply
+from gantt.rpc.amqp.publisher import Undeliverable
+from gantt.rpc.amqp.transport import PUBLISH_RETRIES, Transport
 from gantt.rpc.call import NAMES_SERVER, RESULT, SERVER
 
 LOG = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ _SERVERS_MOST, _CACHED_SECONDS = 16, 600.0
 _PING_SECONDS, _PINGS_MOST = 0.3, 3
 _PING = 'oslo_rpc_server_ping'
 
-#: Pause before a call is published again; the library waits as long.
+#: Pause before a call is published again.
 _PUBLISH_PAUSE = 1.0
 
 
@@ -48,10 +49,6 @@ _PUBLISH_PAUSE = 1.0
 _ECHO_SECONDS = 1.5
 #: Least time between two renewals of connections for the lack of answers.
 _RENEWED_SECONDS = 10.0
-
-
-class _Renewed(Exception):
-    """A renewal of the connection for answers while one was waited for."""
 
 
 class _Renewals:
@@ -66,27 +63,27 @@ class _Renewals:
 _renewals = _Renewals()
 
 
-def renew_if_deaf(carrier: om.transport.RPCTransport) -> bool:
+def renew_if_deaf(carrier: Transport) -> bool:
     """Renew the connections of a transport if no answer reaches it; return whether it did.
 
     A connection may be open, and acknowledge, and carry nothing: no call would ever have an
     answer.  Called after a call had none.  No other thread waits while one checks.
     """
-    if driver.is_in_process(carrier) or not _renewals.renewing.acquire(blocking=False):
+    if carrier.is_in_process or not _renewals.renewing.acquire(blocking=False):
         return False
     try:
         last_renewal = _renewals.at.get(carrier, float('-inf'))
-        if time.monotonic() - last_renewal < _RENEWED_SECONDS or driver.receives_answers(
-            carrier, _ECHO_SECONDS
+        if time.monotonic() - last_renewal < _RENEWED_SECONDS or carrier.caller.receives_answers(
+            _ECHO_SECONDS
         ):
             return False
         LOG.warning(
             'No answer reaches this process from %s, which takes messages all the same: its '
             'connections are made anew',
-            transport.address(carrier),
+            carrier.address,
         )
         _renewals.at[carrier] = time.monotonic()
-        driver.renew(carrier)
+        carrier.renew()
         return True
     finally:
         _renewals.renewing.release()
@@ -163,16 +160,11 @@ class ServerCaller:
     :param carrier: from ``gantt.client.get_transport``
     """
 
-    def __init__(self, carrier: om.transport.RPCTransport, topic: str) -> None:
+    def __init__(self, carrier: Transport, topic: str) -> None:
         self._carrier = carrier
         self._topic = topic
         self._servers = Servers()
-        self._client = om.get_rpc_client(
-            carrier,
-            om.Target(exchange=wire.exchange_of(topic), topic=topic, version=wire.VERSION),
-            retry=transport.PUBLISH_RETRIES,
-            transport_options=om.TransportOptions(at_least_once=True),
-        )
+        self._exchange = wire.exchange_of(topic)
 
     def call(
         self,
@@ -181,7 +173,7 @@ class ServerCaller:
         *,
         context_id: str = '',
         topic: str | None = None,
-        publish_tries: int = transport.PUBLISH_RETRIES + 1,
+        publish_tries: int = PUBLISH_RETRIES + 1,
         patience: Patience | None = None,
         **args: Any,
     ) -> Any:
@@ -265,10 +257,10 @@ class ServerCaller:
 
     def is_unheard(self) -> bool:
         """Return whether no server takes calls off the topic now; False also if unknown."""
-        if driver.is_in_process(self._carrier):
+        if self._carrier.is_in_process:
             return False
         try:
-            return not driver.consumers(self._carrier, self._topic)
+            return not self._carrier.consumers(self._topic)
         except exceptions.BrokerUnavailable:
             return False
 
@@ -296,72 +288,68 @@ class ServerCaller:
         :param call_tries: 0: a cast
         :param server: the one to have it, among those that listen to the topic; None: any
         """
-        client = self._client if topic is None else self._client.prepare(topic=topic)
-        if server is not None:
-            client = client.prepare(server=server)
+        name = topic or self._topic
+        key = name if server is None else f'{name}.{server}'
         context = {'request_id': context_id, NAMES_SERVER: True}
         try:
-            driver.ready_for_calls(self._carrier)
             if call_tries:
-                return self._called(client, context, method, timeout, args, call_tries)
-            client.cast(context, method, **args)
-        except exceptions.GanttError as e:
-            raise _clean(e) from None
-        except (om.MessagingTimeout, _Renewed):
+                return self._called(key, context, method, timeout, args, call_tries)
+            self._published(
+                lambda: self._carrier.caller.cast(
+                    self._exchange, key, method, args, version=wire.VERSION, context=context
+                ),
+                PUBLISH_RETRIES + 1,
+                math.inf,
+            )
+        except NoReply:
             if method != _PING:
                 renew_if_deaf(self._carrier)
-            raise NoAnswer(
-                f'{method}: no answer from {topic or self._topic} within {timeout:.1f} s'
-            ) from None
-        except om.MessageUndeliverable:
-            raise NobodyListens(f'{method}: nobody listens on {topic or self._topic}') from None
-        except driver.AWAY as e:
-            raise exceptions.BrokerUnavailable(
-                url=transport.address(self._carrier), problem=refusals.text_of(e)
-            ) from None
-        except om.RemoteError as e:
-            raise exceptions.Unavailable(f'{method}: {e.exc_type}: {e.value}') from None
+            raise NoAnswer(f'{method}: no answer from {name} within {timeout:.1f} s') from None
+        except Undeliverable:
+            raise NobodyListens(f'{method}: nobody listens on {name}') from None
         return None
 
     def _called(
         self,
-        client: Any,
+        key: str,
         context: dict[str, Any],
         method: str,
         timeout: float,
         args: dict[str, Any],
         tries: int,
     ) -> Any:
-        """Call, with all tries to publish inside the timeout.
-
-        Each of the library's own tries may take the whole of it where a broker takes no
-        messages (an alarm) or is silent.
-        """
+        """Call, with all tries to publish inside the timeout."""
         end = time.monotonic() + timeout
-        for tried in range(tries):
-            remaining = max(0.001, end - time.monotonic())
+        response = self._published(
+            lambda: self._carrier.caller.call(
+                self._exchange,
+                key,
+                method,
+                args,
+                version=wire.VERSION,
+                context=context,
+                seconds=max(0.001, end - time.monotonic()),
+            ),
+            tries,
+            end,
+        )
+        if not isinstance(response, dict) or response.keys() != {SERVER, RESULT}:
+            return response  # from a server that does not name itself
+        self._servers.note(response[SERVER])
+        return response[RESULT]
+
+    def _published(self, send: Callable[[], T], tries: int, end: float) -> T:
+        """Send, again where the broker does not take it, until ``end``."""
+        for tried in range(1, tries + 1):
             try:
-                response = client.prepare(timeout=remaining, retry=0).call(context, method, **args)
-                if not isinstance(response, dict) or response.keys() != {SERVER, RESULT}:
-                    return response  # from a server that does not name itself
-                self._servers.note(response[SERVER])
-                return response[RESULT]
-            except KeyError:
-                # The library searches the waiting call among those of the newest connection.
-                raise _Renewed from None
-            except driver.AWAY:
-                driver.drop_senders(self._carrier)
-                pause = _PUBLISH_PAUSE * (tried + 1)
-                if tried == tries - 1 or time.monotonic() + pause >= end:
+                return send()
+            except exceptions.BrokerUnavailable:
+                self._carrier.drop_senders()
+                pause = _PUBLISH_PAUSE * tried
+                if tried == tries or time.monotonic() + pause >= end:
                     raise
                 time.sleep(pause)
         raise exceptions.Bug(invariant='the last try to publish raises')
-
-
-def _clean(error: exceptions.GanttError) -> exceptions.GanttError:
-    """Return a rebuilt error without the type and text that the library adds."""
-    cls = next(c for c in type(error).__mro__ if c.__module__ == exceptions.__name__)
-    return cls(error.message, **error.kwargs)
 
 
 def again(

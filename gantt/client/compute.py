@@ -3,12 +3,11 @@
 
 from typing import Any
 
-import oslo_messaging as om
-
 from gantt.client.calls import ServerCaller
 from gantt.core.messages import base
 from gantt.core.messages.base import TOPIC_PREFIX, topic_of
 from gantt.core.messages.build import Build, Delete
+from gantt.rpc.amqp.transport import Transport
 
 __all__ = ['TOPIC_PREFIX', 'ComputeClient', 'topic_of']
 
@@ -16,7 +15,7 @@ __all__ = ['TOPIC_PREFIX', 'ComputeClient', 'topic_of']
 class ComputeClient:
     """Calls and casts of ``build`` and ``delete`` on the topic that a Selection names."""
 
-    def __init__(self, transport: om.transport.RPCTransport, *, timeout: float = 10.0) -> None:
+    def __init__(self, transport: Transport, *, timeout: float = 10.0) -> None:
         self._caller = ServerCaller(transport, TOPIC_PREFIX)
         self._timeout = timeout
 

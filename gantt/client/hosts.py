@@ -4,7 +4,6 @@
 from typing import Any
 
 import msgspec
-import oslo_messaging as om
 
 from gantt import exceptions
 from gantt.client.calls import ServerCaller
@@ -13,6 +12,7 @@ from gantt.core.messages import base
 from gantt.core.messages.report import ClaimUpdate, HostReport, Registered, RegisterHost
 from gantt.core.messages.request import ExtendClaims
 from gantt.rpc import wire
+from gantt.rpc.amqp.transport import Transport
 
 _PASSING = (exceptions.Unavailable,)
 
@@ -57,7 +57,7 @@ class ClaimsClient:
 
     def __init__(
         self,
-        transport: om.transport.RPCTransport,
+        transport: Transport,
         *,
         timeout: float = 20.0,
         signer: Signer | None = None,
@@ -132,7 +132,7 @@ class StatsClient:
 
     def __init__(
         self,
-        transport: om.transport.RPCTransport,
+        transport: Transport,
         *,
         timeout: float = 15.0,
         signer: Signer | None = None,

@@ -3,8 +3,6 @@
 
 from typing import Any
 
-import oslo_messaging as om
-
 from gantt.client.calls import ServerCaller
 from gantt.client.signing import Signer
 from gantt.core.claims.host_facts import UpdateHostFacts, UpdateHostFactsResult
@@ -19,6 +17,7 @@ from gantt.core.nova.source import (
     Moves,
 )
 from gantt.rpc import wire
+from gantt.rpc.amqp.transport import Transport
 
 
 class NovaClient:
@@ -30,7 +29,7 @@ class NovaClient:
 
     def __init__(
         self,
-        transport: om.transport.RPCTransport,
+        transport: Transport,
         *,
         timeout: float = 20.0,
         signer: Signer | None = None,

@@ -5,7 +5,6 @@ import itertools
 from typing import Any
 
 import msgspec
-import oslo_messaging as om
 
 from gantt import exceptions
 from gantt.client.calls import (
@@ -27,6 +26,7 @@ from gantt.core.messages.place_group import (
     ShowGroupPlan,
 )
 from gantt.rpc import wire
+from gantt.rpc.amqp.transport import Transport
 
 #: Errors after which the same request may be sent again: it has the effect of one.
 _PASSING = (
@@ -52,9 +52,7 @@ class PlannerClient:
         the same request is sent again, the next time after half as long again and so on
     """
 
-    def __init__(
-        self, transport: om.transport.RPCTransport, *, attempt_seconds: float = _FIRST_SECONDS
-    ) -> None:
+    def __init__(self, transport: Transport, *, attempt_seconds: float = _FIRST_SECONDS) -> None:
         self._caller = ServerCaller(transport, wire.PLANNER_TOPIC)
         self._attempt_seconds = attempt_seconds
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import oslo_messaging as om
 
 from gantt import exceptions
 from gantt.client.calls import TRIES_MOST, NoAnswer, Patience, ServerCaller, again
@@ -24,6 +23,7 @@ from gantt.core.messages.request import (
 )
 from gantt.core.records.decision import Answer
 from gantt.rpc import wire
+from gantt.rpc.amqp.transport import Transport
 
 #: Errors after which the same request may be sent again: it has the effect of one.
 _PASSING = (exceptions.Busy, exceptions.BrokerUnavailable, exceptions.DatabaseUnavailable)
@@ -43,9 +43,7 @@ class SchedulerClient:
         of the budget, 0.5 to 1.4 s
     """
 
-    def __init__(
-        self, transport: om.transport.RPCTransport, *, attempt_seconds: float | None = None
-    ) -> None:
+    def __init__(self, transport: Transport, *, attempt_seconds: float | None = None) -> None:
         self._caller = ServerCaller(transport, wire.SCHEDULER_TOPIC)
         self._claims = ClaimsClient(transport, timeout=10.0)
         self._attempt_seconds = attempt_seconds

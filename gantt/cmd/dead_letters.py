@@ -12,9 +12,9 @@ import msgspec
 from gantt import exceptions
 from gantt.cmd import console
 from gantt.insights.explain.wording import count
-from gantt.rpc.amqp import driver, refusals, transport
+from gantt.rpc.amqp import refusals, transport
+from gantt.rpc.amqp.connection import AWAY
 
-CONNECT_SECONDS = 10.0
 #: Time-out of each answer of the broker.
 ANSWER_SECONDS = 10.0
 _BODY_CHARACTERS = 200
@@ -89,22 +89,17 @@ def opened(conf: Any) -> Iterator[tuple[Any, str]]:
             fix='Name one, e.g. gantt-dead-letters, where the schedulers run',
         )
     carrier = transport.own_transport(conf)
-    where = transport.address(carrier)
+    where = carrier.address
     try:
-        with driver.separate_connection(carrier) as connection:
-            connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
-            with driver.answered_within(connection, ANSWER_SECONDS):
-                yield connection.default_channel, name
+        with carrier.opened() as connection, connection.answered_within(ANSWER_SECONDS):
+            yield connection.channel(), name
     except amqp.NotFound:
         raise exceptions.NotFound(
             f'the broker has no queue {name!r}: nothing was refused since it was named',
             kind='queue',
             name=name,
         ) from None
-    except exceptions.BrokerUnavailable as e:
-        raise _away(where, e.kwargs['problem']) from None
-    except driver.AWAY as e:
-        driver.drop_senders(carrier)  # the library would say goodbye to one that is silent
+    except AWAY as e:
         raise _away(where, e) from None
     except amqp.AMQPError as e:
         raise exceptions.Misconfigured(

@@ -25,7 +25,7 @@ from gantt import exceptions
 from gantt.cmd import manage_hosts
 from gantt.core.resources.host import HostKind
 from gantt.db import stores
-from gantt.rpc.amqp import driver, permissions, transport
+from gantt.rpc.amqp import permissions, transport
 from gantt.rpc.amqp.permissions import Grant, User
 
 #: For rabbitmqctl: it starts a virtual machine, and a broker with thousands of users is slow.
@@ -110,10 +110,10 @@ class BrokerSite:
     """
 
     def __init__(self, conf: Any, command: Any) -> None:
-        self.url = driver.transport_url(conf)
+        self.url = transport.configured_url(conf)
         carrier = transport.own_transport(conf, guarded=False)
         try:
-            own_url = driver.options(carrier)[0]
+            own_url = carrier.url
         finally:
             carrier.cleanup()
         hosts = _hosts(conf, command)
@@ -167,7 +167,7 @@ def _commands(site: BrokerSite, user: User, ctl: str) -> Iterator[str]:
     for grant in site.grants(user):
         yield from _granting(user, grant, ctl)
     if site.nova_elsewhere and user.nova is not None:
-        yield f'# the same user on the broker of Nova, {driver.masked(site.nova_url)}'
+        yield f'# the same user on the broker of Nova, {transport.masked(site.nova_url)}'
         yield f'#   {ctl} add_user {user.name}'
         yield from (f'#   {line}' for line in _granting(user, user.nova, ctl))
     yield ''
@@ -233,8 +233,8 @@ def _apply(site: BrokerSite, command: Any) -> int:
     for user in site.users:
         if site.nova_elsewhere and user.nova is not None:
             print(
-                f'not made: {user.name} on {driver.masked(site.nova_url)}; without --apply it is '
-                'said how'
+                f'not made: {user.name} on {transport.masked(site.nova_url)}; '
+                'without --apply it is said how'
             )
     return 0
 

@@ -68,8 +68,8 @@ def _serve(conf: Any) -> int:
     shadow.start()
     tap.start()
     if not tap.wait(CONNECT_SECONDS):
-        LOG.warning('Nova cannot be listened to yet at %s: trying again', transport.address(nova))
-    LOG.info('gantt-shadow %s is ready: %s', version_string(), transport.address(nova))
+        LOG.warning('Nova cannot be listened to yet at %s: trying again', nova.address)
+    LOG.info('gantt-shadow %s is ready: %s', version_string(), nova.address)
     for _ in signals.until_stop():
         LOG.info('%d requests are not compared yet', shadow.pending)
     done = tap.stop(conf.rpc.drain_seconds) & shadow.stop(conf.rpc.drain_seconds)

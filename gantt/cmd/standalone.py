@@ -24,7 +24,7 @@ from gantt.conf import compute
 from gantt.core.messages.build import Build
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.insights import views
-from gantt.rpc.amqp import driver, transport
+from gantt.rpc.amqp import transport
 from gantt.scheduler.ports import Claims, Stores
 from gantt.scheduler.service import Scheduler
 from gantt.telemetry import guru
@@ -62,7 +62,7 @@ def _companions(conf: Any) -> scheduler.Companions:
         stores: Stores, placing: Scheduler, metrics: MetricRegistry
     ) -> Sequence[scheduler.Companion]:
         carrier = client.get_transport(conf)
-        if driver.is_in_process(carrier):
+        if carrier.is_in_process:
             LOG.info('No transport_url is set: hosts and conductors outside reach nobody here')
         played = [PlayedHosts(conf, carrier, stores, placing)] if conf.fake else []
         return [api.HttpInterface(conf, stores, metrics), *played]

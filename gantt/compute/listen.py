@@ -17,7 +17,6 @@ from gantt.core.messages import base
 from gantt.core.messages.base import topic_of
 from gantt.core.messages.build import Build, Delete
 from gantt.rpc import wire
-from gantt.rpc.amqp import driver
 from gantt.rpc.amqp.consumer import Consumer
 from gantt.rpc.amqp.replies import StockReplies
 from gantt.rpc.amqp.timers import DelayedExecutor
@@ -27,7 +26,6 @@ from gantt.rpc.server.server import DEFERRED, Interface, Method, Topic
 # -- One queue for the topics of many hosts.
 CHECK_SECONDS = 2.0
 ANYWAY_SECONDS = 300.0
-CONNECT_SECONDS = 10.0
 
 
 class Bindings:
@@ -57,9 +55,8 @@ class Bindings:
 
     def bind(self) -> None:
         """Bind every topic; the broker has answered when this returns."""
-        with driver.separate_connection(self._transport) as connection:
-            connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
-            channel = connection.default_channel
+        with self._transport.opened() as connection:
+            channel = connection.channel()
             for topic in self._topics[:-1]:
                 channel.queue_bind(self._queue, self._exchange, topic, nowait=True)
             # The last one waits for the answer: an error of any of them is raised here.

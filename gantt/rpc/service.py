@@ -19,10 +19,10 @@ import oslo_messaging as om
 
 from gantt import exceptions
 from gantt.rpc import wire
-from gantt.rpc.amqp import driver, refusals, transport
+from gantt.rpc.amqp import publisher, refusals, transport
 from gantt.rpc.amqp.dead_letters import DeadLetters
 from gantt.rpc.amqp.inbox import BrokerInbox
-from gantt.rpc.amqp.lending import LentPoller
+from gantt.rpc.amqp.reader import QueueReader
 from gantt.rpc.amqp.replies import CHANNELS, Count
 from gantt.rpc.amqp.self_ping import SelfPing
 from gantt.rpc.amqp.timers import DelayedExecutor, in_thread
@@ -87,7 +87,6 @@ class RpcService:
         )
         self._own = transport.own_transport(conf, url)
         transport.service_defaults(conf)
-        driver.wake_often()
         self._dead_letters = DeadLetters(self._own, conf.rpc, self._server, count)
         self._nova: Any = None
         if conf.rpc.nova_enabled and scheduler is not None:
@@ -137,7 +136,7 @@ class RpcService:
                 self._later,
                 terms,
                 self._notifier,
-                heartbeat_seconds=driver.options(self._nova)[1].heartbeat_timeout_threshold,
+                heartbeat_seconds=self._nova.rabbit.heartbeat_timeout_threshold,
                 give_back=self._given_back_to_nova,
             )
             topics.append(
@@ -158,10 +157,17 @@ class RpcService:
         is_paused = self._pausing is not None and self._pausing.is_paused
         if not is_paused or not call.raw.is_whole_text:
             return False
+        message = call.raw.message | {
+            '_msg_id': call.raw.msg_id,
+            '_reply_q': call.raw.reply_q,
+            '_timeout': call.raw.client_timeout,
+        }
         try:
-            driver.send_again(call.raw, self._conf.nova_exchange, self._conf.nova_topic, seconds)
-        except exceptions.BrokerUnavailable as e:
-            LOG.warning('A call of Nova could not be given back: %s', e.message)
+            call.raw.carrier.caller.send(
+                self._conf.nova_exchange, self._conf.nova_topic, message, seconds, True
+            )
+        except (exceptions.BrokerUnavailable, publisher.Undeliverable) as e:
+            LOG.warning('A call of Nova could not be given back: %s', e)
             return False
         return True
 
@@ -205,8 +211,8 @@ class RpcService:
             self._scheduler.read_from(inbox)
         for carrier in self._carriers:
             names = ', '.join(t.name for t in self._topics if t.carrier is carrier)
-            LOG.info('Listening on %s at %s', names, transport.address(carrier))
-        if not driver.is_in_process(self._own):
+            LOG.info('Listening on %s at %s', names, carrier.address)
+        if not self._own.is_in_process:
             self._self_ping.start()
             if self._pausing is not None:
                 self._pausing.start()
@@ -220,7 +226,7 @@ class RpcService:
         if self._nova_methods is not None:
             self._nova_methods.attached()
 
-    def _lent(self) -> list[LentPoller]:
+    def _lent(self) -> list[QueueReader]:
         """Return the connections that the placing thread reads."""
         return [lent for topic in self._running if (lent := topic.lent) is not None]
 
@@ -239,7 +245,7 @@ class RpcService:
     @property
     def address(self) -> str:
         """Address of the broker, without password."""
-        return transport.address(self._own)
+        return self._own.address
 
     def health(self) -> dict[str, int]:
         """Return depths of queues, for health checks and metrics."""
@@ -295,8 +301,6 @@ class RpcService:
         end = time.monotonic() + (self._conf.drain_seconds if seconds is None else seconds)
         # py-amqp remarks on each message that crosses the closing of a channel.
         logging.getLogger('amqp').addFilter(_not_closing)
-        for carrier in self._carriers:
-            driver.stop_receiving(carrier)
         self.stop_taking()
         self._answer_until(end)
         done = [t.finish(max(0.5, end - time.monotonic())) for t in self._running]

@@ -50,8 +50,8 @@ LEVELS = [
     'oslo_db.sqlalchemy.exc_filters=CRITICAL',
 ]
 
-#: Loggers of libraries where every connection of a process logs the same in an outage.
-CHORUS = ('oslo.messaging._drivers.impl_rabbit', 'oslo_messaging._drivers.amqpdriver')
+#: Loggers where every connection of a process logs the same in an outage.
+CHORUS = ('gantt.rpc.amqp.reader', 'oslo.messaging._drivers.impl_rabbit')
 #: Such a line comes once in so many seconds.
 CHORUS_SECONDS = 10.0
 

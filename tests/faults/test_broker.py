@@ -288,7 +288,7 @@ def test_a_caller_whose_queue_is_stuck_holds_up_nobody(faulty_site):
         faulty_site.url + '?rabbit_transient_quorum_queue=true', attempt_seconds=1
     )
     assert stuck.ask(*faulty_site.some(1)).answer
-    leader = stuck.carrier._driver._reply_q
+    leader = stuck.carrier.caller.reply_queue
     faulty_site.node.evaluate(f"sys:suspend('%2F_{leader}').")
     asking = stuck.start(faulty_site.some(30, 20_000), threads=6)
     began = time.monotonic()

@@ -19,7 +19,7 @@ import pytest
 from bench.rig import Rig
 from gantt import client, exceptions
 from gantt.rpc import wire
-from gantt.rpc.amqp import driver, transport
+from gantt.rpc.amqp import transport
 from tests.nemesis import hosts, load, rabbit
 from tests.nemesis.site import until
 from tests.rpc.bus import a_conf
@@ -229,8 +229,8 @@ class FaultySite:
 
     def lose_the_queue(self):
         """Of the calls, that all schedulers consume."""
-        with driver.separate_connection(self.callers.carrier) as connection:
-            connection.default_channel.queue_delete(wire.SCHEDULER_TOPIC)
+        with self.callers.carrier.opened() as connection:
+            connection.channel().queue_delete(wire.SCHEDULER_TOPIC)
 
     def in_use(self):
         """The node with the most connections."""

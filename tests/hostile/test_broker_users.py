@@ -33,7 +33,7 @@ from gantt.core.messages.request import RequestSpec
 from gantt.core.resources.host import HostRow
 from gantt.db.engine import session
 from gantt.rpc import wire
-from gantt.rpc.amqp import driver, permissions, transport
+from gantt.rpc.amqp import permissions, transport
 from gantt.rpc.amqp.permissions import DEFAULT_EXCHANGE, Names
 from gantt.scheduler import settings as scheduler_settings
 from gantt.scheduler.recorder import MemoryRecorder
@@ -288,7 +288,7 @@ def test_everything_works_with_these_users(cloud, urls):
         carrier = client.get_transport(a_conf(urls[role]))
         with pytest.raises(exceptions.NotFound):
             client.SchedulerClient(carrier).get_request(new_uuid())
-        assert driver.receives_answers(carrier, 5.0), 'a process finds out whether it hears answers'
+        assert carrier.caller.receives_answers(5.0), 'a process finds out whether it hears answers'
         carrier.cleanup()
 
 
@@ -364,7 +364,7 @@ def test_the_broker_refuses_what_is_not_of_this_host(cloud, urls):
     assert allowed == []
     assert not refused(urls[A], lambda c: c.queue_bind(OWN, 'gantt', OWN)), 'its own it may'
     assert not refused(urls[A], _publish('gantt-hosts', wire.STATS_TOPIC))
-    reply = cloud.agents[B].port._claims._caller._carrier._driver._reply_q
+    reply = cloud.agents[B].port._claims._caller._carrier.caller.reply_queue
     assert reply.startswith(f'reply_{urlsplit(urls[B]).username}:')
     assert refused(urls[A], lambda c: c.basic_consume(reply))
     assert not refused(urls[B], lambda c: c.queue_declare(reply, passive=True))

@@ -14,7 +14,7 @@ from oslo_log import formatters
 from gantt import client, exceptions
 from gantt.core.messages.request import CancelClaims, RequestSpec, SelectDestinations
 from gantt.core.records.decision import Outcome
-from gantt.rpc.amqp import driver, transport
+from gantt.rpc.amqp import reader, transport
 from gantt.telemetry import log
 from tests.conftest import STORES
 from tests.nemesis import amqp
@@ -192,7 +192,7 @@ def test_a_pause_that_ends_at_once_costs_no_connection(buses, conductor):
         for topic in one.service._running:
             topic.resume()
         conductor.select_destinations(a_request())
-    time.sleep(2 * driver.IDLE_LOOK_SECONDS)
+    time.sleep(2 * reader.LOOK_SECONDS)
     after = [topic.consumer.channel for topic in one.service._running]
     assert after == before
     assert [topic.consumers() for topic in one.service._running] == [2, 2, 2, 2]
@@ -277,11 +277,11 @@ def test_a_client_that_hears_no_answers_connects_anew(buses, rabbit_url):
 def test_a_scheduler_that_does_not_answer_is_no_reason_to_connect_anew(buses, conductor):
     bus = buses()
     conductor.select_destinations(a_request())
-    before = conductor._caller._carrier._driver._reply_q
+    before = conductor._caller._carrier.caller.reply_queue
     bus.facade.hold.clear()
     with pytest.raises(exceptions.Unavailable):
         conductor.select_destinations(a_request(budget_ms=1500))
-    assert conductor._caller._carrier._driver._reply_q == before
+    assert conductor._caller._carrier.caller.reply_queue == before
     bus.facade.hold.set()
 
 
@@ -291,7 +291,7 @@ def test_a_broker_that_takes_no_replies_is_named():
     carrier = client.get_transport(a_conf('rabbit://gantt:s3cret@127.0.0.1:1/cloud'))
     with (
         pytest.raises(exceptions.BrokerUnavailable, match=r'at rabbit://gantt:.*@127.0.0.1:1/cl'),
-        driver.sender(carrier._driver),
+        carrier.sender(),
     ):
         pass
     carrier.cleanup()
@@ -302,9 +302,11 @@ def test_a_broker_that_takes_no_replies_is_named():
 def test_a_broker_that_breaks_off_is_named(rabbit_url):
     way = Proxy.of(rabbit_url)
     carrier = client.get_transport(a_conf(way.url(rabbit_url)))
-    with driver.sender(carrier._driver) as connection:
+    with pytest.raises(exceptions.BrokerUnavailable) as caught, carrier.sender() as connection:
         way.refuse()
-        found = driver.away(connection, OSError('broken'))
+        connection.beat()
+        connection.wait(5)
+    found = caught.value
     assert f'127.0.0.1:{way.port}' in found.message
     assert 'guest:guest' not in found.message
     carrier.cleanup()

@@ -14,12 +14,13 @@ from oslo_config import cfg
 from oslo_messaging import conffixture
 
 from gantt import conf as options
-from gantt.cmd.checks import broker, database
+from gantt.cmd.checks import database
 from gantt.cmd.checks import options as site_options
 from gantt.cmd.checks.results import Severity
 from gantt.cmd.manage_config import diagnose
 from gantt.db.engine import session
 from gantt.db.schema import migration
+from gantt.rpc.amqp import transport
 
 ROOT = pathlib.Path(__file__).parents[2]
 SOUND = """
@@ -576,7 +577,7 @@ def test_the_broker_is_asked_for_its_version(a_conf, rabbit_url, monkeypatch):
     conf = a_conf(f'transport_url = {rabbit_url}')
     findings = diagnose(conf, True)
     assert 'message broker' not in [f.option for f in findings]
-    monkeypatch.setattr(broker.driver, 'server_version', lambda transport: '4.3.1')
+    monkeypatch.setattr(transport.Transport, 'server_version', lambda carrier: '4.3.1')
     options = [f.option for f in diagnose(conf, True) if f.severity is Severity.ERROR]
     assert '[oslo_messaging_rabbit] rabbit_transient_quorum_queue' in options
 

@@ -22,8 +22,8 @@ DOCUMENTED = {
     *('_asdict', '_exit', '_replace', '_option_string_actions', '_mapping'),
     *('_load_hooks', '_upgrade_checks', '_abc_impl', '_compiler_dispatch'),
 }
-#: Libraries that the broker's own module checks, and one whose absence is an error of an import.
-ELSEWHERE = ('rpc/amqp/', 'http/policy.py')
+#: Absence of what it uses is an error of an import.
+ELSEWHERE = ('http/policy.py',)
 
 
 def _sources() -> Iterator[tuple[str, ast.Module]]:

@@ -2,7 +2,6 @@
 """Connections that another thread reads: every message is taken, whoever is at it."""
 
 import contextlib
-import socket
 import threading
 import time
 
@@ -11,7 +10,7 @@ import kombu
 import oslo_messaging as om
 import pytest
 
-from gantt.rpc.amqp import lending
+from gantt.rpc.amqp import reader, transport
 from gantt.rpc.amqp.consumer import Consumer
 from gantt.rpc.amqp.inbox import BrokerInbox
 from tests.rabbit.wire import Wire, envelope
@@ -58,7 +57,7 @@ class Site:
         conf = a_conf(url)
         for name, value in options.items():
             conf.set_override(name, value, 'oslo_messaging_rabbit')
-        self.carrier = om.get_rpc_transport(conf, url=url)
+        self.carrier = transport.own_transport(conf, url)
         self.topic = f'inbox-{time.monotonic_ns()}'
         target = om.Target(exchange='gantt', topic=self.topic, server='here')
         self.consumer = Consumer(self.carrier, target, self.handler)
@@ -66,7 +65,6 @@ class Site:
         self.lent = self.consumer.lent
         self.inbox = BrokerInbox(lambda: [self.lent])
         self.wire = Wire(url)
-        until(lambda: self.lent._is_whole())
         self._reading = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -84,7 +82,7 @@ class Site:
         self.until_it_reads()
 
     def until_it_reads(self) -> None:
-        """The library ends its turn first, and takes what comes until then."""
+        """Its own thread ends its turn first, and takes what comes until then."""
 
         def has_read() -> bool:
             count = len(self.handler.seen)
@@ -121,7 +119,7 @@ class Site:
             connection.channel().queue_delete(self.topic)
 
     def cut(self) -> None:
-        self.lent._below().transport.sock.shutdown(socket.SHUT_RDWR)
+        self.lent.connection.cut()
 
     def stop(self) -> None:
         if self._reading.is_set():
@@ -130,7 +128,7 @@ class Site:
         self.consumer.close()
 
     def close(self) -> None:
-        if not self.lent._stopping:
+        if not self.lent._stopping.is_set():
             self.stop()
         with self.channel() as connection:
             connection.channel().queue_delete(self.topic)
@@ -193,7 +191,7 @@ def test_one_that_is_held_up_loses_nothing_and_goes_on_afterwards(site):
     until(lambda: site.handler.seen == [(3, 'reader')])
 
 
-def test_nobody_who_reads_the_library_does(site):
+def test_its_own_thread_reads_where_nobody_else_does(site):
     site.send(*range(5))
     until(lambda: site.handler.numbers == list(range(5)))
 
@@ -203,14 +201,14 @@ def test_what_breaks_is_attached_anew_and_read_again(site, breaks):
     site.read()
     site.send(1)
     until(lambda: site.handler.numbers == [1])
-    before = site.lent._below()
+    before = site.lent.connection.raw
     breaks(site)
-    until(lambda: site.lent._below() not in (None, before) and site.lent._is_whole())
+    until(lambda: site.lent.connection.raw not in (None, before))
     until(lambda: site.depth() >= 0)
     site.send(2, 3)
     until(lambda: site.handler.numbers[-2:] == [2, 3])
     site.until_it_reads()
-    assert before._transport is None, 'its socket is closed, and its channels are gone'
+    assert not before.connected and before.channels is None, 'its socket is closed'
 
 
 def test_heartbeats_go_on_while_nothing_is_read(make_site):
@@ -218,11 +216,11 @@ def test_heartbeats_go_on_while_nothing_is_read(make_site):
     site.read()
     site.send(1)
     until(lambda: site.handler.numbers == [1])
-    before = site.lent._below()
+    before = site.lent.connection.raw
     time.sleep(7)
     site.send(2)
     until(lambda: site.handler.numbers == [1, 2])
-    assert site.lent._below() is before
+    assert site.lent.connection.raw is before
 
 
 def test_a_wait_ends_when_another_thread_rings(site):
@@ -240,7 +238,7 @@ def test_one_connection_that_is_taken_does_not_hold_up_the_others(site, make_sit
     other = make_site()
     both = BrokerInbox(lambda: [site.lent, other.lent])
     until(lambda: site.lent.lend(9) >= 0 and other.lent.lend(9) >= 0)
-    time.sleep(lending._LOOK_SECONDS + 0.2)
+    time.sleep(reader.LOOK_SECONDS + 0.2)
     with site.lent._lock:
         site.send(1)
         other.send(2)
@@ -260,11 +258,9 @@ def test_nothing_is_read_of_one_that_stops(site):
 
 def test_a_stop_ends_however_slowly_it_comes(site):
     site.lent.lend(9)
-    time.sleep(lending._LOOK_SECONDS + 0.2)  # the library's thread rests
+    time.sleep(reader.LOOK_SECONDS + 0.2)  # its own thread rests
     site.lent.end()
-    time.sleep(lending._LOOK_SECONDS + 0.2)
-    site.consumer._listener._started = False
-    time.sleep(lending._LOOK_SECONDS + 0.2)
+    time.sleep(reader.LOOK_SECONDS + 0.2)
     stopping = threading.Thread(target=site.consumer.stop, daemon=True)
     stopping.start()
     stopping.join(10)

@@ -68,7 +68,7 @@ class Bus:
         if url.startswith('kombu+memory'):
             # The in-process broker is one per process: start with an empty one.
             in_process.Channel.queues.clear()
-            in_process.Transport.global_state.clear()
+            in_process.InProcessTransport.global_state.clear()
         self.url = url
         self.conf = a_conf(url, **rpc)
         if notify:
@@ -113,8 +113,12 @@ class Bus:
 
     def raw(self, topic: str, version: str | None = '1.0', exchange: str | None = None) -> Any:
         """A stock client of the library, for what our own would not send."""
+        carrier = om.get_rpc_transport(
+            a_conf(self.url), url=self.url, allowed_remote_exmods=['gantt.exceptions']
+        )
+        self.transports.append(carrier)
         return om.get_rpc_client(
-            self.carrier(),
+            carrier,
             om.Target(exchange=exchange or wire.exchange_of(topic), topic=topic, version=version),
             timeout=10,
             retry=1,

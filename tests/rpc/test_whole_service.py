@@ -20,7 +20,7 @@ from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.messages.request import GroupRef, Policy, RequestSpec
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import Group
-from gantt.rpc.amqp import driver
+from gantt.rpc.amqp import transport
 from gantt.rpc.amqp.envelope import Incoming
 from gantt.rpc.api.endpoints import StatsMethods
 from gantt.rpc.api.stats import Ratios
@@ -331,9 +331,9 @@ def test_callers_are_answered_as_long_as_any_may_wait():
 
 def test_how_long_callers_wait_is_read_where_the_library_has_it():
     conf = a_conf()
-    assert driver.caller_seconds(conf) == 60.0
+    assert transport.caller_seconds(conf) == 60.0
     conf.set_override('rpc_response_timeout', 900)
-    assert driver.caller_seconds(conf) == 900.0
+    assert transport.caller_seconds(conf) == 900.0
 
 
 def test_what_is_answered_in_time_leaves_nothing_behind(served):

@@ -361,8 +361,9 @@ def _call_nobody(nova):
     nova.stop()
     listened = Listened(nova.url)
     try:
+        carrier = om.get_rpc_transport(a_conf(nova.url), url=nova.url)
         client = om.get_rpc_client(
-            nova.carrier(),
+            carrier,
             om.Target(exchange='nova', topic='scheduler', version='4.5'),
             timeout=2,
             retry=1,

@@ -22,7 +22,7 @@ from gantt.cmd.checks.rows import error_if, findings, note_if, of_options, warni
 from gantt.conf import clear_text
 from gantt.core.messages.base import derived_id
 from gantt.rpc import wire
-from gantt.rpc.amqp import driver, refusals, transport
+from gantt.rpc.amqp import refusals, transport
 from gantt.rpc.server import server
 from gantt.telemetry import log
 
@@ -203,7 +203,7 @@ _RABBIT = (
                 c.rabbit.rabbit_qos_prefetch_count > 0 and c.rabbit.rabbit_transient_quorum_queue
             )
         ),
-        'no connection can be made: the library wants rabbit_transient_quorum_queue and '
+        'no connection can be made: it wants rabbit_transient_quorum_queue and '
         'rabbit_qos_prefetch_count with it',
         'Remove it: Gantt sends nothing to all',
     ),
@@ -273,13 +273,13 @@ def _opened(conf: Any, guarded: bool = False) -> Iterator[tuple[str, Any]]:
 def check_options(conf: Any) -> Iterator[Finding]:
     """Check the options of each broker, and what crosses the network on the way to it."""
     for option, carrier in _opened(conf):
-        if not driver.is_in_process(carrier):
+        if not carrier.is_in_process:
             yield from _options_of(conf, option, carrier)
 
 
 def _options_of(conf: Any, option: str, carrier: Any) -> Iterator[Finding]:
-    url, rabbit = driver.options(carrier)
-    address, facts = transport.address(carrier), facts_of(conf)
+    url, rabbit = carrier.url, carrier.rabbit
+    address, facts = carrier.address, facts_of(conf)
     vars(facts).update(option=option, rabbit=rabbit, hosts=url.hosts, ssl=rabbit.ssl)
     yield from findings(_URL, facts, lambda _: address)
     for of_rabbit in findings(_RABBIT, facts, lambda name: rabbit[name]):
@@ -296,16 +296,16 @@ def check_reachable(conf: Any) -> Iterator[Result]:
     """Check that each broker takes us.  :raises BrokerUnavailable: one does not"""
     addresses = []
     for option, carrier in _opened(conf, guarded=True):
-        if not driver.is_in_process(carrier):
+        if not carrier.is_in_process:
             transport.wait_for_broker(carrier, 0, option)
-        addresses.append(transport.address(carrier))
+        addresses.append(carrier.address)
     yield ', '.join(addresses)
 
 
 def check_version(conf: Any) -> Iterator[Finding]:
     """Check that the release of each broker has the queues that are configured."""
     for option, carrier in _opened(conf):
-        if driver.is_in_process(carrier):
+        if carrier.is_in_process:
             continue
         try:
             with _quiet():
@@ -314,13 +314,13 @@ def check_version(conf: Any) -> Iterator[Finding]:
             reason = refusals.text_of(e)
             setting = refusals.wrong_in_url(reason)
             correct = f'in {option} {setting}' if setting else ''
-            problem = f'{transport.address(carrier)}: {reason}'
+            problem = f'{carrier.address}: {reason}'
             yield unreachable('message broker', problem, correct)
 
 
 def _queues_of(carrier: Any) -> Iterator[Finding]:
-    _, rabbit = driver.options(carrier)
-    release = driver.server_version(carrier)
+    rabbit = carrier.rabbit
+    release = carrier.server_version()
     version = tuple(int(part) for part in release.split('.')[:2] if part.isdigit())
     classic = not (rabbit.rabbit_quorum_queue and rabbit.rabbit_transient_quorum_queue)
     if version >= (4, 3) and classic:
@@ -341,7 +341,7 @@ def _queues_of(carrier: Any) -> Iterator[Finding]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the library's log of each failed connection; the finding has the same."""
+    """Silence the log of each failed connection; the finding has the same."""
     loggers = [logging.getLogger(name) for name in log.CHORUS]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
@@ -357,7 +357,7 @@ def check_schedulers(conf: Any) -> Iterator[Result]:
     """Check that the schedulers that run understand the messages of this release."""
     carrier = client.get_transport(conf)
     try:
-        if driver.is_in_process(carrier):
+        if carrier.is_in_process:
             yield 'not checked: the broker is in the process itself'
             return
         request_id = derived_id('probe')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Broker access: connections, consumers, replies, dead letters, permissions.
+"""Broker access: connections, consumers, calls, replies, dead letters, permissions.
 
-The only folder that uses private names of oslo.messaging.
+By the public interface of kombu and py-amqp; peers may use oslo.messaging.
 """

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import amqp
 
 from gantt import exceptions
-from gantt.rpc.amqp import driver, envelope
+from gantt.rpc.amqp import envelope
 
 LOG = logging.getLogger(__name__)
 
@@ -35,7 +35,6 @@ SHARES = 20
 SENDERS_MAX = 10_000
 #: Characters of the body in a log line.
 EXTRACT_CHARACTERS = 160
-CONNECT_SECONDS = 10.0
 
 #: Errors where the message is at fault; sending it again changes nothing.
 _AT_FAULT = (
@@ -203,10 +202,9 @@ class DeadLetters:
         total = len(batch)
         try:
             # A connection for each batch: an idle one would send no heartbeats.
-            with driver.separate_connection(self._carrier) as connection:
-                connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
-                channel = connection.default_channel
-                _, rabbit = driver.options(self._carrier)
+            with self._carrier.opened() as connection:
+                channel = connection.channel()
+                rabbit = self._carrier.rabbit
                 channel.queue_declare(
                     name,
                     durable=True,

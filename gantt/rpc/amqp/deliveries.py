@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deliveries in groups: the bytes that a connection has read ahead, parsed in one pass.
 
-py-amqp reads each frame from a socket in three pieces and hands each to a chain of its own.  Here
-as much is read as is there, of which py-amqp reads the first frame: it waits, notices that a
-connection broke, and does all that is no delivery.  The complete deliveries behind that frame are
-taken at once.  Anything unexpected is left where it is, for py-amqp to read and to judge: other
-frames, a delivery that is cut or mixed with frames of another channel, one that is corrupt.  So no
-state is kept here between two reads, and no more is held than py-amqp's own buffer: a frame, and
-what was read ahead.
+py-amqp hands each frame to a chain of its own.  Here it gets the first frame of what a transport
+that reads ahead has read: it waits, notices that a connection broke, and does all that is no
+delivery.  The complete deliveries behind that frame are taken at once.  Anything unexpected is
+left where it is, for py-amqp to read and to judge: other frames, a delivery that is cut or mixed
+with frames of another channel, one that is corrupt.  So no state is kept here between two reads.
 """
 
 import contextlib
@@ -18,8 +16,6 @@ from typing import Any
 
 from amqp.serialization import PROPERTY_CLASSES
 
-#: Bytes read at once: some twenty calls of Nova, or a hundred of our own.
-READ_AHEAD = 1 << 17
 #: Deliveries in a group at most.
 GROUP_MAX = 64
 
@@ -133,20 +129,6 @@ def parsed(channel: int, method: bytes, buffer: bytes, start: int) -> Delivery |
     return Delivery(channel, method, header, body, offset, info, properties)
 
 
-def has_frame(buffer: bytes) -> bool:
-    """Return whether it begins with a whole frame."""
-    return len(buffer) >= _AROUND and len(buffer) >= _AROUND + _frame(buffer)[2]
-
-
-def holds_back(transport: Any) -> bool:
-    """Return whether TLS has decrypted bytes not yet taken, which polling the socket misses.
-
-    :param transport: py-amqp's transport
-    """
-    pending = getattr(transport.sock, 'pending', None)
-    return pending is not None and pending() > 0
-
-
 def _payload_end(buffer: bytes, at: int, end: int, kind: int, channel: int) -> int:
     """Return where the payload of a whole frame of that kind ends; -1: there is none."""
     if end - at < _AROUND:
@@ -206,6 +188,7 @@ class GroupedFrames:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        self._transport = connection.transport
         self._theirs: Callable[[tuple[int, int, bytes]], bool] = connection.on_inbound_frame
         #: Channels on which py-amqp waits for the rest of a message.
         self._unfinished: set[int] = set()
@@ -218,11 +201,10 @@ class GroupedFrames:
         """
         kind, channel, payload = frame
         if kind == _METHOD and channel not in self._unfinished:
-            transport = self._connection.transport
-            buffer = transport._read_buffer
+            buffer = self._transport.unread
             group = self._group(channel, payload, buffer)
             if group:
-                transport._read_buffer = buffer[group[-1].end :]
+                self._transport.unread = buffer[group[-1].end :]
                 self._deliver(group, buffer)
                 return True
         return self._left_to_them(frame)
@@ -270,24 +252,15 @@ class GroupedFrames:
                     callback(delivery)
             except BaseException:
                 # The other deliveries were not begun: they are to be read again.
-                transport = connection._transport
-                if transport is not None:
-                    unread = buffer[delivery.end : group[-1].end]
-                    transport._read_buffer = unread + transport._read_buffer
+                unread = buffer[delivery.end : group[-1].end]
+                self._transport.unread = unread + self._transport.unread
                 raise
 
 
 def group(connection: Any) -> None:
-    """Let a connection read as much as is there, and take deliveries in groups from now on.
+    """Let a connection take deliveries in groups from now on.
 
-    :param connection: py-amqp's; all its consumers get a :class:`Delivery`
+    :param connection: py-amqp's, over a transport that reads ahead; all its consumers get a
+        :class:`Delivery`
     """
-    if isinstance(connection.on_inbound_frame, GroupedFrames):
-        return
-    transport = connection.transport
-    transport._quick_recv = functools.partial(_receive_ahead, transport._quick_recv)
     connection.on_inbound_frame = GroupedFrames(connection)
-
-
-def _receive_ahead(receive: Callable[[int], bytes], size: int) -> bytes:
-    return receive(max(size, READ_AHEAD))

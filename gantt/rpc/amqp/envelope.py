@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Envelope of oslo.messaging around each message: read for all consumers, and written.
 
-The library unpacks and decodes every body, twice, however large it is.  Here a body is
+oslo.messaging unpacks and decodes every body, twice, however large it is.  Here a body is
 checked first: a compressed body is unpacked up to a bound, and of a body beyond the bound
 only the address for the answer is read.
 """
@@ -12,11 +12,14 @@ import ctypes
 import json
 import lzma
 import re
+import traceback
+import uuid
 import zlib
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from oslo_serialization import jsonutils
 
 from gantt import exceptions
 
@@ -63,7 +66,7 @@ class Incoming:
 
     For a call by the library only the fields around its arguments are decoded at once.
 
-    :ivar listener: the library's listener that received it
+    :ivar carrier: transport that it came by
     :ivar size: bytes of the body
     :ivar is_whole_text: its decoder has refused lone surrogates already
     :ivar redelivered: another process had it before, and did not acknowledge it
@@ -78,10 +81,10 @@ class Incoming:
         '_ctxt',
         '_message',
         '_text',
+        'carrier',
         'channel',
         'client_timeout',
         'is_whole_text',
-        'listener',
         'method',
         'msg_id',
         'namespace',
@@ -97,7 +100,7 @@ class Incoming:
 
     def __init__(
         self,
-        listener: Any,
+        carrier: Any,
         message: dict[str, Any] | None,
         size: int = 0,
         *,
@@ -108,7 +111,7 @@ class Incoming:
 
         :param called: in place of the message, whose text is ``text``
         """
-        self.listener = listener
+        self.carrier = carrier
         self.size = size
         self.is_whole_text = True
         self.redelivered = False
@@ -229,18 +232,54 @@ def opened(body: bytes | str) -> str:
     return message_envelope.message
 
 
-def closed(message: dict[str, Any]) -> dict[str, str]:
-    """Return a message in its envelope, by a faster encoder than the library's."""
-    return {'oslo.version': VERSION, 'oslo.message': msgspec.json.encode(message).decode()}
+def packed(text: str) -> bytes:
+    """Return the body of a message whose text is encoded already."""
+    return msgspec.json.encode({'oslo.version': VERSION, 'oslo.message': text})
 
 
-def incoming(listener: Any, body: bytes | str) -> Incoming:
+def answer(msg_id: str | None, result: Any = None, error: Exception | None = None) -> bytes:
+    """Return the body of a reply as oslo.messaging would write it."""
+    failure = None
+    if error is not None:
+        failure = jsonutils.dumps(
+            {
+                'class': type(error).__name__,
+                'module': type(error).__module__,
+                'message': str(error),
+                'tb': traceback.format_exception(type(error), error, None),
+                'args': error.args,
+                'kwargs': getattr(error, 'kwargs', {}),
+            }
+        )
+    message = {
+        'result': result,
+        'failure': failure,
+        'ending': True,
+        '_msg_id': msg_id,
+        '_unique_id': uuid.uuid4().hex,
+    }
+    return packed(msgspec.json.encode(message).decode())
+
+
+def raised(failure: str) -> exceptions.GanttError:
+    """Return the error in a reply: ours as it was raised, any other as :class:`Unavailable`."""
+    parts = json.loads(failure)
+    cls = getattr(exceptions, str(parts['class']), None)
+    if parts['module'] == exceptions.__name__ and isinstance(cls, type):
+        with contextlib.suppress(TypeError):
+            error = cls(*parts['args'], **parts['kwargs'])
+            if isinstance(error, exceptions.GanttError):
+                return error
+    return exceptions.Unavailable(f'{parts["class"]}: {parts["message"]}')
+
+
+def incoming(carrier: Any, body: bytes | str) -> Incoming:
     """Return the message in a body.
 
     :raises Exception: whatever a decoder raises for a foreign body
     """
     if isinstance(body, Head):
-        return Incoming(listener, body.address, body.size)
+        return Incoming(carrier, body.address, body.size)
     is_strict = True
     try:
         text = opened(body)
@@ -249,7 +288,7 @@ def incoming(listener: Any, body: bytes | str) -> Incoming:
         except msgspec.ValidationError:
             message = _anything(text)  # a notification, or something unknown
         else:
-            return Incoming(listener, None, len(body), called=called, text=text)
+            return Incoming(carrier, None, len(body), called=called, text=text)
     except UNREADABLE:
         # JSON as Python writes it: NaN and Infinity, lone surrogates, no envelope.
         is_strict = False
@@ -260,7 +299,7 @@ def incoming(listener: Any, body: bytes | str) -> Incoming:
             message = json.loads(message['oslo.message'])
     if not isinstance(message, dict):
         raise _undecodable(f'expected an object, got {type(message).__name__}')
-    incoming_message = Incoming(listener, message, len(body))
+    incoming_message = Incoming(carrier, message, len(body))
     incoming_message.is_whole_text = is_strict
     return incoming_message
 

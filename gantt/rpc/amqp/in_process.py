@@ -8,7 +8,6 @@ transport in this process.
 """
 
 import logging
-import queue
 import threading
 import time
 from typing import Any
@@ -42,18 +41,18 @@ class Channel(memory.Channel):
 
     queues: dict[str, Any] = {}
 
-    def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
-        super()._put(queue, message, **kwargs)
+    def basic_publish(self, *args: Any, **kwargs: Any) -> None:
+        """Publish a message."""
+        super().basic_publish(*args, **kwargs)
         BELL.ring()
 
-    def _put_fanout(
-        self, exchange: str, message: Any, routing_key: str | None = None, **kwargs: Any
-    ) -> None:
-        super()._put_fanout(exchange, message, routing_key, **kwargs)
+    def basic_reject(self, *args: Any, **kwargs: Any) -> None:
+        """Reject a message, which may put it back."""
+        super().basic_reject(*args, **kwargs)
         BELL.ring()
 
 
-class Transport(memory.Transport):
+class InProcessTransport(memory.Transport):
     """The memory transport, with waiting in place of polling."""
 
     Channel = Channel
@@ -62,16 +61,15 @@ class Transport(memory.Transport):
     def drain_events(self, connection: Any, timeout: float | None = None, **kwargs: Any) -> None:
         """Deliver one message, or raise TimeoutError after ``timeout`` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
-        cycle: Any = self.cycle
         while True:
             seen_count = BELL.count
             try:
-                cycle.get(self._deliver, timeout=timeout)
+                super().drain_events(connection, timeout=0)
                 return
-            except queue.Empty:
+            except TimeoutError:
                 remaining = 1.0 if end is None else end - time.monotonic()
                 if remaining <= 0:
-                    raise TimeoutError from None
+                    raise
                 BELL.wait(seen_count, min(remaining, 1.0))
 
 
@@ -89,6 +87,6 @@ _NOISE = _Noise()
 
 def install() -> None:
     """Let ``memory`` URLs of this process use this transport."""
-    kombu_transport.TRANSPORT_ALIASES['memory'] = f'{__name__}:Transport'
+    kombu_transport.TRANSPORT_ALIASES['memory'] = f'{__name__}:InProcessTransport'
     for name in ('kombu.connection', 'oslo.messaging._drivers.impl_rabbit'):
         logging.getLogger(name).addFilter(_NOISE)  # adding it twice adds it once

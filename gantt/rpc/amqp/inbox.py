@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from gantt.rpc.amqp.lending import LentPoller
+from gantt.rpc.amqp.reader import QueueReader
 
 #: Seconds until a connection that another thread uses is tried again.
 _AGAIN_SECONDS = 0.005
@@ -28,7 +28,7 @@ class BrokerInbox:
     """
 
     def __init__(
-        self, lent: Callable[[], list[LentPoller]], has_room: Callable[[], bool] = lambda: True
+        self, lent: Callable[[], list[QueueReader]], has_room: Callable[[], bool] = lambda: True
     ) -> None:
         self._lent = lent
         self._ear, self._bell = descriptors = os.pipe()
@@ -73,29 +73,29 @@ class BrokerInbox:
         """
         if not self._has_room():
             return []
-        return [number for poller in self._lent() if (number := poller.lend(0.0)) >= 0]
+        return [number for reader in self._lent() if (number := reader.lend(0.0)) >= 0]
 
     def _look(self, seconds: float, *, only_bell: bool = False) -> bool | None:
         """Wait, then read; None: what is there cannot be read at the moment."""
         poll = select.poll()
         poll.register(self._ear, select.POLLIN)
-        connections: dict[int, LentPoller] = {}
+        readers: dict[int, QueueReader] = {}
         has_more = False
-        for poller in () if only_bell else self._lent():
-            number = poller.lend(seconds)
+        for reader in () if only_bell else self._lent():
+            number = reader.lend(seconds)
             if number >= 0:
-                connections[number] = poller
+                readers[number] = reader
                 poll.register(number, select.POLLIN)
-                has_more = has_more or poller.has_more
+                has_more = has_more or reader.has_more
         ready = [number for number, _ in poll.poll(0 if has_more else 1000 * seconds)]
         is_rung = self._ear in ready
         if is_rung:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._ear, 4096)
         readable = [
-            poller for number, poller in connections.items() if number in ready or poller.has_more
+            reader for number, reader in readers.items() if number in ready or reader.has_more
         ]
-        done = [poller.read() for poller in readable]
+        done = [reader.read() for reader in readable]
         if is_rung or any(done):
             return True
         return None if readable else False

@@ -23,7 +23,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.messages.base import TOPIC_PREFIX, topic_of
 from gantt.rpc import wire
-from gantt.rpc.amqp.least_privilege import reply_prefix
+from gantt.rpc.amqp.queues import reply_prefix
 
 #: RabbitMQ's name for the exchange without a name.
 DEFAULT_EXCHANGE = r'amq\.default'

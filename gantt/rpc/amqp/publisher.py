@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A channel of our own for replies: a batch written at once, confirmed together.
+"""Messages that the broker confirms: one by one, or replies of a batch written at once.
 
-The library waits for the broker's confirm after each reply.  Here all replies
-of a batch are written to a channel of their own on one of the library's
-connections, in one piece, and their confirms and returns are collected
-afterwards.  The broker's guarantee per reply is the same: confirmed, returned,
-or unknown.
+All replies of a batch are written in one piece, and their confirms and returns are collected
+afterwards.  The guarantee for each is the same: confirmed, returned, or unknown.
 """
 
 import contextlib
@@ -15,10 +12,13 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gantt.rpc.amqp import driver
+import amqp
+import kombu.compression
+
+from gantt.rpc.amqp.connection import Connection
 
 #: The broker confirms within milliseconds, or something is wrong with it.
-_CONFIRM_SECONDS = 10.0
+CONFIRM_SECONDS = 10.0
 #: Seconds after which a probe finds out whether the broker is slow, or one queue.
 _PATIENCE_SECONDS = 2.0
 
@@ -27,7 +27,7 @@ _METHOD, _HEADER, _BODY, _END = 1, 2, 3, b'\xce'
 _BASIC, _PUBLISH, _MANDATORY = 60, 40, 1
 _frame = struct.Struct('>BHI').pack
 _content = struct.Struct('>HHQ').pack
-#: Properties of the library's messages: JSON in UTF-8, persistent, priority 0.  The
+#: Properties of oslo.messaging's messages: JSON in UTF-8, persistent, priority 0.  The
 #: last bit of the flags is that of the message id, which follows.
 _FLAGS = 1 << 15 | 1 << 14 | 1 << 12 | 1 << 11 | 1 << 7
 _PROPERTIES = struct.pack('>H', _FLAGS) + b'\x10application/json\x05utf-8\x02\x00'
@@ -70,13 +70,17 @@ class PublishResult(NamedTuple):
     stuck: list[int]
 
 
-class ReplyPublisher:
-    """A channel in confirm mode; used under the lock of its connection.
+class Undeliverable(Exception):
+    """An error where no queue is bound for a message."""
+
+
+class Publisher:
+    """A channel in confirm mode.
 
     Messages are numbered from 1 as the broker numbers them.
     """
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.channel = connection.channel()
         self.channel.confirm_select()
         self.channel.events['basic_ack'].add(self._acked)
@@ -89,18 +93,18 @@ class ReplyPublisher:
         self._missing: set[int] = set()
 
     def write(
-        self, batch: Sequence[tuple[str, bytes]], probe_publisher: 'ReplyPublisher'
+        self, batch: Sequence[tuple[str, bytes]], probe_publisher: 'Publisher'
     ) -> PublishResult:
         """Publish (queue, body) pairs and wait for the broker's outcome of each.
 
         :param probe_publisher: another of the connection; a queue that is stuck may block this one
-        :raises OSError and those in ``driver.AWAY``: unknown; the channel is of no more use
+        :raises Exception: unknown; the connection is of no more use
         """
         first_number, now = self._number + 1, time.monotonic()
-        self._publish(batch)
+        self._write(batch)
         self._receive(now + _PATIENCE_SECONDS)
         if self._open:
-            probe_publisher.probe_confirms(now + _CONFIRM_SECONDS)
+            probe_publisher.probe_confirms(now + CONFIRM_SECONDS)
         missing, refused, stuck = (
             [number - first_number for number in sorted(numbers)]
             for numbers in (self._missing, self._refused - self._missing, self._open)
@@ -112,28 +116,46 @@ class ReplyPublisher:
 
         :raises TimeoutError: it does not
         """
-        self._publish([(f'gantt-{uuid.uuid4().hex}', b'{}')])
+        self._write([(f'gantt-{uuid.uuid4().hex}', b'{}')])
         self._receive(end)
         if self._open:
-            raise TimeoutError(f'the broker did not confirm within {_CONFIRM_SECONDS:.0f} s')
+            raise TimeoutError(f'the broker did not confirm within {CONFIRM_SECONDS:.0f} s')
 
-    def _publish(self, batch: Sequence[tuple[str, bytes]]) -> None:
+    def publish(self, message: Any, exchange: str, key: str, seconds: float) -> None:
+        """Publish a message and wait for the broker's confirm.
+
+        :raises Undeliverable: no queue is bound for it
+        :raises Exception: unknown; the connection is of no more use
+        """
+        self._begin()
+        self._number += 1
+        self._open.add(self._number)
+        end = time.monotonic() + seconds
+        self.channel.basic_publish(message, exchange=exchange, routing_key=key, mandatory=True)
+        self._receive(end)
+        if self._missing:
+            raise Undeliverable(key)
+        if self._refused:
+            raise amqp.RecoverableConnectionError('the broker refused the message')
+        if self._open:
+            raise TimeoutError(f'the broker did not confirm within {seconds:.1f} s')
+
+    def _begin(self) -> None:
         for waiting in (self._open, self._refused, self._missing):
             waiting.clear()
-        amqp_connection, frame_parts = self.channel.connection, []
+
+    def _write(self, batch: Sequence[tuple[str, bytes]]) -> None:
+        self._begin()
+        raw, frame_parts = self._connection.raw, []
         for queue, body in batch:
             self._number += 1
             self._open.add(self._number)
             frame_parts += frames(
-                self.channel.channel_id,
-                queue,
-                body,
-                str(self._number),
-                amqp_connection.frame_max,
+                self.channel.channel_id, queue, body, str(self._number), raw.frame_max
             )
-        amqp_connection.transport.write(b''.join(frame_parts))
-        # The library's heartbeats rely on this.
-        amqp_connection.bytes_sent += len(frame_parts)
+        self._connection.transport.write(b''.join(frame_parts))
+        # Heartbeats rely on this.
+        raw.bytes_sent += len(frame_parts)
 
     def _receive(self, end: float) -> None:
         """Wait until nothing is open, or the time is over."""
@@ -142,7 +164,7 @@ class ReplyPublisher:
             if remaining <= 0:
                 return
             with contextlib.suppress(TimeoutError):
-                self._connection.drain_events(timeout=remaining)
+                self._connection.wait(remaining)
 
     def _numbers(self, tag: int, multiple: bool) -> set[int]:
         return {n for n in self._open if n <= tag} if multiple else {tag}
@@ -157,61 +179,75 @@ class ReplyPublisher:
 
     def _returned(self, _error: Any, _exchange: str, _queue: str, message: Any) -> None:
         # A confirm follows a return.
-        self._missing.add(int(message.properties['message_id']))
+        self._missing.add(int(message.properties.get('message_id', self._number)))
 
 
 class _Publishers(NamedTuple):
-    """Channels of one connection, as long as it has the same socket."""
+    """Channels of one connection, as long as it is open."""
 
-    socket: Any
-    own: ReplyPublisher
-    probe_publisher: ReplyPublisher
-
-
-#: Attribute of the connection below the library's that holds its channels.  They refer to
-#: it: any other holder would keep it for ever.
-_HELD = '_gantt_outlets'
+    own: Publisher
+    probe_publisher: Publisher
 
 
-def can_batch(connection: Any) -> bool:
-    """Return whether the library's connection speaks AMQP (the in-process broker does not)."""
-    return connection.connection.transport.driver_name == 'py-amqp'
+def write(connection: Connection, batch: Sequence[tuple[str, bytes]]) -> PublishResult:
+    """Write a batch of replies, (queue, body) pairs.
 
-
-def write(connection: Any, batch: Sequence[tuple[str, bytes]]) -> PublishResult:
-    """Write a batch of replies on one of the library's connections.
-
-    :param connection: from ``driver.sender``
-    :raises BrokerUnavailable: their outcome is unknown; each may be sent again
+    :raises Exception: their outcome is unknown; each may be sent again, on another connection
     """
-    try:
-        with connection._connection_lock:
-            if not connection.connection.connected:
-                connection.ensure_connection()
-            publishers = _publishers(connection.connection)
-            outcomes = publishers.own.write(batch, publishers.probe_publisher)
-    except (*driver.AWAY, *connection.connection.recoverable_connection_errors) as e:
-        _give_up(connection)
-        raise driver.away(connection, e) from None
+    publishers = _publishers(connection)
+    outcomes = publishers.own.write(batch, publishers.probe_publisher)
     if outcomes.stuck:
         # The broker may not read this channel any more until that queue moves.
-        _give_up(connection)
+        connection.drop()
     return outcomes
 
 
-def _give_up(connection: Any) -> None:
-    with contextlib.suppress(Exception):
-        setattr(connection.connection, _HELD, None)
-    driver.forget(connection)
+def send(
+    connection: Connection,
+    exchange: str,
+    key: str,
+    body: bytes,
+    *,
+    compression: str | None = None,
+    keep_seconds: float | None = None,
+    seconds: float = CONFIRM_SECONDS,
+) -> None:
+    """Publish a message; the broker has it when this returns.
+
+    :param compression: as ``kombu_compression``
+    :param keep_seconds: after which the broker throws it away
+    :param seconds: to wait for the broker's confirm
+    :raises Undeliverable: no queue is bound for it
+    :raises Exception: unknown; the connection is of no more use
+    """
+    headers = None
+    if compression:
+        body, kind = kombu.compression.compress(body, compression)
+        headers = {'compression': kind}
+    properties: dict[str, Any] = {'delivery_mode': 2}
+    if keep_seconds is not None:
+        properties['expiration'] = str(int(keep_seconds * 1000))
+    # The broker within the process confirms nothing.
+    publishers = _publishers(connection) if connection.is_amqp else None
+    channel = publishers.own.channel if publishers is not None else connection.channel()
+    message = channel.prepare_message(
+        body,
+        priority=0,
+        content_type='application/json',
+        content_encoding='utf-8',
+        headers=headers,
+        properties=properties,
+    )
+    if publishers is not None:
+        publishers.own.publish(message, exchange, key, seconds)
+    else:
+        channel.basic_publish(message, exchange, key)
+        channel.close()
 
 
-def _publishers(kombu_connection: Any) -> _Publishers:
-    """Return the channels of a connection; new ones where it has reconnected."""
-    socket = kombu_connection.connection
-    pair: _Publishers | None = getattr(kombu_connection, _HELD, None)
-    if pair is None or pair.socket is not socket or pair.own.channel.connection is None:
-        pair = _Publishers(
-            socket, ReplyPublisher(kombu_connection), ReplyPublisher(kombu_connection)
-        )
-        setattr(kombu_connection, _HELD, pair)
-    return pair
+def _publishers(connection: Connection) -> _Publishers:
+    """Return the channels of a connection."""
+    if connection.held is None:
+        connection.held = _Publishers(Publisher(connection), Publisher(connection))
+    publishers: _Publishers = connection.held
+    return publishers

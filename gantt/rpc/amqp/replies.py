@@ -16,11 +16,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from gantt import exceptions
 from gantt.core.records.decision import Answer
-from gantt.rpc.amqp import driver, publisher
+from gantt.rpc.amqp import envelope, publisher
 from gantt.rpc.amqp.timers import DelayedExecutor
 from gantt.rpc.call import RpcCall
 
@@ -54,7 +52,7 @@ class PendingReply:
 
 
 class StockReplies:
-    """Replies over the library's own connections, confirmed one by one.
+    """Replies that are confirmed one by one.
 
     Implements the scheduler's port ``Replies``; no method raises.
     """
@@ -142,11 +140,11 @@ class StockReplies:
         Towards a broker that is away nothing is tried here: the timer thread
         does that until it is back.
         """
-        by_driver: dict[Any, list[PendingReply]] = collections.defaultdict(list)
+        by_carrier: dict[Any, list[PendingReply]] = collections.defaultdict(list)
         for reply in batch:
             if reply.call.wants_answer:
-                by_driver[reply.call.raw.listener.driver].append(reply)
-        for key, replies in by_driver.items():
+                by_carrier[reply.call.raw.carrier].append(reply)
+        for key, replies in by_carrier.items():
             if key in self._away:
                 for reply in replies:
                     self._again(reply, 'broker')
@@ -156,7 +154,7 @@ class StockReplies:
     def _write(self, key: Any, replies: Sequence[PendingReply]) -> None:
         remaining = collections.deque(replies)
         try:
-            with driver.sender(key) as connection:
+            with key.sender() as connection:
                 self._deliver(connection, remaining)
             self._away.pop(key, None)
         except exceptions.BrokerUnavailable as e:
@@ -183,7 +181,7 @@ class StockReplies:
         if key not in self._away:
             return
         try:
-            with driver.sender(key):
+            with key.sender():
                 pass
         except exceptions.BrokerUnavailable:
             if self._later.after(_PROBE_SECONDS, self._knocking(key)):
@@ -193,23 +191,25 @@ class StockReplies:
     def _deliver(self, connection: Any, left: collections.deque[PendingReply]) -> None:
         """Write replies, removing from ``left`` those that were handled.
 
-        :raises BrokerUnavailable: those still in ``left`` are to be tried again
+        :raises Exception: the broker is away: those still in ``left`` are to be tried again
         """
         while left:
-            self._once(connection, left[0])
+            body = self._body(left[0])
+            if body is not None:
+                try:
+                    publisher.send(connection, '', left[0].call.raw.reply_q, body)
+                except publisher.Undeliverable:
+                    self._again(left[0], 'caller')
             left.popleft()
 
-    def _once(self, connection: Any, reply: PendingReply) -> None:
+    def _body(self, reply: PendingReply) -> bytes | None:
+        """Return a reply as it is sent; None: it cannot be, and no other is to wait for it."""
         try:
-            driver.reply(connection, reply.call.raw, reply.result, reply.error)
-        except driver.ReplyQueueMissing:
-            self._again(reply, 'caller')
-        except exceptions.BrokerUnavailable:
-            raise
+            return envelope.answer(reply.call.raw.msg_id, reply.result, reply.error)
         except Exception:
             LOG.exception('The reply to %s cannot be written', reply.call.method)
-            driver.forget(connection)
-            self._again(reply, 'error')
+            self._count('gantt_rpc_replies_lost_total', 1, reason='error')
+            return None
 
     def _again(self, reply: PendingReply, reason: str) -> None:
         """Let the timer thread try once more, unless the time for that is over."""
@@ -226,7 +226,7 @@ class StockReplies:
 
     def _retry(self, reply: PendingReply, reason: str) -> None:
         """Write a reply again, in the timer thread; probe an absent broker only now and then."""
-        key = reply.call.raw.listener.driver
+        key = reply.call.raw.carrier
         if time.monotonic() < self._away.get(key, 0.0):
             self._again(reply, reason)
         else:
@@ -234,7 +234,7 @@ class StockReplies:
 
 
 class OwnReplies(StockReplies):
-    """Replies on a channel of our own: a batch is written at once and confirmed together.
+    """Replies that are written a batch at once and confirmed together.
 
     Over the in-process broker, which has no such channels, as :class:`StockReplies`.
     """
@@ -295,21 +295,15 @@ class OwnReplies(StockReplies):
             super()._retry(reply, reason)
 
     def _deliver(self, connection: Any, left: collections.deque[PendingReply]) -> None:
-        if not publisher.can_batch(connection):
+        if not connection.is_amqp:
             super()._deliver(connection, left)
             return
         batch, bodies = [], []
         for reply in left:
-            raw = reply.call.raw
-            try:
-                body = driver.answer(raw.msg_id, reply.result, reply.error)
-            except Exception:
-                # No other caller of the batch is to wait for this one.
-                LOG.exception('The reply to %s cannot be written', reply.call.method)
-                self._count('gantt_rpc_replies_lost_total', 1, reason='error')
-                continue
-            batch.append(reply)
-            bodies.append((raw.reply_q, msgspec.json.encode(body)))
+            body = self._body(reply)
+            if body is not None:
+                batch.append(reply)
+                bodies.append((reply.call.raw.reply_q, body))
         outcomes = publisher.write(connection, bodies)
         left.clear()
         if self._stuck or outcomes.stuck:

@@ -20,7 +20,8 @@ from typing import Any, Protocol
 
 import oslo_messaging as om
 
-from gantt.rpc.amqp import driver, publisher, transport
+from gantt import exceptions
+from gantt.rpc.amqp import publisher
 from gantt.rpc.amqp.replies import Count
 from gantt.rpc.amqp.timers import in_thread
 
@@ -130,7 +131,7 @@ class SelfPing:
         Counts how often it did although nothing was received here.  Where it does not, and for
         a while after, the library is about to connect again.
         """
-        carriers = {transport.address(t.carrier): t.carrier for t in self._topics()}
+        carriers = {t.carrier.address: t.carrier for t in self._topics()}
         pings = {
             url: in_thread(functools.partial(knock, carrier), 'self-ping')
             for url, carrier in carriers.items()
@@ -182,18 +183,19 @@ def call(topic: Called, seconds: float) -> None:
 
     :raises Exception: no answer; may take longer than ``seconds``
     """
-    driver.ready_for_calls(topic.carrier)
-    client = om.get_rpc_client(
-        topic.carrier,
-        topic.target,
-        timeout=seconds,
-        retry=0,
-        transport_options=om.TransportOptions(at_least_once=True),
-    )
+    target = topic.target
     try:
-        client.call({}, METHOD)
-    except driver.AWAY:
-        driver.drop_senders(topic.carrier)
+        topic.carrier.caller.call(
+            target.exchange,
+            f'{target.topic}.{target.server}',
+            METHOD,
+            {},
+            version='1.0',
+            context={},
+            seconds=seconds,
+        )
+    except exceptions.BrokerUnavailable:
+        topic.carrier.drop_senders()
         raise
 
 
@@ -204,5 +206,5 @@ def knock(carrier: Any) -> None:
 
     :raises Exception: it does not, or is not there; may hang
     """
-    with driver.new_connection(carrier) as connection:
+    with carrier.opened() as connection:
         publisher.write(connection, [(f'gantt-{uuid.uuid4().hex}', b'{}')])

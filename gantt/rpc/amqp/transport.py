@@ -1,37 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transports from the configuration, and the wait for a broker that is away.
+"""Transports from the configuration, and the wait for a broker that is away."""
 
-The configuration object must be the process's global one: oslo.messaging
-registers two of its groups only there and reads them from what it is given
-(tests register them by the library's ConfFixture).
-"""
-
+import contextlib
 import logging
+import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import oslo_messaging as om
+from oslo_messaging import opts as library_options
 
 from gantt import exceptions
 from gantt.conf import clear_text
-from gantt.rpc.amqp import driver, in_process, least_privilege, private_names, refusals
-from gantt.rpc.amqp.driver import masked
+from gantt.rpc.amqp import in_process, queues, refusals
+from gantt.rpc.amqp.caller import RpcCaller
+from gantt.rpc.amqp.connection import FAILED, IN_PROCESS, Connection
 
 LOG = logging.getLogger(__name__)
 
-IN_PROCESS_URL = 'kombu+memory:///'
-
-#: Modules whose exceptions a client rebuilds from a reply.
-REMOTE_ERRORS = ['gantt.exceptions']
+IN_PROCESS_URL = f'{IN_PROCESS}:///'
+#: Schemes of a URL, as oslo.messaging has them, that lead to RabbitMQ or nowhere.
+_SCHEMES = ('rabbit', 'kombu', 'kombu+amqp', IN_PROCESS)
+_RABBIT = 'oslo_messaging_rabbit'
 
 #: Retries of publishing before a client gets an error (never without end).
 PUBLISH_RETRIES = 2
 
-
 #: Longest pause of a service between two tries to reach a broker that is away.  With the
-#: library's 30 s calls would stay unanswered for half a minute after a longer outage.
+#: 30 s of oslo.messaging calls would stay unanswered for half a minute after a longer outage.
 RECONNECT_SECONDS_MOST = 3
 #: Messages that a consumer may have unacknowledged.  They are acknowledged as soon as they are
 #: taken into a queue of this process, so that this bounds no rate; it bounds what a process
@@ -44,21 +42,253 @@ PREFETCH = 64
 HEARTBEAT_SECONDS = 20
 
 
-def own_transport(
-    conf: Any, url: str | None = None, *, guarded: bool = True
-) -> om.transport.RPCTransport:
+def register_opts(conf: Any) -> None:
+    """Register the options of oslo.messaging that lead to the broker."""
+    for group, opts in library_options.list_opts():
+        if group in (None, _RABBIT):
+            conf.register_opts(opts, group=group)
+
+
+def configured_url(conf: Any) -> str:
+    """Return ``transport_url``."""
+    register_opts(conf)
+    url: str = conf.transport_url
+    return url
+
+
+def caller_seconds(conf: Any) -> float:
+    """Return how long callers configured as this process wait: ``rpc_response_timeout``."""
+    register_opts(conf)
+    return float(conf.rpc_response_timeout)
+
+
+def masked(url: str) -> str:
+    """Return a broker URL for people: without passwords and options."""
+    scheme, sep, location = url.partition('://')
+    if not sep:
+        return scheme.partition(':')[0] + ':'
+    hosts, slash, path = location.partition('/')
+    shown = []
+    for host in hosts.split(','):
+        user, at_sign, address = host.rpartition('@')
+        shown.append(f'{user.partition(":")[0]}:***@{address}' if at_sign else address)
+    return f'{scheme}://{",".join(shown)}{slash}{path.partition("?")[0]}'
+
+
+class RabbitOptions:
+    """[oslo_messaging_rabbit], and what the query of a URL sets in place of it.
+
+    :raises Exception: the query has no such option, or no such value
+    """
+
+    def __init__(self, conf: Any, query: dict[str, str]) -> None:
+        self._group = conf[_RABBIT]
+        types = {opt.dest: opt.type for opt in dict(library_options.list_opts())[_RABBIT]}
+        if unknown := query.keys() - types.keys():
+            raise ValueError(f'no such option: {", ".join(sorted(unknown))}')
+        self._from_url = {name: types[name](value) for name, value in query.items()}
+
+    def __getattr__(self, name: str) -> Any:
+        from_url = self.__dict__['_from_url']
+        return from_url[name] if name in from_url else getattr(self.__dict__['_group'], name)
+
+    __getitem__ = __getattr__
+
+
+class Transport:
+    """A broker, and the connections of this process to it.  Any thread.
+
+    :ivar url: as oslo.messaging reads it
+    :ivar rabbit: options of [oslo_messaging_rabbit] in force
+    :ivar caller: of calls and casts
+    :raises Exception: the URL or an option cannot be used
+    """
+
+    def __init__(self, conf: Any, url: str) -> None:
+        self.conf = conf
+        self.url = om.TransportURL.parse(conf, url)
+        if self.url.transport not in _SCHEMES:
+            raise ValueError('it is none of RabbitMQ, the only broker of Gantt')
+        register_opts(conf)
+        self.rabbit = RabbitOptions(conf, self.url.query)
+        if self.rabbit.rpc_conn_pool_size < self.rabbit.conn_pool_min_size:
+            raise ValueError('rpc_conn_pool_size is less than conn_pool_min_size')
+        self.is_in_process = self.url.transport == IN_PROCESS
+        if self.is_in_process:
+            in_process.install()
+        Connection(self.url, self.rabbit)  # whether it can be made of them
+        self.address = masked(str(self.url))
+        self.caller = RpcCaller(self)
+        self._places = threading.BoundedSemaphore(self.rabbit.rpc_conn_pool_size)
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._tending: threading.Thread | None = None
+
+    @property
+    def user(self) -> str:
+        """User of the broker."""
+        return (self.url.hosts[0].username if self.url.hosts else '') or 'guest'
+
+    def connection(self) -> Connection:
+        """Return a new connection, not open yet, for one owner.
+
+        :raises ValueError: options exclude each other
+        """
+        queues.check(self.rabbit)
+        return Connection(self.url, self.rabbit)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Connection]:
+        """Yield a new connection, closed at the end.
+
+        :raises Exception: any error of it; the message is for people
+        """
+        connection = self.connection()
+        try:
+            connection.open()
+            yield connection
+        except FAILED:
+            connection.drop()
+            raise
+        finally:
+            connection.close()
+
+    # -- connections for sending -----------------------------------------------------------------
+    @contextlib.contextmanager
+    def sender(self) -> Iterator[Connection]:
+        """Yield a connection for sending, of this thread alone.
+
+        :raises BrokerUnavailable: none can be opened now, or what is done inside fails
+        """
+        try:
+            with self._taken() as connection:
+                yield connection
+        except FAILED as e:
+            raise self.away(e) from None
+
+    def probe(self) -> None:
+        """Open (or reuse) one connection for sending.
+
+        :raises Exception: any error of it; the message is for people
+        """
+        with self._taken():
+            pass
+
+    @contextlib.contextmanager
+    def _taken(self) -> Iterator[Connection]:
+        with self._places:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                connection = self.connection()
+                connection.open()
+            try:
+                yield connection
+            except FAILED:
+                connection.drop()
+                raise
+            finally:
+                self._give_back(connection)
+
+    def _give_back(self, connection: Connection) -> None:
+        if not connection.is_open or self._closed.is_set():
+            connection.drop()
+            return
+        connection.used_at = time.monotonic()
+        with self._lock:
+            self._idle.append(connection)
+            if self._tending is None and not self.is_in_process:
+                self._tending = threading.Thread(
+                    target=self._tend, name='rpc-heartbeats', daemon=True
+                )
+                self._tending.start()
+
+    def _tend(self) -> None:
+        """Keep idle connections alive, and drop those that broke or were idle for long."""
+        rabbit = self.rabbit
+        seconds = rabbit.heartbeat_timeout_threshold / max(1, rabbit.heartbeat_rate) / 2 or 60.0
+        while not self._closed.wait(seconds):
+            for _ in range(len(self._idle)):
+                with self._lock:
+                    if not self._idle:
+                        break
+                    connection = self._idle.pop(0)
+                    is_spare = len(self._idle) >= rabbit.conn_pool_min_size
+                if is_spare and time.monotonic() - connection.used_at > rabbit.conn_pool_ttl:
+                    connection.close()
+                    continue
+                try:
+                    connection.tend()
+                except Exception as e:  # the broker has been silent for too long, or is away
+                    LOG.info('A connection to the broker broke: %s', refusals.text_of(e))
+                    connection.drop()
+                    continue
+                with self._lock:
+                    self._idle.append(connection)
+
+    def drop_senders(self) -> None:
+        """Drop the idle connections for sending, whatever they still wait for.
+
+        Where one is broken the others are, too, and sending fails at once on a new one.
+        """
+        with self._lock:
+            dropped, self._idle = self._idle, []
+        for connection in dropped:
+            connection.drop()
+
+    def cleanup(self) -> None:
+        """Close all connections."""
+        self._closed.set()
+        self.caller.stop()
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    # -- questions to the broker -----------------------------------------------------------------
+    def away(self, error: Exception) -> exceptions.BrokerUnavailable:
+        """Return the error that the broker does not answer, with its address."""
+        return exceptions.BrokerUnavailable(url=self.address, problem=refusals.text_of(error))
+
+    def server_version(self) -> str:
+        """Return the version that the broker reports.
+
+        :raises Exception: any error of a connection; the message is for people
+        """
+        with self._taken() as connection:
+            version = connection.raw.server_properties.get('version', '')
+        return version.decode() if isinstance(version, bytes) else str(version)
+
+    def consumers(self, queue: str) -> int:
+        """Return how many consumers a queue has, those of this process included.
+
+        :raises BrokerUnavailable: it cannot be found out
+        """
+        with self.sender() as connection, queues.channel_of(connection) as channel:
+            return int(channel.queue_declare(queue, passive=True).consumer_count)
+
+    def renew(self) -> None:
+        """Make new connections for sending and for answers.
+
+        A thread that has an old one goes on with it.  (A process of our own that receives nothing
+        is replaced as a whole; a client lives in another program's process.)
+        """
+        self.drop_senders()
+        self.caller.renew()
+
+
+def own_transport(conf: Any, url: str | None = None, *, guarded: bool = True) -> Transport:
     """Return the transport of our own topics.
 
     :param url: in place of ``transport_url``
     :param guarded: False: the way there is not checked, as it is only inspected
     :raises Misconfigured: the URL cannot be read, or the way there is refused
     """
-    return _transport(conf, url or driver.transport_url(conf), 'transport_url', guarded)
+    return _transport(conf, url or configured_url(conf), 'transport_url', guarded)
 
 
-def nova_transport(
-    conf: Any, url: str | None = None, *, guarded: bool = True
-) -> om.transport.RPCTransport:
+def nova_transport(conf: Any, url: str | None = None, *, guarded: bool = True) -> Transport:
     """Return the transport of Nova's topic, with Nova's queue settings.
 
     :param url: broker where [rpc] nova_transport_url is not set
@@ -70,7 +300,7 @@ def nova_transport(
 
 def stay_in_process(conf: Any) -> None:
     """Let messages stay in this process where the configuration names no broker."""
-    driver.transport_url(conf)  # registers the option
+    register_opts(conf)
     conf.set_default('transport_url', IN_PROCESS_URL)
 
 
@@ -79,7 +309,7 @@ def nova_url(conf: Any, url: str | None = None) -> str:
 
     :param url: broker where [rpc] nova_transport_url is not set
     """
-    url = conf.rpc.nova_transport_url or url or driver.transport_url(conf)
+    url = conf.rpc.nova_transport_url or url or configured_url(conf)
     options = dict(conf.rpc.nova_rabbit_options)
     if not options:
         return url
@@ -87,36 +317,24 @@ def nova_url(conf: Any, url: str | None = None) -> str:
     return f'{url}{joint}{urllib.parse.urlencode(options)}'
 
 
-def _transport(conf: Any, url: str, option: str, guarded: bool) -> om.transport.RPCTransport:
-    private_names.check()
-    if url.startswith('kombu+memory:'):
-        in_process.install()
+def _transport(conf: Any, url: str, option: str, guarded: bool) -> Transport:
     fix = 'Expected e.g. rabbit://user:password@host:5672/vhost'
     try:
-        rpc_transport = om.get_rpc_transport(conf, url=url, allowed_remote_exmods=REMOTE_ERRORS)
-        if driver.speaks_amqp(rpc_transport):
-            problem = ''
-        else:
-            rpc_transport.cleanup()
-            problem = f'{masked(url)} is none of RabbitMQ, the only broker of Gantt'
-    except (om.InvalidTransportURL, om.DriverLoadFailure) as e:
+        rpc_transport = Transport(conf, url)
+    except om.InvalidTransportURL as e:
         problem = f'{masked(url)} cannot be used: {_without_secret(str(e), url)}'
-    except Exception as e:  # the driver raises what oslo.config does for a query it cannot read
+        raise exceptions.Misconfigured(option=option, problem=problem, fix=fix) from None
+    except Exception as e:  # the options' types raise any error for a query that they cannot read
         problem = f'{masked(url)}: {_without_secret(str(e), url)}'
-        fix = 'Name options of [oslo_messaging_rabbit] only'
-    if problem:
-        raise exceptions.Misconfigured(option=option, problem=problem, fix=fix)
-    least_privilege.needs_little(rpc_transport)
+        if url.partition('?')[2]:
+            fix = 'Name options of [oslo_messaging_rabbit] only'
+        raise exceptions.Misconfigured(option=option, problem=problem, fix=fix) from None
     if guarded:
-        try:
-            clear_text.guard(conf, _exposed(rpc_transport))
-        except exceptions.Misconfigured:
-            rpc_transport.cleanup()
-            raise
+        clear_text.guard(conf, _exposed(rpc_transport))
     return rpc_transport
 
 
-def carriers(conf: Any, *, guarded: bool = True) -> Iterator[tuple[str, om.transport.RPCTransport]]:
+def carriers(conf: Any, *, guarded: bool = True) -> Iterator[tuple[str, Transport]]:
     """Yield each broker of a configuration: the option that names it, and a transport to clean up.
 
     :param guarded: as for :func:`own_transport`
@@ -127,19 +345,19 @@ def carriers(conf: Any, *, guarded: bool = True) -> Iterator[tuple[str, om.trans
         yield '[rpc] nova_transport_url', nova_transport(conf, guarded=guarded)
 
 
-def _exposed(made: om.transport.RPCTransport) -> clear_text.Exposure | None:
-    broker_url, rabbit = driver.options(made)
-    hosts = [] if driver.is_in_process(made) else [host.hostname for host in broker_url.hosts]
-    return clear_text.of_broker(hosts, rabbit, address(made))
+def _exposed(made: Transport) -> clear_text.Exposure | None:
+    hosts = [] if made.is_in_process else [host.hostname for host in made.url.hosts]
+    return clear_text.of_broker(hosts, made.rabbit, made.address)
 
 
 def service_defaults(conf: Any) -> None:
-    """Set other defaults of [oslo_messaging_rabbit] than the library's, for services.
+    """Set other defaults of [oslo_messaging_rabbit] than oslo.messaging's, for services.
 
     Reconnection within seconds of the broker's return (ten thousand hosts that come back at once
     are a herd), a bounded prefetch, and a heartbeat after which what a dead process held is
-    redelivered in time.  Call it after a transport was created, which registers the options.
+    redelivered in time.
     """
+    register_opts(conf)
     for name, value in (
         ('rabbit_interval_max', RECONNECT_SECONDS_MOST),
         ('rabbit_qos_prefetch_count', PREFETCH),
@@ -152,17 +370,12 @@ def _without_secret(text: str, url: str) -> str:
     return text.replace(url, masked(url))
 
 
-def address(transport: om.transport.RPCTransport) -> str:
-    """Return the masked URL of a transport."""
-    return masked(str(transport._driver._url))
-
-
 def _never() -> bool:
     return False
 
 
 def wait_for_broker(
-    transport: om.transport.RPCTransport,
+    transport: Transport,
     seconds: float,
     option: str = 'transport_url',
     is_stopping: Callable[[], bool] = _never,
@@ -176,10 +389,10 @@ def wait_for_broker(
     :raises BrokerUnavailable: it does not answer in time, or refuses us; nothing was started
     """
     end = time.monotonic() + seconds
-    broker_address = address(transport)
+    broker_address = transport.address
     while not is_stopping():
         try:
-            driver.probe(transport)
+            transport.probe()
             return True
         except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
             seconds_left, reason = end - time.monotonic(), refusals.text_of(e)

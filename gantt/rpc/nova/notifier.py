@@ -13,7 +13,7 @@ from typing import Any
 
 import oslo_messaging as om
 
-from gantt.rpc.amqp import driver, transport
+from gantt.rpc.amqp import transport
 from gantt.rpc.amqp.replies import Count
 from gantt.rpc.nova import notifications
 
@@ -102,13 +102,18 @@ class NovaNotifier:
 
 
 def _carrier(conf: Any, url: str) -> Any:
-    carrier = om.get_notification_transport(conf, url=url)
-    url_option = conf.oslo_messaging_notifications.transport_url
-    if url_option:
-        carrier.cleanup()
-        carrier = om.get_notification_transport(conf, url=url_option)
-    driver.use_exchange(carrier, conf.rpc.nova_exchange)
-    LOG.debug('Notifications go to %s', transport.address(carrier))
+    transport.register_opts(conf)
+    # Notifications name no exchange; the library takes that which is set when it makes this.
+    conf.set_override('control_exchange', conf.rpc.nova_exchange)
+    try:
+        carrier = om.get_notification_transport(conf, url=url)
+        url_option = conf.oslo_messaging_notifications.transport_url
+        if url_option:
+            carrier.cleanup()
+            carrier = om.get_notification_transport(conf, url=url_option)
+    finally:
+        conf.clear_override('control_exchange')
+    LOG.debug('Notifications go to %s', transport.masked(url_option or url))
     return carrier
 
 

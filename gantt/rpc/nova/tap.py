@@ -30,7 +30,7 @@ from gantt.core.records.shadow import (
     ObservedRequest,
 )
 from gantt.rpc import wire
-from gantt.rpc.amqp import driver, envelope
+from gantt.rpc.amqp import envelope
 from gantt.rpc.amqp.envelope import Incoming
 from gantt.rpc.nova import casts, legacy, notifications
 from gantt.rpc.nova import spec as nova_spec
@@ -245,19 +245,17 @@ class BroadcastTap:
 
     def _listen(self) -> None:
         """Listen until stopped, or until the connection breaks."""
-        with driver.separate_connection(self.carrier) as connection:
-            connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
+        with self.carrier.opened() as connection:
             queue = self._declared(connection)
             LOG.info('Listening to what %s is asked, on queue %s', self.topic, queue)
             self._listening.set()
             ticks = 0
             while not self._stopping.is_set():
                 with contextlib.suppress(TimeoutError):
-                    connection.drain_events(timeout=TICK_SECONDS)
+                    connection.wait(TICK_SECONDS)
                     continue
                 ticks += 1
-                if connection.heartbeat:
-                    connection.heartbeat_check(rate=2)
+                connection.beat()
                 if self._unbound and ticks * TICK_SECONDS >= BIND_SECONDS:
                     self._bind(connection, queue)
                     ticks = 0
@@ -265,7 +263,7 @@ class BroadcastTap:
     def _declared(self, own: Any) -> str:
         """Declare the queue and bind it, for calls at least, and else as far as exchanges exist."""
         name = f'gantt-shadow.{uuid.uuid4().hex}'
-        channel = own.default_channel
+        channel = own.channel()
         channel.queue_declare(
             name,
             durable=False,

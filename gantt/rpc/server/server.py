@@ -23,12 +23,14 @@ from gantt import exceptions
 from gantt.core.messages import base as message
 from gantt.core.messages import quoting
 from gantt.rpc import wire
-from gantt.rpc.amqp import dead_letters, driver, refusals, self_ping
+from gantt.rpc.amqp import dead_letters, refusals, self_ping
+from gantt.rpc.amqp.connection import FAILED
 from gantt.rpc.amqp.consumer import GATHER_SECONDS, Consumer
 from gantt.rpc.amqp.dead_letters import DeadLetters
 from gantt.rpc.amqp.envelope import Incoming, as_bytes
-from gantt.rpc.amqp.lending import LentPoller
+from gantt.rpc.amqp.reader import QueueReader
 from gantt.rpc.amqp.replies import Count, StockReplies, is_answer
+from gantt.rpc.amqp.transport import caller_seconds
 from gantt.rpc.call import CALLER_SECONDS, RpcCall
 
 
@@ -196,7 +198,7 @@ class Topic:
         self.bytes_max = max(map(self._most, interface.methods.values()), default=self._limit)
         self.undecoded = interface.undecoded
         self.repeatable = interface.repeatable
-        self._patience = max(CALLER_SECONDS, driver.caller_seconds(transport.conf))
+        self._patience = max(CALLER_SECONDS, caller_seconds(transport.conf))
         self.consumer = Consumer(transport, target, self)
 
     def _most(self, method: Method) -> int:
@@ -211,7 +213,7 @@ class Topic:
         self._pool.start()
         try:
             self.consumer.start()
-        except om.MessagingException as e:
+        except FAILED as e:
             raise self.undeclared(refusals.text_of(e)) from None
 
     def undeclared(self, problem: str) -> exceptions.Misconfigured:
@@ -219,7 +221,7 @@ class Topic:
         return exceptions.Misconfigured(
             option='[oslo_messaging_rabbit]',
             problem=f'the queues of topic {self.name} cannot be declared: {problem}',
-            fix=refusals.remedy_of_queues(problem, driver.options(self.carrier)[0]),
+            fix=refusals.remedy_of_queues(problem, self.carrier.url),
         )
 
     @property
@@ -237,7 +239,7 @@ class Topic:
         return bool(getattr(channel, 'is_open', not getattr(channel, 'closed', False)))
 
     @property
-    def lent(self) -> LentPoller | None:
+    def lent(self) -> QueueReader | None:
         """Its connection, for the placing thread; None where that does not read it."""
         return self.consumer.lent if self._interface.is_placing else None
 
@@ -259,7 +261,7 @@ class Topic:
 
         :raises BrokerUnavailable: it cannot be found out
         """
-        return driver.consumers(self.carrier, self.name)
+        return self.carrier.consumers(self.name)
 
     def give_back(self, reason: str) -> int:
         """Refuse calls that wait for a thread, for another server to take; return their number."""

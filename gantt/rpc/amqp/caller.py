@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls and casts as oslo.messaging makes them, each tried once.
+
+Answers of all calls of a transport come to one queue, on a connection of its own.
+"""
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+import uuid
+from typing import Any
+
+from oslo_serialization import jsonutils
+
+from gantt import exceptions
+from gantt.rpc.amqp import envelope, publisher, queues
+from gantt.rpc.amqp.connection import FAILED
+from gantt.rpc.amqp.reader import QueueReader
+
+LOG = logging.getLogger(__name__)
+
+
+class NoReply(Exception):
+    """An error where a call had no answer in time."""
+
+
+class RpcCaller:
+    """Calls and casts of a process over one transport.  Any thread.
+
+    :param carrier: the transport
+    """
+
+    def __init__(self, carrier: Any) -> None:
+        self._carrier = carrier
+        self._lock = threading.Lock()  # for opening, which others wait for
+        self._reader: QueueReader | None = None
+        #: Of the queue for answers; empty before the first call.
+        self.reply_queue = ''
+        self._answers: dict[str, queue.SimpleQueue[dict[str, Any]]] = {}
+
+    def call(
+        self,
+        exchange: str,
+        topic: str,
+        method: str,
+        args: dict[str, Any],
+        *,
+        version: str,
+        context: dict[str, Any],
+        seconds: float,
+    ) -> Any:
+        """Call and wait for the answer.
+
+        :param topic: of all servers, or that of one
+        :raises GanttError: the error that the server raised
+        :raises BrokerUnavailable: the broker does not take it in time
+        :raises publisher.Undeliverable: no server has ever listened there
+        :raises NoReply: no answer came in time
+        """
+        end = time.monotonic() + seconds
+        reply_queue = self._listening()
+        msg_id = uuid.uuid4().hex
+        answers = self._answers[msg_id] = queue.SimpleQueue()
+        around = {'_msg_id': msg_id, '_reply_q': reply_queue, '_timeout': None}
+        try:
+            message = _message(method, args, version, context) | around
+            self.send(exchange, topic, message, max(0.001, end - time.monotonic()), True)
+            while True:
+                answer = answers.get(timeout=max(0.001, end - time.monotonic()))
+                if answer.get('failure'):
+                    raise envelope.raised(answer['failure'])
+                if answer.get('ending'):  # else the server is at it
+                    return answer.get('result')
+        except queue.Empty:
+            raise NoReply(f'no answer to {method} within {seconds:.1f} s') from None
+        finally:
+            del self._answers[msg_id]
+
+    def cast(
+        self,
+        exchange: str,
+        topic: str,
+        method: str,
+        args: dict[str, Any],
+        *,
+        version: str,
+        context: dict[str, Any],
+    ) -> None:
+        """Send without waiting for an answer; the broker has it when this returns.
+
+        :raises BrokerUnavailable, publisher.Undeliverable: as :meth:`call`
+        """
+        self.send(exchange, topic, _message(method, args, version, context))
+
+    def send(
+        self,
+        exchange: str,
+        topic: str,
+        message: dict[str, Any],
+        seconds: float = publisher.CONFIRM_SECONDS,
+        expires: bool = False,
+    ) -> None:
+        """Publish a message in its envelope.
+
+        :param seconds: to wait for the broker
+        :param expires: the broker throws it away after them
+        :raises BrokerUnavailable, publisher.Undeliverable: as :meth:`call`
+        """
+        text = jsonutils.dumps(message | {'_unique_id': uuid.uuid4().hex})
+        body = envelope.packed(text)
+        rabbit = self._carrier.rabbit
+        with self._carrier.sender() as connection:
+            queues.ensure_exchange(connection, exchange, rabbit)
+            publisher.send(
+                connection,
+                exchange,
+                topic,
+                body,
+                compression=rabbit.kombu_compression,
+                keep_seconds=seconds if expires else None,
+                seconds=min(seconds, publisher.CONFIRM_SECONDS),
+            )
+
+    # -- answers -------------------------------------------------------------------------------
+    def _listening(self) -> str:
+        """Return the name of the queue for answers, consumed from now on.
+
+        :raises BrokerUnavailable: the broker is away
+        """
+        with self._lock:
+            if self._reader is None:
+                reply_queue = queues.of_replies(self._carrier.user, self._carrier.rabbit)
+                answers = _Answers(self._answers)
+                reader = QueueReader(
+                    self._carrier.connection(),
+                    [reply_queue],
+                    answers.receive,
+                    self._carrier.rabbit,
+                    'rpc-answers',
+                    taken=answers.acknowledge,
+                )
+                try:
+                    reader.start(is_patient=False)
+                except FAILED as e:
+                    raise self._carrier.away(e) from None
+                self._reader, self.reply_queue = reader, reply_queue.name
+            return self.reply_queue
+
+    def receives_answers(self, seconds: float) -> bool:
+        """Return whether answers reach this process, by sending one to its own queue.
+
+        True also where the broker does not take it: then what fails is not the receiving.
+        """
+        reply_queue = self.reply_queue
+        if not reply_queue:
+            return True
+        msg_id = uuid.uuid4().hex
+        answers = self._answers[msg_id] = queue.SimpleQueue()
+        try:
+            with self._carrier.sender() as connection, connection.answered_within(seconds):
+                queues.send_to_self(connection, reply_queue, envelope.answer(msg_id))
+            answers.get(timeout=seconds)
+        except queue.Empty:
+            return False
+        except exceptions.BrokerUnavailable:
+            return True
+        finally:
+            del self._answers[msg_id]
+        return True
+
+    def renew(self) -> None:
+        """Have answers come to a new queue on a new connection; those to the old one are lost."""
+        # A thread that opens one may hang in there: it must not hold up those that come.
+        self._lock = threading.Lock()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            _let_go(reader)
+
+    def stop(self) -> None:
+        """Receive no more answers."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.end()
+            reader.close()
+
+
+class _Answers:
+    """Answers that a connection receives, for the calls that wait for them."""
+
+    def __init__(self, waiting: dict[str, queue.SimpleQueue[dict[str, Any]]]) -> None:
+        self._waiting = waiting
+        self._last: Any = None
+
+    def receive(self, _queue: queues.Queue, raw: Any) -> None:
+        """Hand an answer to its call, if that waits still."""
+        self._last = raw
+        try:
+            answer = jsonutils.loads(envelope.opened(envelope.bounded(raw, 1 << 30)))
+            waiting = self._waiting.get(answer.get('_msg_id'))
+        except Exception as e:  # a foreign body may break a decoder in any way
+            LOG.warning('An answer cannot be read: %s', envelope.refusal(e))
+            return
+        if waiting is not None:
+            waiting.put(answer)
+
+    def acknowledge(self) -> None:
+        """Acknowledge what was received."""
+        raw, self._last = self._last, None
+        if raw is not None:
+            raw.channel.basic_ack(raw.delivery_tag, multiple=True)
+
+
+def _let_go(reader: QueueReader) -> None:
+    """End a reader whose connection may be stuck, in a thread that no other waits for."""
+    reader.end()
+    reader.connection.cut()
+    threading.Thread(target=_close, args=(reader,), name='rpc-close', daemon=True).start()
+
+
+def _close(reader: QueueReader) -> None:
+    with contextlib.suppress(Exception):
+        reader.close()
+
+
+def _message(
+    method: str, args: dict[str, Any], version: str, context: dict[str, Any]
+) -> dict[str, Any]:
+    fields = {f'_context_{name}': value for name, value in context.items()}
+    return {'method': method, 'args': args, 'version': version, **fields}
