@@ -50,17 +50,11 @@ class Health:
             'process': 'stopping: it takes nothing new' if self._stopping else '',
             'host_table': self._table(facts),
             'database': self._database.problem(),
-            'broker': self._broker(),
+            'broker': problem_of_broker(self._rpc),
             'calls': self._rpc.paused,
             'queue': self._queue(facts),
-            'threads': self._threads(facts),
         }
-        return not any(problems.values()), {
-            'healthy': not any(problems.values()),
-            'reasons': [f'{name}: {problem}' for name, problem in problems.items() if problem],
-            'checks': {name: not problem for name, problem in problems.items()},
-            'facts': facts,
-        }
+        return report(problems, facts)
 
     def _table(self, facts: dict[str, Any]) -> str:
         age_max = self._scheduler.settings.unknown_after_seconds
@@ -72,15 +66,6 @@ class Health:
             )
         return ''
 
-    def _broker(self) -> str:
-        attached = self._rpc.attached()
-        if not attached:
-            return 'not listening yet'
-        detached = [topic for topic, is_attached in attached.items() if not is_attached]
-        if detached:
-            return f'no consumer is attached for {", ".join(detached)}'
-        return self._rpc.problem
-
     def _queue(self, facts: dict[str, Any]) -> str:
         limit = self._scheduler.settings.queue_limit
         if facts['requests_waiting'] >= limit:
@@ -90,11 +75,34 @@ class Health:
             return f'a request got no answer until {overdue:.0f} s after its time: placing is stuck'
         return ''
 
-    @staticmethod
-    def _threads(facts: dict[str, Any]) -> str:
-        if not facts['failing']:
-            return ''
-        return f'several rounds in a row failed of {", ".join(facts["failing"])}: the log says why'
+
+def report(problems: dict[str, str], facts: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+    """Return whether a process is healthy, and the body of the answer for JSON.
+
+    :param problems: name of a check -> what is wrong, or an empty text; the threads that fail, of
+        which the facts tell, are one more
+    """
+    failing = ', '.join(facts['failing'])
+    threads = f'several rounds in a row failed of {failing}: the log says why' if failing else ''
+    problems = problems | {'threads': threads}
+    is_healthy = not any(problems.values())
+    return is_healthy, {
+        'healthy': is_healthy,
+        'reasons': [f'{name}: {problem}' for name, problem in problems.items() if problem],
+        'checks': {name: not problem for name, problem in problems.items()},
+        'facts': facts,
+    }
+
+
+def problem_of_broker(rpc: Any) -> str:
+    """Return what is wrong with the consumers of a process, or an empty text."""
+    attached = rpc.attached()
+    if not attached:
+        return 'not listening yet'
+    detached = [topic for topic, is_attached in attached.items() if not is_attached]
+    if detached:
+        return f'no consumer is attached for {", ".join(detached)}'
+    return str(rpc.problem)
 
 
 class Knock:

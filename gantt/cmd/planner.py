@@ -17,7 +17,7 @@ from oslo_config import cfg
 
 from gantt import exceptions
 from gantt.cmd import checks, planning, wiring
-from gantt.cmd.health import Knock
+from gantt.cmd.health import Knock, problem_of_broker, report
 from gantt.cmd.presence import Presence
 from gantt.cmd.process_signals import ProcessSignals
 from gantt.cmd.scheduler import GRACE_SECONDS
@@ -149,30 +149,14 @@ class PlannerHealth:
         facts['configuration_refused'] = self.refused
         facts['configuration'] = self._planner.pipeline.digest
         waiting, limit = facts['groups_waiting'], self._planner.bounds.queue_limit
-        failing = ', '.join(facts['failing'])
         problems = {
             'process': 'stopping: it takes nothing new' if self.is_stopping else '',
             'host_table': '' if facts['loaded'] else 'the hosts were not read yet',
             'database': self._database.problem(),
-            'broker': self._broker(),
+            'broker': problem_of_broker(self._rpc),
             'queue': '' if waiting < limit else f'{waiting} groups wait, {limit} may',
-            'threads': f'several rounds in a row failed of {failing}' if failing else '',
         }
-        return not any(problems.values()), {
-            'healthy': not any(problems.values()),
-            'reasons': [f'{name}: {problem}' for name, problem in problems.items() if problem],
-            'checks': {name: not problem for name, problem in problems.items()},
-            'facts': facts,
-        }
-
-    def _broker(self) -> str:
-        attached = self._rpc.attached()
-        if not attached:
-            return 'not listening yet'
-        detached = [topic for topic, is_attached in attached.items() if not is_attached]
-        if detached:
-            return f'no consumer is attached for {", ".join(detached)}'
-        return self._rpc.problem
+        return report(problems, facts)
 
 
 if __name__ == '__main__':
