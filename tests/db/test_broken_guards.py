@@ -11,8 +11,9 @@ import pytest
 from gantt.core.claims import acceptance, claim, reconcile
 from gantt.core.claims.claim import Event, State
 from gantt.core.messages.resource_classes import Inventory
-from gantt.db.claims import batch, claims, commit_postgresql, one_trip, transitions
+from gantt.db.claims import batch, commit_postgresql, one_trip, transitions, unit_of_work
 from gantt.db.claims import commit as ledger
+from gantt.db.claims.unit_of_work import UnitOfWork
 from gantt.db.hosts import claim_rows, providers, rows
 from gantt.db.hosts import reports as db_reports
 from tests.builders import CLEAN, a_draft, a_host, claimed, commit, live, state_of
@@ -75,11 +76,11 @@ def no_locks(patch):
 def no_guards(patch):
     """What was accepted is written, whatever the row has become."""
     patch.setattr(
-        ledger,
+        unit_of_work,
         'USE',
-        ledger._p.update()
-        .where(ledger._p.c.id == ledger.sa.bindparam('b_id'))
-        .values(ledger.USE._values),
+        unit_of_work._p.update()
+        .where(unit_of_work._p.c.id == unit_of_work.sa.bindparam('b_id'))
+        .values(unit_of_work.USE._values),
     )
     fits = f' AND {commit_postgresql.FITS}'.encode()
     write = commit_postgresql.WRITE
@@ -153,7 +154,7 @@ def sweep_beside_a_confirm(stores, monkeypatch):
     """The host's word comes when the sweeper has found the claim, before it holds the row."""
     host = a_host().on(stores[0])
     one = claimed(stores[0], a_draft().leased(-1).taking(host))[0]
-    lock, said = claims.Changes.lock, []
+    lock, said = UnitOfWork.lock, []
 
     def late(self, provider_ids):
         if not said:
@@ -161,7 +162,7 @@ def sweep_beside_a_confirm(stores, monkeypatch):
             assert host.confirm(one)[0].outcome == 'ok'
         lock(self, provider_ids)
 
-    monkeypatch.setattr(claims.Changes, 'lock', late)
+    monkeypatch.setattr(UnitOfWork, 'lock', late)
     stores[1].claims.sweep(10)
     assert said
     assert state_of(stores[0], one) == 'confirmed'
@@ -183,8 +184,10 @@ def test_a_sweeper_that_trusts_its_first_look_is_found(stores, monkeypatch):
             seen[key] = load(tx, **where)
         return seen[key]
 
-    blind = claims.Update(claims._c, {'b_id': 'id'}, claims.CHANGED, stays={'sole': 'is_sole'})
-    monkeypatch.setattr(claims, 'WRITE', blind)
+    blind = unit_of_work.Update(
+        unit_of_work._c, {'b_id': 'id'}, unit_of_work.CHANGED, stays={'sole': 'is_sole'}
+    )
+    monkeypatch.setattr(unit_of_work, 'WRITE', blind)
     monkeypatch.setattr(transitions, 'load_claims', once)
     assert fails(sweep_beside_a_confirm, stores, monkeypatch)
 
@@ -256,14 +259,14 @@ def leases_of_the_confirmed(patch):
 
 def counted_twice(patch):
     """What has ended gives its room back once more where it ends again."""
-    change = claims.Changes.change
+    change = UnitOfWork.change
 
     def again(self, before, now, **how):
         change(self, before, now, **how)
         if not before.is_live:
             self.count(before, -1)
 
-    patch.setattr(claims.Changes, 'change', again)
+    patch.setattr(UnitOfWork, 'change', again)
     patch.setitem(claim.TRANSITIONS, (State.RELEASED, Event.RELEASE), State.EXPIRED)
 
 

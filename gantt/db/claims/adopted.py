@@ -8,9 +8,8 @@ import msgspec
 from gantt.core.claims.adoption import Adoption, GuestOutcome, GuestToAdopt
 from gantt.core.claims.claim import Claim
 from gantt.db.claims import groups, held
-from gantt.db.claims.claims import Changes
-from gantt.db.engine import session
-from gantt.db.hosts import claim_rows, providers, rows
+from gantt.db.claims.unit_of_work import UnitOfWork
+from gantt.db.hosts import providers, rows
 from gantt.db.hosts.claim_rows import load_claims, of_guests
 from gantt.db.hosts.hosts import HostRecords
 from gantt.db.schema import models
@@ -20,20 +19,19 @@ _c = models.claims
 PARTS = 500
 
 
-def insert(tx: session.Tx, made: Sequence[Claim]) -> None:
-    """Write new claims.
+def note_zones(changes: UnitOfWork) -> None:
+    """Note in new claims that their guests have one in a child zone, too.
 
-    A running guest takes its room also where it has a claim in a child zone: both claims are kept
-    until an operator has checked where it runs.
+    A running guest takes its room also there: both claims are kept until an operator has checked
+    where it runs.
     """
-    if not made:
-        return
+    made = changes.made
     zone_of_consumer: dict[str, str] = {}
     for start in range(0, len(made), PARTS):
         zone_of_consumer |= held.zones_of(
-            tx, {claim.consumer for claim in made[start : start + PARTS]}
+            changes.tx, {claim.consumer for claim in made[start : start + PARTS]}
         )
-    new_claims = [
+    changes.made = [
         msgspec.structs.replace(
             claim,
             reason=f'{claim.reason}, and has one in zone {zone_of_consumer[claim.consumer]} below',
@@ -42,10 +40,9 @@ def insert(tx: session.Tx, made: Sequence[Claim]) -> None:
         else claim
         for claim in made
     ]
-    claim_rows.insert_claims(tx, new_claims)
 
 
-def flag(changes: Changes, hosts: HostRecords) -> None:
+def flag(changes: UnitOfWork, hosts: HostRecords) -> None:
     """Flag the hosts whose usage grew without a request.
 
     They may be over-full, also of classes without inventory, which get rows.
@@ -57,7 +54,7 @@ def flag(changes: Changes, hosts: HostRecords) -> None:
             _write_others(changes, hosts, pid)
 
 
-def _write_others(changes: Changes, hosts: HostRecords, pid: int) -> None:
+def _write_others(changes: UnitOfWork, hosts: HostRecords, pid: int) -> None:
     """Write rows for classes that the host has no inventory of, or had."""
     locked = changes.locked
     counters, facts = locked.counters[pid], locked.templates[pid].facts
@@ -70,7 +67,7 @@ def _write_others(changes: Changes, hosts: HostRecords, pid: int) -> None:
 
 
 def adopt(
-    changes: Changes, hosts: HostRecords, guests: Sequence[GuestToAdopt]
+    changes: UnitOfWork, hosts: HostRecords, guests: Sequence[GuestToAdopt]
 ) -> list[GuestOutcome]:
     """Create claims for guests that an operator names; return their outcomes in the order given.
 
@@ -85,15 +82,15 @@ def adopt(
     adoption = _adoption(changes, guests)
     outcomes = [adoption.judge(guest) for guest in guests]
     for claim in adoption.made:
-        changes.count(claim, 1)
-    insert(tx, adoption.made)
+        changes.make(claim)
+    note_zones(changes)
     flag(changes, hosts)
     changes.write()
     groups.bump(tx, {claim.group for claim in adoption.made if claim.group is not None})
     return outcomes
 
 
-def judge(changes: Changes, guests: Sequence[GuestToAdopt]) -> list[GuestOutcome]:
+def judge(changes: UnitOfWork, guests: Sequence[GuestToAdopt]) -> list[GuestOutcome]:
     """Return the outcomes of ``adopt``; nothing is locked and nothing written."""
     host_ids = providers.ids_by_name(changes.tx, {guest.host for guest in guests})
     changes.locked = providers.read(changes.tx, changes.memory, host_ids.values())
@@ -101,7 +98,7 @@ def judge(changes: Changes, guests: Sequence[GuestToAdopt]) -> list[GuestOutcome
     return [adoption.judge(guest) for guest in guests]
 
 
-def _adoption(changes: Changes, guests: Sequence[GuestToAdopt]) -> Adoption:
+def _adoption(changes: UnitOfWork, guests: Sequence[GuestToAdopt]) -> Adoption:
     locked = changes.locked
     hosts = map(locked.row, locked.hosts())
     consumers = sorted({guest.consumer for guest in guests})

@@ -2,7 +2,8 @@
 """State of one batch of the group commit: the rows read and the rows that follow from them.
 
 No SQL here: ``commit`` and ``commit_postgresql`` feed a batch the rows that they read under
-lock, in the same order, and write the rows that it returns.
+lock, in the same order, and write the rows that it returns.  Its claims, and what they take, are
+in its ``UnitOfWork``.
 
     judge requests → judge groups → judge consumers → accept under the locks → what to write
 """
@@ -36,11 +37,11 @@ from gantt.core.claims.place_commit import judge_plans, judge_takes, steps_group
 from gantt.core.claims.places import GroupPlanRecord, PlaceTaken, lives_on, taken_over
 from gantt.core.claims.request_state import judge_request, takes_over
 from gantt.core.messages.layout import Layout
-from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.topology.free import room_of
 from gantt.db.claims.batch_entry import BatchEntry, inheriting, one_of_each_group, owned
-from gantt.db.hosts import pools, providers, rows
+from gantt.db.claims.unit_of_work import UnitOfWork
+from gantt.db.hosts import pools, providers
 
 #: Columns of a request that change where it is carried on.
 CORRECTED = (*('state', 'attempt', 'owner', 'deadline', 'token', 'answer', 'updated_at', 'claims'),)
@@ -70,29 +71,14 @@ class CommitBatch:
         self.rivals: dict[str, list[Claim]] = {}
         #: ids of the live claims of the consumers, as they were judged
         self.known: set[str] = set()
-        self.claims: list[Claim] = []
-        #: consumer -> other live claims of it, where it may inherit
-        self._others: dict[str, list[Claim]] = {}
-        #: (claim, provider) -> the claim as it is after it inherited there
-        self.inherited: dict[tuple[str, int], Claim] = {}
-        #: places that change their consumer with this batch: (before, after)
-        self.handed: list[tuple[Claim, Claim]] = []
-        #: places that live on after the claims of their creates end
-        self.again: list[Claim] = []
+        #: ids of the places that creates of this batch take over
+        self._taken: set[str] = set()
         #: places of overtaken attempts: they end unless the next attempt takes them
         self._going_back: list[Claim] = []
         #: places that drafts name, by id, as read under the locks
         self._places: Mapping[str, Claim] = {}
         #: stored plans of groups, by group
         self.plans: Mapping[str, GroupPlanRecord] = {}
-        #: providers with places whose consumer has changed
-        self.renamed: set[int] = set()
-        self.touched: set[int] = set()
-        #: Touched providers that are no hosts.
-        self.no_hosts: set[int] = set()
-        #: provider id -> amounts added to the hot classes, less those that take-overs gave back
-        self.core_amounts: dict[int, list[int]] = {}
-        self.other_amounts: dict[tuple[int, str], int] = {}
 
     # -- requests ------------------------------------------------------------
     def insertable(self) -> list[RequestDraft]:
@@ -256,17 +242,15 @@ class CommitBatch:
             if inheritance.of_pools(claim)
         }
 
-    def inherit(self, live: Iterable[Claim]) -> None:
+    def inherit(self, unit: UnitOfWork, live: Iterable[Claim]) -> None:
         """Reduce what claims of moves take of pools to what their consumers do not hold already.
 
         :param live: the live claims of :meth:`movers`, read under the locks of all providers
         """
         leaving = {claim.id for claim in self._leaving()}
-        for claim in live:
-            if claim.id not in leaving:
-                self._others.setdefault(guest_of(claim), []).append(claim)
+        unit.keep_heirs(self.movers(), [claim for claim in live if claim.id not in leaving])
         for entry in self.going():
-            claims = [inheriting(claim_draft, self._others) for claim_draft in entry.draft.claims]
+            claims = [inheriting(made, unit.others_of) for made in entry.draft.claims]
             entry.draft = msgspec.structs.replace(entry.draft, claims=claims)
 
     # -- providers ---------------------------------------------------------------
@@ -349,16 +333,17 @@ class CommitBatch:
 
     def finish(
         self,
-        locked: providers.LockedProviders,
+        unit: UnitOfWork,
         layouts: Mapping[int, Mapping[str, Layout]],
         serves: Mapping[int, frozenset[int]],
     ) -> None:
-        """Accept the claims that fit, and change the counters under lock accordingly.
+        """Accept the claims that fit, and record them in the unit of work.
 
         :param layouts: host -> claim -> its layout, of the live claims on the hosts of
             ``read_under_lock``
         :param serves: pool -> hosts, of the shared pools, as read under the lock
         """
+        locked = unit.locked
         released_ids = {claim.id for claim, _ in self.released}
         rooms = {
             pid: room_of(
@@ -372,8 +357,8 @@ class CommitBatch:
             for pid, layout_of_claim in layouts.items()
             if pid in locked.templates
         }
-        for claim, _ in self.released:
-            self._give_back(locked, claim)
+        for claim, reason in self.released:
+            unit.release(claim, reason)
         going = self.going()
         states = {
             pid: locked.state(pid, rooms.get(pid), serves.get(pid, frozenset()))
@@ -384,18 +369,17 @@ class CommitBatch:
             acceptance = acceptances[entry.draft.id]
             entry.accepted = acceptance.accepted
             for index in entry.accepted:
-                self._make(locked, entry.draft, entry.draft.claims[index])
+                self._make(unit, entry.draft, entry.draft.claims[index])
             if not (entry.draft.whole and acceptance.refusal is not None):
                 entry.taken = entry.places.taken
             for index in entry.taken:
-                self._take(locked, entry.draft, entry.draft.takes_places[index])
+                self._take(unit, entry.draft, entry.draft.takes_places[index])
             self._decide(entry, acceptance.refusal)
             if entry.draft.ends_places:
-                self._end_places(locked, entry)
-        handed_ids = {place.id for place, _ in self.handed}
+                self._end_places(unit, entry)
         for place in self._going_back:
-            if place.id not in handed_ids:
-                self._end(locked, place, 'taken over')
+            if place.id not in self._taken:
+                self._end(unit, place, 'taken over')
         self.bumped = sorted(
             {
                 e.draft.group.uuid
@@ -406,9 +390,7 @@ class CommitBatch:
         for group in self.bumped:
             self.groups[group] += 1
 
-    def _make(
-        self, locked: providers.LockedProviders, draft: RequestDraft, made: ClaimDraft
-    ) -> None:
+    def _make(self, unit: UnitOfWork, draft: RequestDraft, made: ClaimDraft) -> None:
         claim = msgspec.structs.replace(
             made.claim,
             state=State.RESERVED,
@@ -418,10 +400,8 @@ class CommitBatch:
             created_at=self.now,
             updated_at=self.now,
         )
-        self.claims.append(claim)
-        for pid, amounts in claim.allocations.items():
-            self._add(locked, pid, amounts, 1)
-        self._replace(locked, claim.id, draft)
+        unit.make(claim)
+        self._replace(unit, claim.id, draft)
 
     def lease_of(self, draft: RequestDraft) -> float:
         """Return the time until which a draft's claims are reserved; a plan's share one lease."""
@@ -429,23 +409,20 @@ class CommitBatch:
         stored_plan = None if draft.plan is None else self.plans.get(draft.plan.group_uuid)
         return until if stored_plan is None else max(until, stored_plan.lease_until)
 
-    def _take(self, locked: providers.LockedProviders, draft: RequestDraft, by: PlaceTaken) -> None:
+    def _take(self, unit: UnitOfWork, draft: RequestDraft, by: PlaceTaken) -> None:
         place = self._places[by.claim_id]
         until = self.lease_of(draft)
-        place_now = taken_over(place, by, draft.id, draft.attempt, until, self.now)
-        self.handed.append((place, place_now))
-        self._rename(locked, place_now)
-        self._replace(locked, place.id, draft)
+        unit.take(place, taken_over(place, by, draft.id, draft.attempt, until, self.now))
+        self._taken.add(place.id)
+        self._replace(unit, place.id, draft)
 
-    def _replace(
-        self, locked: providers.LockedProviders, claim_id: str, draft: RequestDraft
-    ) -> None:
+    def _replace(self, unit: UnitOfWork, claim_id: str, draft: RequestDraft) -> None:
         """End the claims that give way to a claim."""
         reason = f'replaced by {draft.id}'
         for rival in self.rivals.get(claim_id, ()):
-            self._end(locked, rival, reason)
+            self._end(unit, rival, reason)
 
-    def _end_places(self, locked: providers.LockedProviders, entry: BatchEntry) -> None:
+    def _end_places(self, unit: UnitOfWork, entry: BatchEntry) -> None:
         """End the places that a plan gives back, except those that a create has taken."""
         plan = entry.draft.plan
         if plan is None or entry.outcome is None or entry.outcome.outcome != CommitStatus.PLACED:
@@ -456,51 +433,11 @@ class CommitBatch:
             if place is None or place.id in released_ids or place.group != plan.group_uuid:
                 continue
             if place.is_free_place and place.allocations.keys() <= set(place_let_go.provider_ids):
-                self.released.append((place, f'given back by {entry.draft.id}'))
-                self._give_back(locked, place)
+                self._end(unit, place, f'given back by {entry.draft.id}')
 
-    def _end(self, locked: providers.LockedProviders, claim: Claim, reason: str) -> None:
-        """Release a claim; a place lives on for its plan and keeps its amounts."""
+    def _end(self, unit: UnitOfWork, claim: Claim, reason: str) -> None:
         self.released.append((claim, reason))
-        place_again = lives_on(claim, self.now)
-        if place_again is None:
-            self._give_back(locked, claim)
-        else:
-            self.again.append(place_again)
-            self._rename(locked, place_again)
-
-    def _rename(self, locked: providers.LockedProviders, place: Claim) -> None:
-        if place.provider_id in locked.counters:
-            self.renamed.add(place.provider_id)
-
-    def _give_back(self, locked: providers.LockedProviders, claim: Claim) -> None:
-        for pid, amounts in claim.allocations.items():
-            self._add(locked, pid, amounts, -1)
-            if pid in locked.counters:
-                rows.unflag(locked.counters[pid])
-        others = self._others.get(guest_of(claim), [])
-        for before, now in inheritance.heirs(claim, others):
-            others[others.index(before)] = now
-            for pid, amounts in inheritance.gained(before, now).items():
-                self._add(locked, pid, amounts, 1)
-                self.inherited[now.id, pid] = now
-
-    def _add(
-        self, locked: providers.LockedProviders, pid: int, amounts: Mapping[str, int], sign: int
-    ) -> None:
-        if pid not in locked.counters:
-            return  # removed since, with its usage
-        self.touched.add(pid)
-        amounts = rows.counted(locked.counters[pid], amounts, sign)
-        rows.add(locked.counters[pid], amounts, sign)
-        core_amounts = self.core_amounts.setdefault(pid, [0] * len(CORE_CLASSES))
-        for name, amount in amounts.items():
-            index = rows.CORE_CLASS_INDEX.get(name)
-            if index is not None:
-                core_amounts[index] += sign * amount
-            else:
-                key = (pid, name)
-                self.other_amounts[key] = self.other_amounts.get(key, 0) + sign * amount
+        unit.release(claim, reason)
 
     @staticmethod
     def _decide(entry: BatchEntry, refusal: Refusal | None) -> None:
@@ -524,20 +461,6 @@ class CommitBatch:
         )
 
     # -- rows to write -------------------------------------------------------------
-    def step(self, locked: providers.LockedProviders, stamp: int) -> None:
-        """Increase the generations and versions of the rows that are written."""
-        for pid in self.touched:
-            row = locked.counters[pid]
-            row.generation += 1
-            row.version += 1
-            row.claims_stamp = stamp
-            if not locked.is_host(pid):
-                self.no_hosts.add(pid)
-        for pid in self.renamed - self.touched:
-            row = locked.counters[pid]
-            row.version += 1
-            row.claims_stamp = stamp
-
     def deleted_requests(self) -> list[str]:
         """Return the request rows to delete: inserted or taken over, without any effect."""
         ending_statuses = (CommitStatus.DROPPED, CommitStatus.GROUP_CHANGED, CommitStatus.BARRED)
@@ -588,17 +511,20 @@ class CommitBatch:
             if group is not None and group.replaces and entry.has_effect:
                 yield group
 
-    def result(
-        self, locked: providers.LockedProviders, path: CommitPath = CommitPath.PORTABLE
-    ) -> CommitResult:
+    def result(self, unit: UnitOfWork, path: CommitPath = CommitPath.PORTABLE) -> CommitResult:
         """Return the result to answer once this batch is committed."""
+        locked = unit.locked
         return CommitResult(
-            outcomes=[entry.outcome for entry in self.entries if entry.outcome],
+            outcomes=self.outcomes(),
             hosts=list(map(locked.row, locked.hosts())),
-            pools=pools.usages(locked, self.touched),
+            pools=pools.usages(locked, unit.grown),
             freed=sorted({pid for claim, _ in self.released for pid in claim.allocations}),
-            handed=sorted(self.renamed),
+            handed=sorted(unit.handed),
             groups=self.groups,
             now=self.now,
             path=path,
         )
+
+    def outcomes(self) -> list[RequestOutcome]:
+        """Return the outcomes of the drafts, in their order."""
+        return [entry.outcome for entry in self.entries if entry.outcome]

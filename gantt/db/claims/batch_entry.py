@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Progress of one draft of a batch through the group commit, and shared helpers for drafts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -91,13 +91,13 @@ class BatchEntry:
         return 0 if self.draft.plan is not None else len(self.accepted)
 
 
-def inheriting(made: ClaimDraft, theirs: Mapping[str, Sequence[Claim]]) -> ClaimDraft:
+def inheriting(made: ClaimDraft, others_of: Callable[[str], Sequence[Claim]]) -> ClaimDraft:
     """Return a draft whose claim takes no more of pools than its consumer needs.
 
-    :param theirs: consumer -> its other live claims
+    :param others_of: returns the other live claims of a consumer
     """
     claim = made.claim
     if not (claim.purpose.is_move and inheritance.of_pools(claim)):
         return made
-    held_amounts = inheritance.held(theirs.get(guest_of(claim), ()))
+    held_amounts = inheritance.held(others_of(guest_of(claim)))
     return msgspec.structs.replace(made, claim=inheritance.reduced(claim, held_amounts))

@@ -21,28 +21,25 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.core.claims.claim import Claim, State
+from gantt.core.claims.claim import Claim
 from gantt.core.claims.commit import NO_OWNERS, CommitResult, RequestDraft
 from gantt.core.resources.group_rule import first_generation
-from gantt.db.claims import group_plans, groups, places
+from gantt.db.claims import group_plans, groups
 from gantt.db.claims.batch import CORRECTED, CommitBatch
 from gantt.db.claims.batch_entry import makers_of
-from gantt.db.claims.claims import owners_of, write_inherited
-from gantt.db.claims.held import zones_of_groups
+from gantt.db.claims.held import owners_of, zones_of_groups
+from gantt.db.claims.unit_of_work import UnitOfWork
 from gantt.db.engine import session
-from gantt.db.engine.arrays import Joined, by_key
+from gantt.db.engine.arrays import by_key
 from gantt.db.engine.retry import Again
 from gantt.db.engine.waiting import Meanwhile
-from gantt.db.hosts import claim_rows, pools, providers, rows
+from gantt.db.hosts import pools, providers, rows
 from gantt.db.hosts.claim_rows import is_live, layouts_on, load_claims, of_guests
 from gantt.db.records import decisions
 from gantt.db.schema import models
-from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
 _r = models.requests
 _g = models.group_rules
-_p = models.providers
-_i = models.inventories
 
 _ids: Any = sa.bindparam('ids', expanding=True)
 LOCK_REQUESTS = by_key(
@@ -68,8 +65,6 @@ SWAP_GROUP = (
     .where(_g.c.uuid == sa.bindparam('b_uuid'), _g.c.generation == sa.bindparam('b_generation'))
     .values(generation=_g.c.generation + 1)
 )
-
-
 REPLACE_RULE = (
     _g.update()
     .where(_g.c.uuid == sa.bindparam('b_uuid'))
@@ -78,73 +73,6 @@ REPLACE_RULE = (
 )
 
 
-def _added(column: str) -> Any:
-    return sa.bindparam(f'add_{column}', type_=sa.BigInteger)
-
-
-USE = (
-    _p.update()
-    .where(
-        _p.c.id == sa.bindparam('b_id'),
-        *[
-            sa.or_(
-                _added(c) <= 0,
-                _p.c[f'used_{c}'] + _p.c[f'foreign_{c}'] + _added(c) <= _p.c[f'cap_{c}'],
-            )
-            for c in CORE_CLASS_COLUMNS.values()
-        ],
-    )
-    .values(
-        generation=_p.c.generation + 1,
-        version=_p.c.version + 1,
-        claims_stamp=sa.bindparam('stamp', type_=sa.BigInteger),
-        over_committed=sa.bindparam('over_full', type_=sa.SmallInteger),
-        **{f'used_{c}': _p.c[f'used_{c}'] + _added(c) for c in CORE_CLASS_COLUMNS.values()},
-    )
-)
-_USE_JOINED = Joined(
-    _p,
-    dict.fromkeys(
-        ['b_id', 'stamp', 'over_full', *(f'add_{c}' for c in CORE_CLASS_COLUMNS.values())],
-        sa.BigInteger(),
-    ),
-    on='t.id = v.b_id',
-    changes='t.generation = t.generation + 1, t.version = t.version + 1, '
-    't.claims_stamp = v.stamp, t.over_committed = v.over_full, '
-    + ', '.join(f't.used_{c} = t.used_{c} + v.add_{c}' for c in CORE_CLASS_COLUMNS.values()),
-    where=' AND '.join(
-        f'(v.add_{c} <= 0 OR t.used_{c} + t.foreign_{c} + v.add_{c} <= t.cap_{c})'
-        for c in CORE_CLASS_COLUMNS.values()
-    ),
-)
-_add = sa.bindparam('add', type_=sa.BigInteger)
-USE_OTHER = (
-    _i.update()
-    .where(
-        _i.c.provider_id == sa.bindparam('b_provider'),
-        _i.c.class_id == providers.CLASS_ID,
-        sa.or_(_add <= 0, _i.c.used + _i.c.foreign_use + _add <= _i.c.cap),
-    )
-    .values(used=_i.c.used + _add)
-)
-RELEASE = (
-    models.claims.update()
-    .where(
-        models.claims.c.id == sa.bindparam('b_id'),
-        models.claims.c.state == sa.bindparam('b_state'),
-        # It was read before the locks: a write of allocations may have changed its amounts.
-        models.claims.c.updated_at == sa.bindparam('b_updated_at'),
-    )
-    .values(
-        state=State.RELEASED.value,
-        live=0,
-        expires_at=None,
-        sole=None,
-        planned=None,
-        reason=sa.bindparam('reason'),
-        updated_at=sa.bindparam('updated_at'),
-    )
-)
 IDS_TAKEN = sa.select(models.claims.c.id, models.claims.c.live).where(models.claims.c.id.in_(_ids))
 LIVE_OF = sa.select(models.claims.c.id).where(models.claims.c.consumer.in_(_ids), is_live)
 DELETE_CLAIMS = models.claims.delete().where(models.claims.c.id.in_(_ids))
@@ -201,29 +129,30 @@ class Ledger:
         self._consumers(tx, commit_batch)
         stored_ids = tx.all(IDS_TAKEN, ids=commit_batch.claim_ids())
         commit_batch.judge_claims({row.id for row in stored_ids if row.live})
-        locked = providers.lock(tx, self.memory, commit_batch.wanted())
+        unit = UnitOfWork(tx, self.memory)
+        unit.lock(commit_batch.wanted())
         place_ids = commit_batch.places_named()
         if place_ids:
             places_named = {claim.id: claim for claim in load_claims(tx, ids=place_ids)}
-            commit_batch.judge_places(places_named, locked)
+            commit_batch.judge_places(places_named, unit.locked)
         movers = sorted(commit_batch.movers())
         if movers:
             of_movers = [of_guests(movers), is_live]
-            commit_batch.inherit(load_claims(tx, where=of_movers))
+            commit_batch.inherit(unit, load_claims(tx, where=of_movers))
         laid_on, served = commit_batch.read_under_lock()
         shares = pools.shared_in(tx, {pool for pool, _ in served})
-        serves = pools.serving(tx, locked, served, shares) if served else {}
-        commit_batch.finish(locked, layouts_on(tx, laid_on), serves)
-        self._write_usage(tx, commit_batch, locked)
-        commit_batch.step(locked, tx.stamp)
-        new_ids = {claim.id for claim in commit_batch.claims}
+        serves = pools.serving(tx, unit.locked, served, shares) if served else {}
+        commit_batch.finish(unit, layouts_on(tx, laid_on), serves)
+        self.swap_groups(tx, commit_batch)
+        unit.write_added()
+        new_ids = {claim.id for claim in unit.made}
         _forget(tx, [row.id for row in stored_ids if row.id in new_ids])
-        self._write_claims(tx, commit_batch, host_sets)
+        self._write_claims(tx, commit_batch, unit, host_sets)
         self.write_requests(tx, commit_batch)
         providers.announce(tx, 'group', commit_batch.bumped)
-        written = commit_batch.touched | commit_batch.renamed
-        providers.announce_written(tx, locked, sorted(written))
-        return commit_batch.result(locked)
+        providers.announce_written(tx, unit.locked, sorted(unit.touched))
+        unit.step_all()
+        return commit_batch.result(unit)
 
     def _requests(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         tx.insert_new(
@@ -280,30 +209,6 @@ class Ledger:
         limited = commit_batch.limited_consumers()
         return owners_of(tx, limited) if limited else NO_OWNERS
 
-    def _write_usage(
-        self, tx: session.Tx, commit_batch: CommitBatch, locked: providers.LockedProviders
-    ) -> None:
-        self.swap_groups(tx, commit_batch)
-        used = [
-            {
-                'b_id': pid,
-                'stamp': tx.stamp,
-                'over_full': locked.counters[pid].over_committed,
-                **{
-                    f'add_{column}': amount
-                    for column, amount in zip(
-                        CORE_CLASS_COLUMNS.values(), commit_batch.core_amounts[pid], strict=True
-                    )
-                },
-            }
-            for pid in sorted(commit_batch.touched)
-        ]
-        if use(tx, used) != len(used):
-            raise Again('a provider was written meanwhile')
-        self.use_others(tx, commit_batch)
-        if commit_batch.renamed:
-            places.touch(tx, commit_batch.renamed - commit_batch.touched)
-
     def swap_groups(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
         """Increase the generation of every group that gained a member."""
         swapped = [
@@ -324,39 +229,16 @@ class Ledger:
         if replaced and tx.many(REPLACE_RULE, replaced) != len(replaced):
             raise Again('a group was removed meanwhile')
 
-    def use_others(self, tx: session.Tx, commit_batch: CommitBatch) -> None:
-        """Write the usage of the classes that are not hot."""
-        others = other_values(commit_batch)
-        if others and tx.many(USE_OTHER, others) != len(others):
-            raise Again('a provider was written meanwhile')
-
-    def _write_claims(self, tx: session.Tx, commit_batch: CommitBatch, host_sets: set[str]) -> None:
-        releases = [
-            {
-                'b_id': claim.id,
-                'b_state': claim.state.value,
-                'b_updated_at': claim.updated_at,
-                'reason': reason,
-                'updated_at': commit_batch.now,
-            }
-            for claim, reason in sorted(commit_batch.released, key=lambda pair: pair[0].id)
-        ]
-        if releases and tx.many(RELEASE, releases) != len(releases):
-            raise Again('a claim that gives way ended or was changed meanwhile')
-        for (_, pid), claim in sorted(commit_batch.inherited.items()):
-            write_inherited(tx, claim, pid)
+    def _write_claims(
+        self, tx: session.Tx, commit_batch: CommitBatch, unit: UnitOfWork, host_sets: set[str]
+    ) -> None:
         decisions.save(tx, host_sets, list(commit_batch.decisions()), commit_batch.now)
-        if commit_batch.handed:
-            places.write(tx, commit_batch.handed, seen_before=True)
-        new_claims = [*commit_batch.claims, *commit_batch.again]
-        if new_claims:
-            claim_rows.insert_claims(tx, new_claims)
-        written_claims = [*new_claims, *(place for _, place in commit_batch.handed)]
-        if written_claims:
+        unit.write_claims()
+        if unit.written_live:
             # Inserts for the same consumers were waited for, and may be confirmed by now.
-            consumers = sorted({claim.consumer for claim in written_claims})
+            consumers = sorted({claim.consumer for claim in unit.written_live})
             live_ids = {row.id for row in tx.all(LIVE_OF, ids=consumers)}
-            if live_ids - commit_batch.known - {claim.id for claim in written_claims}:
+            if live_ids - commit_batch.known - {claim.id for claim in unit.written_live}:
                 raise Again('a claim for the same consumer came to be meanwhile')
         if plans := list(commit_batch.plans_made()):
             group_plans.save(tx, plans, commit_batch.plans)
@@ -369,23 +251,6 @@ class Ledger:
         corrected = commit_batch.corrected_requests()
         if corrected and tx.many(CORRECT, corrected) != len(corrected):
             raise Again('a request row was written meanwhile')
-
-
-def other_values(commit_batch: CommitBatch) -> list[dict[str, Any]]:
-    """Return the bound values of ``USE_OTHER``, in the order of its locks."""
-    return [
-        {'b_provider': pid, 'b_class': name, 'add': amount}
-        for (pid, name), amount in sorted(commit_batch.other_amounts.items())
-    ]
-
-
-def use(tx: session.Tx, used: Sequence[dict[str, Any]]) -> int:
-    """Write the usage of providers that still have room; return their number."""
-    if tx.kind == 'mysql' and len(used) > 1:
-        written_count = _USE_JOINED.run(tx, used)
-        if written_count is not None:
-            return written_count
-    return tx.many(USE, used)
 
 
 def find_committed(

@@ -32,6 +32,7 @@ from gantt.db.claims import commit as ledger
 from gantt.db.claims import groups
 from gantt.db.claims.batch import CommitBatch
 from gantt.db.claims.batch_entry import makers_of, one_of_each_group
+from gantt.db.claims.unit_of_work import UnitOfWork
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import numbers, texts
 from gantt.db.engine.unnest import array, arrays, columns_of, names, sql, unnest
@@ -254,15 +255,18 @@ class CarefulLedger(ledger.Ledger):
         if commit_batch.movers():
             raise _Rare  # the claims of their consumers are read under the locks
         raw = driver_of(tx)
-        locked, shares = self._lock(tx, raw, commit_batch)
+        unit = UnitOfWork(tx, self.memory)
+        unit.locked, shares = self._lock(tx, raw, commit_batch)
         laid_on, served = commit_batch.read_under_lock()
-        serves = pools.serving(tx, locked, served, shares) if served else {}
-        commit_batch.finish(locked, claim_rows.layouts_on(tx, laid_on), serves)
+        serves = pools.serving(tx, unit.locked, served, shares) if served else {}
+        commit_batch.finish(unit, claim_rows.layouts_on(tx, laid_on), serves)
+        if unit.touched != unit.grown:
+            raise _Rare  # claims without any amounts on their hosts
         self._write_rare(tx, commit_batch)
-        commit_batch.step(locked, tx.stamp)
-        result = commit_batch.result(locked, CommitPath.CAREFUL)
+        unit.step_all()
+        result = commit_batch.result(unit, CommitPath.CAREFUL)
         tried.append((commit_batch, result))
-        self._flush(raw, tx, commit_batch)
+        self._flush(raw, unit, commit_batch)
         return result
 
     # -- the first round trip -----------------------------------------------------------
@@ -394,18 +398,18 @@ class CarefulLedger(ledger.Ledger):
         if stored_digests:
             tx.after.append(lambda: self.host_sets.stored(stored_digests))
 
-    def _flush(self, raw: Any, tx: session.Tx, commit_batch: CommitBatch) -> None:
+    def _flush(self, raw: Any, unit: UnitOfWork, commit_batch: CommitBatch) -> None:
         """Write and commit; nothing is read after this."""
-        if not commit_batch.touched:
+        if not unit.grown:
             return
         try:
-            others = ledger.other_values(commit_batch)
+            others = unit.added_others()
             with raw.pipeline():
                 if others:
                     self.execute(raw, USE_OTHERS, [*arrays(others, _USED_OTHER), len(others)])
-                self.execute(raw, WRITE, _write_arrays(commit_batch, tx.stamp))
-                if commit_batch.claims:
-                    consumers = sorted({claim.consumer for claim in commit_batch.claims})
+                self.execute(raw, WRITE, _write_arrays(commit_batch, unit))
+                if unit.made:
+                    consumers = sorted({claim.consumer for claim in unit.made})
                     judged_ids = texts(sorted(commit_batch.known))
                     self.execute(raw, NEWCOMERS, [texts(consumers), judged_ids])
                 self.send_commit(raw)
@@ -452,28 +456,24 @@ def request_arrays(token: str, fresh: Sequence[RequestDraft]) -> list[Any]:
     ]
 
 
-def _write_arrays(commit_batch: CommitBatch, stamp: int) -> list[Any]:
-    touched = sorted(commit_batch.touched)
-    hosts = numbers(touched)
-    claims = commit_batch.claims
-    claims = sorted(claims, key=lambda claim: claim.consumer)
+def _write_arrays(commit_batch: CommitBatch, unit: UnitOfWork) -> list[Any]:
+    grown = sorted(unit.grown)
+    hosts = numbers(grown)
+    claims = sorted(unit.made, key=lambda claim: claim.consumer)
     shares = [values for claim in claims for values in claim_rows.allocation_values(claim)]
     records = list(commit_batch.decisions())
     digests = sorted({record.host_set for record in records if record.host_set})
     return [
-        stamp,
+        unit.tx.stamp,
         hosts,
-        *(
-            numbers([commit_batch.core_amounts[pid][i] for pid in touched])
-            for i in range(len(_core_class_columns))
-        ),
+        *map(numbers, zip(*map(unit.locked.added, grown), strict=True)),
         *(array(kind, [*map(claim_rows.CLAIM[column], claims)]) for column, kind in _CLAIM),
         commit_batch.now,
         *arrays(shares, _ALLOCATION),
         *arrays([decisions.values(record, commit_batch.now) for record in records], DECISION),
-        texts(['provider' if pid in commit_batch.no_hosts else 'host' for pid in touched]),
+        texts(['host' if unit.locked.is_host(pid) else 'provider' for pid in grown]),
         hosts,
-        len(touched),
+        len(grown),
         texts(digests),
         len(digests),
     ]

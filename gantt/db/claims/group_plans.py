@@ -25,7 +25,7 @@ from gantt.core.claims.places import (
 )
 from gantt.core.messages.request import Lifecycle
 from gantt.db.claims import groups, held
-from gantt.db.claims.claims import Changes, lock_claims, providers_of
+from gantt.db.claims.unit_of_work import UnitOfWork, lock_claims, providers_of
 from gantt.db.database import Database, reading, writing
 from gantt.db.engine import session
 from gantt.db.engine.retry import Again
@@ -161,7 +161,7 @@ class SqlGroupPlans:
     ) -> ClaimResult:
         plan = _locked(tx, uuid)
         until = tx.now + min(seconds, most)
-        changes = Changes(tx, self.database.memory)
+        changes = UnitOfWork(tx, self.database.memory)
         outcomes, leases = [], [plan.lease_until]
         for claim in _places_under_lock(changes, uuid):
             if claim.id in spare and claim.is_free_place:
@@ -188,7 +188,7 @@ class SqlGroupPlans:
         planned_by: str | None = None,
     ) -> ClaimResult:
         check_planned_by(_locked(tx, uuid), planned_by)
-        changes = Changes(tx, self.database.memory)
+        changes = UnitOfWork(tx, self.database.memory)
         outcomes = []
         for claim in _places_under_lock(changes, uuid):
             if members and claim.member_name not in members:
@@ -227,7 +227,7 @@ def _locked(tx: session.Tx, uuid: str) -> GroupPlanRecord:
     return plans[0]
 
 
-def _places_under_lock(changes: Changes, uuid: str) -> list[Claim]:
+def _places_under_lock(changes: UnitOfWork, uuid: str) -> list[Claim]:
     """Return the live claims of members, with all their providers locked."""
     places = places_of(changes.tx, [uuid])[uuid]
     return by_member(lock_claims(changes, [claim.id for claim in places], providers_of(places)))

@@ -15,7 +15,6 @@ from gantt.core.claims.claim import NOT_IN_FLIGHT, Claim, State
 from gantt.core.messages.request import Lifecycle
 from gantt.core.zones.keys import may_be_elsewhere
 from gantt.db.claims import openings
-from gantt.db.claims.claims import owners_of
 from gantt.db.engine import session
 from gantt.db.hosts import claim_rows
 from gantt.db.hosts.base import is_id
@@ -222,6 +221,12 @@ def live_claims_of(tx: session.Tx, consumers: Collection[str]) -> list[Claim]:
     own_claims = load_claims(tx, live=True, where=[of_guests(consumer_ids)])
     claims_below = _claims_below(tx, _b.c.consumer.in_(consumer_ids), holds_below)
     return [*own_claims, *(stored.claim for stored in claims_below)]
+
+
+def owners_of(tx: session.Tx, consumers: Iterable[str]) -> dict[str, str | None]:
+    """Return consumer -> project, of the consumers with a stored claim, live or ended."""
+    owner_columns = claim_rows.owners(tx, list(filter(is_id, consumers)))
+    return {consumer: columns['project_id'] for consumer, columns in owner_columns.items()}
 
 
 def stored_owners_of(tx: session.Tx, consumers: Collection[str]) -> dict[str, str | None]:

@@ -275,8 +275,7 @@ class Locks:
         commit_batch = CommitBatch(
             batch, _reasons({draft.id: waiting.get(draft.id, default_reason) for draft in batch})
         )
-        no_result = commit_batch.result(providers.LockedProviders({}, {}, {}))
-        return msgspec.structs.replace(no_result, locked=hosts)
+        return CommitResult(outcomes=commit_batch.outcomes(), locked=hosts)
 
     def _held_back(self, drafts: Sequence[RequestDraft]) -> tuple[dict[int, str], dict[str, str]]:
         """Return the locked providers, and draft id -> the locked resource that it waits for."""

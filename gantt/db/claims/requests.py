@@ -17,10 +17,10 @@ from gantt.core.claims.claim import Claim, Event, State, guest_of, longer, of_ca
 from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import one_trip
-from gantt.db.claims.claims import Changes, end_claims, lock_claims, providers_of
 from gantt.db.claims.held import count_below, has_claims_of_project
 from gantt.db.claims.locks import Locks
 from gantt.db.claims.openings import give_back_opening
+from gantt.db.claims.unit_of_work import UnitOfWork, end_claims, lock_claims, providers_of
 from gantt.db.database import Database, reading, writing, writing_once
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import by_key
@@ -102,7 +102,7 @@ class SqlRequests:
         row = tx.first(LOCK, id=request_id)
         if row is None or (row.state, row.owner, row.attempt) != ('open', owner, attempt):
             return ClaimResult(outcomes=[])
-        result = cancel_claims(Changes(tx, self.database.memory), request_id, 'given up')
+        result = cancel_claims(UnitOfWork(tx, self.database.memory), request_id, 'given up')
         tx.run(DELETE, b_id=request_id)
         tx.run(NOT_ON_THEIR_WAY, b_id=request_id)
         return result
@@ -154,7 +154,7 @@ class SqlRequests:
                 # The owner of its opening may end before it reads the cancellation.
                 give_back_opening(tx, row.token)
         tx.run(CANCEL, ids=ids, token=token, updated_at=tx.now)
-        changes = Changes(tx, self.database.memory)
+        changes = UnitOfWork(tx, self.database.memory)
         claims = _live_under_lock(changes, ids)
         of_request: dict[str | None, list[Claim]] = {request_id: [] for request_id in ids}
         for claim in claims:
@@ -164,7 +164,7 @@ class SqlRequests:
         ]
         if sum(map(len, guests)) > len(set().union(*guests)):
             raise _OneGuest
-        changes.inheritances.read(claims)
+        changes.read_heirs(claims)
         outcomes = [
             changes.end(of_request[cancellation.request_id], Event.CANCEL, cancellation.reason)
             for cancellation in requests
@@ -193,7 +193,7 @@ class SqlRequests:
     ) -> ClaimResult:
         tx.first(LOCK, id=request_id)
         claims = _live(tx, request_id)
-        changes = Changes(tx, self.database.memory)
+        changes = UnitOfWork(tx, self.database.memory)
         changes.lock(providers_of(claims))
         outcomes = []
         for claim in load_claims(tx, ids=[claim.id for claim in claims]) if claims else ():
@@ -214,7 +214,7 @@ class SqlRequests:
         self, tx: session.Tx, request_id: str, consumers: Collection[str] = ()
     ) -> ClaimResult:
         result = _happen(
-            Changes(tx, self.database.memory), request_id, consumers, Event.CONFIRM, ''
+            UnitOfWork(tx, self.database.memory), request_id, consumers, Event.CONFIRM, ''
         )
         outcomes = [
             msgspec.structs.replace(
@@ -232,7 +232,7 @@ class SqlRequests:
         consumers: Collection[str] = (),
         reason: str = '',
     ) -> ClaimResult:
-        changes = Changes(tx, self.database.memory)
+        changes = UnitOfWork(tx, self.database.memory)
         return _happen(changes, request_id, consumers, Event.RETURN, reason or 'returned')
 
     @reading
@@ -252,7 +252,7 @@ class SqlRequests:
         return [RequestLine(**row._mapping) for row in tx.all(query)]
 
 
-def cancel_claims(changes: Changes, request_id: str, reason: str) -> ClaimResult:
+def cancel_claims(changes: UnitOfWork, request_id: str, reason: str) -> ClaimResult:
     """End the live claims of a request, whose row is locked."""
     claims = _live_under_lock(changes, [request_id])
     outcomes = changes.end(claims, Event.CANCEL, reason)
@@ -261,7 +261,7 @@ def cancel_claims(changes: Changes, request_id: str, reason: str) -> ClaimResult
 
 
 def _happen(
-    changes: Changes, request_id: str, consumers: Collection[str], event: Event, reason: str
+    changes: UnitOfWork, request_id: str, consumers: Collection[str], event: Event, reason: str
 ) -> ClaimResult:
     """Apply ``event`` to the claims that the caller of a request means."""
     tx = changes.tx
@@ -325,7 +325,7 @@ def _cancelled(tx: session.Tx, request_id: str, token: str) -> dict[str, Any]:
     }
 
 
-def _live_under_lock(changes: Changes, request_ids: Sequence[str]) -> list[Claim]:
+def _live_under_lock(changes: UnitOfWork, request_ids: Sequence[str]) -> list[Claim]:
     """Return the live claims of requests, with all their providers locked."""
     rows = changes.tx.all(LIVE_ON, ids=list(request_ids))
     ids = list(dict.fromkeys(row.id for row in rows))

@@ -31,8 +31,8 @@ from gantt.core.messages.report import ClaimUpdate
 from gantt.core.nova import host as nova_host
 from gantt.core.records.history import ClaimCounts
 from gantt.db.claims import adopted, held
-from gantt.db.claims.claims import Changes, lock_claims, providers_of
 from gantt.db.claims.locks import Aside, Locks
+from gantt.db.claims.unit_of_work import UnitOfWork, lock_claims, providers_of
 from gantt.db.database import Database, reading, reading_long, writing
 from gantt.db.engine import session
 from gantt.db.engine.retry import Again
@@ -101,12 +101,12 @@ class SqlClaims:
         return self._of_host(words, _release)
 
     def _of_host(
-        self, words: ClaimUpdate, work: Callable[[Changes, ClaimUpdate], ClaimResult]
+        self, words: ClaimUpdate, work: Callable[[UnitOfWork, ClaimUpdate], ClaimResult]
     ) -> ClaimResult:
         return self._locks.one(
             words.name,
             lambda: self.database.writes.write(
-                lambda tx: work(Changes(tx, self.database.memory), words), once_locked=True
+                lambda tx: work(UnitOfWork(tx, self.database.memory), words), once_locked=True
             ),
         )
 
@@ -129,7 +129,7 @@ class SqlClaims:
 
     def _expire(self, ids: Callable[[session.Tx], list[str]]) -> ClaimResult:
         return self._locks.around(
-            lambda tx, aside: _sweep(Changes(tx, self.database.memory), ids(tx), aside)
+            lambda tx, aside: _sweep(UnitOfWork(tx, self.database.memory), ids(tx), aside)
         )
 
     def _expire_one_by_one(self, limit: int) -> ClaimResult:
@@ -169,7 +169,7 @@ class SqlClaims:
         if not claims:
             return ClaimResult(outcomes=[ClaimOutcome(claim_id=claim_id, outcome='gone')])
         ids = [claim.id for claim in claims]
-        changes, provider_ids = Changes(tx, self.database.memory), providers_of(claims)
+        changes, provider_ids = UnitOfWork(tx, self.database.memory), providers_of(claims)
         unreadable = [claim for claim in lock_claims(changes, ids, provider_ids) if claim.problem]
         for claim in unreadable:
             LOG.warning(
@@ -187,11 +187,11 @@ class SqlClaims:
     ) -> list[GuestOutcome]:
         if dry_run:
             return self.database.reads.read(
-                lambda tx: adopted.judge(Changes(tx, self.database.memory), guests)
+                lambda tx: adopted.judge(UnitOfWork(tx, self.database.memory), guests)
             )
         return self.database.writes.write(
             lambda tx: adopted.adopt(
-                Changes(tx, self.database.memory), HostRecords(tx, self.database.memory), guests
+                UnitOfWork(tx, self.database.memory), HostRecords(tx, self.database.memory), guests
             )
         )
 
@@ -246,7 +246,7 @@ class SqlClaims:
         return audit.violations(tx)
 
 
-def _recount(changes: Changes) -> None:
+def _recount(changes: UnitOfWork) -> None:
     """Count anew the amounts of classes without columns, on providers with readable claims only.
 
     Usage of a claim that could not be read is unknown.
@@ -267,7 +267,7 @@ def _recount(changes: Changes) -> None:
         changes.touch(pid)
 
 
-def _confirm(changes: Changes, words: ClaimUpdate) -> ClaimResult:
+def _confirm(changes: UnitOfWork, words: ClaimUpdate) -> ClaimResult:
     """Change reserved claims to confirmed; a late update counts, the claim's state decides.
 
     Usage stays the same, so only the host's row is locked.
@@ -300,7 +300,7 @@ def _confirm(changes: Changes, words: ClaimUpdate) -> ClaimResult:
     return changes.result([outcomes[claim_id] for claim_id in words.claim_ids])
 
 
-def _refuse(changes: Changes, words: ClaimUpdate) -> ClaimResult:
+def _refuse(changes: UnitOfWork, words: ClaimUpdate) -> ClaimResult:
     """Change reserved claims to refused, and count them against the host."""
     result = _end(changes, words, Event.REFUSE)
     refused = {outcome.claim_id for outcome in result.outcomes if outcome.outcome == 'ok'}
@@ -309,12 +309,12 @@ def _refuse(changes: Changes, words: ClaimUpdate) -> ClaimResult:
     return result
 
 
-def _release(changes: Changes, words: ClaimUpdate) -> ClaimResult:
+def _release(changes: UnitOfWork, words: ClaimUpdate) -> ClaimResult:
     """Change live claims to released, in the order of (epoch, sequence)."""
     return _end(changes, words, Event.RELEASE)
 
 
-def _end(changes: Changes, words: ClaimUpdate, event: Event) -> ClaimResult:
+def _end(changes: UnitOfWork, words: ClaimUpdate, event: Event) -> ClaimResult:
     tx = changes.tx
     host = tx.first(NAMED, name=words.name)
     nested = _nested(tx, words.claim_ids) if host else set()
@@ -346,7 +346,7 @@ def _end(changes: Changes, words: ClaimUpdate, event: Event) -> ClaimResult:
     return changes.result([outcomes[claim_id] for claim_id in words.claim_ids])
 
 
-def _speaker(changes: Changes, words: ClaimUpdate) -> rows.Counters | None:
+def _speaker(changes: UnitOfWork, words: ClaimUpdate) -> rows.Counters | None:
     """Return the locked row of the host that reports, None if it is not of the current epoch.
 
     :raises StaleEpoch: its sequence number is too far beyond the last one
@@ -367,7 +367,7 @@ def _all_gone(words: ClaimUpdate) -> ClaimResult:
 
 
 def _advance(
-    changes: Changes, row: rows.Counters, words: ClaimUpdate, outcomes: Iterable[ClaimOutcome]
+    changes: UnitOfWork, row: rows.Counters, words: ClaimUpdate, outcomes: Iterable[ClaimOutcome]
 ) -> None:
     """Record an accepted update's sequence number as the last received, unless it is late.
 
@@ -391,7 +391,7 @@ def _overdue(tx: session.Tx, limit: int, but: Collection[str] = ()) -> list[str]
     return [row.id for row in claims if row.id not in but][:limit]
 
 
-def _sweep(changes: Changes, ids: Sequence[str], aside: Aside) -> ClaimResult:
+def _sweep(changes: UnitOfWork, ids: Sequence[str], aside: Aside) -> ClaimResult:
     """Expire the given claims that are reserved and past their lease.
 
     Claims on hosts that others keep locked are left to another sweep.
@@ -427,7 +427,7 @@ def _sweep(changes: Changes, ids: Sequence[str], aside: Aside) -> ClaimResult:
     return result
 
 
-def _of_nova(changes: Changes, due: Sequence[Claim]) -> list[Claim]:
+def _of_nova(changes: UnitOfWork, due: Sequence[Claim]) -> list[Claim]:
     """Return the live claims of these claims' consumers, of consumers on hosts of Nova."""
     templates = changes.locked.templates
     consumers = {

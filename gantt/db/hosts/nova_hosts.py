@@ -26,8 +26,8 @@ from gantt.core.nova.events import (
 from gantt.core.nova.guest_events import EventsSeen
 from gantt.core.nova.host import NovaEffect
 from gantt.db.claims import adopted, groups
-from gantt.db.claims.claims import Changes, providers_of
 from gantt.db.claims.locks import Aside, Locks
+from gantt.db.claims.unit_of_work import UnitOfWork, providers_of
 from gantt.db.database import Database, reading, writing
 from gantt.db.engine import session
 from gantt.db.engine.retry import Again, MoreLocks, RowsLocked
@@ -40,7 +40,6 @@ from gantt.scheduler.ports import NovaUpdateResult, OpenMove
 _c = models.claims
 _f = models.provider_facts
 _a = models.aggregates
-_l = models.allocations
 _n = models.nova_events_seen
 
 _ids: Any = sa.bindparam('ids', expanding=True)
@@ -96,7 +95,7 @@ class GuestEventBatch:
         self.also_locked: set[int] = set()
         self.groups: set[str] = set()
 
-    def run(self, changes: Changes, hosts: HostRecords, aside: Aside) -> NovaUpdateResult:
+    def run(self, changes: UnitOfWork, hosts: HostRecords, aside: Aside) -> NovaUpdateResult:
         """Fold the batch, except the broadcasts of hosts that are locked.
 
         :raises MoreLocks: to be run again in a new transaction
@@ -145,7 +144,7 @@ class GuestEventBatch:
             locked=locked_names,
         )
 
-    def _demand_locks(self, changes: Changes, desk: 'GuestEventDesk', aside: Aside) -> None:
+    def _demand_locks(self, changes: UnitOfWork, desk: 'GuestEventDesk', aside: Aside) -> None:
         needed_ids = providers_of(desk.now[claim_id] for claim_id in desk.changed)
         if not needed_ids.isdisjoint(aside.left):
             raise RowsLocked('a guest moves to or from a host whose row is locked')
@@ -159,7 +158,9 @@ class GuestEventBatch:
 class GuestEventDesk:
     """The claims that a batch concerns, while it is folded."""
 
-    def __init__(self, changes: Changes, casts: Sequence[NovaCast], ids: Mapping[str, int]) -> None:
+    def __init__(
+        self, changes: UnitOfWork, casts: Sequence[NovaCast], ids: Mapping[str, int]
+    ) -> None:
         self._changes = changes
         self.before: dict[str, Claim] = {}
         self.now: dict[str, Claim] = {}
@@ -235,28 +236,22 @@ class GuestEventDesk:
         for claim_id in self.changed:
             before, now = self.before.get(claim_id), self.now[claim_id]
             if before is None:
-                if now.is_live:
-                    changes.count(now, 1)
-                changes.touch(now.provider_id)
-                continue
-            changes.change(before, now)
-            if now.is_live and now.allocations != before.allocations:
-                changes.count(before, -1)
-                changes.count(now, 1)
-                _rewrite_amounts(changes.tx, now)
-        adopted.insert(changes.tx, self.made)
+                changes.make(now)
+            else:
+                changes.change(before, now)
+        adopted.note_zones(changes)
         adopted.flag(changes, hosts)
         changes.write()
 
 
-def _counts(changes: Changes, provider_id: int) -> bool:
+def _counts(changes: UnitOfWork, provider_id: int) -> bool:
     """Return whether Nova's messages about a host count; True too for removed or non-hosts."""
     if not changes.locked.is_host(provider_id):
         return True
     return guest_events.counts(changes.locked.row(provider_id))
 
 
-def mark(changes: Changes, hosts: HostRecords, provider_ids: Iterable[int]) -> None:
+def mark(changes: UnitOfWork, hosts: HostRecords, provider_ids: Iterable[int]) -> None:
     """Note that Nova speaks for these hosts."""
     for pid in sorted(set(provider_ids) & set(changes.locked.counters)):
         template = changes.locked.templates[pid]
@@ -337,13 +332,6 @@ def _values(key: str, seen: EventsSeen) -> dict[str, Any]:
     }
 
 
-def _rewrite_amounts(tx: session.Tx, claim: Claim) -> None:
-    amount_columns = {name: claim_rows.CLAIM[name](claim) for name in claim_rows.AMOUNTS}
-    tx.run(_c.update().where(_c.c.id == claim.id).values(amount_columns))
-    tx.run(_l.delete().where(_l.c.claim_id == claim.id))
-    tx.many(_l.insert(), claim_rows.allocation_values(claim))
-
-
 def _joined(one: NovaEffect, other: NovaEffect) -> NovaEffect:
     return NovaEffect(
         confirmed=one.confirmed + other.confirmed,
@@ -367,7 +355,7 @@ class SqlNova:
         batch = GuestEventBatch(casts)
         return self._locks.around(
             lambda tx, aside: batch.run(
-                Changes(tx, self.database.memory), HostRecords(tx, self.database.memory), aside
+                UnitOfWork(tx, self.database.memory), HostRecords(tx, self.database.memory), aside
             )
         )
 
@@ -398,7 +386,7 @@ class SqlNova:
 
     @writing
     def resolve_guest(self, tx: session.Tx, counted: GuestLocation) -> NovaUpdateResult:
-        changes = Changes(tx, self.database.memory)
+        changes = UnitOfWork(tx, self.database.memory)
         where = [claim_rows.of_guests([counted.consumer]), _c.c.live != 0]
         claims_before = load_claims(tx, where=where)
         changes.lock(providers_of(claims_before))

@@ -165,6 +165,7 @@ class LockedProviders:
         self.pools = pools
         self.places: dict[int, LockedPlace] = {}
         self._versions = {row.id: row.version for row in counters.values()}
+        self._used = {row.id: tuple(row.used) for row in counters.values()}
         self._others = {
             row.id: {name: list(usage) for name, usage in row.others.items()}
             for row in counters.values()
@@ -225,6 +226,20 @@ class LockedProviders:
     def version_read(self, provider_id: int) -> int:
         """Return the version under the lock, before any change."""
         return self._versions[provider_id]
+
+    def added(self, provider_id: int) -> list[int]:
+        """Return what its usage grew by since it was read, by hot class."""
+        used_now = self.counters[provider_id].used
+        return [now - before for now, before in zip(used_now, self._used[provider_id], strict=True)]
+
+    def added_others(self, provider_id: int) -> dict[str, int]:
+        """Return the same of the classes that are not hot, without zeros."""
+        before = self._others.get(provider_id, {})
+        added = {
+            name: used - before.get(name, (0, 0, 0))[1]
+            for name, (_, used, _) in self.counters[provider_id].others.items()
+        }
+        return {name: amount for name, amount in added.items() if amount}
 
     def others_read(self, provider_id: int) -> set[str]:
         """Return the classes that are not hot and have a row in ``inventories``."""

@@ -28,8 +28,8 @@ from gantt.core.messages.report import HostReport, RegisterHost, Running
 from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.core.resources.host import HostRow
 from gantt.db.claims import adopted, groups
-from gantt.db.claims.claims import Changes
 from gantt.db.claims.locks import Aside, Locks
+from gantt.db.claims.unit_of_work import UnitOfWork
 from gantt.db.database import Database, writing
 from gantt.db.engine import session
 from gantt.db.engine.retry import MoreLocks
@@ -60,7 +60,7 @@ class Fold:
         self.groups: set[str] = set()
         self.beside: set[int] = set()
 
-    def run(self, changes: Changes, hosts: HostRecords, aside: Aside) -> ReportResult:
+    def run(self, changes: UnitOfWork, hosts: HostRecords, aside: Aside) -> ReportResult:
         """Apply the batch, except the reports of hosts that are locked.
 
         :raises MoreLocks: to be run again in a new transaction
@@ -92,13 +92,13 @@ class Fold:
             desk.write(changes, hosts)
         hosts.write_noted()
         adopted.flag(changes, hosts)  # the pools
-        adopted.insert(tx, [claim for desk in changed_desks for claim in desk.made])
+        adopted.note_zones(changes)
         changes.write()
         groups.bump(tx, {group for desk in changed_desks for group in desk.groups})
         result = changes.result([])
         return ReportResult(outcomes=outcomes, hosts=result.hosts, now=tx.now)
 
-    def _desks(self, changes: Changes, known: dict[str, int]) -> dict[int, 'ReportDesk']:
+    def _desks(self, changes: UnitOfWork, known: dict[str, int]) -> dict[int, 'ReportDesk']:
         """Return a desk for each stored host, with the claims that it needs."""
         tx, locked = changes.tx, changes.locked
         stored_ids = {pid for pid in known.values() if pid in locked.counters}
@@ -130,7 +130,7 @@ class Fold:
         return desks
 
     def _read_claims(
-        self, changes: Changes, desks: dict[int, 'ReportDesk'], loud: dict[int, set[str]]
+        self, changes: UnitOfWork, desks: dict[int, 'ReportDesk'], loud: dict[int, set[str]]
     ) -> None:
         """Read live claims of the hosts with changes, and the other claims that they name."""
         if not loud:
@@ -279,7 +279,7 @@ class ReportDesk:
                 self.live.pop(claim.id, None)
                 self.known[claim.id] = claim
 
-    def write(self, changes: Changes, hosts: HostRecords) -> None:
+    def write(self, changes: UnitOfWork, hosts: HostRecords) -> None:
         """Write counters, claims and facts as they became; ``changes`` writes the rows."""
         pid = self.row.id
         counters = changes.locked.counters[pid]
@@ -287,22 +287,22 @@ class ReportDesk:
         counters.sequence = self.row.sequence
         counters.full_sequence = self.row.full_sequence
         counters.reported_at = self.row.reported_at
-        counters.over_committed = int(self.row.over_committed)
         for claim_id, before in self.before.items():
             changes.change(before, self.now[claim_id], ends_place=claim_id in self.over)
         for claim in self.made:
-            changes.count(claim, 1)
-            changes.touch(pid)
+            changes.make(claim)
         # The fold's generation holds for the host itself; its pools were counted above.
         changes.grown.discard(pid)
         counters.generation = self.row.generation
-        counters.used = [self.row.used.get(name, 0) for name in CORE_CLASSES]
+        counters.over_committed = int(self.row.over_committed)
         counters.foreign = [self.row.foreign.get(name, 0) for name in CORE_CLASSES]
         self._write_others(changes, hosts, counters)
         self._write_facts(changes, hosts)
         changes.touched.add(pid)
 
-    def _write_others(self, changes: Changes, hosts: HostRecords, counters: rows.Counters) -> None:
+    def _write_others(
+        self, changes: UnitOfWork, hosts: HostRecords, counters: rows.Counters
+    ) -> None:
         others = {
             name: [0, used, foreign]
             for name in {*self.row.used, *self.row.foreign, *self.first.used, *self.first.foreign}
@@ -327,7 +327,7 @@ class ReportDesk:
         counters.others.update(others)
         changes.locked.forget_others(self.row.id)
 
-    def _write_facts(self, changes: Changes, hosts: HostRecords) -> None:
+    def _write_facts(self, changes: UnitOfWork, hosts: HostRecords) -> None:
         first, row = self.first, self.row
         hosts.note(
             changes.locked,
@@ -379,14 +379,14 @@ class SqlReports:
         fold = Fold(reports)
         return self._locks.around(
             lambda tx, aside: fold.run(
-                Changes(tx, self.database.memory), HostRecords(tx, self.database.memory), aside
+                UnitOfWork(tx, self.database.memory), HostRecords(tx, self.database.memory), aside
             )
         )
 
     @writing
     def tell_facts(self, tx: session.Tx, update: UpdateHostFacts) -> FactsResult:
         """Apply facts of a host of Nova; others, and known facts, write nothing."""
-        changes, hosts = Changes(tx, self.database.memory), HostRecords(tx, self.database.memory)
+        changes, hosts = UnitOfWork(tx, self.database.memory), HostRecords(tx, self.database.memory)
         ids = providers.ids_by_name(tx, [update.host])
         changes.lock(ids.values())
         pid = ids.get(update.host, -1)

@@ -28,15 +28,15 @@ from gantt.core.claims.allocations import (
     ConsumerState,
     WishCompiler,
 )
-from gantt.core.claims.claim import Claim, State, guest_of
+from gantt.core.claims.claim import Claim, guest_of
 from gantt.core.claims.inheritance import gained, of_pools
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources import provider as provider_rules
 from gantt.core.resources.host import HostRow
 from gantt.db.claims import held
-from gantt.db.claims.claims import providers_of, write_inherited
+from gantt.db.claims.unit_of_work import UnitOfWork, end_as_read, providers_of
 from gantt.db.database import Database, reading
-from gantt.db.engine import arrays, retry, session
+from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import Update
 from gantt.db.engine.combine import Combined
 from gantt.db.engine.retry import Again
@@ -83,20 +83,6 @@ _OWNER = ('project_id', 'user_id', 'consumer_type')
 #: Columns of a remaining claim that a write changes.
 CHANGED = (*_OWNER, 'consumer', 'guest', 'sole', 'updated_at', *claim_rows.AMOUNTS)
 REWRITE = Update(_c, {'b_id': 'id', 'b_state': 'state'}, CHANGED)
-#: Claims end only in the state that they were read in: each change has another time.
-END = arrays.by_key(
-    _c.update()
-    .where(_c.c.id.in_(_ids), _c.c.updated_at.in_(sa.bindparam('marks', expanding=True)))
-    .values(
-        state=State.RELEASED.value,
-        live=0,
-        expires_at=None,
-        sole=None,
-        reason=rules.WRITTEN,
-        updated_at=sa.bindparam('now'),
-    ),
-    _c,
-)
 GENERATION = sa.select(_p.c.generation).where(_p.c.uuid == sa.bindparam('uuid'))
 FORGET_SHARES = _a.delete().where(_a.c.claim_id.in_(_ids))
 
@@ -104,22 +90,25 @@ FORGET_SHARES = _a.delete().where(_a.c.claim_id.in_(_ids))
 class AllocationWriter:
     """A transaction that writes allocations.
 
-    :ivar locked: the providers, once they are locked
+    :ivar unit: what it changes
     :ivar end_below: consumers without allocations now, whose claims in child zones end
     """
 
     def __init__(self, tx: session.Tx, memory: rows.Memory, known: KnownPlaces) -> None:
         self.tx = tx
-        self.memory = memory
+        self.unit = UnitOfWork(tx, memory)
         self._known = known
-        self.locked = providers.LockedProviders({}, {}, {})
         self.end_below: set[str] = set()
         self._wishes: Sequence[AllocationWish] = ()
         self._states: dict[str, ConsumerState] = {}
         self._live: dict[str, list[Claim]] = {}
         self._places: dict[int, KnownPlace] = {}
         self._ids: dict[str, int] = {}
-        self._touched: set[int] = set()
+
+    @property
+    def locked(self) -> providers.LockedProviders:
+        """The providers, once they are locked."""
+        return self.unit.locked
 
     # -- reading and locking ---------------------------------------------------------------
     def begin(self, wishes: Sequence[AllocationWish], also: Iterable[str] = ()) -> None:
@@ -138,7 +127,7 @@ class AllocationWriter:
         self._find(named_uuids)
         locked_ids = self._concerned()
         if locked_ids:
-            self.locked = providers.lock_placed(self.tx, self.memory, locked_ids)
+            self.unit.locked = providers.lock_placed(self.tx, self.unit.memory, locked_ids)
         # Providers that only claims name and that were not found were deleted, by hand or a backup
         # restored in part: there is nothing to lock, and nothing is given back there.
         roots = {place.root.id for place in self._places.values()}
@@ -343,21 +332,10 @@ class AllocationWriter:
         for before, now in changes.changed:
             counted_claims += [(before, -1), (now, 1)]
         for claim, sign in counted_claims:
-            if claim.provider_id in self.locked.counters:
-                self.locked.counters[claim.provider_id].claims_stamp = self.tx.stamp
-                self._touched.add(claim.provider_id)
-            for pid, amounts in claim.allocations.items():
-                self._use(pid, amounts, sign)
+            self.unit.count(claim, sign)
+            self.unit.touch(claim.provider_id)
         for before, now in heirs:
-            for pid, amounts in gained(before, now).items():
-                self._use(pid, amounts, 1)
-                write_inherited(self.tx, now, pid)
-
-    def _use(self, pid: int, amounts: Mapping[str, int], sign: int) -> None:
-        """Count amounts on a provider, unless it was deleted."""
-        if pid in self.locked.counters:
-            rows.add(self.locked.counters[pid], amounts, sign)
-            self._touched.add(pid)
+            self.unit.inherit(before, now)
 
     def step_named(self, wishes: Sequence[AllocationWish]) -> None:
         """Increase the generations of named providers as Placement does: once for each provider.
@@ -371,13 +349,8 @@ class AllocationWriter:
             else:
                 named_ids = set(rules.shares_of(self._live[wish.consumer]))
             for pid in (named_ids & self.locked.counters.keys()) - stepped_ids:
-                self.step(pid)
+                self.unit.step(pid)
             stepped_ids |= named_ids
-
-    def step(self, pid: int, by: int = 1) -> None:
-        """Increase one provider's generation."""
-        self.locked.counters[pid].generation += by
-        self._touched.add(pid)
 
     def write(self, changes: ClaimChanges, *, usage_only: bool) -> None:
         """Write claims, consumers, providers, and the feed.
@@ -385,7 +358,7 @@ class AllocationWriter:
         :param usage_only: only counters that claims change have changed of providers
         """
         tx = self.tx
-        self._end(changes.gone)
+        end_as_read(tx, changes.gone, rules.WRITTEN)
         changed = sorted(
             (_values(*pair) for pair in changes.changed), key=lambda row_values: row_values['b_id']
         )
@@ -401,15 +374,8 @@ class AllocationWriter:
         ]
         tx.many(_a.insert(), values)
         self._write_consumers(changes)
-        providers.save(tx, self.locked, self._touched, usage_only=usage_only)
-
-    def _end(self, gone: Sequence[Claim]) -> None:
-        if not gone:
-            return
-        marks = sorted({claim.updated_at for claim in gone})
-        ids = sorted(claim.id for claim in gone)
-        if self.tx.run(END, ids=ids, marks=marks, now=self.tx.now) != len(ids):
-            raise Again('a claim was written meanwhile')
+        self.unit.write_claims()  # of heirs
+        providers.save(tx, self.locked, self.unit.touched, usage_only=usage_only)
 
     def _write_consumers(self, changes: ClaimChanges) -> None:
         ended_consumers, remaining_states = [], []
@@ -517,7 +483,7 @@ def _reshape(
     for uuid, declared in sorted(declarations.items()):
         pid = writer.id_of(uuid)
         # One step for the inventories meanwhile, as in Placement, and one for the outcome.
-        writer.step(pid, by=int(bool(declared.inventories)))
+        writer.unit.step(pid, by=int(bool(declared.inventories)))
         trees.write_inventories(tx, memory, locked, uuid, declared.inventories)
         tx.run(PROVIDER_CHANGED.values(changed_at=tx.now), b_id=pid)
     writer.write(changes, usage_only=False)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from gantt.core.claims import allocations as rules
 from gantt.db.claims import held
-from gantt.db.claims.claims import providers_of
+from gantt.db.claims.unit_of_work import providers_of
 from gantt.db.engine import session
 from gantt.db.hosts import claim_rows, rows
 from gantt.db.hosts.base import is_id

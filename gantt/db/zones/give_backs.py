@@ -7,9 +7,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.db.claims.claims import Changes
 from gantt.db.claims.openings import FIRST_SECONDS, add, give_back_opening
 from gantt.db.claims.requests import DELETE, LOCK, NOT_ON_THEIR_WAY, cancel_claims
+from gantt.db.claims.unit_of_work import UnitOfWork
 from gantt.db.database import Database, reading, writing, writing_once
 from gantt.db.engine import session
 from gantt.db.schema import models
@@ -127,6 +127,6 @@ class SqlGiveBacks:
         if row.deadline > tx.now - LEFT_SECONDS:
             return
         give_back_opening(tx, left.opening)
-        cancel_claims(Changes(tx, self.database.memory), left.request_id, 'left')
+        cancel_claims(UnitOfWork(tx, self.database.memory), left.request_id, 'left')
         tx.run(DELETE, b_id=left.request_id)
         tx.run(NOT_ON_THEIR_WAY, b_id=left.request_id)

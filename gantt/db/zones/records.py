@@ -23,9 +23,9 @@ from gantt.core.resources.group_rule import GroupRule
 from gantt.core.zones.keys import new_opening
 from gantt.core.zones.messages import ParentRecord, ZoneRecord
 from gantt.db.claims import openings
-from gantt.db.claims.claims import Changes
 from gantt.db.claims.held import below_values, holds_below
 from gantt.db.claims.requests import DELETE, LOCK, cancel_claims
+from gantt.db.claims.unit_of_work import UnitOfWork
 from gantt.db.database import Database, reading, writing, writing_once
 from gantt.db.engine import session
 from gantt.db.hosts.rows import known_purpose
@@ -308,7 +308,7 @@ class SqlZoneRequests:
             if takes_over(stored, draft):
                 assert stored is not None, 'nothing is taken over of a row that is gone'
                 openings.give_back_opening(tx, stored.token)
-                cancel_claims(Changes(tx, self.database.memory), wanted.id, 'taken over')
+                cancel_claims(UnitOfWork(tx, self.database.memory), wanted.id, 'taken over')
             values = {
                 name: row[name] for name in ('owner', 'attempt', 'deadline', 'token', 'updated_at')
             }
