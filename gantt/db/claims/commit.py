@@ -25,14 +25,13 @@ from gantt.core.claims.claim import Claim
 from gantt.core.claims.commit import NO_OWNERS, CommitResult, RequestDraft
 from gantt.core.resources.group_rule import first_generation
 from gantt.db.claims import group_plans, groups
-from gantt.db.claims.batch import CORRECTED, CommitBatch
-from gantt.db.claims.batch_entry import makers_of
+from gantt.db.claims.batch import CORRECTED, CommitBatch, makers_of
 from gantt.db.claims.held import owners_of, zones_of_groups
 from gantt.db.claims.unit_of_work import UnitOfWork
 from gantt.db.engine import session
 from gantt.db.engine.arrays import by_key
+from gantt.db.engine.pipelines import Meanwhile
 from gantt.db.engine.retry import Again
-from gantt.db.engine.waiting import Meanwhile
 from gantt.db.hosts import pools, providers, rows
 from gantt.db.hosts.claim_rows import is_live, layouts_on, load_claims, of_guests
 from gantt.db.records import decisions

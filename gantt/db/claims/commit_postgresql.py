@@ -30,12 +30,10 @@ from gantt.core.resources.host import HostKind
 from gantt.core.resources.shared_pool import SHARES
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import groups
-from gantt.db.claims.batch import CommitBatch
-from gantt.db.claims.batch_entry import makers_of, one_of_each_group
+from gantt.db.claims.batch import CommitBatch, makers_of, one_of_each_group
 from gantt.db.claims.unit_of_work import UnitOfWork
 from gantt.db.engine import retry, session
-from gantt.db.engine.arrays import numbers, texts
-from gantt.db.engine.unnest import array, arrays, columns_of, names, sql, unnest
+from gantt.db.engine.arrays import array, arrays, columns_of, names, numbers, sql, texts, unnest
 from gantt.db.hosts import claim_rows, pools, providers, rows
 from gantt.db.hosts.inventories import NONE_READ, PoolFacts, ReadPools
 from gantt.db.records import decisions

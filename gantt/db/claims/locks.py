@@ -31,7 +31,7 @@ from gantt.db.claims.batch import CommitBatch
 from gantt.db.database import Database
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import by_key
-from gantt.db.hosts import claim_rows, providers, sole
+from gantt.db.hosts import claim_rows, providers
 from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.schema import models
 
@@ -454,9 +454,11 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
 
 def _insert_soles(tx: session.Tx, made: Iterable[Claim], places: Iterable[PlaceTaken]) -> None:
     """Insert rows that conflict with sole rows that others are just inserting, and no others."""
-    claim_soles = {claim_sole for claim in made if (claim_sole := sole.sole_of(claim)) is not None}
+    claim_soles = {
+        claim_sole for claim in made if (claim_sole := claim_rows.sole_of(claim)) is not None
+    }
     soles = sorted(
-        claim_soles | {place.consumer + sole.sole_end(Purpose.CREATE) for place in places}
+        claim_soles | {place.consumer + claim_rows.sole_end(Purpose.CREATE) for place in places}
     )
     ended_claim = Claim(id='', request_id=None, consumer='', provider_id=0, state=State.RELEASED)
     values = claim_rows.claim_values(ended_claim)

@@ -25,8 +25,8 @@ from gantt.db.database import Database, reading, writing, writing_once
 from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import by_key
 from gantt.db.engine.combine import Combined
+from gantt.db.engine.pipelines import Meanwhile
 from gantt.db.engine.retry import Again
-from gantt.db.engine.waiting import Meanwhile
 from gantt.db.hosts.base import is_id
 from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.schema import models

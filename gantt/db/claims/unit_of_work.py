@@ -29,10 +29,10 @@ from gantt.core.claims.claim import (
     state_after,
 )
 from gantt.core.claims.places import lives_on
-from gantt.db.engine import retry, session
+from gantt.db.engine import session
 from gantt.db.engine.arrays import Joined, Update, by_key
 from gantt.db.engine.retry import Again
-from gantt.db.hosts import claim_rows, inherited, providers, rows, sole
+from gantt.db.hosts import claim_rows, providers, rows
 from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 from gantt.scheduler.ports import ClaimOutcome, ClaimResult
@@ -203,7 +203,7 @@ class UnitOfWork:
                 {
                     'b_id': before.id,
                     'b_state': before.state.value,
-                    'is_sole': int(sole.sole_of(now) is not None),
+                    'is_sole': int(claim_rows.sole_of(now) is not None),
                     **{name: claim_rows.CLAIM[name](now) for name in CHANGED},
                 }
             )
@@ -447,12 +447,8 @@ def _write_places(tx: session.Tx, statement: Any, pairs: Sequence[tuple[Claim, C
         }
         for before, now in sorted(pairs, key=lambda pair: (pair[1].consumer, pair[0].id))
     ]
-    try:
+    with claim_rows.one_for_each_sole():
         written = tx.many(statement, values)
-    except Exception as e:
-        if not sole.is_of_sole(retry.root_of(e)):
-            raise
-        raise Again('a claim for the same consumer came to be meanwhile') from e
     if written != len(values):
         raise Again('a place was written meanwhile')
 
@@ -468,7 +464,7 @@ def _write_amounts(tx: session.Tx, claim: Claim) -> None:
 def _write_inherited(tx: session.Tx, claim: Claim, provider_id: int) -> None:
     """Write a claim's current amounts and inheritance on one provider."""
     values = claim_rows.amount_values(claim.allocations[provider_id])
-    values['inherits'] = inherited.text_of(claim.inherits.get(provider_id))
+    values['inherits'] = claim_rows.inherits_text(claim.inherits.get(provider_id))
     where = (_a.c.claim_id == claim.id, _a.c.provider_id == provider_id)
     tx.run(_a.update().where(*where).values(values))
     # The time of its last change guards the claim against concurrent writes.

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of claims with their allocations, read and written as the core's types."""
 
+import contextlib
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 import sqlalchemy as sa
 
-from gantt.core.claims.claim import EXPIRES, LIVE, Claim, State
+from gantt.core.claims.claim import EXPIRES, LIVE, Claim, PlannedFor, State
 from gantt.core.messages.layout import Layout
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.core.resources.host import HostKind
 from gantt.db.engine import retry, session
-from gantt.db.hosts import inherited, planned, sole
 from gantt.db.hosts.rows import (
     UNREADABLE,
     Amounts,
@@ -27,6 +27,67 @@ from gantt.db.hosts.rows import (
 )
 from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
+
+_decode_planned = msgspec.json.Decoder(PlannedFor).decode
+
+
+def decode_planned(text: str | None) -> PlannedFor | None:
+    """Return it from JSON; None: no create has the claim as a place."""
+    return None if text is None else _decode_planned(text)
+
+
+_decode_inherits = msgspec.json.Decoder(dict[str, int]).decode
+Decode = Callable[[str], dict[str, int]]
+
+
+def inherits_text(amounts: Mapping[str, int] | None) -> str | None:
+    """Return class -> amount as JSON; None for none."""
+    return msgspec.json.encode(amounts).decode() if amounts else None
+
+
+def decode_inherits(text: str) -> dict[str, int]:
+    """Return class -> amount, from JSON."""
+    return _decode_inherits(text)
+
+
+def inherits_of(
+    rows: Sequence[Any], decode: Decode = _decode_inherits
+) -> dict[int, dict[str, int]]:
+    """Return provider id -> class -> amount, from the rows of one claim."""
+    pairs = ((row.beside_provider_id, row.beside_inherits) for row in rows)
+    return {pid: decode(text) for pid, text in pairs if text is not None}
+
+
+def sole_of(claim: Claim) -> str | None:
+    """Return the key that no other claim may have while this one is reserved; None: not reserved.
+
+    Two requests that claim for one consumer conflict there; other conflicts of the consumer are
+    checked afterwards, see ``core.claims.commit.judge_rivals``.
+    """
+    if claim.state is not State.RESERVED or claim.lifecycle is Lifecycle.API:
+        return None
+    return claim.consumer + sole_end(claim.purpose)
+
+
+def sole_end(purpose: Purpose) -> str:
+    """Return the suffix of the consumer in ``sole``."""
+    if purpose is Purpose.CREATE:
+        return ''
+    return ' move' if purpose.is_move else f' {purpose.value}'
+
+
+@contextlib.contextmanager
+def one_for_each_sole() -> Iterator[None]:
+    """Wrap a write of claims that have, or get, keys in ``sole``.
+
+    :raises Again: another claim for the same consumer was created meanwhile
+    """
+    try:
+        yield
+    except Exception as e:
+        if not any(name in str(retry.root_of(e)) for name in ('ix_claims_sole', 'claims.sole')):
+            raise
+        raise retry.Again('a claim for the same consumer came to be meanwhile') from e
 
 
 def expires_at(claim: Claim) -> float | None:
@@ -48,7 +109,7 @@ _MADE: dict[str, Callable[[Claim], Any]] = {
     'planned': lambda claim: None if claim.planned is None else text(claim.planned),
     'adopted': lambda claim: int(claim.adopted),
     'other': lambda claim: _other(claim.allocations.get(claim.provider_id, {})),
-    'sole': lambda claim: sole.sole_of(claim),
+    'sole': lambda claim: sole_of(claim),
     **{
         column: lambda claim, name=name: _of_own_host(claim, name)  # type: ignore[misc]
         for name, column in CORE_CLASS_COLUMNS.items()
@@ -69,7 +130,7 @@ _DECODED: dict[str, Callable[[Any], Any]] = {
     'lifecycle': Lifecycle,
     'purpose': Purpose,
     'layout': body,
-    'planned': planned.of_text,
+    'planned': decode_planned,
 }
 CLAIMS = sa.select(
     *_READ,
@@ -143,7 +204,7 @@ def _claim(rows: Sequence[Any]) -> Claim:
     values = dict(zip(_FIELDS, rows[0], strict=False))
     try:
         values |= {name: decode(values[name]) for name, decode in _DECODED.items()}
-        return _of(values, taken(rows), inherited.of_rows(rows))
+        return _of(values, taken(rows), inherits_of(rows))
     except UNREADABLE:
         return _as_far_as_readable(rows)
 
@@ -168,7 +229,7 @@ def _as_far_as_readable(rows: Sequence[Any]) -> Claim:
     }
     for name, decode in _DECODED.items():
         values[name] = reader.read(name, decode, values[name], defaults[name])
-    allocations, inherits = taken(rows, of_classes), inherited.of_rows(rows, of_classes)
+    allocations, inherits = taken(rows, of_classes), inherits_of(rows, of_classes)
     return _of({**values, 'problem': str(reader)}, allocations, inherits)
 
 
@@ -195,7 +256,7 @@ def allocation_values(claim: Claim) -> list[dict[str, Any]]:
     """Return the rows of ``allocations`` for a claim: of other providers than its host."""
     return [
         {'claim_id': claim.id, 'provider_id': provider_id, **amount_values(amounts)}
-        | {'inherits': inherited.text_of(claim.inherits.get(provider_id))}
+        | {'inherits': inherits_text(claim.inherits.get(provider_id))}
         for provider_id, amounts in sorted(claim.allocations.items())
         if provider_id != claim.provider_id
     ]
@@ -209,9 +270,7 @@ def amount_values(amounts: Mapping[str, int]) -> dict[str, Any]:
     return {**values, 'other': _other(amounts)}
 
 
-def amounts(
-    row: Any, prefix: str = '', decode: inherited.Decode = decode_amounts
-) -> dict[str, int]:
+def amounts(row: Any, prefix: str = '', decode: Decode = decode_amounts) -> dict[str, int]:
     """Return the amounts of one row of ``allocations``, or of ``claims``."""
     by_class = {
         name: amount
@@ -286,7 +345,7 @@ def whole_claims(found: Sequence[Any]) -> list[Claim]:
     return [_claim(list(rows_of_claim)) for _, rows_of_claim in by_claim]
 
 
-def taken(rows: Sequence[Any], decode: inherited.Decode = decode_amounts) -> Amounts:
+def taken(rows: Sequence[Any], decode: Decode = decode_amounts) -> Amounts:
     """Return the amounts of a claim, from its rows: one for each other provider, or one alone."""
     first = rows[0]
     by_provider = {} if first.vcpu is None else {first.provider_id: amounts(first, '', decode)}
@@ -345,11 +404,7 @@ def insert_claims(tx: session.Tx, made: Sequence[Claim]) -> None:
     ]
     # Transactions that insert for the same consumers wait for each other in this order.
     made = sorted(made, key=lambda claim: (claim.consumer, claim.id))
-    try:
+    with one_for_each_sole():
         tx.many(models.claims.insert(), [claim_values(claim) for claim in made])
-    except Exception as e:
-        if not sole.is_of_sole(retry.root_of(e)):
-            raise
-        raise retry.Again('a claim for the same consumer came to be meanwhile') from e
     amounts = [values for claim in made for values in allocation_values(claim)]
     tx.many(models.allocations.insert(), amounts)

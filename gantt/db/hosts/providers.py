@@ -8,6 +8,10 @@ locked here: see ``db.hosts.trees``.
 """
 
 import contextlib
+import hashlib
+import itertools
+import operator
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +25,7 @@ from gantt.core.topology.free import FreeTopology
 from gantt.db.engine import arrays, retry, session
 from gantt.db.engine.arrays import Update, by_key, numbers, one_of, texts
 from gantt.db.engine.retry import Again
-from gantt.db.hosts import claim_rows, details, guests, rows
+from gantt.db.hosts import claim_rows, details, rows
 from gantt.db.hosts.inventories import NONE_READ, PoolFacts, ReadPools, pools_of
 from gantt.db.schema import models
 
@@ -533,8 +537,8 @@ def read_placed(
         last_placed = {pid: placed for pid in ids if (placed := memory.last_placed(pid))}
         members = _read_members(tx, last_placed) if last_placed else {}
     others = [pid for pid in ids if pid not in members]
-    members |= guests.fold(tx.all(PLACED_ON, ids=others) if others else ())
-    return {pid: members.get(pid) or guests.NOBODY for pid in ids}
+    members |= fold_guests(tx.all(PLACED_ON, ids=others) if others else ())
+    return {pid: members.get(pid) or NOBODY for pid in ids}
 
 
 def _read_members(
@@ -567,7 +571,7 @@ def _read_members(
         read = tx.all(PLACED_CLAIMS, claims=texts(unknown))
         for claim_id in unknown:
             placed_by_id.pop(claim_id, None)
-        for placed, _ in guests.fold(read).values():
+        for placed, _ in fold_guests(read).values():
             placed_by_id.update((member.claim_id, member) for member in placed)
     members_of_host = {}
     for pid, lines_of in members.items():
@@ -578,7 +582,7 @@ def _read_members(
         if len(host_members) == len(lines_of):
             is_complete = all(unsettled == '0' for *_, unsettled in lines_of)
             digest = (
-                guests.quiet_digest((member.claim_id, member.consumer) for member in host_members)
+                quiet_digest((member.claim_id, member.consumer) for member in host_members)
                 if is_complete
                 else b''
             )
@@ -611,3 +615,36 @@ def ids_by_name(tx: session.Tx, names: Iterable[str]) -> dict[str, int]:
     else:
         rows_found = tx.all(BY_NAME, names=sorted_names)
     return {row.name: row.id for row in rows_found}
+
+
+def fold_guests(found: Iterable[Any]) -> dict[int, tuple[tuple[Placed, ...], bytes]]:
+    """Return rows of ``PLACED`` by provider, with the digest of a quiet report."""
+    by_host = {}
+    for pid, host_rows in itertools.groupby(found, key=operator.itemgetter(0)):
+        placed, is_complete = [], True
+        for _, claim_id, consumer, group, unsettled, image, flavor, member, layout in host_rows:
+            # Thousands of guests share a few of these strings.
+            image = image and sys.intern(image)
+            flavor = flavor and sys.intern(flavor)
+            placed.append(
+                Placed(claim_id, consumer, pid, group, rows.layout(layout), image, flavor, member)
+            )
+            is_complete = is_complete and not unsettled
+        digest = (
+            quiet_digest((guest.claim_id, guest.consumer) for guest in placed)
+            if is_complete
+            else b''
+        )
+        by_host[pid] = tuple(placed), digest
+    return by_host
+
+
+def quiet_digest(guests: Iterable[tuple[str, str]]) -> bytes:
+    """Return the digest of a report without changes of claims.
+
+    :param guests: ids of claims, ascending, each with its guest
+    """
+    return hashlib.blake2b('\n'.join(map(' '.join, guests)).encode(), digest_size=16).digest()
+
+
+NOBODY: tuple[tuple[Placed, ...], bytes] = ((), quiet_digest(()))

@@ -33,7 +33,7 @@ from gantt.db.claims.unit_of_work import UnitOfWork
 from gantt.db.database import Database, writing
 from gantt.db.engine import session
 from gantt.db.engine.retry import MoreLocks
-from gantt.db.hosts import aggregates, claim_rows, guests, providers, rows
+from gantt.db.hosts import aggregates, claim_rows, providers, rows
 from gantt.db.hosts.claim_rows import load_claims
 from gantt.db.hosts.hosts import HostRecords
 from gantt.db.schema import models
@@ -239,7 +239,7 @@ class ReportDesk:
         ]
         if len(listed_guests) < len(report.running):
             return False
-        return guests.quiet_digest(sorted(listed_guests)) == self._quiet
+        return providers.quiet_digest(sorted(listed_guests)) == self._quiet
 
     def fold(self, report: HostReport, now: float) -> ReportOutcome:
         """Apply one report to the state of the host."""

@@ -7,7 +7,8 @@ one consumer conflict at its row, also where it does not exist yet; schedulers a
 not use that row, conflict at the providers.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -26,13 +27,14 @@ from gantt.core.claims.allocations import (
     AllocationWish,
     ClaimChanges,
     ConsumerState,
+    ProviderRoot,
     WishCompiler,
 )
 from gantt.core.claims.claim import Claim, guest_of
 from gantt.core.claims.inheritance import gained, of_pools
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources import provider as provider_rules
-from gantt.core.resources.host import HostRow
+from gantt.core.resources.host import HostKind, HostRow
 from gantt.db.claims import held
 from gantt.db.claims.unit_of_work import UnitOfWork, end_as_read, providers_of
 from gantt.db.database import Database, reading
@@ -40,11 +42,11 @@ from gantt.db.engine import retry, session
 from gantt.db.engine.arrays import Update
 from gantt.db.engine.combine import Combined
 from gantt.db.engine.retry import Again
-from gantt.db.hosts import claim_rows, providers, rows, sole, trees
+from gantt.db.hosts import claim_rows, providers, rows, trees
 from gantt.db.hosts.base import is_id
+from gantt.db.hosts.providers import LockedProviders
 from gantt.db.placement import consumers as stored
 from gantt.db.placement import usages
-from gantt.db.placement.places import KnownPlace, KnownPlaces
 from gantt.db.placement.providers import CHANGED as PROVIDER_CHANGED
 from gantt.db.placement.providers import check_classes
 from gantt.db.schema import models
@@ -59,6 +61,81 @@ _c = models.claims
 _a = models.allocations
 _p = models.providers
 _w = models.written_consumers
+_top = _p.alias('top')
+#: Positions of these providers, and whether their tree is a host's.
+PLACES = sa.select(
+    _p.c.id, _p.c.uuid, _top.c.id.label('top'), _top.c.kind.label('top_kind')
+).select_from(_p.join(_top, _top.c.id == sa.func.coalesce(_p.c.root_id, _p.c.id)))
+PLACES_OF = PLACES.where(_p.c.uuid.in_(sa.bindparam('uuids', expanding=True)))
+PLACES_BY_ID = PLACES.where(_p.c.id.in_(sa.bindparam('ids', expanding=True)))
+
+
+class KnownPlace(NamedTuple):
+    """Position of one provider."""
+
+    id: int
+    uuid: str
+    root: ProviderRoot
+
+    def holds(self, locked: LockedProviders) -> bool:
+        """Return whether the rows under lock have this position; the root is locked as well."""
+        row, root = locked.places[self.id], locked.places[self.root.id]
+        is_host = root.kind == HostKind.HOST
+        return (row.uuid, row.root_id, is_host) == (self.uuid, *self.root)
+
+
+class KnownPlaces:
+    """Cache of positions in trees: bounded, thread-safe.
+
+    Trees change rarely, so a writer of allocations reads this cache first, and locks its providers.
+    The rows under lock have the positions; if the cache differs it is cleared and read anew.
+
+    :param most: most positions to remember
+    """
+
+    def __init__(self, most: int = 32_768) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._by_uuid: dict[str, KnownPlace] = {}
+        self._by_id: dict[int, KnownPlace] = {}
+
+    def named(self, tx: session.Tx, uuids: Sequence[str]) -> dict[int, KnownPlace]:
+        """Return places of providers with these uuids, by id; absent ones are left out."""
+        cached = [self._by_uuid.get(uuid) for uuid in uuids]
+        places = {place.id: place for place in cached if place is not None}
+        missing = [uuid for uuid, place in zip(uuids, cached, strict=True) if place is None]
+        if missing:
+            places |= self._learn(tx.all(PLACES_OF, uuids=missing))
+        return places
+
+    def of(self, tx: session.Tx, ids: Collection[int]) -> dict[int, KnownPlace]:
+        """Return places of providers with these ids, likewise."""
+        cached = {pid: self._by_id.get(pid) for pid in ids}
+        places = {pid: place for pid, place in cached.items() if place is not None}
+        missing = sorted(ids - places.keys())
+        if missing:
+            places |= self._learn(tx.all(PLACES_BY_ID, ids=missing))
+        return places
+
+    def _learn(self, found: Iterable[Any]) -> dict[int, KnownPlace]:
+        learned = [
+            KnownPlace(row.id, row.uuid, ProviderRoot(row.top, row.top_kind == HostKind.HOST))
+            for row in found
+        ]
+        with self._lock:
+            for place in learned:
+                if len(self._by_id) >= self._most or len(self._by_uuid) >= self._most:
+                    self._by_id, self._by_uuid = {}, {}
+                self._by_id[place.id] = self._by_uuid[place.uuid] = place
+        return {place.id: place for place in learned}
+
+    def forget(self, places: Iterable[KnownPlace]) -> None:
+        """Forget these places, so that they are read anew."""
+        with self._lock:
+            for place in places:
+                self._by_id.pop(place.id, None)
+                self._by_uuid.pop(place.uuid, None)
+
 
 #: id of a provider -> class -> inventory
 Inventories = Mapping[int, Mapping[str, Inventory]]
@@ -362,9 +439,11 @@ class AllocationWriter:
         changed = sorted(
             (_values(*pair) for pair in changes.changed), key=lambda row_values: row_values['b_id']
         )
-        if changed and _unless_sole(tx, changed) != len(changed):
-            raise Again('a claim was written meanwhile')
         if changed:
+            with claim_rows.one_for_each_sole():
+                written = REWRITE.run(tx, changed)
+            if written != len(changed):
+                raise Again('a claim was written meanwhile')
             tx.run(FORGET_SHARES, ids=[row_values['b_id'] for row_values in changed])
         new_claims = sorted(changes.new, key=lambda claim: (claim.consumer, claim.id))
         tx.many(_c.insert(), [claim_rows.claim_values(claim) for claim in new_claims])
@@ -397,19 +476,6 @@ class AllocationWriter:
 def _values(before: Claim, now: Claim) -> dict[str, Any]:
     values = {name: claim_rows.CLAIM[name](now) for name in CHANGED}
     return {'b_id': before.id, 'b_state': before.state.value, **values}
-
-
-def _unless_sole(tx: session.Tx, values: Sequence[dict[str, Any]]) -> int:
-    """Rewrite claims; return the number of rows.
-
-    :raises Again: another claim of a claim's new consumer was created meanwhile
-    """
-    try:
-        return REWRITE.run(tx, values)
-    except Exception as e:
-        if not sole.is_of_sole(retry.root_of(e)):
-            raise
-        raise Again('a claim for the same consumer came to be meanwhile') from e
 
 
 def _to_have_nothing(wishes: Iterable[AllocationWish]) -> set[str]:

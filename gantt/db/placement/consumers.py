@@ -17,7 +17,7 @@ from gantt.core.claims.allocations import ConsumerState
 from gantt.core.claims.claim import Claim, State
 from gantt.core.messages.request import Lifecycle, Purpose
 from gantt.db.engine import session
-from gantt.db.hosts import claim_rows, inherited
+from gantt.db.hosts import claim_rows
 from gantt.db.hosts.rows import UNREADABLE
 from gantt.db.schema import models
 
@@ -89,7 +89,7 @@ def _claim(some: Sequence[Any]) -> Claim:
         lifecycle=Lifecycle(first.lifecycle),
         purpose=Purpose(first.purpose),
         allocations=claim_rows.taken(some),
-        inherits=inherited.of_rows(some),
+        inherits=claim_rows.inherits_of(some),
         project_id=first.project_id,
         user_id=first.user_id,
         consumer_type=first.consumer_type,

@@ -26,7 +26,7 @@ from gantt.core.resources.host import HostChange
 from gantt.db.claims import groups
 from gantt.db.database import Database, reading, reading_long
 from gantt.db.engine import session
-from gantt.db.hosts import aggregates, alone, declared, guests, pools, providers, rows
+from gantt.db.hosts import aggregates, alone, declared, pools, providers, rows
 from gantt.db.records import gaps
 from gantt.db.schema import models
 from gantt.scheduler.ports import Everything, Feed, Gap
@@ -420,10 +420,10 @@ def _load_everything(tx: session.Tx, memory: rows.Memory) -> Everything:
         providers.learn(tx, memory, unknown_rows)
     locked = providers.complete(tx, memory, counters)
     rules = groups.rules_of(tx.all(groups.RULES))
-    by_host = guests.fold(tx.stream(providers.PLACED))
+    by_host = providers.fold_guests(tx.stream(providers.PLACED))
     hosts = []
     for pid, row in locked.counters.items():
-        placed, quiet = by_host.pop(pid, guests.NOBODY)
+        placed, quiet = by_host.pop(pid, providers.NOBODY)
         memory.keep_placed(pid, row.claims_stamp, placed, quiet)
         hosts.append(HostChange(provider_id=pid, row=locked.row(pid), placed=list(placed)))
     return Everything(

@@ -12,7 +12,7 @@ from gantt.core.claims.place_audit import AuditedPlace
 from gantt.core.groups import group_answer
 from gantt.core.messages.request import Lifecycle
 from gantt.db.engine import session
-from gantt.db.hosts import claim_rows, planned
+from gantt.db.hosts import claim_rows
 from gantt.db.hosts.rows import UNREADABLE
 from gantt.db.schema import models
 
@@ -62,7 +62,7 @@ def _place(row: Any) -> AuditedPlace:
         state=State(row.state),
         lifecycle=Lifecycle(row.lifecycle),
         lease_until=row.lease_until,
-        planned=planned.of_text(row.planned),
+        planned=claim_rows.decode_planned(row.planned),
         guest=row.guest,
         host=row.host,
         adopted=bool(row.adopted),

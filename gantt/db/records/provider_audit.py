@@ -17,7 +17,7 @@ from gantt.core.messages.resource_classes import CAP_MAX, CORE_CLASSES, Inventor
 from gantt.core.resources import tree_check
 from gantt.core.resources.tree_check import TreeNode
 from gantt.db.engine import session
-from gantt.db.hosts import claim_rows, inherited
+from gantt.db.hosts import claim_rows
 from gantt.db.hosts.providers import SHOWN_NAME
 from gantt.db.hosts.trees import ROOT_ID
 from gantt.db.schema import models
@@ -193,7 +193,7 @@ def _add_share(claims: dict[str, Claim], row: Any) -> None:
     )
     inherits = claim.inherits
     if row.inherits is not None:
-        inherits = {**inherits, row.provider_id: inherited.of_text(row.inherits)}
+        inherits = {**inherits, row.provider_id: claim_rows.decode_inherits(row.inherits)}
     allocations = {**claim.allocations, row.provider_id: claim_rows.amounts(row)}
     claims[row.id] = msgspec.structs.replace(claim, allocations=allocations, inherits=inherits)
 

@@ -25,6 +25,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 
+from gantt.core.messages.resource_classes import CORE_CLASSES
 from gantt.db.engine.engine import (
     Amount,
     Blob,
@@ -37,23 +38,22 @@ from gantt.db.engine.engine import (
     Word,
     ascii_of,
 )
-from gantt.db.schema import base, plan_models, zone_models
-from gantt.db.schema.base import count, metadata
 
-# Tables of zones and of plans have modules of their own.
-allocation_orders = zone_models.allocation_orders
-allocations_above = zone_models.allocations_above
-child_zones = zone_models.child_zones
-claims_below = zone_models.claims_below
-consumers_on_their_way = zone_models.consumers_on_their_way
-give_backs = zone_models.give_backs
-group_places = zone_models.group_places
-group_plans = plan_models.group_plans
-parent_zones = zone_models.parent_zones
-zone = zone_models.zone
+metadata = sa.MetaData(
+    naming_convention={
+        'ix': 'ix_%(table_name)s_%(column_0_N_name)s',
+        'uq': 'uq_%(table_name)s_%(column_0_N_name)s',
+        'fk': 'fk_%(table_name)s_%(column_0_N_name)s',
+        'pk': 'pk_%(table_name)s',
+    }
+)
 
-#: Hot classes by the suffix of their columns.
-CORE_CLASS_COLUMNS = base.CORE_CLASS_COLUMNS
+#: Column suffix of each class with columns in the rows of providers and claims.
+CORE_CLASS_COLUMNS = {name: name.lower() for name in CORE_CLASSES}
+
+
+def count(name: str) -> sa.Column:
+    return sa.Column(name, Amount, nullable=False, server_default='0')
 
 
 def _core_class_columns(prefix: str) -> list[sa.Column]:
@@ -565,3 +565,144 @@ for _name, _percent in FILL_FACTORS.items():
     sa.event.listen(
         metadata.tables[_name], 'after_create', _statement.execute_if(dialect='postgresql')
     )
+
+
+# See ``core.claims.places.GroupPlanRecord``; its places are claims of the group.
+group_plans = sa.Table(
+    'group_plans',
+    metadata,
+    sa.Column('group_uuid', Id, primary_key=True),
+    sa.Column('request_id', Id, nullable=False, index=True),
+    sa.Column('project_id', Name, index=True),
+    sa.Column('user_id', Note),
+    sa.Column('description', Blob, nullable=False),  # JSON
+    sa.Column('plan', Blob, nullable=False),
+    sa.Column('revision', sa.Integer, nullable=False),
+    sa.Column('lease_until', Seconds, nullable=False, index=True),
+    sa.Column('created_at', Seconds, nullable=False),
+    sa.Column('updated_at', Seconds, nullable=False),
+)
+
+
+# Identity of this zone: one row, inserted at the first read.  The secret seals its offers.
+zone = sa.Table(
+    'zone',
+    metadata,
+    sa.Column('id', sa.SmallInteger, primary_key=True, autoincrement=False),
+    sa.Column('uuid', Id, nullable=False),
+    sa.Column('secret', Blob, nullable=False),
+)
+
+# Child zones directly below, see ``core.zones.messages.ZoneRecord``.
+child_zones = sa.Table(
+    'child_zones',
+    metadata,
+    sa.Column('uuid', Id, primary_key=True),
+    sa.Column('name', Name, nullable=False, unique=True),
+    sa.Column('url', LongText, nullable=False),
+    sa.Column('credential', Name, nullable=False),
+    sa.Column('enabled', sa.SmallInteger, nullable=False),
+    sa.Column('last_resort', sa.SmallInteger, nullable=False),
+    sa.Column('scale', Seconds, nullable=False),
+    sa.Column('score_offset', Seconds, nullable=False),
+    sa.Column('score_set', Id, nullable=False),
+    sa.Column('incarnation', sa.BigInteger, nullable=False),
+    sa.Column('revision', Seconds, nullable=False),
+    # Incarnation of this zone's database when all claims there were read last; null: never.
+    sa.Column('own_incarnation', sa.BigInteger),
+    sa.Column('trusted', sa.SmallInteger),
+)
+
+# Parent zones that may send requests here, see ``core.zones.messages.ParentRecord``.
+parent_zones = sa.Table(
+    'parent_zones',
+    metadata,
+    sa.Column('name', Name, primary_key=True),
+    sa.Column('identity', Name, nullable=False, unique=True),
+    sa.Column('project_id', Name, nullable=False),
+    sa.Column('enabled', sa.SmallInteger, nullable=False),
+    sa.Column('lease_seconds_max', sa.Integer, nullable=False),
+    sa.Column('trusted', sa.SmallInteger),
+    sa.Column('certificate_sha256', Id),
+)
+
+# Allocations of parent zones: the request here for each, with its key in the parent zone.
+allocations_above = sa.Table(
+    'allocations_above',
+    metadata,
+    sa.Column('request_id', Id, primary_key=True),
+    sa.Column('parent', Name, nullable=False, index=True),
+    sa.Column('request_key', Id, nullable=False),
+    sa.Column('receipt', LongText, nullable=False),  # sealed by that zone, for itself
+    sa.Column('until', Seconds, nullable=False),  # by then it has claimed, or never will
+)
+
+# Claims of requests here in zones directly below, as far as those have reported them.
+claims_below = sa.Table(
+    'claims_below',
+    metadata,
+    sa.Column('claim_id', Id, primary_key=True),
+    sa.Column('child', Id, primary_key=True, index=True),
+    sa.Column('request_id', Id, nullable=False, index=True),
+    sa.Column('request_key', Id, nullable=False),  # the request's id in that zone
+    sa.Column('consumer', Id, nullable=False, index=True),
+    sa.Column('purpose', Word, nullable=False),
+    sa.Column('project_id', Name),
+    sa.Column('parent', Name, index=True),  # the parent zone that sent the request; null: none
+    sa.Column('state', Word, nullable=False),  # as of a claim
+    sa.Column('place', LongText, nullable=False),  # sealed by that zone
+    sa.Column('created_at', Seconds, nullable=False),
+    sa.Column('updated_at', Seconds, nullable=False),
+    sa.Column('group_uuid', Id, index=True),
+    sa.Column('read_back', sa.SmallInteger),  # 1: it was unknown here, and read back from the zone
+    # The requested maximum; null: its amounts are not known here, as of one read back.
+    *[sa.Column(suffix, Amount) for suffix in CORE_CLASS_COLUMNS.values()],
+    sa.Column('other', LongText),  # class -> amount, JSON
+    sa.Column('user_id', Note),
+    sa.Column('consumer_type', Name),
+    sa.Index('ix_claims_below_project_id_state', 'project_id', 'state'),
+)
+
+# The zone of a server group whose members have to be together: decided once, before any of them is
+# claimed, and valid until none of them lives.
+group_places = sa.Table(
+    'group_places',
+    metadata,
+    sa.Column('group_uuid', Id, primary_key=True),
+    sa.Column('place', Id, nullable=False),  # uuid of a zone directly below, or of this one
+    sa.Column('request_id', Id, nullable=False, index=True),  # the request that decided
+    sa.Column('until', Seconds, nullable=False),  # by then it has claimed a member, or never will
+)
+
+# Allocations that are to end in zones directly below, or here: until those have confirmed it.
+give_backs = sa.Table(
+    'give_backs',
+    metadata,
+    sa.Column('child', Id, primary_key=True),  # uuid of the zone below, or of this one
+    sa.Column('request_key', Id, primary_key=True),  # the request's id in that zone
+    sa.Column('tries', sa.Integer, nullable=False),
+    sa.Column('next_at', Seconds, nullable=False, index=True),
+    sa.Column('created_at', Seconds, nullable=False),
+)
+
+# The last allocation of a parent zone for each consumer: an older one claims nothing any more.
+allocation_orders = sa.Table(
+    'allocation_orders',
+    metadata,
+    sa.Column('parent', Name, primary_key=True),
+    sa.Column('consumer', Id, primary_key=True),
+    sa.Column('purpose', Word, primary_key=True),
+    sa.Column('order_no', sa.BigInteger, nullable=False),
+    sa.Column('request_key', Id, nullable=False),
+    sa.Column('updated_at', Seconds, nullable=False, index=True),
+)
+
+# Consumers of requests that may go to child zones: another request for one conflicts here.
+consumers_on_their_way = sa.Table(
+    'consumers_on_their_way',
+    metadata,
+    sa.Column('consumer', Id, primary_key=True),
+    sa.Column('purpose', Word, primary_key=True),
+    sa.Column('request_id', Id, nullable=False, index=True),
+    sa.Column('order_no', sa.BigInteger),  # of the opening, among all for the consumer
+)
