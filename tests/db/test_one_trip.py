@@ -340,6 +340,19 @@ def test_a_plain_batch_goes_in_one_trip(store, host):
     assert store.claims.audit() == CLEAN
 
 
+def test_a_request_is_continued_in_one_trip(store, host):
+    begun = a_draft().unfinished().taking(host).taking(host)
+    assert first(commit(store, begun)) == ('one_trip', 'partial')
+    rest = begun.having(completes=True).continuing(2).taking(host)
+    assert first(commit(store, a_draft().taking(host), rest)) == ('one_trip', 'placed')
+    stored = store.requests.load_request(begun.id)
+    assert (stored.state, stored.answer) == ('placed', b'answer')
+    assert sorted(claim.member for claim in stored.claims) == [0, 1, 2]
+    assert [line.claims for line in store.requests.list_requests(10) if line.id == begun.id] == [3]
+    assert host.row.used == {'VCPU': 4}
+    assert store.claims.audit() == CLEAN
+
+
 def test_its_times_are_of_the_database(store, host):
     result = commit(store, a_draft().leased(60).taking(host))
     claim = live(store)[0]
@@ -425,6 +438,37 @@ def a_tombstone(store, host):
     return draft, 'placed'
 
 
+def another_owner(store, host):
+    begun = a_draft().unfinished().taking(host)
+    commit(store, begun)
+    return begun.continuing(1).by('worker-2').taking(host), 'lost'
+
+
+def another_attempt(store, host):
+    begun = a_draft().unfinished().taking(host)
+    commit(store, begun)
+    return begun.continuing(1).attempt(2).taking(host), 'lost'
+
+
+def a_request_that_is_cancelled_half_way(store, host):
+    begun = a_draft().unfinished().taking(host)
+    commit(store, begun)
+    store.requests.cancel_request(begun.id, 'not wanted')
+    return begun.continuing(1).taking(host), 'cancelled'
+
+
+def a_request_that_is_placed_already(store, host):
+    placed = a_draft().taking(host)
+    commit(store, placed)
+    return placed.continuing(1).taking(host), 'repeat'
+
+
+def another_request_of_its_id(store, host):
+    begun = a_draft().unfinished().taking(host)
+    commit(store, begun)
+    return begun.having(fingerprint='other').continuing(1).taking(host), 'reused'
+
+
 def another_project(store, host):
     (ended,) = claimed(store, a_draft(project_id='red').taking(host))
     store.claims.force_release(ended.id, 'ended')
@@ -433,6 +477,8 @@ def another_project(store, host):
 
 IN_THE_WAY = [
     another_project,
+    *(another_owner, another_attempt, a_request_that_is_cancelled_half_way),
+    *(a_request_that_is_placed_already, another_request_of_its_id),
     *(a_repeat, a_cancelled_request, a_rival, a_running_rival, a_full_host, too_much_together),
     *(
         what_runs_outside,

@@ -377,12 +377,11 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
 def is_plain(draft: RequestDraft) -> bool:
     """Return whether a request needs nothing but its claims, as most do.
 
-    It is a first attempt, in no group and for any project: the only checks left are whether the
-    claims fit, and whether their consumers have others.
+    It replaces no other attempt, and is in no group and for any project: the only checks left are
+    whether the claims fit, and whether their consumers have others.
     """
     return (
-        not draft.continues
-        and draft.takes_over is None
+        draft.takes_over is None
         and draft.group is None
         and draft.only_project is None
         and not draft.groups

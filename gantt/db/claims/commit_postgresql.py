@@ -45,14 +45,16 @@ _inventory = [f'i.{name}' for name in Inventory.__struct_fields__]
 _core_class_columns = list(CORE_CLASS_COLUMNS.values())
 
 
+#: Rows of requests from arrays, see :func:`request_arrays`.
+REQUEST_ROWS = """unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::int[], %s::float8[],
+                  %b::bytea[], %s::int[])
+           AS q (id, fingerprint, state, owner, attempt, budget, answer, claims)"""
 REQUESTS = sql(f"""
     INSERT INTO requests (id, fingerprint, state, owner, attempt, deadline, token, answer,
                           created_at, updated_at, claims)
     SELECT q.id, q.fingerprint, q.state, q.owner, q.attempt, n.now + q.budget, %s, q.answer,
            n.now, n.now, q.claims
-      FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::int[], %s::float8[],
-                  %b::bytea[], %s::int[])
-           AS q (id, fingerprint, state, owner, attempt, budget, answer, claims),
+      FROM {REQUEST_ROWS},
            (SELECT {NOW} AS now) n
      ORDER BY q.id COLLATE "C"
         ON CONFLICT (id) DO NOTHING

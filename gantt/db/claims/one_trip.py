@@ -5,7 +5,8 @@ Most batches are accepted as planned.  Everything from BEGIN to COMMIT is sent a
 order of locks that every writer keeps, and the last statement guards in place of the careful
 path's reads under these locks:
 
-- every request row was inserted by this transaction;
+- every request row was inserted by this transaction, or is that of the attempt that a draft
+  continues;
 - no consumer has another live claim, or an ended one of another project;
 - every host is stored, is open, and has room for all that the batch puts on it;
 - each claim's amounts keep to the units of its host's inventories.  Nothing else here would
@@ -194,6 +195,15 @@ _UNITS = f"""NOT EXISTS (
      WHERE a.amount > 0 AND (a.amount < i.min_unit OR a.amount > COALESCE(i.max_unit, i.total)
                              OR mod(a.amount, i.step_size) <> 0))"""  # noqa: S608 - names only
 
+#: Sent behind the lock of these rows; a row that is not continued as planned keeps its token.
+CONTINUE = sql(f"""
+    UPDATE requests r
+       SET state = q.state, deadline = {careful.NOW} + q.budget, token = %s, answer = q.answer,
+           updated_at = {careful.NOW}, claims = r.claims + q.claims
+      FROM {careful.REQUEST_ROWS}
+     WHERE r.id = q.id AND r.state = 'open' AND r.fingerprint = q.fingerprint
+       AND r.owner = q.owner AND r.attempt = q.attempt
+""")  # noqa: S608 - names of columns only
 #: No row comes back: the new state of the hosts follows from the plan.
 PROVIDERS = sql("""
     SELECT count(*) FROM (
@@ -316,8 +326,10 @@ class PlainBatch:
 
     def __init__(self, batch: Sequence[RequestDraft]) -> None:
         self.batch = batch
-        self.fresh = sorted(batch, key=lambda draft: draft.id)
-        self.ids = texts([draft.id for draft in self.fresh])
+        self.drafts = sorted(batch, key=lambda draft: draft.id)
+        self.fresh = [draft for draft in self.drafts if not draft.continues]
+        self.continued = [draft for draft in self.drafts if draft.continues]
+        self.ids = texts([draft.id for draft in self.drafts])
         self.records = [draft.decision for draft in batch if draft.decision is not None]
         self.digests = sorted({record.host_set for record in self.records if record.host_set})
         self.hosts: list[int] = []
@@ -413,10 +425,6 @@ class PlainBatch:
         )
 
     # -- parameters ----------------------------------------------------------------
-    def requests(self, token: str) -> list[Any]:
-        """Return the parameters of ``REQUESTS``."""
-        return careful.request_arrays(token, self.fresh)
-
     def claims(self) -> list[Any]:
         """Return the parameters of ``CLAIMS``."""
         return [*self._claims, *self._kinds]
@@ -439,7 +447,7 @@ class PlainBatch:
             *self._each,
             self.ids,
             token,
-            len(self.fresh),
+            len(self.drafts),
             self.consumers,
             texts(self.digests),
             len(self.digests),
@@ -503,7 +511,14 @@ class OneTripLedger(careful.CarefulLedger):
         tokens.append(token)
         try:
             with raw.pipeline():
-                self.execute(raw, careful.REQUESTS, made.requests(token))
+                if made.fresh:
+                    parameters = careful.request_arrays(token, made.fresh)
+                    self.execute(raw, careful.REQUESTS, parameters)
+                if made.continued:
+                    continued_ids = texts([draft.id for draft in made.continued])
+                    self.execute(raw, careful.CONTINUED, [continued_ids])
+                    parameters = careful.request_arrays(token, made.continued)
+                    self.execute(raw, CONTINUE, parameters)
                 if made.hosts:
                     claims_row = self.execute(raw, CLAIMS, made.claims())
                 self.execute(raw, PROVIDERS, made.providers())
@@ -527,7 +542,7 @@ class OneTripLedger(careful.CarefulLedger):
         self, tx: session.Tx, made: PlainBatch, tokens: Sequence[str]
     ) -> CommitResult | None:
         """Return the result if one of the transactions turns out to be committed."""
-        ids = [draft.id for draft in made.fresh]
+        ids = [draft.id for draft in made.drafts]
         if not any(tx.all(ledger.TOKENS, ids=ids, token=token) for token in tokens):
             return None
         locked_hosts = providers.read(tx, self.memory, made.hosts)
