@@ -3,7 +3,7 @@
 
 No SQL here: ``commit`` and ``commit_postgresql`` feed a batch the rows that they read under
 lock, in the same order, and write the rows that it returns.  Its claims, and what they take, are
-in its ``UnitOfWork``.
+recorded in a ``UnitOfWork``.
 
     judge requests → judge groups → judge consumers → accept under the locks → what to write
 """

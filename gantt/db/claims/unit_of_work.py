@@ -212,7 +212,7 @@ class UnitOfWork:
         self.touch(before.provider_id)
         if before.is_live and not now.is_live:
             self._leave(before, ends_place)
-        elif now.allocations != before.allocations:
+        elif now.is_live and now.allocations != before.allocations:
             self.count(before, -1)
             self.count(now, 1)
             self._amounts.append(now)

@@ -28,32 +28,23 @@ from gantt.db.hosts.rows import (
 from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
+Decode = Callable[[str], dict[str, int]]
+decode_inherits: Decode = msgspec.json.Decoder(dict[str, int]).decode
 _decode_planned = msgspec.json.Decoder(PlannedFor).decode
 
 
 def decode_planned(text: str | None) -> PlannedFor | None:
-    """Return it from JSON; None: no create has the claim as a place."""
+    """Return the plan that a place returns to, from JSON; None: no create has the claim."""
     return None if text is None else _decode_planned(text)
 
 
-_decode_inherits = msgspec.json.Decoder(dict[str, int]).decode
-Decode = Callable[[str], dict[str, int]]
-
-
 def inherits_text(amounts: Mapping[str, int] | None) -> str | None:
-    """Return class -> amount as JSON; None for none."""
+    """Return amounts that a claim inherits, class -> amount, as JSON; None for none."""
     return msgspec.json.encode(amounts).decode() if amounts else None
 
 
-def decode_inherits(text: str) -> dict[str, int]:
-    """Return class -> amount, from JSON."""
-    return _decode_inherits(text)
-
-
-def inherits_of(
-    rows: Sequence[Any], decode: Decode = _decode_inherits
-) -> dict[int, dict[str, int]]:
-    """Return provider id -> class -> amount, from the rows of one claim."""
+def inherits_of(rows: Sequence[Any], decode: Decode = decode_inherits) -> dict[int, dict[str, int]]:
+    """Return what a claim inherits, provider id -> class -> amount, from its rows."""
     pairs = ((row.beside_provider_id, row.beside_inherits) for row in rows)
     return {pid: decode(text) for pid, text in pairs if text is not None}
 
