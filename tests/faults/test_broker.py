@@ -203,7 +203,7 @@ def test_the_broker_is_killed_in_mid_load(faulty_site):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize('kind', ['town', 'quorum_town'])
+@pytest.mark.parametrize('kind', ['faulty_site', 'quorum_site'])
 def test_the_broker_is_killed_again_and_again(request, kind):
     killed_in_mid_load(request.getfixturevalue(kind), 6, 1000, least=0.999)
 
