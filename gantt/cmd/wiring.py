@@ -33,6 +33,7 @@ from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones.measured import MeasuredZones
+from gantt.scheduler.zones.offers.evaluate import ZoneChoosing
 from gantt.scheduler.zones.parts import ZoneParts
 from gantt.telemetry import answer_log, guru, log
 from gantt.telemetry.metrics import MetricRegistry
@@ -286,10 +287,8 @@ def zones_around(
 
     calls = MeasuredZones(zone_calls(conf, own_uuid), metrics.observe)
     zone_settings = settings(conf, pipeline())
-    strategies = strategies_from_conf(conf)
-    parts = ZoneParts(
-        stores, calls, cache, pipeline, zone_settings, cache.clock, metrics.count, strategies
-    )
+    choosing = ZoneChoosing(strategies_from_conf(conf))
+    parts = ZoneParts(stores, calls, cache, pipeline, zone_settings, metrics.count, choosing)
     return parts
 
 

@@ -309,7 +309,6 @@ def without_zones(insights: Insights, stores: Stores, metrics: MetricsSource) ->
         insights.cache,
         lambda: insights.pipeline,
         insights.settings,
-        insights.cache.clock,
         metrics.count,
     )
 

@@ -196,10 +196,8 @@ class Scheduler:
             self.placing.admission,
             self.stored_answers,
             self.recorder,
-            self.clock,
             self.settings,
-            give_backs,
-            self.follower.follow,
+            self.follower,
             self.quotas,
         )
 

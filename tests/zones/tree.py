@@ -32,6 +32,7 @@ from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones.measured import MeasuredZones
+from gantt.scheduler.zones.offers.evaluate import ZoneChoosing
 from gantt.scheduler.zones.parts import ZoneParts
 from gantt.telemetry.metrics import MetricRegistry
 from gantt.zones.credentials import ZoneCredentials
@@ -129,9 +130,10 @@ class Zone:
             cache,
             lambda: pipeline,
             settings,
-            cache.clock,
             self.metrics.count,
-            plugin_loader.load(self._strategies, self._options, plugin_loader.STRATEGIES),
+            ZoneChoosing(
+                plugin_loader.load(self._strategies, self._options, plugin_loader.STRATEGIES)
+            ),
         )
         return parts
 

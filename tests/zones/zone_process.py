@@ -129,10 +129,11 @@ def _scores(zone: Any, request: Any) -> tuple[str, dict[str, Any]]:
 def _use(zone: Any, strategies: Sequence[str], options: Mapping[str, Any]) -> None:
     """Query zones below by other strategies from now on."""
     from gantt import plugin_loader
+    from gantt.scheduler.zones.offers.evaluate import ZoneChoosing
 
     for parts in (zone.around, zone.scheduler._zones):
         loaded = plugin_loader.load(strategies, options, plugin_loader.STRATEGIES)
-        parts.evaluator._strategies = tuple(loaded)
+        parts.evaluator._choosing = ZoneChoosing(loaded)
         parts.evaluator._by_summary = False  # nothing is known in advance
 
 

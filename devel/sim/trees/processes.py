@@ -32,7 +32,8 @@ from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.waiter import Signal, Waiter
 from gantt.scheduler.zones import follow
 from gantt.scheduler.zones.offers import summaries
-from gantt.scheduler.zones.parts import ZoneParts
+from gantt.scheduler.zones.offers.evaluate import ZoneChoosing
+from gantt.scheduler.zones.parts import ZoneConcurrency, ZoneParts
 
 Handler = Callable[..., object]
 
@@ -112,12 +113,12 @@ class SimZoneProcess(SchedulerProcess):
             self.insights.cache,
             lambda: pipeline,
             settings,
-            self.clock,
             self.recorder.count,
-            around.strategies,
-            TaskRunner(loop, self),
-            random.Random(f'strategies of {name}'),
-            lambda most, what: TaskThreads(loop, self, self._requests.set, most, what),
+            ZoneChoosing(around.strategies, random.Random(f'strategies of {name}')),
+            ZoneConcurrency(
+                TaskRunner(loop, self),
+                lambda most, what: TaskThreads(loop, self, self._requests.set, most, what),
+            ),
         )
         # They are read by a task, and hosts by the caller for offers.
         self.parts.summaries.close()

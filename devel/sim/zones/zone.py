@@ -27,9 +27,10 @@ from gantt.scheduler.ports.zones import ZoneIdentity, Zones
 from gantt.scheduler.request.planner import Planner
 from gantt.scheduler.request.queue import PendingRequest
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.zones.offers.evaluate import ZoneChoosing
 from gantt.scheduler.zones.offers.own_hosts import OwnHosts
 from gantt.scheduler.zones.offers.queries import CallRunner
-from gantt.scheduler.zones.parts import ZoneParts
+from gantt.scheduler.zones.parts import ZoneConcurrency, ZoneParts
 from gantt.scheduler.zones.shares import on_own_hosts
 
 #: As what the zone above is registered.
@@ -151,11 +152,9 @@ class SimZone:
             self.cache,
             lambda: around.pipeline,
             settings,
-            around.clock,
             _not_counted,
-            around.strategies,
-            around.runner(),
-            around.dice,
+            ZoneChoosing(around.strategies, around.dice),
+            ZoneConcurrency(around.runner()),
         )
         # The simulation decides when something is read: no thread does.
         self.parts.summaries.close()

@@ -50,7 +50,11 @@ class WholeList(NamedTuple):
 
 
 class ZoneFollower:
-    """The thread that follows the child zones."""
+    """The thread that follows the child zones.
+
+    :ivar give_backs: repeats give-backs that a zone has not acknowledged
+    :ivar receipts: seals of what is requested of other zones
+    """
 
     def __init__(
         self,
@@ -63,8 +67,8 @@ class ZoneFollower:
     ) -> None:
         self._clock = clock
         self._claims, self._zones, self._directory = claims, zones, directory
-        self._give_backs, self._recorder = give_backs, recorder
-        self._receipts, self._complained = Receipts(directory.identity), set[str]()
+        self.give_backs, self._recorder = give_backs, recorder
+        self.receipts, self._complained = Receipts(directory.identity), set[str]()
         #: Claims in a zone, see ``UnknownClaims``, for which its changes are read again.
         self._undecided: dict[str, set[str]] = {}
         self._stopping = threading.Event()
@@ -96,7 +100,7 @@ class ZoneFollower:
         """Run one round over all zones."""
         self._directory.freshen()
         zones = {zone.uuid: zone for zone in self._directory.children()}
-        silent = self._give_backs.step(zones) if zones else set[str]()
+        silent = self.give_backs.step(zones) if zones else set[str]()
         for zone in zones.values():
             if zone.uuid not in silent and not self._is_followed(zone):
                 silent.add(zone.uuid)
@@ -209,7 +213,7 @@ class ZoneFollower:
         :raises GanttError: the zone does not report their state
         """
         unknown, undecided = self._claims.unknown_below(zone.uuid, claims)
-        receipts = {claim.claim_id: self._receipts.opened(zone.uuid, claim) for claim in unknown}
+        receipts = {claim.claim_id: self.receipts.opened(zone.uuid, claim) for claim in unknown}
         by_key: dict[str, dict[str, ClaimBelow]] = {}
         for claim in unknown:
             if receipts[claim.claim_id] is not None:

@@ -1,26 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Components by which a process speaks with other zones, put together."""
 
-import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, NoReturn
 
 from gantt import exceptions
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.zones import summary
 from gantt.core.zones.messages import ZoneFacts, ZoneRecord, ZoneSummary
-from gantt.core.zones.score import ScoreSet
-from gantt.core.zones.strategy import ZoneStrategy
 from gantt.core.zones.summary import LADDER, MostRequested
 from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import Clock, Stores
+from gantt.scheduler.ports import Stores
 from gantt.scheduler.ports.zones import Zones
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones.bound import BoundPlaces
 from gantt.scheduler.zones.conditions import ZoneConditions
 from gantt.scheduler.zones.directory import ZoneDirectory
-from gantt.scheduler.zones.offers.evaluate import ZoneEvaluator
+from gantt.scheduler.zones.offers.evaluate import ZoneChoosing, ZoneEvaluator
 from gantt.scheduler.zones.offers.fresh_hosts import FreshHosts
 from gantt.scheduler.zones.offers.own_hosts import OwnHosts
 from gantt.scheduler.zones.offers.queries import CallRunner, ZoneQueries
@@ -44,6 +41,20 @@ class NoCalls:
     allocate = allocation = give_back = extend = _none
 
 
+class ZoneConcurrency(NamedTuple):
+    """What carries out several things at once.
+
+    :ivar runner: calls to child zones; None: threads
+    :ivar threads: requests
+    """
+
+    runner: CallRunner | None = None
+    threads: MakeThreads = ThreadPool
+
+
+THREADS = ZoneConcurrency()
+
+
 class ZoneParts:
     """The neighbouring zones, the offers of this zone for a request, and calls to child zones.
 
@@ -57,6 +68,7 @@ class ZoneParts:
     :ivar bound: zones that requests are bound to
     :ivar present: locations of guests that stay where they are
     :ivar conditions: of the child zones
+    :ivar clock: of the cache
     :ivar threads: carry out requests
     :ivar reload_soon: has the own hosts read before the next offer, after a claim there
     """
@@ -68,23 +80,18 @@ class ZoneParts:
         cache: HostFollower,
         pipeline: Callable[[], Pipeline],
         settings: SchedulerSettings,
-        clock: Clock,
         count: Callable[..., None],
-        strategies: Sequence[ZoneStrategy] = (),
-        runner: CallRunner | None = None,
-        dice: random.Random | None = None,
-        threads: MakeThreads = ThreadPool,
+        choosing: ZoneChoosing | None = None,
+        concurrency: ZoneConcurrency = THREADS,
     ) -> None:
         """Create the parts; nothing is read yet.
 
         :param cache: a follower of the database
-        :param strategies: by which child zones are queried; none: all at once
-        :param runner: carries out calls to them; None: threads
-        :param dice: random source of the strategies
-        :param threads: carry out requests
+        :param choosing: by which child zones are queried; None: all at once
         """
+        self.clock = clock = cache.clock
         self.directory = ZoneDirectory(stores.zones, clock)
-        self.calls, self.threads = calls, threads
+        self.calls, self.threads = calls, concurrency.threads
         self._pipeline = pipeline
         self.fresh = FreshHosts(cache)
         self.reload_soon = self.fresh.reload_soon
@@ -119,16 +126,12 @@ class ZoneParts:
         self.evaluator = ZoneEvaluator(
             self._own,
             self.bound,
-            pipeline,
-            ZoneQueries(calls, self.standing, clock, runner),
-            self.directory.children,
-            self.directory.own_uuid,
+            ZoneQueries(calls, self.standing, clock, concurrency.runner),
+            self.directory,
             self.summaries,
-            self.standing,
-            strategies,
+            choosing or ZoneChoosing(),
             clock,
             count,
-            dice,
         )
 
     def close(self) -> None:
@@ -140,7 +143,7 @@ class ZoneParts:
 
     def score_set(self) -> str:
         """Return the digest of the weighers that the scores of this zone are computed by."""
-        return ScoreSet.of(self._pipeline().comparable()).digest
+        return self._own.score_set().digest
 
     def config_digest(self) -> str:
         """Return the digest of the configuration that the own hosts are weighed with."""

@@ -9,7 +9,7 @@ zones: its consumers may be there, or on their way.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gantt import exceptions
@@ -23,7 +23,7 @@ from gantt.core.messages.request import (
 )
 from gantt.core.records.decision import ZoneStep
 from gantt.core.zones.messages import ZoneRecord
-from gantt.scheduler.ports import Clock, Recorder, Replies, Stores
+from gantt.scheduler.ports import Recorder, Replies, Stores
 from gantt.scheduler.ports.zones import HOLDS
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.request.answers import EarlierAnswers, StoredAnswers
@@ -31,12 +31,11 @@ from gantt.scheduler.request.queue import Admission, RequestQueue, first_attempt
 from gantt.scheduler.request.serial import SerialLoop
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.zones.bound import may_be_bound
-from gantt.scheduler.zones.give_backs import GiveBacks
+from gantt.scheduler.zones.follow import ZoneFollower
 from gantt.scheduler.zones.offers.queries import zone_failure
 from gantt.scheduler.zones.opening import PendingZoneRequest
 from gantt.scheduler.zones.parts import ZoneParts
-from gantt.scheduler.zones.receipts import Receipts
-from gantt.scheduler.zones.shares import GIVE_BACKS_AT_ONCE, RESOLVE_SECONDS, ShareClaims
+from gantt.scheduler.zones.shares import RESOLVE_SECONDS, ShareClaims
 from gantt.scheduler.zones.threads import ZoneThreads
 from gantt.scheduler.zones.zone_planner import ZonePlanner
 
@@ -80,7 +79,7 @@ class PlaceOverZones:
     All methods may be called from any thread.
 
     :param zones: calls and state of the other zones in this process
-    :param follow: reads the changes of a child zone
+    :param follower: of the child zones
     :param quotas: admit a request before anything is claimed for it
     """
 
@@ -91,44 +90,17 @@ class PlaceOverZones:
         admission: Admission,
         stored_answers: StoredAnswers,
         recorder: Recorder,
-        clock: Clock,
         settings: SchedulerSettings,
-        give_backs: GiveBacks,
-        follow: Callable[[ZoneRecord], object],
+        follower: ZoneFollower,
         quotas: QuotaChecks,
     ) -> None:
         self._calls, self._zone_claims = zones.calls, stores.zone_claims
-        self._clock, self._settings = clock, settings
-        children, own_uuid = zones.directory.children, zones.directory.own_uuid
-        self._children = children
-        self._shares = ShareClaims(
-            stores.requests,
-            stores.zone_claims,
-            *(zones.calls, admission, recorder, clock, children, own_uuid, give_backs),
-            zones.summaries,
-            zones.standing,
-            follow,
-            zones.reload_soon,
-            zones.threads(GIVE_BACKS_AT_ONCE, 'zone-give-back'),
-            Receipts(zones.directory.identity),
-        )
-        down, here = zones.threads(THREADS, 'over-zones'), zones.threads(THREADS, 'over-zones-here')
-        #: One thread for each request that waits for its row.
-        self._openers = zones.threads(THREADS, 'zone-openings')
+        self._clock, self._settings = zones.clock, settings
+        self._children = zones.directory.children
+        self._shares = ShareClaims(stores.requests, stores.zone_claims, zones, follower, admission)
         earlier = EarlierAnswers[PendingZoneRequest](stores.requests, stored_answers, recorder)
         self._planner = ZonePlanner(
-            stores.requests,
-            stores.zone_requests,
-            zones,
-            self._shares,
-            admission,
-            earlier,
-            recorder,
-            clock,
-            settings,
-            quotas,
-            self._openers,
-            down.waiter,
+            stores, zones, self._shares, admission, earlier, recorder, settings, quotas
         )
         self._queues: list[RequestQueue[PendingZoneRequest]] = []
 
@@ -136,19 +108,21 @@ class PlaceOverZones:
             queue = RequestQueue[PendingZoneRequest](
                 THREADS + WAITING_MAX,
                 settings.retry_after_ms,
-                clock,
+                self._clock,
                 settings.project_weights,
                 described,
             )
             self._queues.append(queue)
             loop = SerialLoop[PendingZoneRequest](
-                queue, self._planner, stores.requests, recorder, clock, settings.worker
+                queue, self._planner, stores.requests, recorder, self._clock, settings.worker
             )
             return RequestThreads(loop, threads)
 
-        self._going_down = carried_out(down, 'under way in other zones')
+        self._going_down = carried_out(
+            zones.threads(THREADS, 'over-zones'), 'under way in other zones'
+        )
         # Threads of their own: requests that stay do not wait behind those that go down.
-        self._staying = carried_out(here, 'under way here')
+        self._staying = carried_out(zones.threads(THREADS, 'over-zones-here'), 'under way here')
 
     def takes(self, request: SelectDestinations) -> bool:
         """Return whether a request may go down; any other goes straight to the placing thread."""
@@ -220,7 +194,7 @@ class PlaceOverZones:
         end = self._clock.monotonic() + seconds
         done = self._staying.stop(seconds)
         done = self._going_down.stop(max(0.0, end - self._clock.monotonic())) and done
-        self._openers.close()
+        self._planner.close()
         return done
 
     def note_end(self, request_id: str) -> None:

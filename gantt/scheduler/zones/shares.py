@@ -2,7 +2,7 @@
 """The share of a request that goes to one place: claimed there under a key, or given back."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -13,23 +13,15 @@ from gantt.core.records.members import plain
 from gantt.core.zones.choice import Choice, Share
 from gantt.core.zones.keys import key_of
 from gantt.core.zones.messages import ZoneAllocated, ZoneAllocation, ZoneRecord
-from gantt.scheduler.ports import (
-    Clock,
-    Recorder,
-    Requests,
-    ZoneClaims,
-)
-from gantt.scheduler.ports.zones import OwnShare, StoredBelow, Zones
+from gantt.scheduler.ports import Requests, ZoneClaims
+from gantt.scheduler.ports.zones import OwnShare, StoredBelow
 from gantt.scheduler.request.queue import Admission
 from gantt.scheduler.zones import going_down
-from gantt.scheduler.zones.give_backs import GiveBacks
+from gantt.scheduler.zones.follow import ZoneFollower
 from gantt.scheduler.zones.offers.evaluate import budget_below, digest_of
 from gantt.scheduler.zones.offers.queries import while_busy
-from gantt.scheduler.zones.offers.standing import ZoneStanding
-from gantt.scheduler.zones.offers.summaries import ZoneSummaries
 from gantt.scheduler.zones.opening import Opening
-from gantt.scheduler.zones.receipts import Receipts
-from gantt.scheduler.zones.threads import ZoneThreads
+from gantt.scheduler.zones.parts import ZoneParts
 
 LOG = logging.getLogger(__name__)
 #: Timeout of a query for an allocation, however little time is left, in seconds.
@@ -69,41 +61,24 @@ class MadeShare(msgspec.Struct, frozen=True, kw_only=True):
 class ShareClaims:
     """A claimer of shares, one after another.
 
-    :param children: the child zones, as they are registered
-    :param own_uuid: of this zone
-    :param give_backs: repeats give-backs that a zone has not acknowledged
-    :param follow: reads the changes of a zone
-    :param reload_soon: has the own hosts read again
-    :param threads: by which several zones are called at once
-    :param receipts: seals of what is requested of other zones
+    :param follower: reads the changes of a zone, and repeats give-backs to it
+    :param admission: of the placing thread
     """
 
     def __init__(
         self,
         requests: Requests,
         claims: ZoneClaims,
-        zones: Zones,
+        zones: ZoneParts,
+        follower: ZoneFollower,
         admission: Admission,
-        recorder: Recorder,
-        clock: Clock,
-        children: Callable[[], Sequence[ZoneRecord]],
-        own_uuid: Callable[[], str],
-        give_backs: GiveBacks,
-        summaries: ZoneSummaries,
-        standing: ZoneStanding,
-        follow: Callable[[ZoneRecord], object],
-        reload_soon: Callable[[], None],
-        threads: ZoneThreads,
-        receipts: Receipts,
     ) -> None:
-        self._receipts = receipts
         self._requests, self._claims = requests, claims
-        self._zones, self._admission = zones, admission
-        self._summaries, self._standing = summaries, standing
-        self._recorder, self._clock = recorder, clock
-        self._children, self._own_uuid, self._give_backs = children, own_uuid, give_backs
-        self._follow, self._reload_soon = follow, reload_soon
-        self._threads = threads
+        self._zones, self._follower, self._admission = zones, follower, admission
+        self._clock, self._give_backs = zones.clock, follower.give_backs
+        self._children, self._own_uuid = zones.directory.children, zones.directory.own_uuid
+        #: By which several zones are called at once.
+        self._threads = zones.threads(GIVE_BACKS_AT_ONCE, 'zone-give-back')
 
     def claim(
         self, request: SelectDestinations, opening: Opening, share: Share, end: float
@@ -139,13 +114,13 @@ class ShareClaims:
             evaluated=share.choice.place.evaluated or request.request_id,
             tokens=[offer.place.token for offer in share.offers][:PLACES_MAX],
             order=opening.order,
-            receipt=self._receipts.sealed(zone.uuid, part),
+            receipt=self._follower.receipts.sealed(zone.uuid, part),
         )
         allocated = self._allocated(zone, key, body, seconds)
         claimed = None if allocated is None else self._made(request, zone, key, share, allocated)
-        self._standing.offer_ended(zone.uuid, claimed is not None)
+        self._zones.standing.offer_ended(zone.uuid, claimed is not None)
         if claimed is not None:
-            self._summaries.took(zone.uuid, len(share.members))
+            self._zones.summaries.took(zone.uuid, len(share.members))
         elif allocated is not None:
             LOG.error('zone %s has answered an allocation with another one', zone.name)
             self._give_back_soon(zone, key)
@@ -196,7 +171,7 @@ class ShareClaims:
     def _end(self, zone: ZoneRecord, key: str) -> None:
         if self._give_backs.try_noted(zone, key, RESOLVE_SECONDS):
             self._claims.end_lost(zone.uuid, key)
-            self._follow(zone)
+            self._follower.follow(zone)
 
     def _claim_here(self, part: SelectDestinations, share: Share) -> MadeShare | Answer:
         """Claim a share on the own hosts, as a request of its own."""
@@ -205,7 +180,7 @@ class ShareClaims:
         for refused in self._admission.submit(part, None, waiter):
             refused.replies.send_soon([(refused.handle, refused.answer)])
         answer = plain(waiter.wait(part, part.budget_ms / 1000 + RESOLVE_SECONDS))
-        self._reload_soon()
+        self._zones.reload_soon()
         if answer.outcome is not Outcome.PLACED:
             return answer
         return MadeShare(
@@ -224,7 +199,7 @@ class ShareClaims:
         end = self._clock.monotonic() + seconds
         try:
             return while_busy(
-                self._clock, end, lambda remaining: self._zones.allocate(zone, key, body, remaining)
+                self._clock, end, lambda left: self._zones.calls.allocate(zone, key, body, left)
             )
         except exceptions.Unavailable as e:
             LOG.warning(
@@ -239,7 +214,7 @@ class ShareClaims:
             return None
         # Its outcome is queried by its key.
         try:
-            allocated = self._zones.allocation(zone, key, RESOLVE_SECONDS)
+            allocated = self._zones.calls.allocation(zone, key, RESOLVE_SECONDS)
         except exceptions.GanttError:
             allocated = None
         if allocated is not None and allocated.state == 'placed':

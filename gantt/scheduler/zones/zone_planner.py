@@ -18,7 +18,7 @@ the next offer is taken.  A give-back that a zone has not received is sent again
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -35,14 +35,7 @@ from gantt.core.zones.choice import Choice, Share
 from gantt.core.zones.keys import may_be_elsewhere
 from gantt.core.zones.messages import ZonesQueried
 from gantt.core.zones.score import ZoneScore
-from gantt.scheduler.ports import (
-    Clock,
-    OpenedRequest,
-    OpenRequest,
-    Recorder,
-    Requests,
-    ZoneRequests,
-)
+from gantt.scheduler.ports import OpenedRequest, OpenRequest, Recorder, Stores
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.request.answers import EarlierAnswers
 from gantt.scheduler.request.life import LOOK_SECONDS, Happened
@@ -56,11 +49,12 @@ from gantt.scheduler.zones.opening import Opening, PendingZoneRequest
 from gantt.scheduler.zones.parts import ZoneParts
 from gantt.scheduler.zones.present import as_evaluated
 from gantt.scheduler.zones.shares import RESOLVE_SECONDS, MadeShare, ShareClaims, on_own_hosts
-from gantt.scheduler.zones.threads import ZoneThreads
 
 LOG = logging.getLogger(__name__)
 #: Share of the remaining time that is spent on waiting for offers; the rest is for claiming them.
 EVALUATE_SHARE = 0.6
+#: Rows of requests that are opened at once.
+OPENERS = 32
 #: Offers requested of one zone.
 WANT = 5
 NOBODY: Mapping[str, int] = {}
@@ -74,34 +68,34 @@ class ZonePlanner:
     :param zones: calls and state of the other zones in this process
     :param admission: of the placing thread
     :param earlier: answers that requests got before
-    :param openers: a thread for each request that waits for its row
-    :param waiter: returns a waiter for an answer of the placing thread
     """
 
     def __init__(
         self,
-        requests: Requests,
-        zone_requests: ZoneRequests,
+        stores: Stores,
         zones: ZoneParts,
         shares: ShareClaims,
         admission: Admission,
         earlier: EarlierAnswers[PendingZoneRequest],
         recorder: Recorder,
-        clock: Clock,
         settings: SchedulerSettings,
         quotas: QuotaChecks,
-        openers: ZoneThreads,
-        waiter: Callable[[], Waiter],
     ) -> None:
-        self._requests, self._zone_requests = requests, zone_requests
+        self._requests, self._zone_requests = stores.requests, stores.zone_requests
         self._evaluator, self._bound, self._present = zones.evaluator, zones.bound, zones.present
         self._reload_soon, self._config_digest = zones.reload_soon, zones.config_digest
         self._children, self._own_uuid = zones.directory.children, zones.directory.own_uuid
         self._shares, self._admission, self._earlier = shares, admission, earlier
-        self._recorder, self._clock, self._settings = recorder, clock, settings
-        self._quotas, self._openers, self._waiter = quotas, openers, waiter
+        self._recorder, self._clock, self._settings = recorder, zones.clock, settings
+        self._quotas = quotas
+        #: One thread for each request that waits for its row.
+        self._openers = zones.threads(OPENERS, 'zone-openings')
         self._lock = threading.Lock()
         self._serial = 0
+
+    def close(self) -> None:
+        """Open no more rows."""
+        self._openers.close()
 
     # -- as SerialPlanner ----------------------------------------------------------------
     def attempt(self, call: PendingZoneRequest) -> Happened:
@@ -305,7 +299,7 @@ class ZonePlanner:
         placed = PendingRequest(request, call.deadline, number)
         placed.fingerprint, placed.zones = call.fingerprint, zones
         placed.attempt, _ = transition(placed.attempt, RequestEvent.OPENED, number=number)
-        waiter = self._waiter()
+        waiter = self._openers.waiter()
         refused = self._admission.enter(placed, None, waiter)
         for entry in refused:
             entry.replies.send_soon([(entry.handle, entry.answer)])
@@ -322,7 +316,7 @@ class ZonePlanner:
 
     def _tried_here(self, call: PendingZoneRequest, request: SelectDestinations) -> Answer:
         """Carry out a whole request that claims nothing by the placing thread."""
-        waiter, seconds = self._waiter(), self._seconds(call)
+        waiter, seconds = self._openers.waiter(), self._seconds(call)
         spent = max(0.0, request.budget_ms - seconds * 1000)
         for refused in self._admission.submit(request, None, waiter, spent):
             refused.replies.send_soon([(refused.handle, refused.answer)])

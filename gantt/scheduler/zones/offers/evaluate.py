@@ -6,6 +6,7 @@ hosts are evaluated while the child zones answer; the search decides round by ro
 zones are queried, see :mod:`gantt.core.zones.search`.
 """
 
+import dataclasses
 import random
 import threading
 from collections import Counter
@@ -15,7 +16,6 @@ import msgspec
 
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import Purpose, RequestKind, SelectDestinations
-from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Outcome, ZoneStep
 from gantt.core.zones import choice
 from gantt.core.zones.choice import Choice
@@ -28,14 +28,14 @@ from gantt.core.zones.messages import (
 )
 from gantt.core.zones.score import ScoreSet
 from gantt.core.zones.search import ZoneSearch
-from gantt.core.zones.strategy import KnownZone, ZoneStrategy
+from gantt.core.zones.strategy import Dice, KnownZone, ZoneStrategy
 from gantt.core.zones.summary import BestSeen, missing
 from gantt.scheduler.ports import Clock
 from gantt.scheduler.zones import going_down
 from gantt.scheduler.zones.bound import BoundPlaces
+from gantt.scheduler.zones.directory import ZoneDirectory
 from gantt.scheduler.zones.offers.own_hosts import OwnHosts, OwnOffers
 from gantt.scheduler.zones.offers.queries import QueriedZone, ZoneQueries
-from gantt.scheduler.zones.offers.standing import ZoneStanding
 from gantt.scheduler.zones.offers.summaries import ZoneSummaries
 
 #: Share of the remaining budget that a hop keeps for itself, and its minimum in milliseconds.
@@ -98,41 +98,41 @@ class Evaluated(msgspec.Struct, frozen=True):
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class ZoneChoosing:
+    """Strategies by which zones are queried; none: all at once.
+
+    :ivar dice: random source of those that draw
+    """
+
+    strategies: Sequence[ZoneStrategy] = ()
+    dice: Dice = dataclasses.field(default_factory=random.Random)
+
+
 class ZoneEvaluator:
     """An evaluator of requests on the own hosts and in the child zones.  Any thread.
 
     :param own: the hosts of this zone
     :param bound: places that requests are bound to
-    :param pipeline: as it is configured now
     :param queries: evaluations requested of the child zones
-    :param children: the child zones, as they are registered
-    :param own_uuid: of this zone
-    :param strategies: by which zones are queried
-    :param dice: random source of the strategies that draw
+    :param choosing: by which zones are queried
     """
 
     def __init__(
         self,
         own: OwnHosts,
         bound: BoundPlaces,
-        pipeline: Callable[[], Pipeline],
         queries: ZoneQueries,
-        children: Callable[[], Sequence[ZoneRecord]],
-        own_uuid: Callable[[], str],
+        directory: ZoneDirectory,
         summaries: ZoneSummaries,
-        standing: ZoneStanding,
-        strategies: Sequence[ZoneStrategy],
+        choosing: ZoneChoosing,
         clock: Clock,
         count: Callable[..., None],
-        dice: random.Random | None = None,
     ) -> None:
-        self._own, self._bound, self._pipeline = own, bound, pipeline
-        self._children, self._own_uuid = children, own_uuid
-        self._summaries, self._standing = summaries, standing
-        self._strategies, self._clock, self._count = tuple(strategies), clock, count
-        self._by_summary = any(strategy.needs_summary for strategy in strategies)
-        self._dice = dice or random.Random()
-        self._queries = queries
+        self._own, self._bound, self._queries = own, bound, queries
+        self._directory, self._summaries = directory, summaries
+        self._choosing, self._clock, self._count = choosing, clock, count
+        self._by_summary = any(strategy.needs_summary for strategy in choosing.strategies)
         self._best, self._lock = BestSeen(), threading.Lock()
 
     def close(self) -> None:
@@ -162,12 +162,13 @@ class ZoneEvaluator:
         if may and self._by_summary:
             self._summaries.follow()
         candidates = [self._known(zone, request) for zone in may]
-        strategies = () if thorough else self._strategies
+        strategies = () if thorough else self._choosing.strategies
         search = ZoneSearch(
-            request, candidates, strategies, self._dice, self._best_seen(request, start)
+            request, candidates, strategies, self._choosing.dice, self._best_seen(request, start)
         )
-        body = ZoneEvaluation(request=for_below(request, self._own_uuid(), seconds), want=want)
-        scores = ScoreSet.of(self._pipeline().comparable())
+        asked = for_below(request, self._directory.own_uuid(), seconds)
+        body = ZoneEvaluation(request=asked, want=want)
+        scores = self._own.score_set()
         below: list[QueriedZone] = []
         own: OwnOffers | None = None
         number = 0
@@ -199,7 +200,7 @@ class ZoneEvaluator:
     ) -> tuple[list[ZoneRecord], list[tuple[ZoneRecord, str]]]:
         """Return the child zones that may be queried, and the others with the reason why not."""
         may, left_out = [], []
-        for zone in self._children():
+        for zone in self._directory.children():
             if not zone.enabled:
                 left_out.append((zone, 'disabled'))
             elif request.spec.kind is not RequestKind.HOST:
@@ -217,7 +218,7 @@ class ZoneEvaluator:
         return may, left_out
 
     def _known(self, zone: ZoneRecord, request: SelectDestinations) -> KnownZone:
-        weight = self._standing.honoured(zone.uuid)
+        weight = self._queries.standing.honoured(zone.uuid)
         return self._summaries.zone(zone, request.spec.resources, weight)
 
     def _best_seen(self, request: SelectDestinations, now: float) -> float | None:
@@ -253,7 +254,7 @@ class ZoneEvaluator:
         only: Collection[str] | None,
         is_only: bool,
     ) -> OwnOffers:
-        if only is not None and self._own_uuid() not in only:
+        if only is not None and self._directory.own_uuid() not in only:
             return OwnOffers([], Outcome.NO_VALID_HOST, 'the request is bound to another place')
         return self._own.offers(request, want, is_only)
 
@@ -264,7 +265,7 @@ class ZoneEvaluator:
         evaluation, zone = one.found, one.zone
         if evaluation is None or evaluation.score_set not in (scores.digest, zone.score_set):
             return []
-        is_trusted = self._standing.is_trusted(zone.uuid)
+        is_trusted = self._queries.standing.is_trusted(zone.uuid)
         offers, tier_most = evaluation.offers, scores.tier_most
         return choice.offered(
             zone, request.request_id, offers, tier_most, is_trusted, evaluation.fits

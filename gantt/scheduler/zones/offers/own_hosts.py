@@ -87,10 +87,12 @@ class OwnHosts:
     ) -> None:
         self._stores = stores
         self._cache, self._pipeline, self._requested = cache, pipeline, requested
-        self._planner, self._settings = (
-            dry_run_planner(stores, cache, settings, GroupMembers),
-            settings,
-        )
+        self._planner = dry_run_planner(stores, cache, settings, GroupMembers)
+        self._settings = settings
+
+    def score_set(self) -> ScoreSet:
+        """Return the weighers that the scores of this zone are computed by."""
+        return ScoreSet.of(self._pipeline().comparable())
 
     def offers(self, request: SelectDestinations, want: int, is_only: bool) -> OwnOffers:
         """Return the offers of the own hosts for a request.

@@ -144,7 +144,7 @@ class ZoneQueries:
         clock: Clock,
         runner: CallRunner | None = None,
     ) -> None:
-        self._zones, self._standing, self._clock = zones, standing, clock
+        self._zones, self.standing, self._clock = zones, standing, clock
         self._runner = runner or CallThreads()
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class ZoneQueries:
         now = self._clock.monotonic()
         seconds = max(0.001, end - now)
         for candidate in zones:
-            if self._standing.may_query(candidate.zone.uuid):
+            if self.standing.may_query(candidate.zone.uuid):
                 job = functools.partial(self._query, candidate.zone, body, number, seconds)
                 call = self._runner.begin(job)
             else:
@@ -200,7 +200,7 @@ class ZoneQueries:
             call.cancel()
             zone = calls[call]
             if now >= end:
-                self._standing.was_silent(zone.uuid)
+                self.standing.was_silent(zone.uuid)
             late = 'it had not answered when its time was over'
             yield QueriedZone(zone, number, begun, now - begun, None, late)
 
@@ -232,13 +232,13 @@ class ZoneQueries:
             LOG.exception('an evaluation of zone %s failed', zone.name)
             problem, is_silent = f'internal: {type(e).__name__}', True
         if is_silent:
-            self._standing.was_silent(zone.uuid)
+            self.standing.was_silent(zone.uuid)
         else:
-            self._standing.answered(zone.uuid)
+            self.standing.answered(zone.uuid)
         seconds = self._clock.monotonic() - begun
         return QueriedZone(zone, number, begun, seconds, evaluation, problem, refused)
 
     def _are_late(self, calls: dict[Call, ZoneRecord], pending: Collection[Call]) -> bool:
         """Return whether the zones that have not answered yet are no longer waited for."""
-        slow = [call for call in pending if not self._standing.is_silent(calls[call].uuid)]
+        slow = [call for call in pending if not self.standing.is_silent(calls[call].uuid)]
         return len(slow) <= LATE_SHARE * len(calls)
