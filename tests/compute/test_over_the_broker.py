@@ -6,7 +6,6 @@ import time
 import uuid
 
 import kombu
-import oslo_messaging as om
 import pytest
 
 from gantt import client, exceptions, plugin_loader
@@ -55,12 +54,7 @@ class Site:
         until(lambda: self.farm.status()['reporting'] == hosts)
 
     def order(self, **order):
-        caller = om.get_rpc_client(
-            self.bus.carrier(),
-            om.Target(exchange=wire.EXCHANGE, topic=topic_of(self.name), version='1.0'),
-            timeout=10,
-            retry=1,
-        )
+        caller = self.bus.raw(topic_of(self.name), exchange=wire.EXCHANGE)
         return caller.call({}, 'farm_command', order=order)
 
     def close(self) -> None:
@@ -118,12 +112,7 @@ def test_a_wrong_build_is_refused_naming_the_field(site):
     )
     with pytest.raises(exceptions.InvalidMessage, match="host: 'elsewhere' is not one of"):
         site.conductor.build(topic_of(site.name), build, wait=True)
-    raw = om.get_rpc_client(
-        site.bus.carrier(),
-        om.Target(exchange='gantt', topic=topic_of(site.name), version='1.0'),
-        timeout=10,
-        retry=1,
-    )
+    raw = site.bus.raw(topic_of(site.name), exchange=wire.EXCHANGE)
     with pytest.raises(exceptions.InvalidMessage, match=r'build.consumre: unknown field; did you'):
         raw.call({}, 'build', build={'consumre': 'x'})
     with pytest.raises(exceptions.InvalidMessage, match=r'order.do: Invalid enum value'):
