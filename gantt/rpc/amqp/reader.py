@@ -78,6 +78,8 @@ class QueueReader:
         self._held: frozenset[str] = frozenset()
         self._detached: set[str] = set()
         self._until = 0.0
+        #: True where the last read took no message.
+        self._is_empty = True
         self._beat_at = 0.0
         self._lock = threading.Lock()
         # The thread here has something to do between two messages.
@@ -207,9 +209,13 @@ class QueueReader:
             queue.name,
             no_ack=False,
             consumer_tag=tag,
-            callback=functools.partial(self._receive, queue),
+            callback=functools.partial(self._received, queue),
             arguments=queue.consumer_arguments,
         )
+
+    def _received(self, queue: Queue, raw: Any) -> None:
+        self._is_empty = False
+        self._receive(queue, raw)
 
     def _turn(self) -> None:
         lent_seconds = self._until - time.monotonic()
@@ -225,40 +231,36 @@ class QueueReader:
         with self._lock:
             self._hold()
             if self.connection.is_amqp:
-                is_empty = self._read(TURN_SECONDS if lent_seconds > 0 else LOOK_SECONDS)
+                self._read(TURN_SECONDS if lent_seconds > 0 else LOOK_SECONDS)
             else:
-                is_empty = self._read_in_process()
+                self._read_in_process()
             now = time.monotonic()
             if now - self._beat_at >= LOOK_SECONDS:
                 self._beat_at = now
                 self.connection.beat()
-        if self._gather_seconds and not is_empty:
+        # Not between the parts of a large message.
+        if self._gather_seconds and not self._is_empty:
             time.sleep(self._gather_seconds)
 
-    def _read(self, seconds: float) -> bool:
-        """Take the messages that are there; return whether there were none.
+    def _read(self, seconds: float) -> None:
+        """Take the messages that are there.
 
         :param seconds: to wait for the first one
         """
         raw, transport = self.connection.raw, self.connection.transport
-        is_empty = True
+        self._is_empty = True
         with contextlib.suppress(TimeoutError), transport.having_timeout(seconds):
             for _ in range(self._together):
                 raw.blocking_read()
-                is_empty = False
                 if not transport.has_frame:
                     break
         self._taken()
-        return is_empty
 
-    def _read_in_process(self) -> bool:
-        try:
+    def _read_in_process(self) -> None:
+        self._is_empty = True
+        with contextlib.suppress(TimeoutError):
             self.connection.wait(_IN_PROCESS_SECONDS)
-        except TimeoutError:
-            return True
-        finally:
-            self._taken()
-        return False
+        self._taken()
 
     # -- queues that are held ------------------------------------------------------------------
     def hold(self, names: Sequence[str]) -> None:
