@@ -18,7 +18,7 @@ from gantt.core.messages.base import topic_of
 from gantt.core.messages.build import Build, Delete
 from gantt.rpc import wire
 from gantt.rpc.amqp.consumer import Consumer
-from gantt.rpc.amqp.replies import StockReplies
+from gantt.rpc.amqp.replies import ReplyWriter
 from gantt.rpc.amqp.timers import DelayedExecutor
 from gantt.rpc.call import RpcCall
 from gantt.rpc.server.server import DEFERRED, Interface, Method, Topic
@@ -153,11 +153,12 @@ class BuildListener:
     ) -> None:
         self.topic = topic_of(name)
         self._later = DelayedExecutor(REPLY_BACKLOG, 'compute-later')
+        self._replies = ReplyWriter(self._later, REPLY_SECONDS, _count_nothing)
         self._served = Topic(
             carrier,
             om.Target(exchange=wire.EXCHANGE, topic=self.topic, server=name),
             methods.interface,
-            StockReplies(self._later, REPLY_SECONDS, _count_nothing),
+            self._replies,
             threads=threads,
             queue=queue,
             payload_bytes_max=PAYLOAD_BYTES_MAX,
@@ -176,6 +177,7 @@ class BuildListener:
     def start(self) -> None:
         """Start to listen.  The broker must be there."""
         self._later.start()
+        self._replies.start()
         self._served.start()
         if self._bindings is not None:
             self._bindings.start()
@@ -186,6 +188,7 @@ class BuildListener:
             self._bindings.stop()
         self._served.stop_taking()
         done = self._served.finish(seconds)
+        self._replies.stop()
         self._later.stop()
         return done
 

@@ -49,16 +49,6 @@ OPTS = [
         help='How many messages per topic may wait for those threads. Beyond it the sender is '
         'answered "busy".',
     ),
-    cfg.StrOpt(
-        'reply_channel',
-        default='own',
-        choices=[
-            ('own', 'the replies of a batch are written at once and confirmed together'),
-            ('stock', 'each reply is published and confirmed one after the other'),
-        ],
-        help='How replies are written. Both promise the same; "own" is faster, "stock" uses '
-        'less of what the messaging library keeps to itself.',
-    ),
     cfg.IntOpt(
         'reply_retry_seconds',
         default=20,

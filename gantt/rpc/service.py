@@ -23,7 +23,7 @@ from gantt.rpc.amqp import publisher, refusals, transport
 from gantt.rpc.amqp.dead_letters import DeadLetters
 from gantt.rpc.amqp.inbox import BrokerInbox
 from gantt.rpc.amqp.reader import QueueReader
-from gantt.rpc.amqp.replies import CHANNELS, Count
+from gantt.rpc.amqp.replies import Count, ReplyWriter
 from gantt.rpc.amqp.self_ping import SelfPing
 from gantt.rpc.amqp.timers import DelayedExecutor, in_thread
 from gantt.rpc.api.endpoints import ClaimsMethods, SchedulerMethods, StatsMethods
@@ -82,9 +82,7 @@ class RpcService:
         self._count = count
         self._server = server or conf.host
         self._later = DelayedExecutor(conf.rpc.reply_backlog)
-        self._replies = CHANNELS[conf.rpc.reply_channel](
-            self._later, conf.rpc.reply_retry_seconds, count
-        )
+        self._replies = ReplyWriter(self._later, conf.rpc.reply_retry_seconds, count)
         self._own = transport.own_transport(conf, url)
         transport.service_defaults(conf)
         self._dead_letters = DeadLetters(self._own, conf.rpc, self._server, count)

@@ -176,10 +176,6 @@ CASES = [
         [('warning', '[oslo_messaging_rabbit] rabbit_transient_queues_ttl')],
     ),
     (RABBIT + 'direct_mandatory_flag = false', []),
-    (
-        RABBIT + 'direct_mandatory_flag = false\n[rpc]\nreply_channel = stock',
-        [('error', '[oslo_messaging_rabbit] direct_mandatory_flag')],
-    ),
     # Nova
     (
         '[rpc]\nnova_transport_url = rabbit://nova:s5cret@127.0.0.1/',

@@ -163,10 +163,9 @@ def test_a_client_that_nobody_listens_to_is_told_in_time(rabbit_url):
     carrier.cleanup()
 
 
-@pytest.mark.parametrize('channel', ['own', 'stock'])
-def test_a_request_survives_a_broker_that_goes_away_in_the_middle(proxy, rabbit_url, channel):
+def test_a_request_survives_a_broker_that_goes_away_in_the_middle(proxy, rabbit_url):
     """The answer is ready while the broker is away; it arrives, or the repeat gets the same."""
-    bus = Bus(proxy.url, reply_retry_seconds=30, reply_channel=channel)
+    bus = Bus(proxy.url, reply_retry_seconds=30)
     carrier = client.get_transport(a_conf(rabbit_url))
     scheduler = client.SchedulerClient(carrier, attempt_seconds=4)
     bus.facade.hold.clear()
@@ -188,10 +187,9 @@ def test_a_request_survives_a_broker_that_goes_away_in_the_middle(proxy, rabbit_
     carrier.cleanup()
 
 
-@pytest.mark.parametrize('channel', ['own', 'stock'])
-def test_the_scheduling_thread_is_not_held_by_a_broker_that_is_away(proxy, channel):
+def test_the_scheduling_thread_is_not_held_by_a_broker_that_is_away(proxy):
     """Answers for an unreachable broker wait elsewhere; the next request is decided."""
-    bus = Bus(proxy.url, reply_retry_seconds=2, reply_channel=channel)
+    bus = Bus(proxy.url, reply_retry_seconds=2)
     raw = bus.raw('gantt-scheduler').prepare(timeout=60)
     bus.facade.hold.clear()
     callers = []
@@ -209,9 +207,8 @@ def test_the_scheduling_thread_is_not_held_by_a_broker_that_is_away(proxy, chann
     bus.close()
 
 
-@pytest.mark.parametrize('channel', ['own', 'stock'])
-def test_answers_go_out_again_after_an_outage_in_which_none_was_kept(proxy, rabbit_url, channel):
-    bus = Bus(proxy.url, reply_retry_seconds=0, reply_channel=channel)
+def test_answers_go_out_again_after_an_outage_in_which_none_was_kept(proxy, rabbit_url):
+    bus = Bus(proxy.url, reply_retry_seconds=0)
     raw = bus.raw('gantt-scheduler').prepare(timeout=60)
     bus.facade.hold.clear()
     body = {'request': _builtins(a_request())}

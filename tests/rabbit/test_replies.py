@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replies through a real broker, on the library's channel and on our own."""
+"""Replies through a real broker."""
 
 import json
 import threading
@@ -19,11 +19,9 @@ pytestmark = pytest.mark.rabbit
 LOST = ('gantt_rpc_replies_lost_total', 'caller')
 
 
-@pytest.fixture(params=['own', 'stock'])
-def bus(request, make_bus):
-    return make_bus(
-        reply_channel=request.param, reply_retry_seconds=3, facade=Facade(5, VCPU=10_000)
-    )
+@pytest.fixture
+def bus(make_bus):
+    return make_bus(reply_retry_seconds=3, facade=Facade(5, VCPU=10_000))
 
 
 def a_call(reply_q, msg_id=None):

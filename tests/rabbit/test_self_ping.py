@@ -91,13 +91,12 @@ def test_a_process_that_is_well_keeps_its_connections(rabbit_url):
     bus.close()
 
 
-@pytest.mark.parametrize('channel', ['own', 'stock'])
 def test_a_process_with_stuck_connections_is_replaced_and_calls_answered_again(
-    way, rabbit_url, conductor, channel
+    way, rabbit_url, conductor
 ):
     """Also the answer to what was accepted before, while the process ends."""
     proxy, deliveries = way
-    bus = Bus(proxy.url(rabbit_url), reply_channel=channel, **QUICK)
+    bus = Bus(proxy.url(rabbit_url), **QUICK)
     two_more_answers(bus)
     held, answers = a_request(budget_ms=60_000), []
     bus.facade.hold.clear()
@@ -117,7 +116,7 @@ def test_a_process_with_stuck_connections_is_replaced_and_calls_answered_again(
     bus.facade.hold.set()
     bus.stop(20)
     until(lambda: not any(c.is_open for c in old), 30)
-    successor = Bus(proxy.url(rabbit_url), reply_channel=channel, **QUICK)
+    successor = Bus(proxy.url(rabbit_url), **QUICK)
     two_more_answers(successor)
     assert successor.service.problem == ''
     assert conductor.select_destinations(a_request()).outcome is Outcome.PLACED

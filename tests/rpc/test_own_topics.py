@@ -14,7 +14,7 @@ from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost, Ru
 from gantt.core.messages.request import ExtendClaims, RequestSpec, SelectDestinations
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Outcome
-from gantt.rpc.amqp.replies import StockReplies
+from gantt.rpc.amqp.replies import ReplyWriter
 from gantt.rpc.server.server import Interface, Method, Topic
 from tests.rpc.facade import until
 
@@ -213,7 +213,7 @@ def test_a_build_reaches_the_agent_of_its_host(bus):
         got.append((call.method, call.args))
         return 'taken'
 
-    replies = StockReplies(bus.service._later, 1.0, bus.counts)
+    replies = ReplyWriter(bus.service._later, 1.0, bus.counts)
     topic = Topic(
         bus.carrier(),
         _target('gantt-compute.cmp-1'),
@@ -224,6 +224,7 @@ def test_a_build_reaches_the_agent_of_its_host(bus):
         payload_bytes_max=1 << 20,
         count=bus.counts,
     )
+    replies.start()
     topic.start()
     build = Build(
         claim_id=new_uuid(),
@@ -238,6 +239,7 @@ def test_a_build_reaches_the_agent_of_its_host(bus):
     until(lambda: len(got) == 2)
     topic.stop_taking()
     topic.finish(5)
+    replies.stop()
     assert base.decode(got[0][1]['build'], Build, inside='build') == build
     assert got[1][0] == 'delete'
 

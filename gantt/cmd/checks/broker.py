@@ -233,13 +233,6 @@ _RABBIT = (
         'the reply queue of a caller that loses its connection may go before it has noticed',
         'Set it to 1800',
     ),
-    error_if(
-        'direct_mandatory_flag',
-        lambda v, c: not v and c.rpc.reply_channel == 'stock',
-        'a reply whose queue is missing is thrown away by the broker without a word: it is '
-        'neither tried again nor counted',
-        'Remove it, or set [rpc] reply_channel to own, which does not read it',
-    ),
 )
 
 #: Of other groups.

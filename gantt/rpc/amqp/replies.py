@@ -51,10 +51,11 @@ class PendingReply:
         self.wait = _WAIT_FIRST
 
 
-class StockReplies:
-    """Replies that are confirmed one by one.
+class ReplyWriter:
+    """Replies that are written a batch at once and confirmed together.
 
-    Implements the scheduler's port ``Replies``; no method raises.
+    Implements the scheduler's port ``Replies``; no method raises.  Over the in-process broker they
+    are confirmed one by one.
     """
 
     def __init__(self, later: DelayedExecutor, retry_seconds: float, count: Count) -> None:
@@ -65,22 +66,30 @@ class StockReplies:
         self._lock = threading.Lock()
         #: Brokers that took nothing the last time -> when to probe again.
         self._away: dict[Any, float] = {}
+        #: Reply queues that took nothing the last time -> when to try again.  A quorum queue
+        #: without a leader never confirms: no other caller is to wait for it.
+        self._stuck: dict[str, float] = {}
+        self._aside = DelayedExecutor(1, 'rpc-aside')
+        self._waiting: collections.deque[PendingReply] = collections.deque()
 
     def start(self) -> None:
         """Get ready, before the first call comes."""
+        self._aside.start()
 
     def stop(self) -> None:
-        """Clean up, after the last answer was written."""
+        """Write what waits, after the last answer was given, and end."""
+        self._aside.stop()
+        self._write_waiting()
 
     @property
     def pending(self) -> int:
         """Accepted calls that have no answer yet."""
-        return self._open
+        return self._open + len(self._waiting) + self._aside.depth
 
     @property
     def has_room(self) -> bool:
         """True where ``send_soon`` and ``soon`` do not block, for as many as one read brings."""
-        return False
+        return len(self._waiting) < ASIDE_MAX // 2
 
     def expect(self) -> None:
         """Count an accepted call whose answer will come through ``send``."""
@@ -102,7 +111,7 @@ class StockReplies:
 
     def send(self, answers: Sequence[tuple[Any, Answer]]) -> None:
         """Write the answers of a batch, in the scheduling thread."""
-        self.write(self._made(answers))
+        self._write(self._made(answers))
 
     def send_soon(self, answers: Sequence[tuple[Any, Answer]]) -> None:
         """Send answers without waiting for the broker, where that can be."""
@@ -132,30 +141,50 @@ class StockReplies:
         self._put_aside(PendingReply(call, error=_as_reply_error(error)))
 
     def _put_aside(self, reply: PendingReply) -> None:
-        self.write([reply])
+        # A refusal does not wait for the broker's confirm: else the receiving thread
+        # would take no more than some hundred calls a second just when far more come than can
+        # be placed.
+        if not reply.call.wants_answer:
+            return
+        if len(self._waiting) >= ASIDE_MAX:
+            self._write([reply])
+            return
+        self._waiting.append(reply)
+        # A job that waits already takes this one along.
+        self._aside.after(0.0, self._write_waiting)
 
-    def write(self, batch: Sequence[PendingReply]) -> None:
+    def _write_waiting(self) -> None:
+        batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if batch:
+            self._write(batch)
+
+    def _write(self, batch: Sequence[PendingReply]) -> None:
         """Write replies, taking each connection once; never raises.
 
-        Towards a broker that is away nothing is tried here: the timer thread
-        does that until it is back.
+        Towards a broker that is away, or a queue that is stuck, nothing is tried here: the timer
+        thread does that.
         """
         by_carrier: dict[Any, list[PendingReply]] = collections.defaultdict(list)
         for reply in batch:
-            if reply.call.wants_answer:
+            if not reply.call.wants_answer:
+                continue
+            if reply.call.raw.reply_q in self._stuck:
+                self._again(reply, 'caller')
+            elif reply.call.raw.carrier in self._away:
+                self._again(reply, 'broker')
+            else:
                 by_carrier[reply.call.raw.carrier].append(reply)
         for key, replies in by_carrier.items():
-            if key in self._away:
-                for reply in replies:
-                    self._again(reply, 'broker')
-            else:
-                self._write(key, replies)
+            self._write_to(key, replies)
 
-    def _write(self, key: Any, replies: Sequence[PendingReply]) -> None:
+    def _write_to(self, key: Any, replies: Sequence[PendingReply]) -> None:
         remaining = collections.deque(replies)
         try:
             with key.sender() as connection:
-                self._deliver(connection, remaining)
+                if connection.is_amqp:
+                    self._deliver(connection, remaining)
+                else:
+                    self._deliver_in_process(connection, remaining)
             self._away.pop(key, None)
         except exceptions.BrokerUnavailable as e:
             self._is_away(key)
@@ -189,10 +218,27 @@ class StockReplies:
         self._away.pop(key, None)
 
     def _deliver(self, connection: Any, left: collections.deque[PendingReply]) -> None:
-        """Write replies, removing from ``left`` those that were handled.
+        """Write replies at once, leaving in ``left`` those to be tried again where that fails.
 
-        :raises Exception: the broker is away: those still in ``left`` are to be tried again
+        :raises BrokerUnavailable: the broker is away
         """
+        batch, bodies = [], []
+        for reply in left:
+            body = self._body(reply)
+            if body is not None:
+                batch.append(reply)
+                bodies.append((reply.call.raw.reply_q, body))
+        outcomes = publisher.write(connection, bodies)
+        left.clear()
+        if self._stuck or outcomes.stuck:
+            self._mark(batch, set(outcomes.stuck))
+        for index in (*outcomes.missing, *outcomes.stuck):
+            self._again(batch[index], 'caller')
+        for index in outcomes.refused:
+            self._again(batch[index], 'broker')
+
+    def _deliver_in_process(self, connection: Any, left: collections.deque[PendingReply]) -> None:
+        """Write replies one by one, as ``_deliver``."""
         while left:
             body = self._body(left[0])
             if body is not None:
@@ -201,6 +247,23 @@ class StockReplies:
                 except publisher.Undeliverable:
                     self._again(left[0], 'caller')
             left.popleft()
+
+    def _mark(self, batch: Sequence[PendingReply], stuck: set[int]) -> None:
+        """Record queues that took nothing, and drop those that did since, or that have ended."""
+        now = time.monotonic()
+        for index, reply in enumerate(batch):
+            queue = reply.call.raw.reply_q
+            if index not in stuck:
+                self._stuck.pop(queue, None)
+                continue
+            LOG.warning(
+                'Reply queue %s takes nothing although the broker works; its answers wait apart',
+                queue,
+            )
+            self._stuck[queue] = now + _STUCK_SECONDS
+        for queue, retry_at in list(self._stuck.items()):
+            if retry_at + 2 * self._retry_seconds < now:
+                self._stuck.pop(queue, None)
 
     def _body(self, reply: PendingReply) -> bytes | None:
         """Return a reply as it is sent; None: it cannot be, and no other is to wait for it."""
@@ -225,110 +288,12 @@ class StockReplies:
             )
 
     def _retry(self, reply: PendingReply, reason: str) -> None:
-        """Write a reply again, in the timer thread; probe an absent broker only now and then."""
-        key = reply.call.raw.carrier
-        if time.monotonic() < self._away.get(key, 0.0):
+        """Write a reply again, in the timer thread; probe what took nothing only now and then."""
+        key, now = reply.call.raw.carrier, time.monotonic()
+        if now < max(self._stuck.get(reply.call.raw.reply_q, 0.0), self._away.get(key, 0.0)):
             self._again(reply, reason)
         else:
-            self._write(key, [reply])
-
-
-class OwnReplies(StockReplies):
-    """Replies that are written a batch at once and confirmed together.
-
-    Over the in-process broker, which has no such channels, as :class:`StockReplies`.
-    """
-
-    def __init__(self, later: DelayedExecutor, retry_seconds: float, count: Count) -> None:
-        super().__init__(later, retry_seconds, count)
-        #: Reply queues that took nothing the last time -> when to try again.  A quorum queue
-        #: without a leader never confirms: no other caller is to wait for it.
-        self._stuck: dict[str, float] = {}
-        self._aside = DelayedExecutor(1, 'rpc-aside')
-        self._waiting: collections.deque[PendingReply] = collections.deque()
-
-    def start(self) -> None:
-        self._aside.start()
-
-    def stop(self) -> None:
-        self._aside.stop()
-
-    @property
-    def pending(self) -> int:
-        return super().pending + len(self._waiting) + self._aside.depth
-
-    @property
-    def has_room(self) -> bool:
-        return len(self._waiting) < ASIDE_MAX // 2
-
-    def _put_aside(self, reply: PendingReply) -> None:
-        # A refusal does not wait for the broker's confirm: else the receiving thread
-        # would take no more than some hundred calls a second just when far more come than can
-        # be placed.
-        if not reply.call.wants_answer:
-            return
-        if len(self._waiting) >= ASIDE_MAX:
-            self.write([reply])
-            return
-        self._waiting.append(reply)
-        # A job that waits already takes this one along.
-        self._aside.after(0.0, self._write_waiting)
-
-    def _write_waiting(self) -> None:
-        batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        if batch:
-            self.write(batch)
-
-    def write(self, batch: Sequence[PendingReply]) -> None:
-        """Send replies; those for a queue that is stuck go to the timer thread, too."""
-        if self._stuck:
-            for reply in batch:
-                if reply.call.raw.reply_q in self._stuck:
-                    self._again(reply, 'caller')
-            batch = [reply for reply in batch if reply.call.raw.reply_q not in self._stuck]
-        super().write(batch)
-
-    def _retry(self, reply: PendingReply, reason: str) -> None:
-        if time.monotonic() < self._stuck.get(reply.call.raw.reply_q, 0.0):
-            self._again(reply, reason)
-        else:
-            super()._retry(reply, reason)
-
-    def _deliver(self, connection: Any, left: collections.deque[PendingReply]) -> None:
-        if not connection.is_amqp:
-            super()._deliver(connection, left)
-            return
-        batch, bodies = [], []
-        for reply in left:
-            body = self._body(reply)
-            if body is not None:
-                batch.append(reply)
-                bodies.append((reply.call.raw.reply_q, body))
-        outcomes = publisher.write(connection, bodies)
-        left.clear()
-        if self._stuck or outcomes.stuck:
-            self._mark(batch, set(outcomes.stuck))
-        for index in (*outcomes.missing, *outcomes.stuck):
-            self._again(batch[index], 'caller')
-        for index in outcomes.refused:
-            self._again(batch[index], 'broker')
-
-    def _mark(self, batch: Sequence[PendingReply], stuck: set[int]) -> None:
-        """Record queues that took nothing, and drop those that did since, or that have ended."""
-        now = time.monotonic()
-        for index, reply in enumerate(batch):
-            queue = reply.call.raw.reply_q
-            if index not in stuck:
-                self._stuck.pop(queue, None)
-                continue
-            LOG.warning(
-                'Reply queue %s takes nothing although the broker works; its answers wait apart',
-                queue,
-            )
-            self._stuck[queue] = now + _STUCK_SECONDS
-        for queue, retry_at in list(self._stuck.items()):
-            if retry_at + 2 * self._retry_seconds < now:
-                self._stuck.pop(queue, None)
+            self._write_to(key, [reply])
 
 
 def is_answer(error: Exception) -> bool:
@@ -344,10 +309,3 @@ def _as_reply_error(error: Exception) -> Exception:
         'the request could not be handled: an internal error, see the log of the scheduler',
         error=type(error).__name__,
     )
-
-
-#: Values of ``[rpc] reply_channel``.
-CHANNELS: dict[str, Callable[[DelayedExecutor, float, Count], StockReplies]] = {
-    'own': OwnReplies,
-    'stock': StockReplies,
-}

@@ -28,7 +28,7 @@ from gantt.core.nova.source import (
 )
 from gantt.core.records.decision import Answer
 from gantt.rpc import wire
-from gantt.rpc.amqp.replies import PendingReply, StockReplies
+from gantt.rpc.amqp.replies import PendingReply, ReplyWriter
 from gantt.rpc.api import casts, stats, stats_foreign
 from gantt.rpc.call import RpcCall
 from gantt.rpc.server.server import DEFERRED, Interface, Method, Pending
@@ -70,7 +70,7 @@ class SchedulerMethods:
     :param scheduler: the facade, ``gantt.scheduler.service.Scheduler``
     """
 
-    def __init__(self, scheduler: Any, replies: StockReplies) -> None:
+    def __init__(self, scheduler: Any, replies: ReplyWriter) -> None:
         self._scheduler = scheduler
         self._replies = replies
         self.interface = Interface(

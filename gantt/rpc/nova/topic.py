@@ -21,7 +21,7 @@ from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.core.nova.events import AggregateEvent, GuestEvent, NovaCast
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.resources.host import HostRow
-from gantt.rpc.amqp.replies import PendingReply, StockReplies
+from gantt.rpc.amqp.replies import PendingReply, ReplyWriter
 from gantt.rpc.amqp.timers import DelayedExecutor
 from gantt.rpc.call import RpcCall
 from gantt.rpc.nova import casts as nova_casts
@@ -133,7 +133,7 @@ class NovaMethods:
     def __init__(
         self,
         scheduler: Any,
-        replies: StockReplies,
+        replies: ReplyWriter,
         later: DelayedExecutor,
         terms: TopicSettings,
         notifier: NovaNotifier,

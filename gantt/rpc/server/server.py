@@ -29,7 +29,7 @@ from gantt.rpc.amqp.consumer import GATHER_SECONDS, Consumer
 from gantt.rpc.amqp.dead_letters import DeadLetters
 from gantt.rpc.amqp.envelope import Incoming, as_bytes
 from gantt.rpc.amqp.reader import QueueReader
-from gantt.rpc.amqp.replies import Count, StockReplies, is_answer
+from gantt.rpc.amqp.replies import Count, ReplyWriter, is_answer
 from gantt.rpc.amqp.transport import caller_seconds
 from gantt.rpc.call import CALLER_SECONDS, RpcCall
 
@@ -178,7 +178,7 @@ class Topic:
         transport: Any,
         target: om.Target,
         interface: Interface,
-        replies: StockReplies,
+        replies: ReplyWriter,
         *,
         threads: int,
         queue: int,
