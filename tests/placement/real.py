@@ -87,7 +87,8 @@ def _start(
         (folder / 'open').touch()
     with open(folder / 'output', 'wb') as output:
         return subprocess.Popen(
-            [python, HERE / 'real_side' / 'serve.py', folder, str(threads)],
+            # On SQLite one at a time: it refuses a second writer that has read before.
+            [python, HERE / 'real_side' / 'serve.py', folder, str(threads if database else 1)],
             env=os.environ | {'PYTHONWARNINGS': 'ignore'},
             stdin=subprocess.PIPE,
             stdout=output,
