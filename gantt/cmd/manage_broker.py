@@ -234,7 +234,7 @@ def _apply(site: BrokerSite, command: Any) -> int:
         if site.nova_elsewhere and user.nova is not None:
             print(
                 f'not made: {user.name} on {transport.masked(site.nova_url)}; '
-                'without --apply it is said how'
+                'run this without --apply for the commands'
             )
     return 0
 

@@ -31,17 +31,17 @@ def add_commands(add: Any, group: Any) -> None:
 def check(conf: Any) -> int:
     """Read all options, look for misspelled ones, load the plugins, reach the servers."""
     failed = 0
-    for one in of_stage(CheckStage.CONFIG):
-        severity, text = one.verdict(conf)
+    for site_check in of_stage(CheckStage.CONFIG):
+        severity, text = site_check.verdict(conf)
         failed += severity is not None
-        print(f'{one.name:<10} {"WRONG " if severity else "ok    "} {text}')
+        print(f'{site_check.name:<10} {"WRONG " if severity else "ok    "} {text}')
     return 1 if failed else 0
 
 
 def doctor(conf: Any) -> int:
     """Explain settings that are dangerous or contradict each other; 1 where one is an error.
 
-    Looks into the database server and the broker, too, unless told otherwise.
+    The database server and the broker are queried too, unless --no-live is given.
     """
     findings = diagnose(conf, conf.command.live)
     counts = {kind.value: sum(f.severity is kind for f in findings) for kind in Severity}
@@ -62,11 +62,11 @@ def diagnose(conf: Any, probe: bool | None = None) -> list[Finding]:
 
 
 def _findings(conf: Any, probe: bool | None) -> Iterator[Finding]:
-    for one in of_stage(CheckStage.DOCTOR):
-        if probe is False and one.needs is not Needs.CONFIGURATION:
+    for site_check in of_stage(CheckStage.DOCTOR):
+        if probe is False and site_check.needs is not Needs.CONFIGURATION:
             continue
         try:
-            for result in one.run(conf):
+            for result in site_check.run(conf):
                 if not isinstance(result, Finding):
                     continue
                 if probe and result.severity is Severity.NOTE and result.value == NOT_LOOKED_INTO:

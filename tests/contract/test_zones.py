@@ -727,9 +727,9 @@ def test_of_what_lives_below_only_what_nobody_here_makes_or_ends_is_unknown(stor
     other = as_said(below(request, consumer=new_uuid()))
     said = [made_now, ending, ended, forgotten, other]
     assert store.zone_claims.unknown_below(EAST.uuid, said) == ([forgotten, other], set())
-    runs = [msgspec.structs.replace(one, state=State.CONFIRMED) for one in (made_now, ending)]
-    for one in runs:
-        assert store.zone_claims.unknown_below(EAST.uuid, [one]) == ([], {one.claim_id})
+    runs = [msgspec.structs.replace(c, state=State.CONFIRMED) for c in (made_now, ending)]
+    for claim in runs:
+        assert store.zone_claims.unknown_below(EAST.uuid, [claim]) == ([], {claim.claim_id})
     assert finish(store, request, below(request, claim_id=forgotten.claim_id))
     assert store.zone_claims.unknown_below(EAST.uuid, [forgotten]) == ([], set())
     assert store.zone_claims.unknown_below(uuid_of('west'), [forgotten]) == ([forgotten], set())

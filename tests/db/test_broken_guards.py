@@ -154,17 +154,17 @@ def sweep_beside_a_confirm(stores, monkeypatch):
     """The host's word comes when the sweeper has found the claim, before it holds the row."""
     host = a_host().on(stores[0])
     one = claimed(stores[0], a_draft().leased(-1).taking(host))[0]
-    lock, said = UnitOfWork.lock, []
+    lock, confirmed = UnitOfWork.lock, []
 
     def late(self, provider_ids):
-        if not said:
-            said.append(True)
+        if not confirmed:
+            confirmed.append(True)
             assert host.confirm(one)[0].outcome == 'ok'
         lock(self, provider_ids)
 
     monkeypatch.setattr(UnitOfWork, 'lock', late)
     stores[1].claims.sweep(10)
-    assert said
+    assert confirmed
     assert state_of(stores[0], one) == 'confirmed'
     assert host.row.used == {'VCPU': 1}
 

@@ -306,9 +306,9 @@ def test_a_broker_that_breaks_off_is_named(rabbit_url):
         way.refuse()
         connection.beat()
         connection.wait(5)
-    found = caught.value
-    assert f'127.0.0.1:{way.port}' in found.message
-    assert 'guest:guest' not in found.message
+    error = caught.value
+    assert f'127.0.0.1:{way.port}' in error.message
+    assert 'guest:guest' not in error.message
     carrier.cleanup()
     way.close()
 

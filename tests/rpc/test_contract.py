@@ -5,6 +5,8 @@ Where one of these fails, oslo.messaging has changed: peers with the new release
 """
 
 import json
+import socket
+import struct
 import uuid
 
 import amqp
@@ -16,6 +18,7 @@ from amqp.serialization import dumps
 
 from gantt import exceptions
 from gantt.rpc.amqp import caller, envelope, publisher, queues, transport
+from gantt.rpc.amqp.connection import ReadsAhead
 from gantt.rpc.amqp.consumer import Consumer
 from tests.rpc.bus import a_conf
 
@@ -252,3 +255,15 @@ def test_our_frames_are_those_that_the_library_would_have_written(size):
     theirs = b''.join(written)
     ours = b''.join(publisher.frames(7, 'reply_é', body, '123', Wire.frame_max))
     assert ours == theirs
+
+
+def test_a_frame_larger_than_agreed_is_refused_before_it_is_read():
+    """A broker that lies, or a stream out of step, is not read into memory for ever."""
+    own, other = socket.socketpair()
+    transport = ReadsAhead()
+    transport.sock, transport.connected = own, True
+    with own, other:
+        own.settimeout(5)
+        other.sendall(struct.pack('>BHI', 3, 1, 1 << 31) + b'x')
+        with pytest.raises(amqp.UnexpectedFrame, match='2147483648 bytes while expecting 131072'):
+            transport.read_frame()

@@ -32,7 +32,7 @@ class CheckStage(enum.Flag):
 
 
 class Needs(enum.StrEnum):
-    """What must be there for a check."""
+    """Resources that a check needs."""
 
     CONFIGURATION = 'configuration'
     DATABASE = 'database'

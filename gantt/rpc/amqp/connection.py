@@ -64,11 +64,13 @@ class ReadsAhead:
     """A transport of py-amqp that reads as much as is there, not each frame in three pieces.
 
     :ivar unread: bytes read off the socket that belong to later frames
+    :ivar frame_max: bytes of a frame that were agreed with the broker
     """
 
     sock: Any
     connected: bool
     unread = b''
+    frame_max = 1 << 17
 
     def read_frame(self, unpack: Any = None) -> tuple[int, int, bytes]:
         """Return the next frame: type, channel, payload.
@@ -81,6 +83,10 @@ class ReadsAhead:
             unread = self.unread
             if len(unread) > _BEFORE:
                 kind, channel, size = _frame(unread)
+                if size > self.frame_max:
+                    raise amqp.UnexpectedFrame(
+                        f'Received a frame of {size} bytes while expecting {self.frame_max} at most'
+                    )
                 end = _BEFORE + size
                 if len(unread) > end:
                     if unread[end] != _END:
@@ -183,6 +189,7 @@ class Connection:
                 self.raw = host.transport.establish_connection()
                 if self.is_amqp:
                     self.transport = self.raw.transport
+                    self.transport.frame_max = self.raw.frame_max
                     self._bound_waits(self.transport.sock)
                 break
             except Exception:

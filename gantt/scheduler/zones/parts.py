@@ -42,7 +42,7 @@ class NoCalls:
 
 
 class ZoneConcurrency(NamedTuple):
-    """What carries out several things at once.
+    """Runners of concurrent work.
 
     :ivar runner: calls to child zones; None: threads
     :ivar threads: requests
