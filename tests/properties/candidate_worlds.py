@@ -58,20 +58,23 @@ class CandidateWorld:
 
     def inventories(self) -> dict[str, ClassInventory]:
         pick = self.random
-        found = {}
+        inventories = {}
         for name in pick.sample(CLASSES, pick.choice([2, 3, 4, 5])):
             cap = pick.randint(1, 8)
-            one = ClassInventory(
+            inventory = ClassInventory(
                 cap=cap,
                 min_unit=pick.choice([1, 1, 1, 1, 2]),
                 max_unit=max(2, pick.choice([cap, cap, cap, 2, 3])),
                 step_size=pick.choice([1, 1, 1, 1, 2]),
             )
             used = pick.choice([0, 0, 0, 0, 1, 2, cap])
-            if one.min_unit <= used <= min(cap, one.max_unit) and used % one.step_size == 0:
-                one = msgspec.structs.replace(one, used=used)  # by one consumer
-            found[name] = one
-        return found
+            if (
+                inventory.min_unit <= used <= min(cap, inventory.max_unit)
+                and used % inventory.step_size == 0
+            ):
+                inventory = msgspec.structs.replace(inventory, used=used)  # by one consumer
+            inventories[name] = inventory
+        return inventories
 
     def change(self) -> ProviderEntry:
         """One provider becomes another, in its place."""

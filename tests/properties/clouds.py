@@ -89,7 +89,7 @@ def guests_on(rng: random.Random, number: int) -> list[Placed]:
 def a_cloud(rng: random.Random) -> Cloud:
     """Up to seven hosts and two aggregates."""
     count = rng.choice((0, 1, 2, 4, 5, 6, 7, 7, 7))
-    found = [(a_random_host(rng, n), guests_on(rng, n)) for n in range(1, count + 1)]
+    hosts = [(a_random_host(rng, n), guests_on(rng, n)) for n in range(1, count + 1)]
     aggregates = [
         Aggregate(
             id=i + 1,
@@ -100,13 +100,13 @@ def a_cloud(rng: random.Random) -> Cloud:
         )
         for i, name in enumerate(AGGREGATES)
     ]
-    return found, aggregates
+    return hosts, aggregates
 
 
 def a_table(cloud: Cloud) -> HostTable:
     """The cloud as a table."""
-    found, aggregates = cloud
-    changes = [HostChange(provider_id=row.id, row=row, placed=placed) for row, placed in found]
+    hosts, aggregates = cloud
+    changes = [HostChange(provider_id=row.id, row=row, placed=placed) for row, placed in hosts]
     return HostTable.build(changes, aggregates, {}, (), NOW)
 
 

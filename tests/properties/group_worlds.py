@@ -50,7 +50,7 @@ class SmallWorld:
             for _ in range(rng.randint(2, 4))
         ]
         self.body = self._group(rng)
-        names = [one['name'] for one in self.body['members']]
+        names = [member['name'] for member in self.body['members']]
         self.guests = [
             (rng.randrange(len(self.hosts)), rng.choice([GROUP, GROUP, OTHER]), rng.choice(names))
             for _ in range(rng.choice([0, 0, 1, 2]))
@@ -64,11 +64,11 @@ class SmallWorld:
                 break
             total += most
             count = most if rng.random() < 0.8 else [rng.randint(0, most - 1), most]
-            one = {'name': f'm{number}', 'count': count, 'spec': self._spec(rng)}
+            member = {'name': f'm{number}', 'count': count, 'spec': self._spec(rng)}
             if rng.random() < 0.15:
-                one['alternatives'] = [self._spec(rng)]
-            members.append(one)
-        names = [one['name'] for one in members]
+                member['alternatives'] = [self._spec(rng)]
+            members.append(member)
+        names = [member['name'] for member in members]
         subgroups = {'part': rng.sample(names, rng.randint(1, len(names)))}
         policies = [self._policy(rng, members, subgroups) for _ in range(rng.choice([0, 1, 2, 3]))]
         return {
@@ -98,7 +98,7 @@ class SmallWorld:
         policy['level'] = level
         if about:
             policy['of'] = about
-        outside = [one['name'] for one in members if one['name'] not in inside]
+        outside = [member['name'] for member in members if member['name'] not in inside]
         if policy['policy'] == 'anti-affinity':
             if outside and rng.random() < 0.4:
                 policy['target'] = {'of': rng.choice(outside)}
@@ -106,9 +106,9 @@ class SmallWorld:
                 policy['most'] = rng.choice([1, 1, 2])
         if policy['policy'] == 'spread':
             most = sum(
-                one['count'] if isinstance(one['count'], int) else one['count'][1]
-                for one in members
-                if one['name'] in inside
+                member['count'] if isinstance(member['count'], int) else member['count'][1]
+                for member in members
+                if member['name'] in inside
             )
             form = rng.choice(['most', 'least_domains', 'skew'])
             policy[form] = rng.choice([0, 1]) if form == 'skew' else rng.randint(1, min(2, most))
@@ -133,7 +133,7 @@ class SmallWorld:
     @staticmethod
     def members_of(about, members, subgroups):
         if about is None:
-            return [one['name'] for one in members]
+            return [member['name'] for member in members]
         return subgroups.get(about, [about])
 
     # -- as the engine has it -----------------------------------------------------------------
@@ -184,28 +184,28 @@ class SmallWorld:
 
     def units(self, only=None):
         """(name, description, must be placed) of each member; ``only``: name -> how many."""
-        found = []
-        for one in self.body['members']:
-            count = one['count']
+        units = []
+        for member in self.body['members']:
+            count = member['count']
             least, most = (count, count) if isinstance(count, int) else count
             for number in range(most):
-                name = one['name'] if most == 1 else f'{one["name"]}-{number + 1}'
-                found.append((name, one, number < least))
+                name = member['name'] if most == 1 else f'{member["name"]}-{number + 1}'
+                units.append((name, member, number < least))
         if only is None:
-            return found
-        left = dict(only)
+            return units
+        unstarted = dict(only)
         some = []
-        for unit in found:
-            if unit[2] and left.get(unit[1]['name'], 0):
-                left[unit[1]['name']] -= 1
+        for unit in units:
+            if unit[2] and unstarted.get(unit[1]['name'], 0):
+                unstarted[unit[1]['name']] -= 1
                 some.append(unit)
         return some
 
     def assignments(self, units, must=False):
         """Every way to place units that has room: unit name -> (host, choice)."""
         places = []
-        for _, one, _ in units:
-            specs = [one['spec'], *one.get('alternatives', [])]
+        for _, member, _ in units:
+            specs = [member['spec'], *member.get('alternatives', [])]
             mine = [
                 (host, choice)
                 for choice, spec in enumerate(specs)
@@ -215,20 +215,20 @@ class SmallWorld:
             places.append(mine if must else [*mine, None])
         for chosen in itertools.product(*places):
             plan = {
-                name: (place, one)
-                for (name, one, _), place in zip(units, chosen, strict=True)
+                name: (place, member)
+                for (name, member, _), place in zip(units, chosen, strict=True)
                 if place is not None
             }
             if self.has_room(plan):
                 yield plan
 
-    def spec_of(self, place, one):
-        return [one['spec'], *one.get('alternatives', [])][place[1]]
+    def spec_of(self, place, member):
+        return [member['spec'], *member.get('alternatives', [])][place[1]]
 
     def has_room(self, plan):
         used = Counter()
-        for place, one in plan.values():
-            used[place[0]] += self.spec_of(place, one)['resources']['VCPU']
+        for place, member in plan.values():
+            used[place[0]] += self.spec_of(place, member)['resources']['VCPU']
         return all(used[host] <= self.hosts[host]['vcpu'] for host in used)
 
     def domain(self, host, level):
@@ -254,7 +254,9 @@ class SmallWorld:
         level = policy['level']
         inside = self.members_of(policy.get('of'), self.body['members'], self.body['subgroups'])
         mine = [
-            self.domain(place[0], level) for place, one in plan.values() if one['name'] in inside
+            self.domain(place[0], level)
+            for place, member in plan.values()
+            if member['name'] in inside
         ]
         lost = mine.count(None)
         here = Counter(d for d in mine if d is not None)
@@ -272,8 +274,8 @@ class SmallWorld:
             most = policy.get('most', 1)
             return lost + sum(max(0, n + stands[d] - max(most, stands[d])) for d, n in here.items())
         if form == 'least_domains':
-            wanted = min(policy['least_domains'], len(mine) + sum(stands.values()))
-            return lost + max(0, wanted - len(set(here) | set(stands)))
+            needed = min(policy['least_domains'], len(mine) + sum(stands.values()))
+            return lost + max(0, needed - len(set(here) | set(stands)))
         if form == 'skew':
             if not mine:
                 return 0
@@ -285,15 +287,15 @@ class SmallWorld:
         if form == 'near':
             return sum(
                 self.price(policy, place[0], plan)
-                for place, one in plan.values()
-                if one['name'] in inside
+                for place, member in plan.values()
+                if member['name'] in inside
             )
         return lost + self.together(policy, form, plan, inside, here, stands)
 
     def together(self, policy, form, plan, inside, here, stands):
         level = policy['level']
         if form == 'exclusive':
-            others = {one['name'] for one in self.body['members']} - set(inside)
+            others = {member['name'] for member in self.body['members']} - set(inside)
             strangers = [
                 host
                 for host, group, name in self.guests
@@ -305,7 +307,9 @@ class SmallWorld:
                 host for host, group, name in self.guests if group == GROUP and name in others
             ]
         theirs = [
-            self.domain(place[0], level) for place, one in plan.values() if one['name'] in others
+            self.domain(place[0], level)
+            for place, member in plan.values()
+            if member['name'] in others
         ]
         lost = theirs.count(None) if form != 'exclusive' else 0
         taken = {self.domain(host, level) for host in strangers} | set(theirs)
@@ -326,26 +330,28 @@ class SmallWorld:
             rows = [
                 at for at, group, name in self.guests if group == GROUP and name == target['of']
             ]
-            rows += [place[0] for place, one in plan.values() if one['name'] == target['of']]
+            rows += [place[0] for place, member in plan.values() if member['name'] == target['of']]
         levels = policy.get('prices') or [{'level': policy['level'], 'price': 0.0}]
-        for one in levels:
-            mine = self.domain(host, one['level'])
-            if mine is not None and mine in {self.domain(row, one['level']) for row in rows}:
-                return one['price']
+        for entry in levels:
+            mine = self.domain(host, entry['level'])
+            if mine is not None and mine in {self.domain(row, entry['level']) for row in rows}:
+                return entry['price']
         return 1.0
 
     def eligible(self, inside, level):
         """Domains that have a host for one of these members, all others away."""
-        found = set()
-        for one in self.body['members']:
+        domains = set()
+        for member in self.body['members']:
             for spec in (
-                [one['spec'], *one.get('alternatives', [])] if one['name'] in inside else ()
+                [member['spec'], *member.get('alternatives', [])]
+                if member['name'] in inside
+                else ()
             ):
                 for host, of in enumerate(self.hosts):
                     fits = spec['resources']['VCPU'] <= of['vcpu']
                     if fits and ('required_traits' not in spec or of['ssd']):
-                        found.add(self.domain(host, level))
-        return found - {None}
+                        domains.add(self.domain(host, level))
+        return domains - {None}
 
     def is_sound(self, plan, only=None):
         """Whether no hard policy is violated; ``only``: of those with these indices."""
@@ -361,8 +367,8 @@ class SmallWorld:
         missing = sum(1 for name, _, must in units if must and name not in plan)
         optional = sum(1 for name, _, must in units if not must and name not in plan)
         steps = Counter()
-        for place, one in plan.values():
-            for text in self.spec_of(place, one).get('hints', {}).get('rules', []):
+        for place, member in plan.values():
+            for text in self.spec_of(place, member).get('hints', {}).get('rules', []):
                 steps[int(text[5])] += not self.hosts[place[0]]['ssd']
         weight = 0
         for _, policy, form in self.forms():
@@ -376,19 +382,19 @@ class SmallWorld:
 
     def orders(self):
         """Orders in which anything may be given up."""
-        found = {policy['drop'] for policy in self.body['policies'] if 'drop' in policy}
-        for one in self.body['members']:
-            for spec in [one['spec'], *one.get('alternatives', [])]:
-                found |= {int(text[5]) for text in spec.get('hints', {}).get('rules', [])}
-        return found
+        orders = {policy['drop'] for policy in self.body['policies'] if 'drop' in policy}
+        for member in self.body['members']:
+            for spec in [member['spec'], *member.get('alternatives', [])]:
+                orders |= {int(text[5]) for text in spec.get('hints', {}).get('rules', [])}
+        return orders
 
     def score(self, plan):
         """Of all members, on the cloud with them on it."""
         if self.steady:
             return -sum(self.hosts[place[0]]['cost'] / COST_MAX for place, _ in plan.values())
         used = Counter()
-        for place, one in plan.values():
-            used[place[0]] += self.spec_of(place, one)['resources']['VCPU']
+        for place, member in plan.values():
+            used[place[0]] += self.spec_of(place, member)['resources']['VCPU']
         return sum(1 - used[place[0]] / self.hosts[place[0]]['vcpu'] for place, _ in plan.values())
 
     def best(self):
@@ -408,10 +414,10 @@ class SmallWorld:
         if to is None:
             return False
         names = self.members_of(to, self.body['members'], self.body['subgroups'])
-        to_be = any(must and one['name'] in names for _, one, must in self.units())
+        to_be = any(must and member['name'] in names for _, member, must in self.units())
         return (
             to_be
-            and not any(one['name'] in names for _, one, _ in units)
+            and not any(member['name'] in names for _, member, _ in units)
             and not any(group == GROUP and name in names for _, group, name in self.guests)
         )
 

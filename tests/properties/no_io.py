@@ -162,12 +162,12 @@ def main(first: int, count: int, plugin: str = '') -> int:
     watching = True
     for number, (table, request) in enumerate(cases):
         try:
-            made = place(table, request, pipeline, seed=number, decision_id='d')
+            decision = place(table, request, pipeline, seed=number, decision_id='d')
         except Outside as e:
             watching = False
             print(f'{plugin or "the default set"}: {e}')
             return 3
-        outcomes.add(made.outcome)
+        outcomes.add(decision.outcome)
     watching = False
     print(f'{count} decisions, outcomes {", ".join(sorted(outcomes))}')
     return 0

@@ -17,30 +17,30 @@ class PlainProviders:
     def __init__(self, entries: Mapping[int, ProviderEntry]) -> None:
         self.entries = entries
 
-    def anchors(self, one: ProviderEntry) -> set[int]:
+    def anchors(self, entry: ProviderEntry) -> set[int]:
         """Roots of the trees that it may be used for."""
-        found = {one.root_id}
-        if SHARES in one.traits:
-            found |= {
+        roots = {entry.root_id}
+        if SHARES in entry.traits:
+            roots |= {
                 other.root_id
                 for other in self.entries.values()
-                if set(other.aggregates) & set(one.aggregates)
+                if set(other.aggregates) & set(entry.aggregates)
             }
-        return found
+        return roots
 
-    def above(self, one: ProviderEntry) -> set[int]:
-        found = {one.id}
-        while one.parent_id is not None:
-            one = self.entries[one.parent_id]
-            found.add(one.id)
-        return found
+    def above(self, entry: ProviderEntry) -> set[int]:
+        ids = {entry.id}
+        while entry.parent_id is not None:
+            entry = self.entries[entry.parent_id]
+            ids.add(entry.id)
+        return ids
 
     def root_of(self, uuid: str) -> int | None:
-        return next((one.root_id for one in self.entries.values() if one.uuid == uuid), None)
+        return next((entry.root_id for entry in self.entries.values() if entry.uuid == uuid), None)
 
 
-def has_amount(one: ProviderEntry, name: str, amount: int) -> bool:
-    there = one.inventories.get(name)
+def has_amount(entry: ProviderEntry, name: str, amount: int) -> bool:
+    there = entry.inventories.get(name)
     return (
         there is not None
         and there.used + amount <= there.cap
@@ -53,26 +53,30 @@ def _granular(world: PlainProviders, group: GroupQuery) -> Iterator[tuple[int, t
     """(root it anchors at, providers) of a group that comes from one provider."""
     if not (group.resources or group.required or group.member_of):
         return
-    for one in world.entries.values():
+    for entry in world.entries.values():
         fits = (
-            all(has_amount(one, *item) for item in group.resources.items())
-            and all(names & set(one.traits) for names in group.required)
-            and not group.forbidden & set(one.traits)
-            and all(uuids & set(one.aggregates) for uuids in group.member_of)
-            and not group.forbidden_aggregates & set(one.aggregates)
+            all(has_amount(entry, *item) for item in group.resources.items())
+            and all(names & set(entry.traits) for names in group.required)
+            and not group.forbidden & set(entry.traits)
+            and all(uuids & set(entry.aggregates) for uuids in group.member_of)
+            and not group.forbidden_aggregates & set(entry.aggregates)
         )
         if group.in_tree is not None and group.resources:
-            fits = fits and world.root_of(group.in_tree) == one.root_id
+            fits = fits and world.root_of(group.in_tree) == entry.root_id
         if fits:
-            for anchor in world.anchors(one):
-                yield anchor, (one.id,)
+            for anchor in world.anchors(entry):
+                yield anchor, (entry.id,)
 
 
 def _spread(world: PlainProviders, group: GroupQuery) -> Iterator[tuple[int, tuple]]:
     """The same of a group whose classes may come from several providers of a tree."""
-    for anchor in [one for one in world.entries.values() if one.parent_id is None]:
+    for anchor in [entry for entry in world.entries.values() if entry.parent_id is None]:
         options = [
-            [one.id for one in world.entries.values() if _may_give(world, group, item, one, anchor)]
+            [
+                entry.id
+                for entry in world.entries.values()
+                if _may_give(world, group, item, entry, anchor)
+            ]
             for item in group.resources.items()
         ]
         for ids in itertools.product(*options):
@@ -85,15 +89,15 @@ def _may_give(
     world: PlainProviders,
     group: GroupQuery,
     item: tuple[str, int],
-    one: ProviderEntry,
+    entry: ProviderEntry,
     anchor: ProviderEntry,
 ) -> bool:
-    own = one.root_id == anchor.id
-    if not has_amount(one, *item) or anchor.id not in world.anchors(one):
+    own = entry.root_id == anchor.id
+    if not has_amount(entry, *item) or anchor.id not in world.anchors(entry):
         return False
     if group.in_tree is not None and not (own and world.root_of(group.in_tree) == anchor.id):
         return False
-    aggregates = set(one.aggregates)
+    aggregates = set(entry.aggregates)
     with_root = aggregates | set(anchor.aggregates)
 
     def inside(uuids: set[str]) -> bool:
@@ -110,30 +114,30 @@ def candidates(world: PlainProviders, query: CandidatesQuery) -> dict[PlainCandi
     """All candidates, each with the roots that it may be anchored at."""
     by_root: dict[int, list[list[tuple]]] = {
         pid: [[] for _ in query.groups]
-        for pid, one in world.entries.items()
-        if one.parent_id is None
-        and query.root_required <= set(one.traits)
-        and not query.root_forbidden & set(one.traits)
+        for pid, entry in world.entries.items()
+        if entry.parent_id is None
+        and query.root_required <= set(entry.traits)
+        and not query.root_forbidden & set(entry.traits)
     }
     for n, group in enumerate(query.groups):
         for anchor, ids in (_granular if group.suffix else _spread)(world, group):
             if anchor in by_root:
                 by_root[anchor][n].append(ids)
-    found: dict[PlainCandidate, set[int]] = {}
+    anchors: dict[PlainCandidate, set[int]] = {}
     for anchor, choices in by_root.items():
         for chosen in itertools.product(*choices):
             if _go_together(world, query, chosen):
-                found.setdefault(_as_one(world, query, chosen), set()).add(anchor)
-    return found
+                anchors.setdefault(_as_one(world, query, chosen), set()).add(anchor)
+    return anchors
 
 
 def _amounts(query: CandidatesQuery, chosen: tuple) -> dict[tuple[int, str], int]:
-    found: dict[tuple[int, str], int] = {}
+    amounts: dict[tuple[int, str], int] = {}
     for group, ids in zip(query.groups, chosen, strict=True):
         for n, (name, amount) in enumerate(group.resources.items()):
             pid = ids[0 if group.suffix else n]
-            found[pid, name] = found.get((pid, name), 0) + amount
-    return found
+            amounts[pid, name] = amounts.get((pid, name), 0) + amount
+    return amounts
 
 
 def _go_together(world: PlainProviders, query: CandidatesQuery, chosen: tuple) -> bool:
@@ -150,7 +154,7 @@ def _go_together(world: PlainProviders, query: CandidatesQuery, chosen: tuple) -
         there = world.entries[pid].inventories[name]
         if there.used + amount > there.cap or amount > there.max_unit:
             return False
-    has_trees = any(one.parent_id is not None for one in world.entries.values())
+    has_trees = any(entry.parent_id is not None for entry in world.entries.values())
     if not query.nested and has_trees:
         used = {pid for pid, _ in amounts}
         return len({world.entries[pid].root_id for pid in used}) == len(used)
@@ -158,7 +162,7 @@ def _go_together(world: PlainProviders, query: CandidatesQuery, chosen: tuple) -
 
 
 def _as_one(world: PlainProviders, query: CandidatesQuery, chosen: tuple) -> PlainCandidate:
-    uuid = {pid: one.uuid for pid, one in world.entries.items()}
+    uuid = {pid: entry.uuid for pid, entry in world.entries.items()}
     return (
         frozenset((uuid[p], name, n) for (p, name), n in _amounts(query, chosen).items()),
         frozenset(

@@ -66,7 +66,7 @@ def _memory_fits(wish: Wish, number: int, cell: NumaCell, ratio: float) -> bool:
     if wish.page == '' and not guest.dedicated:
         in_all = cell.memory_mb * 1024 - sum(p.total * p.size_kb for p in cell.pages)
         return need <= in_all and cell.memory_used_mb + guest.memory_mb <= cell.memory_mb * ratio
-    by_large = [need <= left for size, left in large.items() if need % size == 0]
+    by_large = [need <= free for size, free in large.items() if need % size == 0]
     if wish.page in ('', 'small', '4'):
         return need <= ordinary
     if wish.page == 'large':
@@ -81,22 +81,22 @@ def _devices_fit(
     wish: Wish, chosen: Sequence[NumaCell], cells: Sequence[NumaCell], pools: Sequence[DevicePool]
 ) -> bool:
     """Give each single device that is wanted any of the single ones that there are."""
-    wanted = [one for one in wish.devices for _ in range(one.count)]
+    wishes = [device for device in wish.devices for _ in range(device.count)]
     there = [pool for pool in pools for _ in range(pool.free)]
-    return _give(wanted, there, chosen, cells)
+    return _give(wishes, there, chosen, cells)
 
 
 def _give(
-    wanted: list[DeviceWish],
+    wishes: list[DeviceWish],
     there: list[DevicePool],
     chosen: Sequence[NumaCell],
     cells: Sequence[NumaCell],
 ) -> bool:
-    if not wanted:
+    if not wishes:
         return True
     for i, pool in enumerate(there):
-        if _will_do(wanted[0], pool, chosen, cells) and _give(
-            wanted[1:], there[:i] + there[i + 1 :], chosen, cells
+        if _will_do(wishes[0], pool, chosen, cells) and _give(
+            wishes[1:], there[:i] + there[i + 1 :], chosen, cells
         ):
             return True
     return False

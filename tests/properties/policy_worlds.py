@@ -169,7 +169,7 @@ class PolicyWorld:
 
     def costs(self, strength, could=None):
         """(policy, cost by host) of each policy of a strength and each of its subjects."""
-        return [(one, cost) for one, _, cost in self.costs_by_subject(strength, could)]
+        return [(subject, cost) for subject, _, cost in self.costs_by_subject(strength, could)]
 
     def costs_by_subject(self, strength, could=None):
         """(policy, subject, cost by host), as ``costs``."""
@@ -247,9 +247,9 @@ class PolicyWorld:
         # What stands and is not near yet wants this one near: where most of it is, nothing is lost.
         level, least = ('rack', 0.0) if policy.prices else (policy.level, 0.0)
         worth = Counter()
-        for one in mine:
-            if (there := self.domain(one, level)) is not None:
-                worth[there] += self.price(policy, one, target) - least
+        for member_host in mine:
+            if (there := self.domain(member_host, level)) is not None:
+                worth[there] += self.price(policy, member_host, target) - least
         best = max(worth.values(), default=0)
         here = self.domain(host, level)
         return max(best - (worth[here] if here is not None else 0), 0)

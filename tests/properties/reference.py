@@ -161,16 +161,16 @@ class Cloud:
         return host.row.name.lower() not in [n.lower() for n in spec.ignore_hosts]
 
     def _RequestedDestinationFilter(self, host, spec, consumer):
-        wanted = spec.destination
-        if wanted is None:
+        destination = spec.destination
+        if destination is None:
             return True
-        if wanted.host is not None and wanted.host != host.row.name:
+        if destination.host is not None and destination.host != host.row.name:
             return False
-        if wanted.node is not None and wanted.node != (host.row.node or host.row.name):
+        if destination.node is not None and destination.node != (host.row.node or host.row.name):
             return False
-        if wanted.cell is not None and wanted.cell != host.row.cell:
+        if destination.cell is not None and destination.cell != host.row.cell:
             return False
-        return self._in_aggregates(host, wanted.aggregates, wanted.forbidden_aggregates)
+        return self._in_aggregates(host, destination.aggregates, destination.forbidden_aggregates)
 
     def _ComputeFilter(self, host, spec, consumer):
         row = host.row
@@ -232,9 +232,9 @@ class Cloud:
 
     def _members(self, host, spec, consumer):
         group = spec.group
-        found = {p.consumer for p in host.placed if p.group == group.uuid}
-        found |= {p.consumer for p in host.placed} & set(group.members)
-        return found - {consumer}
+        members = {p.consumer for p in host.placed if p.group == group.uuid}
+        members |= {p.consumer for p in host.placed} & set(group.members)
+        return members - {consumer}
 
     def _count(self, host, spec, consumer):
         """Members on the host; one that the caller names has one at least, if not the consumer."""

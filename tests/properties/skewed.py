@@ -167,8 +167,8 @@ class SkewedWorld(World):
             )
             for n, clock in enumerate(self.clocks)
         ]
-        for one in self.schedulers:
-            one.cache.fetch()
+        for scheduler in self.schedulers:
+            scheduler.cache.fetch()
         self.port = Port(self)
         self.houses = {name: House(self, name) for name in ('cmp-1', 'cmp-2', 'cmp-3')}
         self.builds: list[Build] = []
@@ -273,8 +273,8 @@ class SkewedWorld(World):
     # -- what must hold ------------------------------------------------------------------
     def check(self) -> None:
         """Nothing over capacity, twice, lost, early or without permission."""
-        found = self.audit()
-        assert not any(found.values()), found
+        discrepancies = self.audit()
+        assert not any(discrepancies.values()), discrepancies
         now = self.clock.wall()
         for claim in self.store.claims.list_claims(limit=1000):
             state = str(claim.state)

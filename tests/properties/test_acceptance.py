@@ -93,15 +93,15 @@ def may_be(held, claim, written, gone, leaves):
             grows = amount - (sums(leaves, pid, name) if is_api else 0)
             if grows > 0 and grows > free:
                 return False
-            one = has[name]
-            most = one.total if one.max_unit is None else one.max_unit
-            if amount < one.min_unit or amount > most or amount % one.step_size:
+            inventory = has[name]
+            most = inventory.total if inventory.max_unit is None else inventory.max_unit
+            if amount < inventory.min_unit or amount > most or amount % inventory.step_size:
                 return False
     return True
 
 
 def by_hand(held, requests, rivals):
-    written, gone, found = [], [], {}
+    written, gone, accepted = [], [], {}
     for request in requests:
         took, makes, frees = [], [], []
         for i, draft in enumerate(request.claims):
@@ -114,8 +114,8 @@ def by_hand(held, requests, rivals):
         if request.whole and len(took) < len(request.claims):
             took, makes, frees = [], [], []
         written, gone = written + makes, gone + frees
-        found[request.id] = took
-    return found
+        accepted[request.id] = took
+    return accepted
 
 
 @settings(max_examples=300, deadline=None)
@@ -132,8 +132,10 @@ def test_a_batch_is_accepted_as_counting_by_hand_says(batch):
         )
         for pid, (has, taken, closed) in held.items()
     }
-    found = accept(states, requests, rivals)
-    assert {k: one.accepted for k, one in found.items()} == by_hand(held, requests, rivals)
+    verdicts = accept(states, requests, rivals)
+    assert {k: verdict.accepted for k, verdict in verdicts.items()} == by_hand(
+        held, requests, rivals
+    )
     for request in requests:
-        one = found[request.id]
-        assert (one.refusal is None) == (len(one.accepted) == len(request.claims))
+        verdict = verdicts[request.id]
+        assert (verdict.refusal is None) == (len(verdict.accepted) == len(request.claims))

@@ -99,21 +99,21 @@ def but_for(spec: RequestSpec, given_up: list[str]) -> RequestSpec:
     )
 
 
-def followed(hosts, spec: RequestSpec, what: str) -> set[str] | None:
+def followed(hosts, spec: RequestSpec, change: str) -> set[str] | None:
     """Who fits once a sentence, from behind the hosts on, is done; None: it is no advice."""
     replace = msgspec.structs.replace
-    if found := re.fullmatch(r' without (\w+)', what):
-        return fitting(hosts, spec, found[1])
-    if found := re.fullmatch(r' but for: (.*)', what):
-        parts = re.split(r', (?=no trait )|(?<=\(user\)), ', found[1])
+    if match := re.fullmatch(r' without (\w+)', change):
+        return fitting(hosts, spec, match[1])
+    if match := re.fullmatch(r' but for: (.*)', change):
+        parts = re.split(r', (?=no trait )|(?<=\(user\)), ', match[1])
         return fitting(hosts, but_for(spec, parts))
-    if re.fullmatch(r' if it need not be .*', what):
+    if re.fullmatch(r' if it need not be .*', change):
         return fitting(hosts, replace(spec, force_hosts=[]))
-    if found := re.fullmatch(r' in availability zone (az\d)', what):
-        return fitting(hosts, replace(spec, availability_zone=found[1]))
-    if found := re.fullmatch(r' if (cmp-\d) is enabled', what):
-        return fitting(enabled(hosts, found[1]), spec)
-    if 'soft-' in what:
+    if match := re.fullmatch(r' in availability zone (az\d)', change):
+        return fitting(hosts, replace(spec, availability_zone=match[1]))
+    if match := re.fullmatch(r' if (cmp-\d) is enabled', change):
+        return fitting(enabled(hosts, match[1]), spec)
+    if 'soft-' in change:
         policy = Policy('soft-' + spec.group.policy.value.removeprefix('soft-'))
         return fitting(hosts, replace(spec, group=replace(spec.group, policy=policy)))
     return None
@@ -122,10 +122,10 @@ def followed(hosts, spec: RequestSpec, what: str) -> set[str] | None:
 def advice(line: str):
     """(hosts named, how many, what to do) of each sentence of a line."""
     for sentence in line.split('; '):
-        found = re.match(rf'fits on (?:{WHERE})(?P<what> .*)', sentence)
-        if found:
-            count = int(found['count'] or 1 + int(found['more'] or 0))
-            yield found['host'], count, found['what']
+        match = re.match(rf'fits on (?:{WHERE})(?P<what> .*)', sentence)
+        if match:
+            count = int(match['count'] or 1 + int(match['more'] or 0))
+            yield match['host'], count, match['what']
 
 
 @settings(
@@ -136,12 +136,12 @@ def advice(line: str):
 @given(clouds(), specs)
 def test_who_follows_an_advice_finds_the_hosts_that_it_names(hosts, asked):
     request = a_request(**asked)
-    made = decide(a_table(*hosts), request, PIPELINE)
-    if made.outcome is not Outcome.NO_VALID_HOST:
+    decision = decide(a_table(*hosts), request, PIPELINE)
+    if decision.outcome is not Outcome.NO_VALID_HOST:
         return
-    for line in made.nearest:
-        for host, count, what in advice(line):
-            fits = followed(hosts, request.spec, what)
+    for line in decision.nearest:
+        for host, count, change in advice(line):
+            fits = followed(hosts, request.spec, change)
             if fits is None:
                 continue
             assert host is None or host in fits, (line, fits)
@@ -160,8 +160,8 @@ def test_no_host_is_promised_that_filters_skipped_by_force_keep_out():
 
 
 def test_what_one_host_lacks_is_not_said_of_another():
-    one, two = a_host(1, traits=['CUSTOM_A']), a_host(2, traits=['CUSTOM_B'])
-    assert nearest(one, two, required_traits=['CUSTOM_A', 'CUSTOM_B']) == [
+    first, two = a_host(1, traits=['CUSTOM_A']), a_host(2, traits=['CUSTOM_B'])
+    assert nearest(first, two, required_traits=['CUSTOM_A', 'CUSTOM_B']) == [
         'fits on cmp-1 but for: no trait CUSTOM_B; fits on cmp-2 but for: no trait CUSTOM_A'
     ]
     rules = ['name == "cmp-1"', 'name == "cmp-2"']

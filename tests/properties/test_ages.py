@@ -121,5 +121,5 @@ def test_an_answer_is_no_surer_than_what_is_known(first):
                 raise AssertionError(f'seed {seed}, step {step}: {e}') from e
         seen += commit_batch.seen
     print(dict(seen))
-    wanted = (Outcome.PLACED, Outcome.NO_VALID_HOST, Outcome.UNKNOWN, 'older than two periods')
-    assert min(seen[what] for what in wanted) > 0
+    answers = (Outcome.PLACED, Outcome.NO_VALID_HOST, Outcome.UNKNOWN, 'older than two periods')
+    assert min(seen[what] for what in answers) > 0

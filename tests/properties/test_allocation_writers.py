@@ -73,8 +73,8 @@ class Site:
         """Consumer -> all that it is to have; off: by how much generations are wrong."""
         wishes = []
         for consumer, shares in said.items():
-            known = self.generations[consumer]
-            given = known if not off else (known or 0) + off
+            generation = self.generations[consumer]
+            given = generation if not off else (generation or 0) + off
             wishes.append(self.wish(consumer, shares, generation=given))
         before, after = self.used(self.held), self.used(self.held | said)
         fits = all(total <= ROOM or total <= before[uuid] for uuid, total in after.items())
@@ -89,18 +89,18 @@ class Site:
         assert (fits, off) == (True, 0)
         for consumer, shares in said.items():
             self.held[consumer] = shares
-            known = self.generations[consumer]
-            self.generations[consumer] = (known or 0) + 1 if shares else None
+            generation = self.generations[consumer]
+            self.generations[consumer] = (generation or 0) + 1 if shares else None
 
     def play(self, word, *args):
         consumers = list(self.held)
         if word == 'write':
-            who, numbers, off = args
-            self.write({consumers[who]: self.shares(numbers)}, off)
+            number, numbers, off = args
+            self.write({consumers[number]: self.shares(numbers)}, off)
         elif word == 'both':
-            one, other, numbers = args
-            if one != other:
-                self.write({consumers[one]: {}, consumers[other]: self.shares(numbers)})
+            source, other, numbers = args
+            if source != other:
+                self.write({consumers[source]: {}, consumers[other]: self.shares(numbers)})
         elif word == 'hand over':
             giver, heir = (consumers[n] for n in args)
             if giver != heir and self.held[giver]:
@@ -125,16 +125,16 @@ class Site:
 
     def ids(self, consumer):
         return {
-            one.id
-            for one in self.store.claims.list_claims(consumer=consumer, limit=1000)
-            if one.is_live
+            claim.id
+            for claim in self.store.claims.list_claims(consumer=consumer, limit=1000)
+            if claim.is_live
         }
 
     def check(self):
         for consumer, shares in self.held.items():
-            found = self.store.allocations.load_allocations(consumer)
-            assert (found.allocations if found else {}) == shares
-            assert (found and found.generation) == self.generations[consumer]
+            stored = self.store.allocations.load_allocations(consumer)
+            assert (stored.allocations if stored else {}) == shares
+            assert (stored and stored.generation) == self.generations[consumer]
         used = self.used(self.held)
         for uuid in self.uuids:
             assert sum(self.store.providers.load_provider(uuid).used.values()) == used[uuid]
@@ -143,8 +143,8 @@ class Site:
                 consumer: shares[uuid] for consumer, shares in self.held.items() if uuid in shares
             }
         total = Counter()
-        for one in self.store.allocations.type_usages('p'):
-            total.update(one.resources)
+        for usage in self.store.allocations.type_usages('p'):
+            total.update(usage.resources)
         by_class = Counter()
         for uuid, amount in used.items():
             by_class[self.classes[uuid]] += amount

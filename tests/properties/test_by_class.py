@@ -89,20 +89,20 @@ class Reference:
         row = self.rows[host]
         used = row.used.get(name, 0)
         used += sum(pick.get(name, 0) for pick in self.picks[host].values())
-        one = row.facts.inventories.get(name)
-        found = {column: COLUMNS[column].fill for column in BY_CLASS}
-        if one is not None:
-            found |= {
-                'cap': one.cap,
-                'min_unit': one.min_unit,
-                'largest': one.largest,
-                'step': one.step_size,
-                'total': one.total,
-                'reserved': one.reserved,
-                'ratio': one.allocation_ratio,
+        inventory = row.facts.inventories.get(name)
+        figures = {column: COLUMNS[column].fill for column in BY_CLASS}
+        if inventory is not None:
+            figures |= {
+                'cap': inventory.cap,
+                'min_unit': inventory.min_unit,
+                'largest': inventory.largest,
+                'step': inventory.step_size,
+                'total': inventory.total,
+                'reserved': inventory.reserved,
+                'ratio': inventory.allocation_ratio,
             }
-        free = found['cap'] - used - row.foreign.get(name, 0)
-        return found | {'used': used, 'free': free}
+        free = figures['cap'] - used - row.foreign.get(name, 0)
+        return figures | {'used': used, 'free': free}
 
 
 class ThreeWays:
@@ -119,42 +119,42 @@ class ThreeWays:
 
     def each(self, do: Any) -> list[Any]:
         """What is done with each table, under its thresholds."""
-        found = []
+        results = []
         for number, thresholds in enumerate(self.thresholds):
             with dense_from(*thresholds):
-                found.append(do(number))
-        return found
+                results.append(do(number))
+        return results
 
     def on_each(self, do: Any) -> list[Any]:
         """What is done with each table."""
         return self.each(lambda number: do(self.tables[number]))
 
     def news(self, host: int, has: Any, used: dict[str, int], foreign: dict[str, int]) -> None:
-        known = self.reference.rows.get(host)
-        row = a_host(host, version=1 if known is None else known.version + 1)
+        known_row = self.reference.rows.get(host)
+        row = a_host(host, version=1 if known_row is None else known_row.version + 1)
         facts = msgspec.structs.replace(row.facts, inventories=has)
         self._write(msgspec.structs.replace(row, facts=facts, used=used, foreign=foreign))
 
     def usage(self, host: int, used: dict[str, int], foreign: dict[str, int]) -> None:
-        known = self.reference.rows.get(host)
-        if known is not None:
-            version = known.version + 1
-            row = msgspec.structs.replace(known, version=version, used=used)
-            self._write(row)
-            self._write(msgspec.structs.replace(row, version=version + 1, foreign=foreign))
+        row = self.reference.rows.get(host)
+        if row is not None:
+            version = row.version + 1
+            report = msgspec.structs.replace(row, version=version, used=used)
+            self._write(report)
+            self._write(msgspec.structs.replace(report, version=version + 1, foreign=foreign))
 
     def _write(self, row: HostRow) -> None:
         assert self.on_each(lambda table: table.apply(HostChange(provider_id=row.id, row=row)))
         self.reference.rows[row.id] = row
         self.reference.picks.setdefault(row.id, {})
 
-    def take(self, host: int, wanted: dict[str, int]) -> None:
+    def take(self, host: int, amounts: dict[str, int]) -> None:
         if host not in self.reference.rows:
             return
         self.serial += 1
-        one = Placed(an_id(self.serial, 2), an_id(self.serial, 3), host)
-        self.on_each(lambda table: table.take(host, wanted, one))
-        self.reference.picks[host][one.claim_id] = wanted
+        placed = Placed(an_id(self.serial, 2), an_id(self.serial, 3), host)
+        self.on_each(lambda table: table.take(host, amounts, placed))
+        self.reference.picks[host][placed.claim_id] = amounts
 
     def give(self, number: int) -> None:
         laid = [(h, c) for h, picks in sorted(self.reference.picks.items()) for c in picks]
@@ -202,12 +202,12 @@ class ThreeWays:
             self.commit(host, False)
         self.tables = self.on_each(lambda table: table_log.build(table_log.everything_of(table)))
 
-    def place(self, wanted: dict[str, int], members: int) -> None:
+    def place(self, amounts: dict[str, int], members: int) -> None:
         """Both decide the same, and take it back."""
         self.serial += 1
         request = SelectDestinations(
             request_id=an_id(self.serial, 5),
-            spec=RequestSpec(resources={name: n for name, n in wanted.items() if n}),
+            spec=RequestSpec(resources={name: n for name, n in amounts.items() if n}),
             consumers=[an_id(self.serial * 10 + i, 6) for i in range(members)],
             alternates=1,
         )
@@ -215,9 +215,9 @@ class ThreeWays:
 
         def decide(table: HostTable) -> list[Any]:
             decision = place(table, request, PIPELINE, seed=1, decision_id='one')
-            found = [figures_of(table), decision_codec.pack(decision, request)]
+            outputs = [figures_of(table), decision_codec.pack(decision, request)]
             undo(table, decision, request)
-            return found
+            return outputs
 
         sparse, dense = self.on_each(decide)
         assert sparse == dense
@@ -230,15 +230,17 @@ class ThreeWays:
                 code = table.class_code(name)
                 for host, row in rows.items():
                     expected = self.reference.figures(host, name)
-                    found = {column: getattr(table, column)[code][row] for column in BY_CLASS}
-                    assert found == expected, (name, host)
+                    actual = {column: getattr(table, column)[code][row] for column in BY_CLASS}
+                    assert actual == expected, (name, host)
                     items = {c: getattr(table, c).item(code, row) for c in BY_CLASS}
                     assert items == expected
             for host, row in rows.items():
                 used = table.host_state(row).used
-                known = {name: self.reference.figures(host, name)['used'] for name in CLASSES}
+                expected_used = {
+                    name: self.reference.figures(host, name)['used'] for name in CLASSES
+                }
                 has = self.reference.rows[host].facts.inventories
-                assert used == {n: u for n, u in known.items() if u or n in has}
+                assert used == {n: u for n, u in expected_used.items() if u or n in has}
         sparse, dense = self.tables
         assert figures_of(sparse) == figures_of(dense)
         assert not dense.sparse.of_class
@@ -250,16 +252,16 @@ class ThreeWays:
 
 def figures_of(table: HostTable) -> dict[str, Any]:
     """All columns by class, as arrays of two dimensions, and the same by class."""
-    found = {}
+    figures = {}
     for name in BY_CLASS:
         column = getattr(table, name)
         whole = np.asarray(column)
         assert whole.dtype == TYPES[name]
         assert whole.shape == column.shape == (len(table.classes), len(table))
         assert [line.tolist() for line in column] == whole.tolist()
-        found[name] = whole.tolist()
+        figures[name] = whole.tolist()
     assert (table.free == np.asarray(table.free)).all()
-    return found
+    return figures
 
 
 def check_form(table: HostTable) -> None:
@@ -287,7 +289,7 @@ def a_world(classes: int, of_each: int, hosts: int) -> HostTable:
     has: list[dict[str, Inventory]] = [{'VCPU': Inventory(total=8)} for _ in range(hosts)]
     for number in range(classes * of_each):
         has[number % hosts][f'CUSTOM_{number // of_each}'] = Inventory(total=4)
-    rows = [a_host(n + 1, inventories=one) for n, one in enumerate(has)]
+    rows = [a_host(n + 1, inventories=inventories) for n, inventories in enumerate(has)]
     return HostTable.build(
         [HostChange(provider_id=row.id, row=row) for row in rows], [], {}, (), NOW
     )
@@ -335,5 +337,8 @@ def test_a_snapshot_after_a_pick_of_what_its_host_does_not_have_is_whole():
     first = table.snapshot()
     table.take(3, {'CUSTOM_0': 2}, Placed(an_id(1, 2), an_id(1, 3), 3))
     second = table.snapshot()
-    assert [one.cap_of(code).tolist() for one in (first, second)] == [[4, 0, 0]] * 2
-    assert [one.free_of(code).tolist() for one in (first, second)] == [[4, 0, 0], [4, 0, -2]]
+    assert [snapshot.cap_of(code).tolist() for snapshot in (first, second)] == [[4, 0, 0]] * 2
+    assert [snapshot.free_of(code).tolist() for snapshot in (first, second)] == [
+        [4, 0, 0],
+        [4, 0, -2],
+    ]

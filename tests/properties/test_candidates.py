@@ -24,13 +24,13 @@ def table_of(entries) -> ProviderTable:
     return table
 
 
-def as_plain(table: ProviderTable, found: CandidatesFound) -> list[plain.PlainCandidate]:
+def as_plain(table: ProviderTable, candidates: CandidatesFound) -> list[plain.PlainCandidate]:
     """What was found in the form of the plain product, in order."""
     rows = []
-    for row in found.rows:
+    for row in candidates.rows:
         amounts: dict[tuple[str, str], int] = {}
         groups: dict[str, set[str]] = {}
-        for part, slot in zip(found.parts, row, strict=True):
+        for part, slot in zip(candidates.parts, row, strict=True):
             uuid = table.entry(slot).uuid
             groups.setdefault(part.suffix, set()).add(uuid)
             for name, amount in part.amounts:
@@ -52,9 +52,9 @@ def test_all_candidates_are_those_of_the_plain_product(seed, nested):
     for _ in range(3):
         query = msgspec.structs.replace(world.query(), nested=nested)
         expected = plain.candidates(plain.PlainProviders(world.entries), query)
-        found = as_plain(table, find(table, query))
-        assert len(found) == len(set(found))
-        assert set(found) == set(expected)
+        candidates = as_plain(table, find(table, query))
+        assert len(candidates) == len(set(candidates))
+        assert set(candidates) == set(expected)
         assert reasons(table, query)
         table.apply([world.change()])
 
@@ -66,13 +66,13 @@ def test_with_a_limit_each_tree_comes_once_before_any_twice(seed, limit):
     table = table_of(world.entries)
     query = msgspec.structs.replace(world.query(), limit=limit)
     expected = plain.candidates(plain.PlainProviders(world.entries), query)
-    found = as_plain(table, find(table, query))
-    assert len(found) == len(set(found)) <= limit
-    assert set(found) <= set(expected)
-    assert bool(found) == bool(expected)
+    candidates = as_plain(table, find(table, query))
+    assert len(candidates) == len(set(candidates)) <= limit
+    assert set(candidates) <= set(expected)
+    assert bool(candidates) == bool(expected)
     # What lies on pools alone counts for one of the trees that they serve: not known, for which.
     if all(len(roots) == 1 for roots in expected.values()):
-        roots = [next(iter(expected[one])) for one in found]
+        roots = [next(iter(expected[candidate])) for candidate in candidates]
         first = min(limit, len(set().union(*expected.values())))
         assert len(set(roots[:first])) == first
 
@@ -146,15 +146,15 @@ def test_trees_searched_once_for_all_that_are_equal_are_as_each_by_itself(
         for slot in list(table.ids())[:3]:
             entry = table.entry(table.slot(table.uuid_of(slot)))
             taken = {
-                name: msgspec.structs.replace(one, used=1)
-                for name, one in entry.inventories.items()
+                name: msgspec.structs.replace(inventory, used=1)
+                for name, inventory in entry.inventories.items()
             }
             table.apply([msgspec.structs.replace(entry, inventories=taken, version=1)])
 
 
-def without_steps(found):
+def without_steps(candidates):
     """An answer, however long it took."""
-    return found.parts, found.rows, found.scores
+    return candidates.parts, candidates.rows, candidates.scores
 
 
 @settings(max_examples=150, deadline=None)
@@ -214,9 +214,9 @@ def test_the_emptiest_tree_comes_first():
         inventories = {'VCPU': ClassInventory(cap=8, used=used)}
         table.apply([ProviderEntry(id=n, uuid=f'{n}', root_id=n, inventories=inventories)])
     query = CandidatesQuery(groups=(GroupQuery(resources={'VCPU': 1}),), limit=2)
-    found = find(table, query)
-    assert [table.entry(slot).uuid for (slot,) in found.rows] == ['1', '2']
-    assert found.scores == [7 / 8, 4 / 8]
+    candidates = find(table, query)
+    assert [table.entry(slot).uuid for (slot,) in candidates.rows] == ['1', '2']
+    assert candidates.scores == [7 / 8, 4 / 8]
 
 
 def test_a_tree_of_a_thousand_providers():

@@ -134,10 +134,10 @@ class Protocol(RuleBasedStateMachine):
         fate = report_outcome(self.store, draft)
         if fate.outcome is CommitStatus.PARTIAL:
             self.store.requests.give_up(draft.id, 'worker-1', 1)
-        known = {claim.id for claim in self.claims}
+        ids = {claim.id for claim in self.claims}
         if fate.outcome in (CommitStatus.PLACED, CommitStatus.REPEAT):
             mine = live(self.store, request_id=draft.id)
-            self.claims += [claim for claim in mine if claim.id not in known]
+            self.claims += [claim for claim in mine if claim.id not in ids]
 
     @precondition(lambda self: self.drafts)
     @rule(number=NUMBERS)
@@ -189,12 +189,12 @@ class Protocol(RuleBasedStateMachine):
     @precondition(lambda self: self.sent)
     @rule(number=NUMBERS)
     def deliver(self, number):
-        what, body = newest(self.sent, number)
-        if what == 'report':
+        kind, body = newest(self.sent, number)
+        if kind == 'report':
             self.deliver_report(body)
             return
-        fates = getattr(self.store.claims, f'{what}_claims')(body).outcomes
-        if what == 'confirm':
+        fates = getattr(self.store.claims, f'{kind}_claims')(body).outcomes
+        if kind == 'confirm':
             self.answers.append((body, fates[0].outcome))
 
     def deliver_report(self, report):

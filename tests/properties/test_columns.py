@@ -100,18 +100,18 @@ def a_plain_spec(rng: random.Random) -> RequestSpec:
 
 
 def state_of(table: HostTable) -> dict[str, Any]:
-    found = {name: np.array(getattr(table, name)).tolist() for name in sorted(COLUMNS)}
-    found['on'] = {row.id: dict(table.placed.on(row.id)) for row in table.hosts}
-    found['where'] = {
-        one.consumer: sorted(table.placed.where(one.consumer)) for one in table.placed
+    state = {name: np.array(getattr(table, name)).tolist() for name in sorted(COLUMNS)}
+    state['on'] = {row.id: dict(table.placed.on(row.id)) for row in table.hosts}
+    state['where'] = {
+        placed.consumer: sorted(table.placed.where(placed.consumer)) for placed in table.placed
     }
     pools = table.pools
-    found['pools'] = {
-        pool: {name: pools.free(pool, name) for name in one.inventories}
-        for pool, one in pools.of_id.items()
+    state['pools'] = {
+        pid: {name: pools.free(pid, name) for name in pool.inventories}
+        for pid, pool in pools.of_id.items()
     }
-    found['pending'] = {row.id: table.pending_of(row.id) for row in table.hosts}
-    return found
+    state['pending'] = {row.id: table.pending_of(row.id) for row in table.hosts}
+    return state
 
 
 def said(decision: Decision) -> bytes:
@@ -213,11 +213,11 @@ def check_pooled(first: int, many: int, switch: Any) -> int:
         pipeline = EVERY[seed % len(EVERY)]
         table, specs = a_pooled_cloud(rng), [a_pooled_spec(rng) for _ in range(2)]
         requests = [a_plain_request(rng, n + 1, rng.choice(specs)) for n in range(5)]
-        known = all(table.class_code(n) is not None for one in specs for n in one.resources)
+        are_known = all(table.class_code(n) is not None for spec in specs for n in spec.resources)
         if not seed % 5:
             requests.insert(rng.randrange(1, 5), requests[0])
         try:
-            placed += both(rng, table, requests, (pipeline, pipeline), switch) if known else 0
+            placed += both(rng, table, requests, (pipeline, pipeline), switch) if are_known else 0
         except AssertionError as e:
             raise AssertionError(f'seed {seed}') from e
     return placed
@@ -228,9 +228,9 @@ def check_any(first: int, many: int, switch: Any) -> int:
     for seed in range(first, first + many):
         rng = random.Random(seed)
         table = of_cloud(a_cloud(rng))
-        one = a_random_request(rng, 0)
+        request = a_random_request(rng, 0)
         requests = [
-            msgspec.structs.replace(one, request_id=an_id(number, 7))
+            msgspec.structs.replace(request, request_id=an_id(number, 7))
             if rng.random() < 0.5
             else a_random_request(rng, number)
             for number in range(4)

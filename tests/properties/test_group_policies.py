@@ -31,11 +31,11 @@ from tests.properties.policy_worlds import GROUP, OTHER, Guest, worlds
 @given(worlds())
 def test_what_each_policy_costs_is_what_is_counted(world):
     for strength in ('hard', 'drop', 'soft'):
-        found = costs(world.table(), world.spec(), world.consumer, strengths=(strength,))
+        all_costs = costs(world.table(), world.spec(), world.consumer, strengths=(strength,))
         expected = list(world.costs(strength))
-        assert [one.policy for one in found] == [policy for policy, _ in expected]
-        for one, (_, cost) in zip(found, expected, strict=True):
-            assert one.by_row.tolist() == pytest.approx(cost), one.line
+        assert [one.policy for one in all_costs] == [policy for policy, _ in expected]
+        for costs_of, (_, cost) in zip(all_costs, expected, strict=True):
+            assert costs_of.by_row.tolist() == pytest.approx(cost), costs_of.line
 
 
 @given(worlds())
@@ -51,7 +51,7 @@ def test_soft_policies_weigh_what_they_cost(world):
     world.consumer = ''
     rows = np.arange(len(world.places))
     raw = GroupPolicyWeigher().raw(world.table(), world.spec(), rows)
-    each = [[policy.soft * one for one in cost] for policy, cost in world.costs('soft')]
+    each = [[policy.soft * amount for amount in cost] for policy, cost in world.costs('soft')]
     expected = [-sum(cost[row] for cost in each) for row in range(len(world.places))]
     if any(policy.soft for policy in world.policies.full_policies):
         assert raw.tolist() == pytest.approx(expected)
@@ -63,17 +63,17 @@ def test_soft_policies_weigh_what_they_cost(world):
 def test_members_of_one_request_obey_one_after_the_other(world, many):
     world.consumer = ''
     consumers = [an_id(i, 5) for i in range(many)]
-    found = placed(world, consumers)
-    for member in found:
+    members = placed(world, consumers)
+    for member in members:
         passing = hosts_left(world)
         row = int(member.selection.host.removeprefix('cmp-')) - 1
-        could = [one + 1 for one in passing]
+        could = [passing_row + 1 for passing_row in passing]
         assert row in steps_met(world, passing, could)
         assert given_up(world, row, could) == sorted(
             line.rpartition(' (')[0] for line in member.given_up if line.startswith('drop')
         )
         world.guests.append(Guest(100 + len(world.guests), row + 1, GROUP, world.member))
-    if len(found) < many:
+    if len(members) < many:
         assert not hosts_left(world)
 
 
@@ -155,8 +155,8 @@ def test_novas_policies_are_shorthands(world, most):
         novas = replace(group, policy=policy, max_per_host=most)
         ours = replace(group, policies=PolicySet(policies=[level]))
         mask = rule().mask_for(table, spec_of(novas), consumer)
-        found = GroupPolicyFilter().mask_for(table, spec_of(ours), None, consumer)
-        assert found.tolist() == ([True] * len(table) if mask is None else mask.tolist())
+        passing = GroupPolicyFilter().mask_for(table, spec_of(ours), None, consumer)
+        assert passing.tolist() == ([True] * len(table) if mask is None else mask.tolist())
 
 
 @given(groups())
@@ -169,9 +169,9 @@ def test_novas_soft_policies_only_tell_more_hosts_apart(world):
         rows = np.arange(len(table))
         novas = weigher().raw(table, spec_of(replace(group, policy=policy)), rows)
         ours = replace(group, policies=PolicySet(policies=[policy]))
-        found = GroupPolicyWeigher().raw(table, spec_of(ours), rows)
+        weights = GroupPolicyWeigher().raw(table, spec_of(ours), rows)
         assert set(np.flatnonzero(novas == novas.max())) <= set(
-            np.flatnonzero(found == found.max())
+            np.flatnonzero(weights == weights.max())
         )
 
 

@@ -33,9 +33,10 @@ def planned(world, solver, seconds=60.0, seed=1):
 
 def as_reference(world, plan):
     """The plan as the reference has plans."""
-    of = {name: one for name, one, _ in world.units()}
+    of = {name: member for name, member, _ in world.units()}
     return {
-        one.name: ((one.provider_id - 1, one.alternative), of[one.name]) for one in plan.members
+        member.name: ((member.provider_id - 1, member.alternative), of[member.name])
+        for member in plan.members
     }
 
 
@@ -84,9 +85,11 @@ def check_conflict(world, plan):
     for gone in members:
         fewer = {name: n - (name == gone) for name, n in members.items()}
         assert not any(fewer.values()) or world.is_possible(policies, fewer)
-    for one in plan.relaxations:
-        if one.policy is not None:
-            assert one.amount == pytest.approx(least_violation(world, one.policy), abs=0.01)
+    for relaxation in plan.relaxations:
+        if relaxation.policy is not None:
+            assert relaxation.amount == pytest.approx(
+                least_violation(world, relaxation.policy), abs=0.01
+            )
 
 
 def least_violation(world, index):
@@ -115,9 +118,9 @@ def check_seed(seed):
 
 
 def test_small_groups_against_every_assignment():
-    found = [check_seed(seed).status for seed in range(SHORT)]
-    assert found.count('optimal') > SHORT // 3
-    assert found.count('infeasible') > SHORT // 20
+    statuses = [check_seed(seed).status for seed in range(SHORT)]
+    assert statuses.count('optimal') > SHORT // 3
+    assert statuses.count('infeasible') > SHORT // 20
 
 
 @pytest.mark.slow
@@ -176,8 +179,8 @@ def test_without_a_solver_plans_are_sound_and_nothing_untrue_is_claimed():
 def test_the_same_seed_gives_the_same_plan():
     for seed in itertools.islice(range(100), 10):
         world = SmallWorld(seed)
-        one, other = (
+        first, other = (
             msgspec.structs.replace(planned(world, CpSat(), seed=seed), seconds=0.0)
             for _ in range(2)
         )
-        assert one == other
+        assert first == other

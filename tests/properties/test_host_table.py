@@ -34,8 +34,8 @@ class Model:
     def news(self, change: HostChange) -> None:
         number = change.provider_id
         if change.row is None:
-            for known in (self.rows, self.placed, self.picks, self.fresh):
-                known.pop(number, None)
+            for by_host in (self.rows, self.placed, self.picks, self.fresh):
+                by_host.pop(number, None)
             return
         self.rows[number] = change.row
         picks, fresh = self.picks.setdefault(number, {}), self.fresh.setdefault(number, {})
@@ -79,11 +79,11 @@ class History:
 
     def news(self) -> None:
         number = self.rng.randint(1, 30)
-        known = self.model.rows.get(number)
-        version = known.version + 1 if known else 1
-        if self.rng.random() < 0.5 and known is not None:
+        old = self.model.rows.get(number)
+        version = old.version + 1 if old else 1
+        if self.rng.random() < 0.5 and old is not None:
             used = {n: self.rng.randint(0, 9) for n in few(self.rng, CLASSES)}
-            row = msgspec.structs.replace(known, used=used, version=version)
+            row = msgspec.structs.replace(old, used=used, version=version)
         else:
             row = msgspec.structs.replace(a_random_host(self.rng, number), version=version)
         placed = guests_on(self.rng, number)
@@ -137,8 +137,10 @@ class History:
         for claim_id in some:
             del self.model.picks[number][claim_id]
             self.model.fresh[number][claim_id] = row.reported_at
-        left = {n: sum(a.get(n, 0) for a, _ in self.model.picks[number].values()) for n in CLASSES}
-        row = msgspec.structs.replace(row, used={n: used[n] - left[n] for n in CLASSES})
+        outside = {
+            n: sum(a.get(n, 0) for a, _ in self.model.picks[number].values()) for n in CLASSES
+        }
+        row = msgspec.structs.replace(row, used={n: used[n] - outside[n] for n in CLASSES})
         self.model.rows[number] = row
         self.table.correct_usage(row, some)
 
@@ -188,12 +190,12 @@ class History:
 
 def members_of(placed, group):
     """Provider id -> consumer -> claims, of one group."""
-    found = {}
-    for one in placed:
-        if one.group == group:
-            here = found.setdefault(one.provider_id, {})
-            here[one.consumer] = here.get(one.consumer, 0) + 1
-    return found
+    members = {}
+    for placed_guest in placed:
+        if placed_guest.group == group:
+            here = members.setdefault(placed_guest.provider_id, {})
+            here[placed_guest.consumer] = here.get(placed_guest.consumer, 0) + 1
+    return members
 
 
 @pytest.mark.parametrize('block', [range(n * 20, n * 20 + 20) for n in range(5)], ids=str)

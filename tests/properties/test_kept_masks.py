@@ -34,24 +34,24 @@ def blocks(count, size=50):
 
 def change(rng: random.Random, table: HostTable) -> None:
     """News of one kind or another."""
-    what = rng.choice(('row', 'row', 'row', 'same', 'gone', 'aggregates', 'zone', 'take'))
+    kind = rng.choice(('row', 'row', 'row', 'same', 'gone', 'aggregates', 'zone', 'take'))
     rows = [row for row in table.hosts]
-    if what == 'aggregates':
+    if kind == 'aggregates':
         _, aggregates = clouds.a_cloud(rng)
         table.set_aggregates(aggregates)
-    elif what == 'zone':
+    elif kind == 'zone':
         table.default_zone = rng.choice(('nova', 'west'))
-    elif what == 'gone' and len(rows) > 2:
+    elif kind == 'gone' and len(rows) > 2:
         table.apply(HostChange(provider_id=rng.choice(rows).id, row=None))
-    elif what == 'same' and rows:
+    elif kind == 'same' and rows:
         row = rng.choice(rows)
         row = msgspec.structs.replace(row, version=row.version + 1, reported_at=clouds.NOW)
         table.apply(HostChange(provider_id=row.id, row=row))
     else:
         hosts, _ = clouds.a_cloud(rng)
         news = rng.choice(hosts)
-        known = {row.id: row.version for row in rows}
-        row = msgspec.structs.replace(news.row, version=known.get(news.provider_id, 0) + 1)
+        versions = {row.id: row.version for row in rows}
+        row = msgspec.structs.replace(news.row, version=versions.get(news.provider_id, 0) + 1)
         if rng.random() < 0.1:
             row = msgspec.structs.replace(row, name=f'{row.name}-renamed')
         table.apply(msgspec.structs.replace(news, row=row))
@@ -173,15 +173,15 @@ def test_any_order_of_every_filter_leaves_the_same_hosts(block):
         if not _is_understood(spec):
             continue
         names = [f.name for f in EVERY.filters]
-        found = []
+        survivors = []
         for _ in range(3):
             filter_run = FilterRun(table, spec, EVERY.in_order(names))
             counts = filter_run.look(clouds.GUESTS[0])
-            found.append(sorted(np.flatnonzero(filter_run.verdict >= PASSED).tolist()))
+            survivors.append(sorted(np.flatnonzero(filter_run.verdict >= PASSED).tolist()))
             assert sum(c.removed for c in counts) + filter_run.left == len(table)
             assert [c.name for c in counts] == [f.name for f in filter_run.pipeline.filters]
             rng.shuffle(names)
-        assert found[0] == found[1] == found[2], f'seed {seed}'
+        assert survivors[0] == survivors[1] == survivors[2], f'seed {seed}'
 
 
 CONDITIONS = (
@@ -210,19 +210,19 @@ def test_what_is_kept_of_a_condition_is_what_it_says_anew(block):
             rows = np.arange(0, len(table), 2)
             for condition in conditions:
                 anew = condition._root.mask(FactView(table, spec))
-                what = f'seed {seed} step {step} {condition.text}'
-                assert np.array_equal(condition.mask(table, spec), anew), what
-                assert np.array_equal(condition.mask(table, spec, rows), anew[rows]), what
+                case = f'seed {seed} step {step} {condition.text}'
+                assert np.array_equal(condition.mask(table, spec), anew), case
+                assert np.array_equal(condition.mask(table, spec, rows), anew[rows]), case
         hits += table.mask_cache.hits
     assert hits > 100
 
 
 def test_kept_arrays_are_made_anew_after_news_of_what_they_follow_from_only():
-    table, made = a_plain_table(a_host(1, traits=['A'])), []
+    table, calls = a_plain_table(a_host(1, traits=['A'])), []
 
     def count():
-        table.array_cache.get('x', ('traits',), lambda: made.append(1))
-        return len(made)
+        table.array_cache.get('x', ('traits',), lambda: calls.append(1))
+        return len(calls)
 
     def news(**fields):
         host = table.hosts[0]
@@ -235,5 +235,5 @@ def test_kept_arrays_are_made_anew_after_news_of_what_they_follow_from_only():
     assert count() == 1
     news(traits=['B'])
     assert count() == 2
-    table.copy().array_cache.get('x', ('traits',), lambda: made.append(1))
-    assert len(made) == 3
+    table.copy().array_cache.get('x', ('traits',), lambda: calls.append(1))
+    assert len(calls) == 3

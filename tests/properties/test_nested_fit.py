@@ -49,10 +49,10 @@ def test_what_is_followed_is_what_is_found_anew(steps, many, whole):
         )
         for amounts in AMOUNTS
     ]
-    for version, (what, number, amount) in enumerate(steps, 2):
+    for version, (step, number, amount) in enumerate(steps, 2):
         device = a_device(number, version, amount)
         share = {device.id: {'VGPU': amount}}
-        match what:
+        match step:
             case 'use' | 'come':
                 table.set_pool(device)
             case 'lay':
@@ -66,5 +66,5 @@ def test_what_is_followed_is_what_is_found_anew(steps, many, whole):
                 table.apply(a_change(row))
         anew = table.copy()
         for part in parts:
-            found = table.nested_tightest(part, many).tolist()
-            assert found == anew.nested_tightest(part, many).tolist()
+            followed = table.nested_tightest(part, many).tolist()
+            assert followed == anew.nested_tightest(part, many).tolist()

@@ -112,8 +112,8 @@ class Case:
             solver=CpSat(),
         )
         assert plan.status in ('optimal', 'feasible', 'infeasible')
-        members = sorted(plan.members, key=lambda one: one.name.startswith('db'))
-        return None if plan.missing else [one.provider_id - 1 for one in members]
+        members = sorted(plan.members, key=lambda member: member.name.startswith('db'))
+        return None if plan.missing else [member.provider_id - 1 for member in members]
 
     # -- by definition -----------------------------------------------------------------
 

@@ -102,10 +102,10 @@ def test_the_order_of_filters_never_changes_who_survives(block):
         usual = decide(a_table(cloud), request, PIPELINE)
         other = decide(a_table(cloud), request, plugin_loader.load_pipeline(names))
         assert hosts_of(usual) == hosts_of(other), f'seed {seed}'
-        for one, two in zip(usual.members, other.members, strict=True):
-            assert one.survivors == two.survivors, f'seed {seed}'
-            assert one.scores == two.scores, f'seed {seed}'
-            assert one.alternates == two.alternates, f'seed {seed}'
+        for member, two in zip(usual.members, other.members, strict=True):
+            assert member.survivors == two.survivors, f'seed {seed}'
+            assert member.scores == two.scores, f'seed {seed}'
+            assert member.alternates == two.alternates, f'seed {seed}'
 
 
 @seeds(4)
@@ -128,8 +128,8 @@ def test_the_same_seed_gives_the_same_decision(block):
         rng = random.Random(seed)
         cloud, request = a_cloud(rng), a_random_request(rng)
         pipeline = plugin_loader.load_pipeline(subset_size=2, shuffle_best=bool(seed % 2))
-        one = decide(a_table(cloud), request, pipeline, seed=seed)
-        assert one == decide(a_table(cloud).snapshot().copy(), request, pipeline, seed=seed)
+        decision = decide(a_table(cloud), request, pipeline, seed=seed)
+        assert decision == decide(a_table(cloud).snapshot().copy(), request, pipeline, seed=seed)
 
 
 @seeds(4)
@@ -164,10 +164,10 @@ def test_capacity_is_what_placing_one_after_another_places(block):
 
 
 def _eligible(table: HostTable, spec: RequestSpec) -> np.ndarray:
-    one = SelectDestinations(
+    request = SelectDestinations(
         request_id=an_id(0, 3), spec=spec, consumers=[an_id(0, 4)], dry_run=True
     )
-    decision = decide(table, one, PIPELINE)
+    decision = decide(table, request, PIPELINE)
     return np.flatnonzero(np.frombuffer(decision.members[0].verdicts, np.uint8) >= PASSED)
 
 
@@ -185,7 +185,7 @@ def test_many_members_are_placed_as_one_by_one():
     """What is kept between members changes nothing: a larger cloud, long requests."""
     rng = random.Random(4)
     for round_ in range(6):
-        found = []
+        hosts = []
         for number in range(1, 60):
             row, placed = (
                 a_host(
@@ -198,7 +198,7 @@ def test_many_members_are_placed_as_one_by_one():
                 ),
                 [],
             )
-            found.append((row, placed))
+            hosts.append((row, placed))
         spec = RequestSpec(
             resources={'VCPU': 1, 'MEMORY_MB': 1024, 'DISK_GB': rng.randint(1, 9)},
             forbidden_traits=rng.sample('ABC', 1),
@@ -209,7 +209,7 @@ def test_many_members_are_placed_as_one_by_one():
         request = SelectDestinations(
             request_id=an_id(round_, 3), spec=spec, consumers=[an_id(n, 4) for n in range(40)]
         )
-        table, slow = a_table((found, [])), reference.Cloud(found, [], NOW)
+        table, slow = a_table((hosts, [])), reference.Cloud(hosts, [], NOW)
         decision = decide(table, request, PIPELINE)
         members, _ = slow.place(request)
         assert hosts_of(decision) == [m.host for m in members]

@@ -75,24 +75,24 @@ class Pair:
                 if placed.group == group:
                     members.setdefault(placed.provider_id, Counter())[placed.consumer] += 1
             assert self.index.in_group(group) == members
-        for found, name in ((self.index.by_image(), 'image'), (self.index.by_flavor(), 'flavor')):
+        for index, name in ((self.index.by_image(), 'image'), (self.index.by_flavor(), 'flavor')):
             counts: dict[str, Counter[int]] = {}
             for placed in everything:
                 value = getattr(placed, name)
                 if name == 'flavor' or value is not None:
                     counts.setdefault(value or '', Counter())[placed.provider_id] += 1
-            assert found == counts
+            assert index == counts
 
 
 @settings(max_examples=400, deadline=None)
 @given(story)
 def test_a_copy_and_what_it_was_made_from_go_their_own_ways(steps):
     pairs = [Pair(PlacedIndex(), {number: {} for number in HOSTS})]
-    for which, (kind, *given_to) in steps:
-        pair = pairs[which % len(pairs)]
-        made = getattr(pair, kind)(*given_to)
-        if made is not None:
-            pairs.append(made)
+    for turn, (kind, *given_to) in steps:
+        pair = pairs[turn % len(pairs)]
+        copied = getattr(pair, kind)(*given_to)
+        if copied is not None:
+            pairs.append(copied)
         if kind != 'ask':
             continue
         for each in pairs:

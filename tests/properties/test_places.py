@@ -74,8 +74,8 @@ class PlannedSide(Side):
     # -- plans and creates ------------------------------------------------------------
     def plan(self, number, size, lease, is_late):
         group = GROUPS[number % len(GROUPS)]
-        known = self.store.plans.load_group_plan(group)
-        revision = 1 if known is None else known.revision + (0 if is_late else 1)
+        plan = self.store.plans.load_group_plan(group)
+        revision = 1 if plan is None else plan.revision + (0 if is_late else 1)
         names = MEMBERS[: 1 + size % len(MEMBERS)]
         self.plans += 1
         draft = a_plan(
@@ -98,41 +98,41 @@ class PlannedSide(Side):
         return uuid_of('created', number)
 
     def create(self, places, consumers, request=None, **fields):
-        takes = [by(one, who) for one, who in zip(places, consumers, strict=True)]
+        takes = [by(place, number) for place, number in zip(places, consumers, strict=True)]
         request = request or uuid_of('create', len(self.drafts))
         return a_create(*takes, request_id=request, **fields)
 
-    def take(self, number, who, lease):
+    def take(self, number, guest, lease):
         place = self.place_named(number)
         if place is None:
             return None
-        draft = self.create([place], [self.consumer(who)], lease_seconds=lease)
+        draft = self.create([place], [self.consumer(guest)], lease_seconds=lease)
         self.drafts.append(draft)
         before = self.store.claims.load_claim(place.id)
-        found = self.outcome(draft)
+        outcome = self.outcome(draft)
         now = self.store.claims.load_claim(place.id)
-        if found[0] is CommitStatus.PLACED:
-            assert kind_of(before) == 'free' or before.consumer == self.consumer(who)
-            assert (now.request_id, now.consumer) == (draft.id, self.consumer(who))
-        elif found[0] is not CommitStatus.REPEAT:
+        if outcome[0] is CommitStatus.PLACED:
+            assert kind_of(before) == 'free' or before.consumer == self.consumer(guest)
+            assert (now.request_id, now.consumer) == (draft.id, self.consumer(guest))
+        elif outcome[0] is not CommitStatus.REPEAT:
             assert now == before
-        return found
+        return outcome
 
-    def take_two(self, number, who, whole, is_open):
+    def take_two(self, number, guest, whole, is_open):
         places = [self.place_named(number), self.place_named(number + 1)]
         if None in places or places[0].id == places[1].id:
             return None
-        consumers = [self.consumer(who), self.consumer(who + 1)]
+        consumers = [self.consumer(guest), self.consumer(guest + 1)]
         draft = self.create(places, consumers, whole=whole, completes=not is_open)
         draft = draft.within(-1 if is_open else 100)
         self.drafts.append(draft)
         return self.outcome(draft)
 
-    def take_over_again(self, number, who):
-        draft, place = self.draft(number), self.place_named(who)
+    def take_over_again(self, number, guest):
+        draft, place = self.draft(number), self.place_named(guest)
         if draft is None or place is None:
             return None
-        again = self.create([place], [self.consumer(who)], request=draft.id)
+        again = self.create([place], [self.consumer(guest)], request=draft.id)
         return self.outcome(again.by('worker-2').taking_over(1))
 
     def end_create(self, number, how):
@@ -142,7 +142,7 @@ class PlannedSide(Side):
         claim = taken[-1 - number % len(taken)]
         if how == 'cancel':
             return self.said(self.store.requests.cancel_request(claim.request_id, 'test').outcomes)
-        host = next(one for one in self.hosts if one.id == claim.provider_id)
+        host = next(host for host in self.hosts if host.id == claim.provider_id)
         return self.said(getattr(host, how)(claim))
 
     def extend_plan(self, number):
@@ -157,8 +157,8 @@ class PlannedSide(Side):
     # -- what must hold ---------------------------------------------------------------
     def look(self, word):
         """Each place after a word, against what it was before it."""
-        found = {claim.id: claim for claim in self.store.claims.list_claims(limit=1000)}
-        now = {claim.id: claim for claim in found.values() if claim.member_name is not None}
+        claims = {claim.id: claim for claim in self.store.claims.list_claims(limit=1000)}
+        now = {claim.id: claim for claim in claims.values() if claim.member_name is not None}
         assert self.seen.keys() <= now.keys(), 'a place is gone'
         for place_id, claim in now.items():
             before = self.seen.get(place_id)
@@ -166,11 +166,11 @@ class PlannedSide(Side):
                 again = now.get(derived_id('place again', place_id))
                 self.compare(word, before, claim, again)
         self.seen.update({place_id: now[place_id] for place_id in sorted(now)})
-        taken = [one for one in now.values() if kind_of(one) == 'taken']
-        assert len({one.consumer for one in taken}) == len(taken)
+        taken = [claim for claim in now.values() if kind_of(claim) == 'taken']
+        assert len({claim.consumer for claim in taken}) == len(taken)
         # A guest that runs although its claim ended is its member again, whoever has its place now.
-        claimed = [one for one in now.values() if one.is_live and not one.adopted]
-        names = [(one.group, one.member_name) for one in claimed]
+        claimed = [claim for claim in now.values() if claim.is_live and not claim.adopted]
+        names = [(claim.group, claim.member_name) for claim in claimed]
         assert len(set(names)) == len(names), 'a member has two places'
 
     def compare(self, word, before, now, again):
@@ -213,24 +213,24 @@ class PlannedSide(Side):
         ]
         plans = [(p.group_uuid, p.request_id, p.revision) for p in self.store.plans.group_plans(10)]
         places = {
-            group: [(c.member_name, c.id) for c in found]
-            for group, found in self.store.plans.load_places(GROUPS, ended=True).items()
+            group: [(c.member_name, c.id) for c in held]
+            for group, held in self.store.plans.load_places(GROUPS, ended=True).items()
         }
         return super().rows(), claims, plans, places, self.store.plans.planned_usage('p2')
 
 
 def check(words):
     with a_store('memory') as plain, a_store('sqlite') as real:
-        one, other = PlannedSide(plain), PlannedSide(real)
+        expected, actual = PlannedSide(plain), PlannedSide(real)
         for word in words:
-            assert one.receive(word) == other.receive(word), word
-            one.look(word)
-            other.look(word)
-            assert one.rows() == other.rows(), word
-            found = sorted_lines(plain.claims.audit())
-            assert found == sorted_lines(real.claims.audit()), word
+            assert expected.receive(word) == actual.receive(word), word
+            expected.look(word)
+            actual.look(word)
+            assert expected.rows() == actual.rows(), word
+            audit = sorted_lines(plain.claims.audit())
+            assert audit == sorted_lines(real.claims.audit()), word
             # A stranger may be asked for again elsewhere; nothing else may be found.
-            assert {**found, 'doubled': []} == CLEAN, word
+            assert {**audit, 'doubled': []} == CLEAN, word
 
 
 FIRST = st.tuples(st.just('plan'), SMALL, SMALL, LEASES, st.booleans())

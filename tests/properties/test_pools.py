@@ -41,7 +41,7 @@ wanted = st.builds(
     st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 4), max_size=1),
 )
 has_shared = st.builds(
-    lambda one, more: {'CUSTOM_A': one} | more,
+    lambda inventory, more: {'CUSTOM_A': inventory} | more,
     inventory,
     st.dictionaries(st.sampled_from(SHARED), inventory, max_size=1),
 )
@@ -107,19 +107,27 @@ class World:
     # -- the plain rules -----------------------------------------------------------
 
     def free(self, provider: int, name: str) -> int:
-        one = self.hosts.get(provider) or self.pools[provider]
-        has = one.facts.inventories if isinstance(one, HostRow) else one.inventories
+        provider_of = self.hosts.get(provider) or self.pools[provider]
+        has = (
+            provider_of.facts.inventories
+            if isinstance(provider_of, HostRow)
+            else provider_of.inventories
+        )
         taken = sum(
             claim.of.get((provider, name), 0)
             for claim in self.claims
             if (claim.is_open if provider in self.hosts else provider not in claim.known)
         )
         cap = has[name].cap if name in has else 0
-        return cap - one.used.get(name, 0) - one.foreign.get(name, 0) - taken
+        return cap - provider_of.used.get(name, 0) - provider_of.foreign.get(name, 0) - taken
 
     def fits(self, provider: int, name: str, amount: int) -> bool:
-        one = self.hosts.get(provider) or self.pools[provider]
-        has = one.facts.inventories if isinstance(one, HostRow) else one.inventories
+        provider_of = self.hosts.get(provider) or self.pools[provider]
+        has = (
+            provider_of.facts.inventories
+            if isinstance(provider_of, HostRow)
+            else provider_of.inventories
+        )
         if name not in has:
             return False
         units = has[name]
@@ -192,7 +200,7 @@ class World:
             )
             self.check_amounts()
             version = usage.version + 1
-        one = self.pools[number] = SharedPool(
+        pool = self.pools[number] = SharedPool(
             id=number,
             version=version,
             inventories=has,
@@ -200,8 +208,8 @@ class World:
             foreign=foreign,
             aggregates=sorted(AGGREGATES[host] for host in hosts),
         )
-        assert self.table.set_pool(one)
-        assert not self.table.set_pool(one)
+        assert self.table.set_pool(pool)
+        assert not self.table.set_pool(pool)
 
     def used(self, number: int) -> dict[str, int]:
         """What is used of a pool by the claims that it is known with."""
@@ -217,9 +225,9 @@ class World:
         if number in self.hosts:
             self.host(number, self.hosts[number].facts.inventories, all_known)
         elif number in self.pools:
-            one = self.pools[number]
-            hosts = frozenset(OF_AGGREGATE[uuid] for uuid in one.aggregates)
-            self.pool(number, one.inventories, one.foreign, hosts, all_known)
+            pool = self.pools[number]
+            hosts = frozenset(OF_AGGREGATE[uuid] for uuid in pool.aggregates)
+            self.pool(number, pool.inventories, pool.foreign, hosts, all_known)
 
     def take(self, number: int, amounts: dict[str, int], anyway: bool) -> None:
         if number not in self.hosts:
@@ -228,15 +236,15 @@ class World:
         if None in sources.values() and not anyway:
             return
         self.serial += 1
-        one = Placed(an_id(self.serial, 2), an_id(self.serial, 3), number)
+        placed = Placed(an_id(self.serial, 2), an_id(self.serial, 3), number)
         row = self.table.row_of_id(number)
         expected = {number: {}} | {}
         for name, source in sources.items():
             expected.setdefault(source or number, {})[name] = amounts[name]
         assert self.table.providers_of(row, amounts) == expected
-        self.table.take(number, amounts, one)
+        self.table.take(number, amounts, placed)
         of = {(sources[name] or number, name): n for name, n in amounts.items()}
-        self.claims.append(Claim(number, one.claim_id, one, of))
+        self.claims.append(Claim(number, placed.claim_id, placed, of))
 
     def give(self, which: int) -> None:
         picks = [claim for claim in self.claims if claim.is_open]
@@ -275,13 +283,13 @@ class World:
             consumers=[an_id(self.serial * 10 + i, 6) for i in range(members)],
         )
         decision = place(self.table, request, PIPELINE, seed=1, decision_id='one')
-        chosen = [one.selection.provider_id for one in decision.members if one.selection]
+        chosen = [member.selection.provider_id for member in decision.members if member.selection]
         for number in chosen:
             assert all(self.source(number, name, n) for name, n in amounts.items())
             self.serial += 1
-            one = Placed(an_id(self.serial, 2), an_id(self.serial, 3), number)
+            placed = Placed(an_id(self.serial, 2), an_id(self.serial, 3), number)
             of = {(self.source(number, name, n), name): n for name, n in amounts.items()}
-            self.claims.append(Claim(number, one.claim_id, one, of))
+            self.claims.append(Claim(number, placed.claim_id, placed, of))
         self.check_amounts()
         if not chosen:
             fitting = self.fitting(amounts)
@@ -294,9 +302,9 @@ class World:
         rows = np.array(
             [self.table.row_of_id(number) for number in self.fitting(amounts)], np.int64
         )
-        found = capacity.room(self.table, RequestSpec(resources=amounts), np.sort(rows))
+        room = capacity.room(self.table, RequestSpec(resources=amounts), np.sort(rows))
         claims, counts = list(self.claims), []
-        for row in found.rows:
+        for row in room.rows:
             number, count = self.table.hosts[row].id, 0
             while all(self.source(number, name, n) for name, n in amounts.items()):
                 of = {(self.source(number, name, n), name): n for name, n in amounts.items()}
@@ -304,7 +312,7 @@ class World:
                 count += 1
             counts.append(count)
         self.claims = claims
-        assert int(found.counts.sum()) == found.total == sum(counts)
+        assert int(room.counts.sum()) == room.total == sum(counts)
 
     # -- what is compared -------------------------------------------------------------
 
@@ -319,8 +327,8 @@ class World:
         for number in self.hosts:
             state = self.table.host_state(self.table.row_of_id(number))
             assert {n: state.free(n) for n in CLASSES} == {n: self.free(number, n) for n in CLASSES}
-        for number, one in self.pools.items():
-            for name in one.inventories:
+        for number, pool in self.pools.items():
+            for name in pool.inventories:
                 assert self.table.pools.free(number, name) == self.free(number, name)
 
     def check(self) -> None:
@@ -400,8 +408,8 @@ def test_a_request_that_asks_for_a_class_of_a_pool_gets_no_more_than_there_is():
     table.set_pool(a_pool())
     assert decided(table, {'VCPU': 1, 'CUSTOM_A': 1}, 9).outcome == 'no_valid_host'
     assert table.pools.free(1000, 'CUSTOM_A') == 8
-    found = decided(table, {'VCPU': 1, 'CUSTOM_A': 1}, 8)
-    assert {one.selection.provider_id for one in found.members} <= set(range(1, 21))
+    decision = decided(table, {'VCPU': 1, 'CUSTOM_A': 1}, 8)
+    assert {member.selection.provider_id for member in decision.members} <= set(range(1, 21))
     assert table.pools.free(1000, 'CUSTOM_A') == 0
     assert (table.free_of(table.class_code('CUSTOM_A')) == 0).all()
     assert decided(table.snapshot().copy(), {'VCPU': 1, 'CUSTOM_A': 1}, 1).outcome != 'placed'
@@ -417,8 +425,8 @@ def test_what_a_pick_takes_of_a_pool_is_gone_for_hosts_that_were_not_picked():
         of = [AGGREGATES[host] for host in hosts]
         table.set_pool(SharedPool(id=number, version=1, inventories=has, aggregates=of))
     # The first member takes what the second host could have, and the first host has more.
-    found = decided(table, {'CUSTOM_A': 1, 'MEMORY_MB': 10000}, 2)
-    assert [one.selection.provider_id for one in found.members] == [1, 1]
+    decision = decided(table, {'CUSTOM_A': 1, 'MEMORY_MB': 10000}, 2)
+    assert [member.selection.provider_id for member in decision.members] == [1, 1]
 
 
 def test_the_fullest_pool_that_fits_is_taken_from_so_that_large_pieces_stay():

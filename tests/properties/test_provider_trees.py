@@ -42,11 +42,11 @@ class Model:
 
     def path(self, number):
         """Itself, its parent, and so on up to the root."""
-        found = [number]
-        while self.parents[found[-1]] is not None:
-            found.append(self.parents[found[-1]])
-            assert len(found) <= COUNT, 'a circle'
-        return found
+        path = [number]
+        while self.parents[path[-1]] is not None:
+            path.append(self.parents[path[-1]])
+            assert len(path) <= COUNT, 'a circle'
+        return path
 
     def has_children(self, number):
         return number in self.parents.values()
@@ -170,8 +170,8 @@ class Side:
 
     def seen(self):
         return {
-            one.uuid: (one.name, str(one.kind), one.parent, one.root)
-            for one in self.store.providers.list_providers(limit=100)
+            provider.uuid: (provider.name, str(provider.kind), provider.parent, provider.root)
+            for provider in self.store.providers.list_providers(limit=100)
         }
 
 
@@ -187,13 +187,13 @@ def check(kind, words):
 def check_rest(store, model):
     roots = {root for *_, root in model.seen().values()}
     for root in roots:
-        found = {one.uuid for one in store.providers.list_providers(tree=root, limit=100)}
-        assert found == {uuid for uuid, (*_, of) in model.seen().items() if of == root}
+        uuids = {provider.uuid for provider in store.providers.list_providers(tree=root, limit=100)}
+        assert uuids == {uuid for uuid, (*_, of) in model.seen().items() if of == root}
     hosts = {change.row.uuid for change in store.feed.load_everything().hosts}
     assert hosts == set(map(uuid_of, model.hosts))
     used = {
-        one.uuid: one.used.get('CUSTOM_UNIT', 0)
-        for one in store.providers.list_providers(limit=100)
+        provider.uuid: provider.used.get('CUSTOM_UNIT', 0)
+        for provider in store.providers.list_providers(limit=100)
     }
     assert used == {uuid_of(number): model.claims[number] for number in model.parents}
     assert store.claims.audit() == CLEAN

@@ -42,25 +42,25 @@ class Agent:
         self.lives = [[]]
 
     def live_through(self, steps):
-        for what, number in steps:
-            if what in ('full', 'delta', 'blind'):
-                self.report(what, number)
+        for step, number in steps:
+            if step in ('full', 'delta', 'blind'):
+                self.report(step, number)
             elif number < len(self.claims):
-                self.handle(what, self.claims[number])
+                self.handle(step, self.claims[number])
 
-    def handle(self, what, claim):
-        known = claim in (*self.pending, *self.running, *self.over)
-        if what == 'build' and not known:
-            found = self.pending if self.say('confirm', claim) == 'ok' else self.over
-            found.append(claim)
-        elif what == 'start' and claim in self.pending:
+    def handle(self, step, claim):
+        is_known = claim in (*self.pending, *self.running, *self.over)
+        if step == 'build' and not is_known:
+            claims = self.pending if self.say('confirm', claim) == 'ok' else self.over
+            claims.append(claim)
+        elif step == 'start' and claim in self.pending:
             self.pending.remove(claim)
             self.running.append(claim)
-        elif what == 'delete' and claim in self.running:
+        elif step == 'delete' and claim in self.running:
             self.running.remove(claim)
             self.over.append(claim)
             self.say('release', claim)
-        elif what == 'refuse' and not known:
+        elif step == 'refuse' and not is_known:
             self.over.append(claim)
             self.say('refuse', claim)
 
@@ -69,11 +69,11 @@ class Agent:
         self.lives[-1].append((word, words))
         return getattr(self.store.claims, f'{word}_claims')(words).outcomes[0].outcome
 
-    def report(self, what, number):
+    def report(self, kind, number):
         report = self.host.says().listing(self.running, self.pending)
-        if what == 'blind':
+        if kind == 'blind':
             report = report.without_opinion()
-        if what == 'full' or self.base is None:
+        if kind == 'full' or self.base is None:
             self.outside, self.traits = number, TRAITS[:number]
             self.base = self.host.sequence
         else:

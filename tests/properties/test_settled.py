@@ -26,20 +26,20 @@ def a_claim(rng, number, allocations=None):
 
 
 def need(claim):
-    found = inheritance.needed(claim)
-    return {(p, n): a for p, of in found.items() if p in POOLS for n, a in of.items() if a}
+    needed = inheritance.needed(claim)
+    return {(p, n): a for p, of in needed.items() if p in POOLS for n, a in of.items() if a}
 
 
 def total(claims):
-    found: dict[tuple[int, str], int] = {}
+    totals: dict[tuple[int, str], int] = {}
     for pid, amounts in inheritance.held(claims).items():
         for name, amount in amounts.items():
-            found[pid, name] = found.get((pid, name), 0) + amount
-    return found
+            totals[pid, name] = totals.get((pid, name), 0) + amount
+    return totals
 
 
 def is_there(claim, claims):
-    others = inheritance.held(one for one in claims if one.id != claim.id)
+    others = inheritance.held(other for other in claims if other.id != claim.id)
     return all(
         amount <= others.get(pid, {}).get(name, 0)
         for pid, amounts in claim.inherits.items()

@@ -49,7 +49,9 @@ def test_the_verdict_of_a_host_is_the_first_filter_that_removes_it(masks, column
     for number in range(looks):
         counts = filter_run.look('', last=number == looks - 1)
         assert filter_run.verdict.tolist() == removing
-        assert [one.removed for one in counts] == [removing.count(k) for k in range(len(masks))]
+        assert [filter_count.removed for filter_count in counts] == [
+            removing.count(k) for k in range(len(masks))
+        ]
         assert filter_run.alive.tolist() == [k == PASSED for k in removing]
         assert filter_run.left == removing.count(PASSED)
 

@@ -69,14 +69,14 @@ class Side:
 
     def told_of(self, claims):
         """Those that a host can have heard of: an open request was not answered yet."""
-        found = []
+        heard = []
         for claim in sorted(claims, key=lambda c: c.id):
             stored = (
                 self.store.requests.load_request(claim.request_id) if claim.request_id else None
             )
             if stored is None or stored.state != 'open':
-                found.append(claim)
-        return found
+                heard.append(claim)
+        return heard
 
     def claim(self, number):
         claims = self.told_of(self.store.claims.list_claims(limit=1000))
@@ -112,8 +112,8 @@ class Side:
         draft = self.draft(number)
         if draft is None:
             return None
-        made = len(draft.fields['claims'])
-        rest = draft.continuing(made).taking(self.host(number), vcpu=size + 1)
+        count = len(draft.fields['claims'])
+        rest = draft.continuing(count).taking(self.host(number), vcpu=size + 1)
         return self.outcome(rest.having(completes=True))
 
     def take_over(self, number, size):
@@ -125,9 +125,9 @@ class Side:
 
     def in_group(self, number, size):
         group = self.store.groups.load_group(GROUP)
-        known = group.generation if group else 0
+        generation = group.generation if group else 0
         draft = a_draft(uuid_of('draft', len(self.drafts)))
-        at = max(0, known - size // 3)
+        at = max(0, generation - size // 3)
         draft = draft.planned_at(at, GROUP).taking(self.host(number), vcpu=1)
         self.drafts.append(draft)
         return self.outcome(draft)
@@ -189,11 +189,11 @@ class Side:
         # Which of several overdue claims go first is the clock's affair: take all.
         return self.said(self.store.claims.sweep(100).outcomes)
 
-    def report(self, number, size, what):
+    def report(self, number, size, listing):
         host = self.host(number)
         mine = self.told_of(live(self.store, host=host.name))
         says = host.says()
-        match what:
+        match listing:
             case 'all':
                 says = says.listing(mine).outside(vcpu=size)
             case 'half':
@@ -296,16 +296,16 @@ def sorted_lines(audit):
 
 def check(words):
     with a_store('memory') as plain, a_store('sqlite') as real:
-        one, other = Side(plain), Side(real)
-        base = [host.epoch for host in one.hosts]
-        assert [host.epoch for host in other.hosts] == base
+        expected, actual = Side(plain), Side(real)
+        base = [host.epoch for host in expected.hosts]
+        assert [host.epoch for host in actual.hosts] == base
         for word in words:
-            assert one.receive(word) == other.receive(word), word
-            assert one.rows() == other.rows(), word
-            found = sorted_lines(plain.claims.audit())
-            assert found == sorted_lines(real.claims.audit()), word
+            assert expected.receive(word) == actual.receive(word), word
+            assert expected.rows() == actual.rows(), word
+            audit = sorted_lines(plain.claims.audit())
+            assert audit == sorted_lines(real.claims.audit()), word
             # A stranger may be asked for again elsewhere; nothing else may be found.
-            assert {**found, 'doubled': []} == CLEAN, word
+            assert {**audit, 'doubled': []} == CLEAN, word
 
 
 # A failing list of words is short enough to read, and takes minutes to make shorter.

@@ -101,9 +101,9 @@ class History:
         elif kind == 'vain':
             fields['vcpu'] = 1000
         elif kind == 'move':
-            found = [c for c in self.world.store.claims.list_claims(limit=1000) if c.is_live]
-            if found:
-                fields['consumers'] = [self.rng.choice(found).consumer]
+            live = [c for c in self.world.store.claims.list_claims(limit=1000) if c.is_live]
+            if live:
+                fields['consumers'] = [self.rng.choice(live).consumer]
                 fields['purpose'] = Purpose.RESIZE
                 count = 1
         return a_request(count, **fields)
@@ -135,11 +135,9 @@ class History:
             self.world.store.hosts.enable_host(name)
 
     def give_up(self) -> None:
-        found = [c for c in self.world.store.claims.list_claims(limit=1000) if c.is_live]
-        if found:
-            self.world.store.requests.cancel_request(
-                self.rng.choice(found).request_id, 'not wanted'
-            )
+        live = [c for c in self.world.store.claims.list_claims(limit=1000) if c.is_live]
+        if live:
+            self.world.store.requests.cancel_request(self.rng.choice(live).request_id, 'not wanted')
 
     def turn(self) -> None:
         self.world.turn(self.rng.choice((0.2, 2.0)))
@@ -174,10 +172,10 @@ class History:
         return kinds
 
 
-def differences(one: dict[str, Any], two: dict[str, Any]) -> Iterator[str]:
-    for name in one:
-        if one[name] != two[name]:
-            yield f'{name}: {one[name]!r:.600} then, {two[name]!r:.600} again'
+def differences(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    for name in before:
+        if before[name] != after[name]:
+            yield f'{name}: {before[name]!r:.600} then, {after[name]!r:.600} again'
 
 
 @pytest.mark.parametrize('block', [range(n * 6, n * 6 + 6) for n in range(4)], ids=str)
@@ -220,13 +218,13 @@ def test_a_commit_leaves_the_open_picks_of_others_on_its_hosts():
 def test_classes_that_a_commit_brings_have_their_codes_in_the_same_order():
     history = History(1, checkpoint_seconds=1e9, reload_seconds=1e9)
     cache = history.cache
-    one, two, three = cache.working.hosts[:3]
+    first, second, third = cache.working.hosts[:3]
     replace = msgspec.structs.replace
-    others = replace(one, version=one.version + 2, reported_at=one.reported_at + 1)
+    others = replace(first, version=first.version + 2, reported_at=first.reported_at + 1)
     rows = [
-        replace(two, version=two.version + 2, used={'VCPU': 1, 'CUSTOM_Z': 1}),
+        replace(second, version=second.version + 2, used={'VCPU': 1, 'CUSTOM_Z': 1}),
         replace(others, used={'CUSTOM_Y': 3}, foreign={'CUSTOM_X': 2}),
-        replace(three, version=three.version + 1, used={'CUSTOM_W': 5}),
+        replace(third, version=third.version + 1, used={'CUSTOM_W': 5}),
     ]
     cache.commit_applied(rows, {row.id for row in rows})
     assert cache.working.classes.names[-4:] == [f'CUSTOM_{name}' for name in 'ZYXW']
@@ -253,9 +251,13 @@ def test_classes_that_a_commit_brings_have_their_codes_in_the_same_order():
 def test_ids_come_back_as_they_were(ids):
     history = History(1, checkpoint_seconds=1e9, reload_seconds=1e9)
     cache, host = history.cache, history.cache.working.hosts[0].id
-    cache.do(table_log.Picks(True, [({'VCPU': 1}, Placed(one, one[::-1], host)) for one in ids]))
+    cache.do(
+        table_log.Picks(
+            True, [({'VCPU': 1}, Placed(consumer, consumer[::-1], host)) for consumer in ids]
+        )
+    )
     history.flush()
     again = table_log.rebuild(history.events(cache.log.position), cache.log.position)
     assert again is not None
     assert again.pending_of(host) == cache.working.pending_of(host) == list(ids)
-    assert [placed.consumer for placed in again.placed] == [one[::-1] for one in ids]
+    assert [placed.consumer for placed in again.placed] == [consumer[::-1] for consumer in ids]

@@ -121,17 +121,17 @@ def judged(table, wish, rows=None):
 @settings(max_examples=200, deadline=None)
 @given(table=tables(), wish=wishes())
 def test_who_is_judged_able_is_who_a_search_finds_able(table, wish):
-    found = judged(table, wish)
+    verdict = judged(table, wish)
     fits = [lay_out(wish, table.room(row)).layout is not None for row in range(len(table))]
-    assert found.may.tolist() == found.surely.tolist() == fits
+    assert verdict.may.tolist() == verdict.surely.tolist() == fits
 
 
 @settings(max_examples=200, deadline=None)
 @given(table=roomy_tables(), wish=wishes_for_devices())
 def test_it_is_so_where_the_places_of_devices_decide(table, wish):
-    found = judged(table, wish)
+    verdict = judged(table, wish)
     fits = [lay_out(wish, table.room(row)).layout is not None for row in range(len(table))]
-    assert found.may.tolist() == found.surely.tolist() == fits
+    assert verdict.may.tolist() == verdict.surely.tolist() == fits
 
 
 @settings(max_examples=60, deadline=None)
@@ -156,11 +156,11 @@ def test_who_is_able_is_never_ruled_out_where_not_all_is_looked_at(wish, data):
         patch.setattr(together, 'NOWHERE', most)
         patch.setattr(topology, 'ELSEWHERE', most + 1)
         table = data.draw(tables() | roomy_tables())
-        found = judged(table, wish)
+        verdict = judged(table, wish)
     for row in range(len(table)):
         is_able = lay_out(wish, table.room(row)).layout is not None
-        assert found.may[row] or not is_able
-        assert is_able or not found.surely[row]
+        assert verdict.may[row] or not is_able
+        assert is_able or not verdict.surely[row]
 
 
 @settings(max_examples=60, deadline=None)

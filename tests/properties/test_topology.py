@@ -63,10 +63,10 @@ def host_cells(draw):
 
 @st.composite
 def pools(draw):
-    found = []
+    pools = []
     for index in range(draw(st.integers(0, 3))):
         free = draw(st.integers(0, 2))
-        found.append(
+        pools.append(
             DevicePool(
                 vendor_id=draw(st.sampled_from(VENDORS)),
                 product_id=str(index),
@@ -75,7 +75,7 @@ def pools(draw):
                 free=free,
             )
         )
-    return found
+    return pools
 
 
 @st.composite
@@ -119,12 +119,12 @@ def a_room(cells, devices, taken=()):
 @settings(max_examples=120, deadline=None)
 @given(wish=wishes(), cells=host_cells(), devices=pools(), pack=st.booleans())
 def test_a_layout_is_found_where_there_is_one_and_nowhere_else(wish, cells, devices, pack):
-    found = lay_out(wish, a_room(cells, devices), pack)
-    assert (found.layout is not None) == plain_topology.fits(wish, cells, devices, RATIO)
-    if found.layout is None:
-        assert found.obstacles
+    placement = lay_out(wish, a_room(cells, devices), pack)
+    assert (placement.layout is not None) == plain_topology.fits(wish, cells, devices, RATIO)
+    if placement.layout is None:
+        assert placement.obstacles
     else:
-        check(wish, found.layout, cells, devices)
+        check(wish, placement.layout, cells, devices)
 
 
 @settings(max_examples=60, deadline=None)
@@ -139,10 +139,10 @@ def test_neither_order_of_cells_decides_whether_it_fits(wish, cells, devices, da
         devices=tuple(reversed(wish.devices)),
     )
     shuffled = data.draw(st.permutations(cells))
-    found = [
+    layouts = [
         lay_out(w, a_room(c, devices)).layout for w in (wish, other) for c in (cells, shuffled)
     ]
-    assert len({layout is None for layout in found}) == 1
+    assert len({layout is None for layout in layouts}) == 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -159,7 +159,7 @@ def test_guests_one_after_another_never_share_what_is_dedicated(cells, devices, 
     held = [cpu for layout in taken for cell in layout.cells for cpu in cpus_of(cell)]
     assert len(held) == len(set(held))
     for cell in room.cells:
-        assert all(left >= 0 for left in cell.pages.values())
+        assert all(count >= 0 for count in cell.pages.values())
     assert all(pool.free >= 0 for pool in room.pools)
     assert figures(a_room(cells, devices, taken)) == figures(room)
     for layout in reversed(taken):
@@ -199,6 +199,6 @@ def check(wish, layout, cells, devices):
         assert tuple(vcpu for vcpu, _ in got.pins) == guest.dedicated
         assert len(got.emulator) == int(number == 0 and wish.emulator_apart)
         assert (tuple(got.vcpus), got.memory_mb) == (guest.vcpus, guest.memory_mb)
-    for one in wish.devices:
-        assert sum(d.count for d in layout.devices if d.alias == one.alias) == one.count
+    for wished in wish.devices:
+        assert sum(d.count for d in layout.devices if d.alias == wished.alias) == wished.count
     assert layouts.read(layouts.plain(layout)) == layout

@@ -107,7 +107,9 @@ class World:
             version=1,
             inventories=inventories,
             used={
-                n: 1 for n, one in inventories.items() if pick.random() < 0.3 and one.step_size < 2
+                n: 1
+                for n, inventory in inventories.items()
+                if pick.random() < 0.3 and inventory.step_size < 2
             },
             aggregates=[aggregate],
             root=root,
@@ -118,7 +120,7 @@ class World:
 
     def entries(self) -> dict[int, ProviderEntry]:
         """All of it as it is now, for the plain product and for the search."""
-        found, table = {}, self.table
+        entries, table = {}, self.table
         for row, host in enumerate(table.hosts):
             as_pool = SharedPool(id=host.id, inventories=host.facts.inventories)
             inventories = {}
@@ -126,7 +128,7 @@ class World:
                 code = table.class_code(name)
                 taken = int(table.cap.item(code, row) - table.free.item(code, row))
                 inventories[name] = as_inventory(as_pool, name, taken)
-            found[host.id] = ProviderEntry(
+            entries[host.id] = ProviderEntry(
                 id=host.id,
                 uuid=host.uuid,
                 root_id=host.id,
@@ -135,7 +137,7 @@ class World:
                 inventories=inventories,
             )
         for pid, pool in self.pools.items():
-            found[pid] = ProviderEntry(
+            entries[pid] = ProviderEntry(
                 id=pid,
                 uuid=pool.uuid,
                 root_id=pool.root or pid,
@@ -147,7 +149,7 @@ class World:
                     for name in pool.inventories
                 },
             )
-        return found
+        return entries
 
     def request(self) -> SelectDestinations:
         pick = self.random
@@ -155,7 +157,7 @@ class World:
             name: pick.choice([1, 1, 2]) for name in pick.sample(CLASSES, pick.choice([1, 1, 2]))
         }
         suffixes = [f'g{n}' for n in range(pick.choice([0, 1, 2, 2, 3]))]
-        groups = {one: self._group() for one in suffixes}
+        groups = {suffix: self._group() for suffix in suffixes}
         tree = None
         if groups:
             tree = TreeRequest(
@@ -229,11 +231,13 @@ def taken_by(decision: Decision) -> dict[tuple[int, str], int]:
     """(provider, class) -> amount, of all members of a decision."""
     taken: dict[tuple[int, str], int] = {}
     for member in decision.members:
-        found = member.selection
-        if found is None:
+        selection = member.selection
+        if selection is None:
             continue
-        parts = [(one.provider_id, one.resources) for one in found.allocations]
-        for pid, amounts in parts or [(found.provider_id, found.resources)]:
+        parts = [
+            (allocation.provider_id, allocation.resources) for allocation in selection.allocations
+        ]
+        for pid, amounts in parts or [(selection.provider_id, selection.resources)]:
             for name, amount in amounts.items():
                 taken[pid, name] = taken.get((pid, name), 0) + amount
     return taken
@@ -251,19 +255,23 @@ def test_hosts_are_those_of_the_plain_product_and_of_the_candidates(seed):
         assert feasible(world.table, request.spec) == roots
         table = ProviderTable()
         table.apply(entries.values())
-        if not any(one.root not in world.hosts for one in world.pools.values()):
-            found = find(table, query)
-            assert {table.entry(slot).id for slot in found.roots(table)} == roots
+        if not any(pool.root not in world.hosts for pool in world.pools.values()):
+            candidates = find(table, query)
+            assert {table.entry(slot).id for slot in candidates.roots(table)} == roots
         decision = place(world.table, request, PIPELINE, seed=seed, decision_id='d')
         assert (decision.outcome is Outcome.PLACED) <= bool(roots)
         if len(request.consumers) == 1:
             assert (decision.outcome is Outcome.PLACED) == bool(roots)
         after = world.entries()
-        assert all(one.free >= 0 for e in after.values() for one in e.inventories.values())
+        assert all(
+            inventory.free >= 0 for e in after.values() for inventory in e.inventories.values()
+        )
         taken = taken_by(decision)
         for pid, entry in entries.items():
-            for name, one in entry.inventories.items():
-                assert after[pid].inventories[name].free == one.free - taken.pop((pid, name), 0)
+            for name, inventory in entry.inventories.items():
+                assert after[pid].inventories[name].free == inventory.free - taken.pop(
+                    (pid, name), 0
+                )
         assert not taken
         if world.random.random() < 0.5:
             undo(world.table, decision, request)
@@ -293,11 +301,13 @@ def test_devices_are_as_many_providers_as_are_asked_for(seed):
         assert (decision.outcome is Outcome.PLACED) == bool(expected)
         if decision.outcome is Outcome.PLACED and whole:
             after = world.entries()
-            devices = [one for one in decision.members[0].selection.allocations if one.group]
-            assert len({one.provider_id for one in devices}) == count
-            for one in devices:
-                assert after[one.provider_id].inventories[name].free == 0
-                assert entries[one.provider_id].inventories[name].used == 0
+            devices = [
+                device for device in decision.members[0].selection.allocations if device.group
+            ]
+            assert len({device.provider_id for device in devices}) == count
+            for device in devices:
+                assert after[device.provider_id].inventories[name].free == 0
+                assert entries[device.provider_id].inventories[name].used == 0
 
 
 @settings(max_examples=150, deadline=None)
@@ -309,27 +319,27 @@ def test_of_those_below_a_host_that_comes_first_which_others_need_the_least(seed
     entries, trees = world.entries(), TreeChoice(world.table, spec)
     for row, host in enumerate(world.table.hosts):
         solution = trees.solve(row)
-        near = [one for one in entries.values() if _serves(entries[host.id], one)]
-        gives = {one.id for one in near if _gives(one, name, amount, False)}
+        near = [entry for entry in entries.values() if _serves(entries[host.id], entry)]
+        gives = {entry.id for entry in near if _gives(entry, name, amount, False)}
         if solution is None or host.id in gives:
             continue
         below = {pid for pid in gives if entries[pid].root_id == host.id}
-        kinds = {one.id: _kind(one) for one in near}
+        kinds = {entry.id: _kind(entry) for entry in near}
         times: Counter[tuple[str, ...]] = Counter()
-        for one in near:
-            if one.id != host.id and name in one.inventories:
-                times[kinds[one.id]] += one.inventories[name].cap // amount
+        for entry in near:
+            if entry.id != host.id and name in entry.inventories:
+                times[kinds[entry.id]] += entry.inventories[name].cap // amount
         costs = {
-            pid: (len(kinds[pid]), -times[kinds[pid]], (one.free - amount) / one.cap)
+            pid: (len(kinds[pid]), -times[kinds[pid]], (inventory.free - amount) / inventory.cap)
             for pid in gives
-            for one in [entries[pid].inventories[name]]
+            for inventory in [entries[pid].inventories[name]]
         }
-        (taken,) = [one.provider_id for one in solution.groups if one.suffix == 'g']
+        (taken,) = [group.provider_id for group in solution.groups if group.suffix == 'g']
         assert costs[taken] == min(costs[pid] for pid in below or gives)
 
 
 def _kind(entry: ProviderEntry) -> tuple[str, ...]:
-    classes = [name for name, one in entry.inventories.items() if one.cap]
+    classes = [name for name, inventory in entry.inventories.items() if inventory.cap]
     return (*sorted(entry.traits), *sorted(classes))
 
 
@@ -340,14 +350,14 @@ def _serves(host: ProviderEntry, entry: ProviderEntry) -> bool:
 
 
 def _gives(entry: ProviderEntry, name: str, amount: int, whole: bool) -> bool:
-    one = entry.inventories.get(name)
-    if one is None or (whole and (one.used or one.cap < amount)):
+    inventory = entry.inventories.get(name)
+    if inventory is None or (whole and (inventory.used or inventory.cap < amount)):
         return False
-    wanted = one.cap if whole else amount
+    needed = inventory.cap if whole else amount
     return (
-        one.used + wanted <= one.cap
-        and one.min_unit <= wanted <= one.max_unit
-        and not wanted % one.step_size
+        inventory.used + needed <= inventory.cap
+        and inventory.min_unit <= needed <= inventory.max_unit
+        and not needed % inventory.step_size
     )
 
 

@@ -43,26 +43,26 @@ def test_candidates_are_the_same_in_the_same_order(seed, limit, nested):
 
 def a_tree(rooms: list[int], other: list[int] | None = None) -> list[ProviderEntry]:
     """A host with devices of so much room, no two of which are equal."""
-    found = [ProviderEntry(id=1, uuid='1', root_id=1)]
+    entries = [ProviderEntry(id=1, uuid='1', root_id=1)]
     for n, room in enumerate(rooms):
         used = n + 1
         classes = {'VGPU': ClassInventory(cap=room + used, used=used)}
         if other is not None:
             classes['CUSTOM_B'] = ClassInventory(cap=other[n] + used, used=used)
-        found.append(
+        entries.append(
             ProviderEntry(id=n + 2, uuid=f'{n}', root_id=1, parent_id=1, inventories=classes)
         )
-    return found
+    return entries
 
 
 def a_search(groups: list[dict[str, int]], policy: str = 'none') -> OneTreeSearch:
-    body = {'groups': {f'g{n}': {'resources': one} for n, one in enumerate(groups)}}
+    body = {'groups': {f'g{n}': {'resources': amounts} for n, amounts in enumerate(groups)}}
     tree = msgspec.convert(body | {'group_policy': policy}, TreeRequest)
     return OneTreeSearch(query_of({}, tree, {'VGPU'}, lambda name: frozenset((name,))))
 
 
 def of_devices(amounts: list[int]) -> OneTreeSearch:
-    return a_search([{'VGPU': one} for one in amounts])
+    return a_search([{'VGPU': amount} for amount in amounts])
 
 
 @settings(max_examples=150, deadline=None)
@@ -106,7 +106,7 @@ def fits(rooms, other, amounts, choice, policy) -> bool:
 def test_bounds_never_say_that_what_goes_does_not(rooms, amounts):
     goes = any(
         all(
-            sum(one for one, at in zip(amounts, choice, strict=True) if at == n) <= room
+            sum(amount for amount, at in zip(amounts, choice, strict=True) if at == n) <= room
             for n, room in enumerate(rooms)
         )
         for choice in itertools.product(range(len(rooms)), repeat=len(amounts))
@@ -138,12 +138,12 @@ def test_what_is_found_does_not_depend_on_how_many_steps_there_are():
         amounts = [pick.randint(15, 60) for _ in range(24)]
         rooms = [100 + pick.randint(0, 4) for _ in range(sum(amounts) // 96)]
         search, entries = of_devices(amounts), a_tree(rooms)
-        known = None
+        first = None
         for steps in (200, 2000, 20_000, 60_000, 120_000):
             try:
                 answer = search.best(entries, steps)
             except exceptions.SearchOutOfBudget:
-                assert known is None
+                assert first is None
                 continue
-            assert known in (None, answer)
-            known = answer
+            assert first in (None, answer)
+            first = answer

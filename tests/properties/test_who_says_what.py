@@ -81,7 +81,7 @@ class Told:
             host.inventories = dict(said['inventories'])
         if 'traits' in said:
             host.traits = set(said['traits'])
-        uuids = {derived_id('aggregate', one) for one in racks or ()}
+        uuids = {derived_id('aggregate', rack) for rack in racks or ()}
         if racks is not None and uuids != self.aggregates(name):
             host.bare = set()
             for rack, members in self.members.items():
@@ -97,8 +97,8 @@ class Told:
         return True
 
     def aggregates(self, name):
-        named = {one for one, members in self.members.items() if name in members}
-        return self.hosts[name].bare | {derived_id('aggregate', one) for one in named}
+        named = {aggregate for aggregate, members in self.members.items() if name in members}
+        return self.hosts[name].bare | {derived_id('aggregate', aggregate) for aggregate in named}
 
     def speaks(self, name, by):
         if self.hosts[name].by == API and by is None:
@@ -147,23 +147,23 @@ def heard(model, hosts, store, word):
 
 def check_same(model, hosts, store):
     for name, host in hosts.items():
-        known, row = model.hosts[name], host.row
-        assert row.inventories_by == known.by
-        assert row.facts.inventories == known.inventories
-        assert row.facts.traits == sorted(known.traits)
+        expected, row = model.hosts[name], host.row
+        assert row.inventories_by == expected.by
+        assert row.facts.inventories == expected.inventories
+        assert row.facts.traits == sorted(expected.traits)
         assert row.aggregates == sorted(model.aggregates(name))
-        assert store.providers.load_provider(row.uuid).inventories == known.inventories
+        assert store.providers.load_provider(row.uuid).inventories == expected.inventories
         traits = store.providers.load_provider_traits(row.uuid).traits
-        assert {one.name for one in traits} == known.traits
-        assert set(store.providers.load_provider_aggregates(row.uuid).aggregates) == known.bare
+        assert {trait.name for trait in traits} == expected.traits
+        assert set(store.providers.load_provider_aggregates(row.uuid).aggregates) == expected.bare
 
 
 def check_rows(model, hosts, store):
     ids = [host.id for host in hosts.values()]
     has = store.database.reads.read(lambda tx: details.read(tx, ids))
     for name, host in hosts.items():
-        known = model.hosts[name]
-        expected = details.details_of(known.inventories, known.traits, model.aggregates(name))
+        said = model.hosts[name]
+        expected = details.details_of(said.inventories, said.traits, model.aggregates(name))
         assert has[host.id] == expected
 
 
