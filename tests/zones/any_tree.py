@@ -125,7 +125,7 @@ class AnyTree:
         return zone
 
     def _table(self, name: str, hosts: int) -> HostTable:
-        traits = [one for one in TRAITS if self.dice.random() < 0.3]
+        traits = [trait for trait in TRAITS if self.dice.random() < 0.3]
         changes = [self._change_of(f'{name}-{n}', n, 1, traits) for n in range(1, hosts + 1)]
         return HostTable.build(changes, [], {}, now=NOW)
 
@@ -165,7 +165,7 @@ class AnyTree:
         """All hosts of some zones are others by now, their traits too."""
         for zone in self.zones:
             if self.dice.random() < 0.5:
-                traits = [one for one in TRAITS if self.dice.random() < 0.3]
+                traits = [trait for trait in TRAITS if self.dice.random() < 0.3]
                 for row in list(zone.table.hosts):
                     zone.table.apply(self._change_of(row.name, row.id, row.version + 1, traits))
         self.clock.now += 10.0
@@ -202,11 +202,11 @@ class AnyTree:
     # -- what is so ------------------------------------------------------------------------
     def all_choices(self, request: SelectDestinations) -> list[Choice]:
         """What all zones have, of its own hosts alone; best first."""
-        found = []
+        choices = []
         for zone in self.zones:
-            for one in zone.own.offers(request, 1, is_only=True).choices:
-                found.append(msgspec.structs.replace(one, child=zone.uuid))
-        return choice.ranked(found)
+            for offered in zone.own.offers(request, 1, is_only=True).choices:
+                choices.append(msgspec.structs.replace(offered, child=zone.uuid))
+        return choice.ranked(choices)
 
     def has_room(self, request: SelectDestinations) -> bool:
         """Whether a look at all hosts finds places for all members.
@@ -216,5 +216,5 @@ class AnyTree:
         members, whole = range(len(request.consumers)), choice.is_whole(request)
         if len(members) == 1 or whole:
             return bool(choice.split(members, self.all_choices(request), whole))
-        found = self.top.parts.evaluator.evaluate(request, 20, 2.0, thorough=True)
-        return bool(choice.split(members, found.choices, whole))
+        evaluated = self.top.parts.evaluator.evaluate(request, 20, 2.0, thorough=True)
+        return bool(choice.split(members, evaluated.choices, whole))

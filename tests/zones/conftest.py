@@ -13,17 +13,17 @@ from tests.zones.tree import Zone
 @pytest.fixture
 def zone(tmp_path, sqlite_template):
     """``zone('east')``: a zone with a database of its own."""
-    made: list[Zone] = []
+    zones: list[Zone] = []
 
     def make(name: str, **settings) -> Zone:
         path = shutil.copy(sqlite_template, tmp_path / f'{name}.db')
-        found = Zone(name, stores_for_url(f'sqlite:///{path}'), **settings).start()
-        made.append(found)
-        return found
+        new_zone = Zone(name, stores_for_url(f'sqlite:///{path}'), **settings).start()
+        zones.append(new_zone)
+        return new_zone
 
     yield make
     # Each waits for a moment for what is inside: all of them together.
-    with concurrent.futures.ThreadPoolExecutor(max(1, len(made))) as threads:
-        list(threads.map(Zone.stop, made))
-    for one in made:
-        one.store.database.close()
+    with concurrent.futures.ThreadPoolExecutor(max(1, len(zones))) as threads:
+        list(threads.map(Zone.stop, zones))
+    for started in zones:
+        started.store.database.close()

@@ -72,8 +72,8 @@ class FaultedZone:
         server: postgres.Single | None = None,
     ) -> None:
         self.name, self.database, self.server = name, database, server
-        with socket.create_server(('127.0.0.1', 0)) as found:
-            self._port: int = found.getsockname()[1]
+        with socket.create_server(('127.0.0.1', 0)) as listener:
+            self._port: int = listener.getsockname()[1]
         self.from_above = Proxy('127.0.0.1', self._port)
         is_file = database.startswith('sqlite')
         self.to_database = None if is_file else Proxy.of(database)
@@ -188,13 +188,13 @@ class FaultedZone:
             'consumers': [str(uuid.uuid4())],
             'lease_seconds': 5,
         }
-        found = httpx.post(f'{self.url}/v1/requests', json=body, headers=VERSION, timeout=60.0)
-        return found.is_success
+        response = httpx.post(f'{self.url}/v1/requests', json=body, headers=VERSION, timeout=60.0)
+        return response.is_success
 
     def put(self, path: str, body: Mapping[str, object]) -> None:
         """:raises AssertionError: it refuses"""
-        found = httpx.put(self.url + path, json=body, headers=VERSION, timeout=60.0)
-        assert found.is_success, found.text
+        response = httpx.put(self.url + path, json=body, headers=VERSION, timeout=60.0)
+        assert response.is_success, response.text
 
     def put_above(self, child: 'FaultedZone') -> None:
         """Put it above another one, which it reaches over the way that can fail."""
@@ -249,32 +249,32 @@ class FaultedTree:
 
     def faults(self) -> dict[str, Fault]:
         """Each thing in turn, by name."""
-        found: list[Fault] = []
+        faults: list[Fault] = []
         for name, zone in self.zones.items():
-            found += [
+            faults += [
                 Fault(f'process {name} killed', name, name, zone.kill, _started(zone)),
                 Fault(f'process {name} frozen', name, name, zone.freeze, zone.thaw),
             ]
             if ABOVE[name]:
                 way, link = zone.from_above, f'link {ABOVE[name]}-{name}'
-                found += [
+                faults += [
                     Fault(f'{link} cut', '', name, way.refuse, way.mend),
                     Fault(f'{link} frozen', '', name, way.hold, way.mend),
                 ]
             database = f'database of {name}'
             if zone.to_database is None:
                 # It is still read: whoever says that there is no room knows it.
-                found.append(Fault(f'{database} locked', name, '', zone.lock, zone.unlock))
+                faults.append(Fault(f'{database} locked', name, '', zone.lock, zone.unlock))
                 continue
             way = zone.to_database
-            found += [
+            faults += [
                 Fault(f'{database} cut', name, name, way.refuse, way.mend, OLD_SECONDS),
                 Fault(f'{database} frozen', name, name, way.hold, way.mend, OLD_SECONDS),
             ]
             if zone.server is not None:
                 killed, ends = f'{database} killed', (zone.server.fail, zone.server.start)
-                found.append(Fault(killed, name, name, *ends, OLD_SECONDS))
-        return {one.name: one for one in found}
+                faults.append(Fault(killed, name, name, *ends, OLD_SECONDS))
+        return {fault.name: fault for fault in faults}
 
 
 def _started(zone: FaultedZone) -> Callable[[], None]:

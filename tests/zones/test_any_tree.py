@@ -23,10 +23,10 @@ def check_refusals(seed):
     for number in range(REQUESTS):
         request = tree.request(number)
         has_room = tree.has_room(request)
-        found = carry_out(tree.top, request)
-        assert found.is_placed == has_room, (seed, number, tree.names, request.spec, found)
-        assert found.outcome in (Outcome.PLACED, Outcome.NO_VALID_HOST)
-        placed += found.is_placed
+        answer = carry_out(tree.top, request)
+        assert answer.is_placed == has_room, (seed, number, tree.names, request.spec, answer)
+        assert answer.outcome in (Outcome.PLACED, Outcome.NO_VALID_HOST)
+        placed += answer.is_placed
     for zone in tree.zones:
         assert not len(zone.table) or zone.table.free_of(0).min() >= 0
     return placed
@@ -55,10 +55,10 @@ def test_no_strategy_refuses_what_there_is_room_for_in_a_hundred_thousand_trees(
 
 def best_of_all(tree, request):
     """The best choice of a look at all hosts, and what the tree chooses with its strategies."""
-    found = tree.top.parts.evaluator.evaluate(request, 5, 2.0)
+    evaluated = tree.top.parts.evaluator.evaluate(request, 5, 2.0)
     everywhere = tree.all_choices(request)
-    assert bool(found.choices) == bool(everywhere)
-    return (found.choices[0].score, everywhere[0].score) if everywhere else (None, None)
+    assert bool(evaluated.choices) == bool(everywhere)
+    return (evaluated.choices[0].score, everywhere[0].score) if everywhere else (None, None)
 
 
 def single(tree, number, rules=False):

@@ -22,15 +22,15 @@ from tests.zones.tree import VERSION
 @pytest.fixture
 def east(zone):
     """A zone with two hosts that another may ask."""
-    found = zone('east').hosts(2, 8)
+    started = zone('east').hosts(2, 8)
     said = {
         'identity': 'parent-uuid',
         'project_id': 'of-parent',
         'lease_seconds_max': 60,
         'trusted': True,
     }
-    assert found.put('/v1/parents/parent', said).status_code == 200
-    return found
+    assert started.put('/v1/parents/parent', said).status_code == 200
+    return started
 
 
 def test_each_token_that_is_not_good_is_refused_alike_and_changes_nothing(east):
@@ -85,7 +85,7 @@ def test_what_a_parent_says_wrong_has_its_own_answer_and_changes_nothing(east):
     key = str(uuid.uuid4())
     spent = msgspec.structs.replace(request, budget_ms=1, request_id=key)
     allocation = ZoneAllocation(request=spent, evaluated=request.request_id, tokens=tokens, order=1)
-    found = {
+    responses = {
         'version': call(east, 'POST', '/evaluations', body, by=unknown),
         'rule': call(east, 'POST', '/evaluations', ruled),
         'field': call(east, 'POST', '/evaluations', more),
@@ -95,7 +95,9 @@ def test_what_a_parent_says_wrong_has_its_own_answer_and_changes_nothing(east):
         'revision': call(east, 'GET', '/changes?since=nan'),
         'nobody': call(east, 'GET', '', by={**VERSION, 'X-User-Id': 'nobody'}),
     }
-    assert {name: (one.status_code, code(one)) for name, one in found.items()} == {
+    assert {
+        name: (response.status_code, code(response)) for name, response in responses.items()
+    } == {
         'version': (406, 'gantt.unsupported_version'),
         'rule': (400, 'gantt.invalid_message'),
         'field': (400, 'gantt.invalid_message'),
@@ -105,7 +107,7 @@ def test_what_a_parent_says_wrong_has_its_own_answer_and_changes_nothing(east):
         'revision': (400, 'gantt.invalid_message'),
         'nobody': (403, 'gantt.forbidden'),
     }
-    assert 'policy' in found['rule'].text and 'of_tomorrow' in found['field'].text
+    assert 'policy' in responses['rule'].text and 'of_tomorrow' in responses['field'].text
     assert east.written() == written
     answer = call(east, 'PUT', f'/allocations/{key}', allocation)
     assert answer.status_code in (200, 504), answer.text
@@ -118,18 +120,20 @@ def test_a_parent_that_floods_is_turned_away_and_what_it_has_stays(east, monkeyp
     key, _ = allocate(east, request, tokens)
     east.put('/v1/quotas/of-parent', {'limits': {'requests_per_minute': 2}})
     east.scheduler.quotas.read()
-    found = []
+    responses = []
     for _ in range(5):
         another = a_request(vcpu=1)
         answer = evaluate(east, another)
         if answer.status_code == 200:
             answer = allocate(east, another, tokens_of(answer))[1]
-        found.append(answer)
-    assert {one.status_code for one in found} == {200, 429}, [one.text for one in found]
-    turned_away = [one for one in found if one.status_code == 429]
-    assert all(int(one.headers['Retry-After']) > 0 for one in turned_away)
+        responses.append(answer)
+    assert {response.status_code for response in responses} == {200, 429}, [
+        response.text for response in responses
+    ]
+    turned_away = [response for response in responses if response.status_code == 429]
+    assert all(int(response.headers['Retry-After']) > 0 for response in turned_away)
     assert call(east, 'GET', f'/allocations/{key}').json()['state'] == 'placed'
-    assert east.live() == 1 + len(found) - len(turned_away)
+    assert east.live() == 1 + len(responses) - len(turned_away)
     assert east.select(a_request()).outcome is Outcome.PLACED  # others are served
 
 
@@ -141,17 +145,17 @@ PLACED = {'state': 'placed', 'level': 0, 'given_up': []}
 def members(body, **changes):
     """An allocation as a zone answers it, with something else."""
     request = body['request']
-    made = [
+    allocated = [
         {
-            'consumer': one,
+            'consumer': consumer,
             'claim_id': str(uuid.uuid4()),
             'place': 'sealed',
             'lease_seconds': 60.0,
             **changes,
         }
-        for one in request['consumers']
+        for consumer in request['consumers']
     ]
-    return {**PLACED, 'key': request['request_id'], 'members': made}
+    return {**PLACED, 'key': request['request_id'], 'members': allocated}
 
 
 def without(said, field):
@@ -212,9 +216,9 @@ def test_a_zone_that_lies_costs_a_call_and_never_a_claim(zone):
             liar.heard.clear()
             # Else nothing of it is taken any more.
             top.scheduler._zones.standing._honoured.clear()
-            found = top.select(a_request(2, vcpu=1, budget_ms=20_000))
-            assert found.outcome is Outcome.PLACED, (name, found.reason)
-            where = {one[0].child for one in found.selections}
+            answer = top.select(a_request(2, vcpu=1, budget_ms=20_000))
+            assert answer.outcome is Outcome.PLACED, (name, answer.reason)
+            where = {selection[0].child for selection in answer.selections}
             assert where == {'west'}, name
             assert west.live() == 2 * n
             puts = [path for method, path in liar.heard if method == 'PUT']
@@ -253,29 +257,29 @@ def test_a_zone_that_says_less_than_it_owes_is_named_and_nothing_is_taken_as_don
         unread = [less(whole, 'outcome'), *({**whole, 'offers': [less(OFFER, f)]} for f in OFFER)]
         for said['evaluated'] in unread:
             standing.answered(liar.uuid)  # else it is asked seldom
-            found = top.select(a_request(2, vcpu=1, budget_ms=3000))
-            assert found.outcome is Outcome.UNKNOWN and 'liar' in found.reason, found
+            answer = top.select(a_request(2, vcpu=1, budget_ms=3000))
+            assert answer.outcome is Outcome.UNKNOWN and 'liar' in answer.reason, answer
         standing.answered(liar.uuid)
         # So many as it offers, and no more: here two are to be together.
         for offers, fits in (([], 0), ([{**OFFER, 'fits': 1}], 1)):
             said['evaluated'] = {**whole, 'offers': offers, 'fits': fits}
-            found = top.select(a_request(2, vcpu=1, budget_ms=3000))
-            assert found.outcome is not Outcome.PLACED, found
+            answer = top.select(a_request(2, vcpu=1, budget_ms=3000))
+            assert answer.outcome is not Outcome.PLACED, answer
         assert not [call for call in liar.heard if call[0] == 'PUT']
         assert top.store.zone_claims.claims_below() == [] and not top.on_their_way()
         # What it does not speak of is there still, and ends once it says so.
-        said['evaluated'], wanted = whole, a_request(2, vcpu=1)
-        assert top.select(wanted).outcome is Outcome.PLACED
+        said['evaluated'], request = whole, a_request(2, vcpu=1)
+        assert top.select(request).outcome is Outcome.PLACED
         said['changes'] = {'incarnation': 1, 'revision': 2.0, 'claims': []}
         said['ended'] = 200, {'state': 'cancelled'}
-        top.cancel(wanted.request_id)
-        assert [one.state for one in top.store.zone_claims.claims_below()] == [
+        top.cancel(request.request_id)
+        assert [row.state for row in top.store.zone_claims.claims_below()] == [
             'reserved',
             'reserved',
         ]
-        again = a_request(consumers=wanted.consumers[:1], vcpu=1)
-        found = top.select(again)
-        assert found.outcome is not Outcome.PLACED, found
+        again = a_request(consumers=request.consumers[:1], vcpu=1)
+        answer = top.select(again)
+        assert answer.outcome is not Outcome.PLACED, answer
         assert len(top.store.zone_claims.claims_below()) == 2
 
 
@@ -304,21 +308,21 @@ def test_a_zone_where_this_one_is_not_known_is_not_an_answer_of_no_room(zone):
     top.above(east)
     east.put('/v1/parents/top', {'enabled': False})
     written = east.written()
-    found = top.select(a_request(budget_ms=4000))
-    assert found.outcome is Outcome.UNKNOWN
-    assert 'east' in found.reason
+    answer = top.select(a_request(budget_ms=4000))
+    assert answer.outcome is Outcome.UNKNOWN
+    assert 'east' in answer.reason
     assert east.written() == written
 
 
 def test_a_zone_that_is_removed_while_claims_live_there_stays(zone):
     top, east = zone('top'), zone('east').hosts(1, 8)
     top.above(east)
-    finish, wanted = top.store.zone_requests.finish_request, a_request()
-    assert top.select(wanted).outcome is Outcome.PLACED
+    finish, request = top.store.zone_requests.finish_request, a_request()
+    assert top.select(request).outcome is Outcome.PLACED
     removed = httpx.delete(f'{top.url}/v1/zones/east', headers=VERSION)
     assert removed.status_code == 409
-    assert [one.name for one in top.store.zones.child_zones()] == ['east']
-    top.client.cancel_claims(wanted.request_id)
+    assert [child.name for child in top.store.zones.child_zones()] == ['east']
+    top.client.cancel_claims(request.request_id)
 
     # Removed between the claim and the answer: nobody is answered with what nobody follows.
     def removes(*args):
@@ -334,6 +338,6 @@ def test_a_hard_rule_that_no_zone_below_can_hold_is_no_claim(zone):
     top, east = zone('top'), zone('east').hosts(1, 8)
     top.above(east)
     group = GroupRef(uuid=uuid_of('group'), policy=Policy.ANTI_AFFINITY)
-    found = top.select(a_request(2, group=group))
-    assert found.outcome is Outcome.NO_VALID_HOST
+    answer = top.select(a_request(2, group=group))
+    assert answer.outcome is Outcome.NO_VALID_HOST
     assert east.live() == 0

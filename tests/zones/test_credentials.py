@@ -61,24 +61,24 @@ class Below:
 
     def write(self, **other):
         """The file of credentials."""
-        made = configparser.ConfigParser(interpolation=None)
-        made['east'] = {
+        config = configparser.ConfigParser(interpolation=None)
+        config['east'] = {
             'auth_url': f'{self.keystone.url}/v3',
             'application_credential_id': 'app-1',
             'application_credential_secret': 's1',
             **other,
         }
         with self.file.open('w') as file:
-            made.write(file)
+            config.write(file)
 
     def call(self):
         return self.calls.discover(self.record, 5.0)
 
     def token(self):
         """Of the zone above, the one that it has."""
-        known = self.keystone.tokens.items()
-        [found] = [name for name, token in known if token['user']['name'] == 'region']
-        return found
+        tokens = self.keystone.tokens.items()
+        [issued] = [name for name, token in tokens if token['user']['name'] == 'region']
+        return issued
 
     def close(self):
         self.calls.close()
@@ -88,8 +88,8 @@ class Below:
 
 @pytest.fixture
 def below(tmp_path, zone):
-    with contextlib.closing(Below(tmp_path, zone)) as made:
-        yield made
+    with contextlib.closing(Below(tmp_path, zone)) as zone_below:
+        yield zone_below
 
 
 def test_a_zone_is_let_in_by_its_credential_and_logs_in_once(below):

@@ -23,8 +23,8 @@ def tree(zone):
 
 def heard(*zones):
     """What is noted in each of them is sent down, and what became of it is read."""
-    for one in zones:
-        one.scheduler.follower.step()
+    for zone in zones:
+        zone.scheduler.follower.step()
 
 
 def operator_of(zone):
@@ -44,10 +44,10 @@ def in_zone(zone, consumer):
 
 def test_it_is_answered_at_once_and_goes_on_until_the_zone_has_heard(tree, monkeypatch):
     top, low = tree
-    wanted = a_request(2, vcpu=2, alternates=0)
-    assert top.select(wanted).outcome is Outcome.PLACED
+    request = a_request(2, vcpu=2, alternates=0)
+    assert top.select(request).outcome is Outcome.PLACED
     assert len({row.key for row in top.store.zone_claims.claims_below()}) == 1, 'one allocation'
-    deleted, kept = wanted.consumers
+    deleted, kept = request.consumers
     client, calls, tries = operator_of(top), top.scheduler._zones.calls, []
     give_back = calls.give_back
 
@@ -77,9 +77,9 @@ def test_of_a_guest_that_runs_it_ends_where_the_zones_have_one_owner(tree, trust
     top, low = tree
     own = {'identity': top.uuid, 'project_id': 'of-top', 'trusted': trusted}
     assert low.put('/v1/parents/top', own).status_code == 200
-    wanted = a_request(vcpu=2, alternates=0)
-    [[chosen]] = top.select(wanted).selections
-    [consumer] = wanted.consumers
+    request = a_request(vcpu=2, alternates=0)
+    [[chosen]] = top.select(request).selections
+    [consumer] = request.consumers
     assert low.confirm(chosen.claim_id) == 'ok'
     heard(top)
     assert of(top, consumer) == 'confirmed'
@@ -97,11 +97,11 @@ def test_it_ends_further_down_too(zone):
     top, mid, leaf = zone('top'), zone('mid'), zone('leaf').hosts(1, 8)
     mid.above(leaf)
     top.above(mid)
-    for one in (top, mid):
-        one.scheduler.follower.stop(10.0)
-    wanted = a_request(vcpu=1, alternates=0)
-    assert top.select(wanted).outcome is Outcome.PLACED
-    [consumer] = wanted.consumers
+    for parent in (top, mid):
+        parent.scheduler.follower.stop(10.0)
+    request = a_request(vcpu=1, alternates=0)
+    assert top.select(request).outcome is Outcome.PLACED
+    [consumer] = request.consumers
     assert operator_of(top).delete(f'/allocations/{consumer}').status_code == 204
     heard(top, mid, top)
     assert in_zone(leaf, consumer) is State.RELEASED
@@ -117,22 +117,22 @@ def test_a_zone_ends_only_what_it_has_claimed_itself(tree):
     calls, record = top.scheduler._zones.calls, top.store.zones.child_zones()[0]
     calls.give_back(record, row.key, 5.0, claim.id)
     calls.give_back(record, theirs.request_id, 5.0, row.claim_id)
-    assert [low.store.claims.load_claim(one).state for one in (claim.id, row.claim_id)] == (
-        [State.RESERVED] * 2
-    )
+    assert [
+        low.store.claims.load_claim(claim_id).state for claim_id in (claim.id, row.claim_id)
+    ] == ([State.RESERVED] * 2)
 
 
 def test_of_what_is_lost_the_one_that_is_deleted_ends(tree):
     top, low = tree
-    wanted = a_request(2, vcpu=1, alternates=0)
-    assert top.select(wanted).outcome is Outcome.PLACED
+    request = a_request(2, vcpu=1, alternates=0)
+    assert top.select(request).outcome is Outcome.PLACED
     states = {row.claim_id: LOST for row in top.store.zone_claims.claims_below()}
     with low.store.database.engine.begin() as connection:
         for table in (models.claims, models.requests):
             connection.execute(table.delete())
     changes = ZoneChanges(incarnation=1, revision=1.0, claims=[])
     top.store.zone_claims.note_changes_below(low.uuid, changes, states, 1)
-    deleted, kept = wanted.consumers
+    deleted, kept = request.consumers
     assert operator_of(top).delete(f'/allocations/{deleted}').status_code == 204
     heard(top)
     assert (of(top, deleted), of(top, kept)) == ('released', LOST)
@@ -141,9 +141,9 @@ def test_of_what_is_lost_the_one_that_is_deleted_ends(tree):
 def test_a_list_that_says_nothing_of_what_it_has_read_ends_it_too(tree):
     """Before writers said the generation of a consumer; who says that there is none knows none."""
     top, low = tree
-    wanted = a_request(vcpu=1, alternates=0)
-    assert top.select(wanted).outcome is Outcome.PLACED
-    [consumer] = wanted.consumers
+    request = a_request(vcpu=1, alternates=0)
+    assert top.select(request).outcome is Outcome.PLACED
+    [consumer] = request.consumers
     nothing = {'allocations': {}, 'project_id': 'red', 'user_id': 'eve'}
     client = operator_of(top)
     told = {**nothing, 'consumer_generation': None, 'consumer_type': 'INSTANCE'}

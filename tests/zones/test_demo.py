@@ -32,7 +32,7 @@ def demo(tmp_path):
 
 def zones(folder):
     """Process ids of the zones whose files are below a folder, by name."""
-    found = {}
+    pids = {}
     for path in pathlib.Path('/proc').glob('[0-9]*/cmdline'):
         try:
             words = path.read_bytes().split(b'\0')
@@ -41,18 +41,18 @@ def zones(folder):
         for word in words:
             text = word.decode(errors='replace')
             if text.startswith(str(folder)) and text.endswith('/gantt.conf'):
-                found[pathlib.Path(text).parent.name] = int(path.parent.name)
-    return found
+                pids[pathlib.Path(text).parent.name] = int(path.parent.name)
+    return pids
 
 
 def until_begun(demo, folder):
     """The four processes, which are not ready yet."""
     end = time.monotonic() + 60
-    while set(found := zones(folder)) != NAMES:
-        assert demo.poll() is None and time.monotonic() < end, found
+    while set(running := zones(folder)) != NAMES:
+        assert demo.poll() is None and time.monotonic() < end, running
         time.sleep(0.1)
     time.sleep(0.5)  # who has just been started is in its hands by then
-    return found
+    return running
 
 
 @pytest.mark.timeout(420)

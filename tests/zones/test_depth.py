@@ -18,10 +18,10 @@ def host_below(zones, chosen):
     """The host of a place, redeemed zone by zone."""
     place = chosen.place
     for zone in zones:
-        found = zone.put_place(place)
-        if not found['child']:
-            return found['host']
-        place = found['place']
+        redeemed = zone.put_place(place)
+        if not redeemed['child']:
+            return redeemed['host']
+        place = redeemed['place']
     raise AssertionError('it is in none of these zones')
 
 
@@ -33,9 +33,9 @@ def test_depth_changes_no_choice(zone):
         # No two are alike: where scores are equal any of them is right.
         vcpu = 5 + 7 * n
         used = {'MEMORY_MB': int(vcpu * 4096 * dice.random() / 2)}
-        traits = [f'CUSTOM_{one}' for one in 'XY' if dice.random() < 0.5]
-        for one in (leaf, flat):
-            one.host(f'host-{n}', vcpu, traits=traits, foreign=used)
+        traits = [f'CUSTOM_{suffix}' for suffix in 'XY' if dice.random() < 0.5]
+        for bottom in (leaf, flat):
+            bottom.host(f'host-{n}', vcpu, traits=traits, foreign=used)
     middle.above(leaf)
     top.above(middle)
     outcomes = []
@@ -44,7 +44,7 @@ def test_depth_changes_no_choice(zone):
         if n % 5 == 4:
             policy = dice.choice((Policy.AFFINITY, Policy.ANTI_AFFINITY))
             group = GroupRef(uuid=uuid_of(f'group {n}'), policy=policy)
-        wanted = a_request(
+        request = a_request(
             2 if group else 1,
             vcpu=dice.choice([1, 3, 7, 20, 31]),
             ram=dice.choice([512, 4096]),
@@ -52,14 +52,14 @@ def test_depth_changes_no_choice(zone):
             required_traits=[f'CUSTOM_{dice.choice("XY")}'] if dice.random() < 0.3 else [],
             alternates=0,
         )
-        deep, plain = top.select(wanted), flat.select(wanted)
+        deep, plain = top.select(request), flat.select(request)
         assert deep.outcome is plain.outcome, (n, deep.reason, plain.reason)
         outcomes.append(deep.outcome)
         if deep.outcome is not Outcome.PLACED:
             continue
         theirs = [chosen.host for chosen, *_ in plain.selections]
         ours = [host_below((middle, leaf), chosen) for chosen, *_ in deep.selections]
-        assert ours == theirs, (n, msgspec.to_builtins(wanted.spec))
+        assert ours == theirs, (n, msgspec.to_builtins(request.spec))
         assert [x.consumer for x, *_ in deep.selections] == [
             x.consumer for x, *_ in plain.selections
         ]

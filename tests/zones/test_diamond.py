@@ -21,8 +21,8 @@ def diamond(zone):
     """Top, the two ways, and the zone below both, whose evaluations are noted."""
     top, west, east = zone('top'), zone('west'), zone('east')
     south = zone('south').hosts(HOSTS, 8)
-    for one in (west, east):
-        one.above(south)
+    for parent in (west, east):
+        parent.above(south)
     top.above(west, east)
     evaluated, before = [], south.around.evaluator.evaluate
 
@@ -44,21 +44,21 @@ def test_it_is_evaluated_once_and_its_hosts_are_counted_once(diamond):
     request = a_request(vcpu=2)
     answer = top.select(request)
     assert answer.outcome is Outcome.PLACED
-    assert [one for one, _ in evaluated] == [request.request_id]
-    found = explained(top, answer)
-    assert found.hosts == HOSTS
-    assert sorted(one.hosts for one in found.zones if one.zone) == [0, HOSTS]
-    assert sum(one.taken for one in found.zones) == 1
-    for one in found.zones:
-        assert one.survivors + sum(one.removed.values()) == one.hosts
+    assert [request_id for request_id, _ in evaluated] == [request.request_id]
+    explanation = explained(top, answer)
+    assert explanation.hosts == HOSTS
+    assert sorted(share.hosts for share in explanation.zones if share.zone) == [0, HOSTS]
+    assert sum(share.taken for share in explanation.zones) == 1
+    for share in explanation.zones:
+        assert share.survivors + sum(share.removed.values()) == share.hosts
     assert (south.live(), west.live(), east.live(), top.live()) == (1, 0, 0, 0)
 
 
 @pytest.mark.parametrize('projects', [{'of-west', 'of-east'}, {'same'}])
 def test_a_refusal_is_final_and_counts_each_host_once(diamond, projects):
     top, west, east, south, evaluated = diamond
-    for one, project in zip((west, east), sorted(projects) * 2, strict=False):
-        said = south.put(f'/v1/parents/{one.name}', {'project_id': project})
+    for parent, project in zip((west, east), sorted(projects) * 2, strict=False):
+        said = south.put(f'/v1/parents/{parent.name}', {'project_id': project})
         assert said.status_code == 200
     south.around.directory.refresh()
     answer = top.select(a_request(vcpu=100))
@@ -74,15 +74,15 @@ def test_members_fill_it_and_nothing_is_claimed_twice(diamond):
     assert answer.outcome is Outcome.PLACED, answer.reason
     assert len({chosen.claim_id for chosen, *_ in answer.selections}) == south.live() == 4
     assert top.select(a_request(vcpu=1)).outcome is Outcome.NO_VALID_HOST
-    for one in diamond[:4]:
-        assert not any(one.store.claims.audit().values())
+    for node in diamond[:4]:
+        assert not any(node.store.claims.audit().values())
 
 
 def test_room_is_counted_once(diamond):
     top, *_ = diamond
     spec = msgspec.to_builtins(RequestSpec(resources={'VCPU': 2, 'MEMORY_MB': 64}))
-    found = top.post('/v1/capacity', {'spec': spec}).json()
-    assert sorted(one['count'] for one in found['below']) == [0, HOSTS * 4]
+    capacity = top.post('/v1/capacity', {'spec': spec}).json()
+    assert sorted(child['count'] for child in capacity['below']) == [0, HOSTS * 4]
 
 
 def test_where_one_way_is_cut_the_other_one_is_taken(diamond):
@@ -101,15 +101,15 @@ def test_one_way_finds_it_whichever_comes_first():
     def come(name):
         mine = msgspec.structs.replace(request, parent=name)
         start.wait(10)
-        found = ways.once(mine, lambda: looked.append(name) or 7, bool, lambda _: 0)
-        answers.append(found)
+        answer = ways.once(mine, lambda: looked.append(name) or 7, bool, lambda _: 0)
+        answers.append(answer)
 
     answers: list[int] = []
     threads = [threading.Thread(target=come, args=(f'way-{n}',)) for n in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(10)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
     assert sorted(answers) == [0] * 7 + [7] and len(looked) == 1
     again = msgspec.structs.replace(request, parent=looked[0])
     assert ways.once(again, lambda: 8, bool, lambda _: 0) == 8  # the first one may come again

@@ -62,8 +62,8 @@ class Zones:
         return [
             (name, claim)
             for name, zone in self.made.items()
-            for one, claim in zone('claims')
-            if one == consumer
+            for holder, claim in zone('claims')
+            if holder == consumer
         ]
 
     def come_to(self, claims, consumer):
@@ -77,17 +77,17 @@ class Zones:
 
 @pytest.fixture
 def zones(store_url):
-    made = Zones(store_url)
-    yield made
-    made.stop()
+    all_zones = Zones(store_url)
+    yield all_zones
+    all_zones.stop()
 
 
 def eventually(check, seconds=30.0):
     end = time.monotonic() + seconds
-    while not (found := check()):
+    while not (value := check()):
         assert time.monotonic() < end, 'it did not come to it'
         time.sleep(0.1)
-    return found
+    return value
 
 
 def until_answered(zones, request):

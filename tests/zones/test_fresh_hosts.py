@@ -41,13 +41,13 @@ def test_who_asks_for_offers_does_not_wait_for_the_feed(zone, monkeypatch):
         assert east.around.evaluator.evaluate(a_request(), 1, SECONDS).choices
 
     ask()
-    until(lambda: len({one.name for one in readers}) == 2)  # it has begun
+    until(lambda: len({reader.name for reader in readers}) == 2)  # it has begun
     readers.clear()
     end = time.monotonic() + 3 * FRESH_SECONDS
     while time.monotonic() < end:
         ask()
         time.sleep(0.005)
-    others = [one for one in readers if one is not threading.current_thread()]
+    others = [reader for reader in readers if reader is not threading.current_thread()]
     assert others and len(others) > len(readers) / 2
     east.around.close()
     others[0].join(SECONDS)
@@ -85,15 +85,15 @@ def test_others_are_looked_at_while_trees_are_searched(zone):
 def test_there_is_no_room_only_as_of_a_moment_since_it_was_asked(zone):
     east = zone('east').hosts(1, 1)
     east.around.fresh.close()
-    taken, wanted = a_request(vcpu=1), a_request(vcpu=1)
+    taken, request = a_request(vcpu=1), a_request(vcpu=1)
     assert east.select(taken).outcome is Outcome.PLACED
 
-    def found():
-        return east.around.evaluator.evaluate(wanted, 1, SECONDS).outcome
+    def outcome():
+        return east.around.evaluator.evaluate(request, 1, SECONDS).outcome
 
-    assert found() is Outcome.NO_VALID_HOST
+    assert outcome() is Outcome.NO_VALID_HOST
     east.cancel(taken.request_id)
-    assert found() is Outcome.PLACED
+    assert outcome() is Outcome.PLACED
 
 
 def test_zones_are_asked_while_the_row_of_a_request_is_opened(tree, monkeypatch):
@@ -105,7 +105,7 @@ def test_zones_are_asked_while_the_row_of_a_request_is_opened(tree, monkeypatch)
     monkeypatch.setattr(
         top.store.zone_requests,
         'open_request',
-        lambda one: (seen.append(asked.wait(SECONDS)), opened(one))[1],
+        lambda request: (seen.append(asked.wait(SECONDS)), opened(request))[1],
     )
     request = a_request(vcpu=1, budget_ms=60_000)
     assert top.select(request).outcome is Outcome.PLACED

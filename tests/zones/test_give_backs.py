@@ -37,18 +37,18 @@ def tree(zone):
 @pytest.fixture
 def restarted(tmp_path):
     """``restarted(top)``: another process of a zone on its database, when the first is gone."""
-    made = []
+    zones = []
 
     def make(top):
         top.scheduler.follower.stop(10.0)
-        found = Zone(top.name, stores_for_url(str(top.store.database.engine.url))).start()
-        made.append(found)
-        return found
+        process = Zone(top.name, stores_for_url(str(top.store.database.engine.url))).start()
+        zones.append(process)
+        return process
 
     yield make
-    for one in made:
-        one.stop()
-        one.store.database.close()
+    for zone in zones:
+        zone.stop()
+        zone.store.database.close()
 
 
 def test_an_allocation_that_was_held_up_ends_none_that_was_answered(tree, monkeypatch):
@@ -98,7 +98,7 @@ def test_an_allocation_that_is_being_placed_is_ended_by_a_later_one(tree, monkey
     _, key, body, _ = sent[0]
     # As the API of the zone does, before it asks its scheduler.
     first = body.request
-    wanted = AllocationAbove(
+    allocation = AllocationAbove(
         parent='top',
         key=key,
         order=body.order,
@@ -106,14 +106,14 @@ def test_an_allocation_that_is_being_placed_is_ended_by_a_later_one(tree, monkey
         purpose=Purpose.CREATE,
         seconds=2.0,
     )
-    assert east.store.orders.note_allocation(wanted) == []
+    assert east.store.orders.note_allocation(allocation) == []
     with east.store.database.engine.begin() as connection:
         connection.execute(
-            models.requests.delete().where(models.requests.c.id == wanted.request_id)
+            models.requests.delete().where(models.requests.c.id == allocation.request_id)
         )
     answer = top.select(a_request(vcpu=1, consumers=lost.consumers))
     assert answer.outcome is Outcome.PLACED, answer.reason
-    late = msgspec.structs.replace(first, request_id=wanted.request_id, parent='top')
+    late = msgspec.structs.replace(first, request_id=allocation.request_id, parent='top')
     assert east.scheduler.select(late).outcome is Outcome.CANCELLED
     assert east.store.claims.load_claim(answer.selections[0][0].claim_id).is_live
     assert calls.allocation(record, key, 5.0).state == 'cancelled'
@@ -145,15 +145,15 @@ def test_what_a_process_leaves_open_is_ended_though_nobody_repeats_it(tree, rest
     monkeypatch.setattr(opening, 'SPARE_SECONDS', 0.0)
     top.scheduler.follower.stop(10.0)
     monkeypatch.setattr(top.store.zone_requests, 'finish_request', lambda *args: 1 / 0)
-    wanted = a_request(vcpu=1, budget_ms=4000)
-    assert top.select(wanted).outcome is Outcome.FAILED
+    request = a_request(vcpu=1, budget_ms=4000)
+    assert top.select(request).outcome is Outcome.FAILED
     assert east.live() == 1
     other = restarted(top)
     until(lambda: east.live() == 0)
     until(lambda: not waiting(top))
-    assert top.store.requests.load_request(wanted.request_id) is None and not top.on_their_way()
+    assert top.store.requests.load_request(request.request_id) is None and not top.on_their_way()
     # Its caller asks again: a new one.
-    again = other.select(a_request(vcpu=1, consumers=wanted.consumers))
+    again = other.select(a_request(vcpu=1, consumers=request.consumers))
     assert again.outcome is Outcome.PLACED, again.reason
 
 
@@ -163,25 +163,25 @@ def test_a_request_whose_consumer_another_one_takes_is_given_back(tree, monkeypa
     monkeypatch.setattr(top.store.give_backs, 'left_requests', lambda limit: [])
     with monkeypatch.context() as dies:
         dies.setattr(top.store.zone_requests, 'finish_request', lambda *args: 1 / 0)
-        left = a_request(vcpu=1, budget_ms=4000)
-        assert top.select(left).outcome is Outcome.FAILED
+        request = a_request(vcpu=1, budget_ms=4000)
+        assert top.select(request).outcome is Outcome.FAILED
     top.host('top-1', 64)
-    stays = a_request(vcpu=1, consumers=left.consumers, hops=0)
+    stays = a_request(vcpu=1, consumers=request.consumers, hops=0)
     until(lambda: top.select(stays).outcome is Outcome.PLACED)
     until(lambda: east.live() == 0)
 
 
 def test_a_cancel_is_finished_by_whoever_comes_after(tree, restarted, monkeypatch):
     top, east = tree
-    wanted = a_request(vcpu=1)
-    assert top.select(wanted).outcome is Outcome.PLACED
+    request = a_request(vcpu=1)
+    assert top.select(request).outcome is Outcome.PLACED
     # The process ends as soon as the request is cancelled here.
     monkeypatch.setattr(top.scheduler.over_zones, 'cancel', lambda request_id: None)
-    top.client.cancel_claims(wanted.request_id)
+    top.client.cancel_claims(request.request_id)
     assert east.live() == 1
     restarted(top)
     until(lambda: east.live() == 0)
-    until(lambda: top.store.zone_claims.claims_below(wanted.request_id)[0].state == 'released')
+    until(lambda: top.store.zone_claims.claims_below(request.request_id)[0].state == 'released')
 
 
 def test_tries_pause_longer_and_longer_are_measured_and_end_with_the_longest_lease(
@@ -205,8 +205,8 @@ def test_tries_pause_longer_and_longer_are_measured_and_end_with_the_longest_lea
     for tries in range(1, 5):
         now = time.time()
         follower.step()
-        found, at = pause()
-        assert found == tries
+        count, at = pause()
+        assert count == tries
         pauses.append(at - now)
     assert pauses == pytest.approx([2, 4, 8, 16], abs=1.5)
     assert 'gantt_zone_give_backs_waiting 1' in top.metrics.render().decode()

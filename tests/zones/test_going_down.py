@@ -49,9 +49,9 @@ def a_telling_request(**spec):
 def test_a_zone_of_another_owner_hears_what_it_needs_to_place_a_guest(lying):
     top, liar = lying
     liar.offers = ['some']
-    wanted = a_telling_request()
-    top.select(wanted)
-    assert {('tokens' in one) for one in liar.sent} == {False, True}, 'asked, and sent'
+    request = a_telling_request()
+    top.select(request)
+    assert {('tokens' in message) for message in liar.sent} == {False, True}, 'asked, and sent'
     for body in liar.sent:
         said = json.dumps(body)
         assert not [text for text in OURS if text in said]
@@ -59,11 +59,11 @@ def test_a_zone_of_another_owner_hears_what_it_needs_to_place_a_guest(lying):
         assert spec['hints'] == {'location': ['room-1.site-1']}
         assert spec['flavor']['extra_specs'] == {'gpu': '1'}
         assert spec['image']['properties'] == {'hw_architecture': 'x86_64'}
-        assert spec['group']['uuid'] == wanted.spec.group.uuid
-        assert body['request']['consumers'] == wanted.consumers
-    known = msgspec.structs.replace(top.store.zones.child_zones()[0], trusted=True)
-    assert known.uuid == liar.liar.uuid
-    top.store.zones.save_child_zone(known)
+        assert spec['group']['uuid'] == request.spec.group.uuid
+        assert body['request']['consumers'] == request.consumers
+    child = msgspec.structs.replace(top.store.zones.child_zones()[0], trusted=True)
+    assert child.uuid == liar.liar.uuid
+    top.store.zones.save_child_zone(child)
     top.scheduler._zones.directory.refresh()
     liar.sent.clear()
     top.select(a_telling_request())
@@ -109,7 +109,7 @@ def test_large_requests_are_not_kept_beyond_their_time():
     def asked():
         clock.now += 0.05
         large = a_request(ignore_hosts=[f'{name}-{clock.now}' for name in names])
-        ways.once(large, lambda: 1, bool, lambda found: 0)
+        ways.once(large, lambda: 1, bool, lambda answer: 0)
 
     asked()
     tracemalloc.start()

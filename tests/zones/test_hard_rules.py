@@ -29,10 +29,10 @@ from tests.zones.tree import VERSION, Zone, until
 @pytest.fixture(params=['sqlite', 'postgresql'])
 def top(request, make_store):
     """A zone to be above others, on each database whose locks differ."""
-    found = Zone('top', make_store(request.param)).start()
-    with contextlib.closing(found.store.database):
-        yield found
-        found.stop()
+    started = Zone('top', make_store(request.param)).start()
+    with contextlib.closing(started.store.database):
+        yield started
+        started.stop()
 
 
 def children_of(answer):
@@ -85,7 +85,8 @@ def test_the_first_request_of_a_new_group_is_placed(top, zone):
             assert answer.outcome is Outcome.PLACED, answer.reason
         there = own_name('top', group)
         hosts = {
-            one.host for one in low.store.claims.list_claims(state='reserved', limit=9, group=there)
+            claim.host
+            for claim in low.store.claims.list_claims(state='reserved', limit=9, group=there)
         }
         assert len(hosts) == (2 if policy == 'anti-affinity' else 1)
 
@@ -96,9 +97,11 @@ def test_first_members_of_a_new_group_at_once_are_in_one_zone(top, zone):
     top.above(west)
     for _ in range(3):
         group = made(top)
-        found = at_once(top, [by_uuid(group) for _ in range(8)])
-        assert {one.outcome for one in found} == {Outcome.PLACED}, [one.reason for one in found]
-        assert len({child for one in found for child in children_of(one)}) == 1
+        answers = at_once(top, [by_uuid(group) for _ in range(8)])
+        assert {answer.outcome for answer in answers} == {Outcome.PLACED}, [
+            answer.reason for answer in answers
+        ]
+        assert len({child for answer in answers for child in children_of(answer)}) == 1
 
 
 def test_callers_of_both_kinds_at_once_are_in_one_zone(top, zone):
@@ -108,13 +111,13 @@ def test_callers_of_both_kinds_at_once_are_in_one_zone(top, zone):
     top.above(west)
     for _ in range(3):
         group = made(top)
-        wanted = [by_uuid(group, hops=n % 2) for n in range(8)]
-        found = at_once(top, wanted)
-        where = {child for one in found for child in children_of(one)}
-        assert len(where) == 1, found
-        assert {one.outcome for one in found} <= {Outcome.PLACED, Outcome.REFUSED}
-        for one in found:
-            assert 'zone west' in one.places or one.outcome is Outcome.PLACED
+        requests = [by_uuid(group, hops=n % 2) for n in range(8)]
+        answers = at_once(top, requests)
+        where = {child for answer in answers for child in children_of(answer)}
+        assert len(where) == 1, answers
+        assert {answer.outcome for answer in answers} <= {Outcome.PLACED, Outcome.REFUSED}
+        for answer in answers:
+            assert 'zone west' in answer.places or answer.outcome is Outcome.PLACED
 
 
 def test_who_names_a_group_that_nobody_knows_is_told_so(top, zone):
@@ -158,24 +161,24 @@ def test_a_group_that_is_made_anew_with_the_contrary_rule_is_placed_in_zones_bel
     for policy, hosts in (('anti-affinity', 2), ('affinity', 1), ('anti-affinity', 2)):
         made(top, policy, group)
         first, second = by_uuid(group), by_uuid(group)
-        for wanted in (first, second):
-            answer = top.select(wanted)
+        for request in (first, second):
+            answer = top.select(request)
             assert answer.outcome is Outcome.PLACED, (policy, answer.reason)
         in_leaf = own_name('mid', there)
         claims = leaf.store.claims.list_claims(state='reserved', limit=9, group=in_leaf)
-        assert len({one.host for one in claims}) == hosts
+        assert len({claim.host for claim in claims}) == hosts
         # While somebody of it lives there a copy of an older request changes nothing.
         contrary = Policy.AFFINITY if policy == 'anti-affinity' else Policy.ANTI_AFFINITY
         late = a_request(group=GroupRef(uuid=there, policy=contrary))
         said = mid.client.select_destinations
         with pytest.raises(exceptions.Refused, match='exists with policy'):
             said(msgspec.structs.replace(late, parent='top', spec=of_project(late, 'of-top')))
-        for wanted in (first, second):
-            top.client.cancel_claims(wanted.request_id)
+        for request in (first, second):
+            top.client.cancel_claims(request.request_id)
         until(lambda: not leaf.live())
         until(
             lambda: (
-                not [one for one in top.store.zone_claims.claims_below(group=group) if one.holds]
+                not [row for row in top.store.zone_claims.claims_below(group=group) if row.holds]
             )
         )
         assert top.delete(f'/v1/server-groups/{group}').status_code in (200, 204)
@@ -209,16 +212,16 @@ def test_the_rule_of_a_group_goes_down_with_its_generation(zone):
     said = []
     for policy in ('anti-affinity', 'affinity'):
         made(top, policy, group)
-        wanted = by_uuid(group)
-        answer = top.select(wanted)
+        request = by_uuid(group)
+        answer = top.select(request)
         assert answer.outcome is Outcome.PLACED, answer.reason
         said.append(generation_in(top, group))
         assert [generation_in(mid, in_mid), generation_in(leaf, in_leaf)] == said[-1:] * 2
-        top.client.cancel_claims(wanted.request_id)
+        top.client.cancel_claims(request.request_id)
         until(lambda: not leaf.live())
         until(
             lambda: (
-                not [one for one in top.store.zone_claims.claims_below(group=group) if one.holds]
+                not [row for row in top.store.zone_claims.claims_below(group=group) if row.holds]
             )
         )
         assert top.delete(f'/v1/server-groups/{group}').is_success
@@ -296,11 +299,11 @@ def test_a_member_is_not_placed_here_while_its_group_lives_below(zone):
     (claim,) = low.store.claims.list_claims(state='reserved', limit=5)
     low.confirm(claim.id)
     for how in STAYS:
-        wanted = by_uuid(group)
-        answer = staying(top, how, wanted)
+        request = by_uuid(group)
+        answer = staying(top, how, request)
         assert answer.outcome is Outcome.REFUSED, answer
         assert group in answer.reason and 'low' in answer.reason
-        assert not top.live() and top.store.requests.load_request(wanted.request_id) is None
+        assert not top.live() and top.store.requests.load_request(request.request_id) is None
     assert children_of(top.select(by_uuid(group))) == ['low']
 
 
@@ -361,8 +364,10 @@ def test_a_zone_between_two_places_nobody_here_whose_group_lives_below(zone):
     group = made(top)
     assert top.select(by_uuid(group, vcpu=4)).outcome is Outcome.PLACED
     assert (mid.live(), leaf.live()) == (0, 1)
-    found = at_once(top, [by_uuid(group) for _ in range(6)])
-    assert {one.outcome for one in found} == {Outcome.PLACED}, [one.reason for one in found]
+    answers = at_once(top, [by_uuid(group) for _ in range(6)])
+    assert {answer.outcome for answer in answers} == {Outcome.PLACED}, [
+        answer.reason for answer in answers
+    ]
     assert (mid.live(), leaf.live()) == (0, 7)
 
 
@@ -373,9 +378,9 @@ def test_room_for_a_group_is_counted_where_it_may_go(zone):
     spec = {'resources': {'VCPU': 1, 'MEMORY_MB': 1}, 'group': {'uuid': group}}
     assert children_of(top.select(by_uuid(group, vcpu=4))) == ['low']
     top.above(other)
-    found = top.post('/v1/capacity', {'spec': spec}).json()
-    assert found['count'] == found['eligible'] == 0 and 'zone below' in found['verdict']
-    assert [(one['zone'], one['count']) for one in found['below']] == [('low', 12)]
+    capacity = top.post('/v1/capacity', {'spec': spec}).json()
+    assert capacity['count'] == capacity['eligible'] == 0 and 'zone below' in capacity['verdict']
+    assert [(child['zone'], child['count']) for child in capacity['below']] == [('low', 12)]
     # A zone above is told the same.
     parent = {'identity': 'identity-of-all', 'project_id': 'of-all', 'trusted': True}
     assert top.put('/v1/parents/all', parent).is_success
@@ -394,9 +399,9 @@ def test_room_for_a_group_is_counted_where_it_may_go(zone):
 def planner_of(zone, store=None):
     settings = SchedulerSettings(worker='planner')
     pipeline, bounds = plugin_loader.load_pipeline(), PlannerSettings(plan_seconds=0.2)
-    found = GroupPlanner(store or zone.store, pipeline, zone.recorder, settings, bounds)
-    found.cache.fetch()
-    yield found
+    planner = GroupPlanner(store or zone.store, pipeline, zone.recorder, settings, bounds)
+    planner.cache.fetch()
+    yield planner
 
 
 def a_plan(group, *policies):
@@ -422,8 +427,8 @@ def test_a_group_with_members_below_is_planned_with_them_counted(zone, policy):
         assert not top.live()
         # They are on no host of here, and what may be given up is.
         soft = {'policy': 'affinity', 'soft': 1.0}
-        found = place(planner, a_plan(group, 'anti-affinity', soft))
-        assert len(found.plan.members) == 1
+        answer = place(planner, a_plan(group, 'anti-affinity', soft))
+        assert len(answer.plan.members) == 1
 
 
 def test_a_plan_beside_which_a_member_got_its_place_below_is_void(zone):
@@ -475,7 +480,7 @@ def test_a_zone_that_says_no_is_not_silent(zone):
     assert answer.outcome is Outcome.NO_VALID_HOST, answer.reason
     assert 'low' in answer.reason and 'refused' in answer.reason
     # What no zone has is known as well.
-    wanted = a_request()
-    spec = msgspec.structs.replace(wanted.spec, resources={'CUSTOM_NOWHERE': 1})
-    answer = top.select(msgspec.structs.replace(wanted, spec=spec))
+    request = a_request()
+    spec = msgspec.structs.replace(request.spec, resources={'CUSTOM_NOWHERE': 1})
+    answer = top.select(msgspec.structs.replace(request, spec=spec))
     assert answer.outcome is Outcome.NO_VALID_HOST, answer

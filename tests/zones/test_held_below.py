@@ -22,9 +22,9 @@ VERSION = {'OpenStack-API-Version': 'scheduler latest'}
 
 def of_red(vcpu=1, **fields):
     """A request of the project red, which asks for itself."""
-    wanted = a_request(vcpu=vcpu, alternates=0, **fields)
-    spec = msgspec.structs.replace(wanted.spec, project_id='red')
-    return msgspec.structs.replace(wanted, spec=spec, only_project='red')
+    request = a_request(vcpu=vcpu, alternates=0, **fields)
+    spec = msgspec.structs.replace(request.spec, project_id='red')
+    return msgspec.structs.replace(request, spec=spec, only_project='red')
 
 
 def limited(zone, project='red', **limits):
@@ -41,8 +41,8 @@ def seen(zone, path):
 
 def member_of(zone, project='red'):
     """The HTTP interface as a member of a project has it."""
-    who = Caller(user='eve', project=project, roles=('member', 'reader'))
-    options = {'strategy': lambda request: who, 'zones_around': zone.around}
+    caller = Caller(user='eve', project=project, roles=('member', 'reader'))
+    options = {'strategy': lambda request: caller, 'zones_around': zone.around}
     app = make_app(zone.insights, zone.store, zone.client, zone.metrics, **options)
     transport = httpx.WSGITransport(app)
     return httpx.Client(transport=transport, base_url='http://localhost', headers=VERSION)
@@ -56,18 +56,18 @@ def test_a_quota_counts_what_is_below_before_anything_is_claimed_there(zone, lim
     placed = [top.select(of_red(2)).outcome for _ in range(2)]
     assert placed == [Outcome.PLACED] * 2
     assert low.live(), 'else nothing is shown'
-    known = low.written()
+    written = low.written()
     refused = [
         top.select(of_red(2)),
         top.select(of_red(2, hops=0)),
         top.select(of_red(2, dry_run=True)),
     ]
-    assert [one.outcome for one in refused] == [Outcome.REFUSED] * 3
-    assert {one.excess.used for one in refused} == {next(iter(limits.values()))}
-    assert low.written() == known
+    assert [refusal.outcome for refusal in refused] == [Outcome.REFUSED] * 3
+    assert {refusal.excess.used for refusal in refused} == {next(iter(limits.values()))}
+    assert low.written() == written
     with pytest.raises(exceptions.QuotaExceeded):
         top.insights.quotas.check(of_red(2), True)
-    shown = {one.name: one.used for one in top.insights.quotas.shown('red').limits}
+    shown = {limit.name: limit.used for limit in top.insights.quotas.shown('red').limits}
     assert (shown['live_claims'], shown['claims_in_flight']) == (2, 2)
     assert len(top.on_their_way()) == 2, 'nobody waits for who was refused'
 
@@ -75,11 +75,11 @@ def test_a_quota_counts_what_is_below_before_anything_is_claimed_there(zone, lim
 def test_a_project_with_too_long_a_name_stays_here(zone):
     top, low = zone('top').hosts(1, 16), zone('low').hosts(1, 64)
     top.above(low)
-    wanted = a_request(vcpu=1, project_id='p' * 256)
-    answer = top.select(wanted)
+    request = a_request(vcpu=1, project_id='p' * 256)
+    answer = top.select(request)
     assert (answer.outcome, 'project_id has 256' in answer.reason) == (Outcome.REFUSED, True)
     assert (top.live(), low.live()) == (0, 0)
-    assert top.select(msgspec.structs.replace(wanted, hops=0)).outcome is Outcome.PLACED
+    assert top.select(msgspec.structs.replace(request, hops=0)).outcome is Outcome.PLACED
 
 
 def test_a_dry_run_over_zones_is_refused_as_the_request_would_be(zone):
@@ -89,8 +89,8 @@ def test_a_dry_run_over_zones_is_refused_as_the_request_would_be(zone):
     assert top.select(of_red()).outcome is Outcome.PLACED
     body = {**msgspec.to_builtins(of_red()), 'dry_run': True}
     body.pop('only_project')
-    found = top.post('/v1/requests', body)
-    assert found.status_code == 403 and 'quota live_claims' in found.text, found.text
+    response = top.post('/v1/requests', body)
+    assert response.status_code == 403 and 'quota live_claims' in response.text, response.text
 
 
 def test_eight_at_once_are_let_in_up_to_the_limit_and_no_further(zone):
@@ -98,14 +98,14 @@ def test_eight_at_once_are_let_in_up_to_the_limit_and_no_further(zone):
     east, west = zone('east').hosts(2, 16), zone('west').hosts(2, 16)
     top.above(east, west)
     limited(top, live_claims=LIMIT)
-    wanted = [of_red(hops=n % 4 and 3) for n in range(8)]
+    requests = [of_red(hops=n % 4 and 3) for n in range(8)]
     with concurrent.futures.ThreadPoolExecutor(8) as callers:
-        answers = list(callers.map(top.select, wanted))
-    outcomes = [one.outcome for one in answers]
+        answers = list(callers.map(top.select, requests))
+    outcomes = [answer.outcome for answer in answers]
     assert outcomes.count(Outcome.PLACED) == LIMIT
     assert outcomes.count(Outcome.REFUSED) == 8 - LIMIT
     assert top.live() + east.live() + west.live() == LIMIT
-    [placed, *_] = [one for one in answers if one.outcome is Outcome.PLACED]
+    [placed, *_] = [answer for answer in answers if answer.outcome is Outcome.PLACED]
     top.cancel(placed.request_id)
     until(lambda: top.store.quotas.quota_usage(['red'])['red'].live_claims == LIMIT - 1)
     assert top.select(of_red()).outcome is Outcome.PLACED, 'what was let in has left'
@@ -116,9 +116,9 @@ def test_shares_of_a_request_are_let_in_once(zone):
     top, low = zone('top').hosts(1, 4), zone('low').hosts(1, 4)
     top.above(low)
     limited(top, live_claims=8, class_VCPU=8)
-    wanted = a_request(8, vcpu=1, alternates=0)
-    spec = msgspec.structs.replace(wanted.spec, project_id='red')
-    answer = top.select(msgspec.structs.replace(wanted, spec=spec))
+    request = a_request(8, vcpu=1, alternates=0)
+    spec = msgspec.structs.replace(request.spec, project_id='red')
+    answer = top.select(msgspec.structs.replace(request, spec=spec))
     assert answer.outcome is Outcome.PLACED, answer.reason
     assert (top.live(), low.live()) == (4, 4)
 
@@ -138,21 +138,21 @@ def test_a_quota_of_a_zone_above_is_said_and_not_found_out(zone):
 def test_who_placed_a_guest_below_lists_it_shows_it_and_takes_it_back(zone):
     top, low = zone('top'), zone('low').hosts(1, 16)
     top.above(low)
-    wanted = of_red(2)
-    assert top.select(wanted).outcome is Outcome.PLACED
+    request = of_red(2)
+    assert top.select(request).outcome is Outcome.PLACED
     for _ in range(3):  # its decision is not kept any more
         top.store.retention.purge(
             decisions=0, tombstone_seconds=1e6, request_seconds=1e6, limit=1000
         )
     red, blue = member_of(top), member_of(top, 'blue')
     [shown] = red.get('/v1/requests').json()['requests']
-    assert (shown['request_id'], shown['claims']) == (wanted.request_id, 1)
+    assert (shown['request_id'], shown['claims']) == (request.request_id, 1)
     [claim] = red.get('/v1/claims').json()['claims']
-    assert (claim['consumer'], claim['host'], claim['child']) == (wanted.consumers[0], '', '')
+    assert (claim['consumer'], claim['host'], claim['child']) == (request.consumers[0], '', '')
     assert claim['resources']['VCPU'] == 2
     assert red.get(f'/v1/claims/{claim["id"]}').json()['consumer'] == claim['consumer']
-    path = f'/v1/requests/{wanted.request_id}'
-    assert [one['id'] for one in red.get(path).json()['claims']] == [claim['id']]
+    path = f'/v1/requests/{request.request_id}'
+    assert [row['id'] for row in red.get(path).json()['claims']] == [claim['id']]
     for other in ('/v1/requests', '/v1/claims'):
         assert blue.get(other).json()[other.rpartition('/')[2]] == []
     for other in (path, f'/v1/claims/{claim["id"]}'):
@@ -165,13 +165,13 @@ def test_who_placed_a_guest_below_lists_it_shows_it_and_takes_it_back(zone):
 def test_an_operator_sees_what_lives_below(zone):
     top, low = zone('top'), zone('low').hosts(1, 16)
     top.above(low)
-    wanted = of_red(2)
-    top.select(wanted)
+    request = of_red(2)
+    top.select(request)
     top.recorder.flush()
     [claim] = seen(top, '/v1/claims')['claims']
     assert (claim['host'], claim['child'], claim['project_id']) == ('', 'low', 'red')
     assert seen(top, f'/v1/claims/{claim["id"][:13]}')['id'] == claim['id']
-    assert [one['id'] for one in seen(top, '/v1/claims?limit=1')['claims']] == [claim['id']]
+    assert [row['id'] for row in seen(top, '/v1/claims?limit=1')['claims']] == [claim['id']]
     assert top.delete(f'/v1/claims/{claim["id"]}?reason=x').status_code == 400
     status = seen(top, '/v1/status')
     assert (status['claims'], status['claims_below']) == (0, 1)
@@ -192,7 +192,7 @@ def test_what_is_lost_below_is_listed_by_that_until_somebody_ends_it(zone):
 
     def listed(state):
         asked = 'lost=true' if state == 'lost' else f'state={state}'
-        return [one['id'] for one in seen(top, f'/v1/claims?{asked}')['claims']]
+        return [row['id'] for row in seen(top, f'/v1/claims?{asked}')['claims']]
 
     assert listed('lost') == [row.claim_id]
     assert row.claim_id not in listed('reserved') + listed('confirmed')

@@ -47,8 +47,8 @@ def answered(top, request):
     """Placed, over HTTP: status, and the error."""
     version = {'OpenStack-API-Version': 'scheduler latest'}
     body = msgspec.to_builtins(request)
-    found = httpx.post(f'{top.url}/v1/requests', json=body, headers=version, timeout=20.0)
-    return found.status_code, found.json()['errors'][0]
+    response = httpx.post(f'{top.url}/v1/requests', json=body, headers=version, timeout=20.0)
+    return response.status_code, response.json()['errors'][0]
 
 
 @pytest.mark.parametrize('dry_run', [True, False])
@@ -129,10 +129,10 @@ def test_a_search_here_that_was_ended_is_said_to_be(zone, dry_run):
         below(top.store, f'gpu{n}', host, VGPU=Inventory(total=100 + n, reserved=n))
     pick, amounts = random.Random(1), []
     for _ in range(12):
-        left = 100
-        while left > 0:
-            amounts.append(min(left, pick.randint(15, 60)))
-            left -= amounts[-1]
+        remaining = 100
+        while remaining > 0:
+            amounts.append(min(remaining, pick.randint(15, 60)))
+            remaining -= amounts[-1]
     pick.shuffle(amounts)
     devices = TreeRequest(devices=[DeviceAmount(resource_class='VGPU', amount=n) for n in amounts])
     request = a_request(dry_run=dry_run, budget_ms=60_000)
@@ -193,12 +193,12 @@ def test_own_hosts_are_explained_as_they_scored(zone):
     chosen = hosts_of(top.select(request))
     top.recorder.flush()
     top.scheduler.cache.log.flush(top.store.table_logs)
-    found = top.insights.explain(request.request_id)
-    text = '\n'.join(found.lines)
+    explanation = top.insights.explain(request.request_id)
+    text = '\n'.join(explanation.lines)
     assert '5/5 hosts fit' in text and 'not the requested destination' not in text, text
-    totals = [score.total for score in found.members[0].scores]
+    totals = [score.total for score in explanation.members[0].scores]
     assert totals == sorted(totals, reverse=True) and totals[0] >= 0
     for name in {f'top-{n}' for n in range(1, 6)} - {*chosen}:
-        one = top.insights.explain(request.request_id, host=name)
-        assert one.host_verdicts and 'removed' not in str(one.host_verdicts)
-    assert top.insights.replay(found.id).same
+        explained = top.insights.explain(request.request_id, host=name)
+        assert explained.host_verdicts and 'removed' not in str(explained.host_verdicts)
+    assert top.insights.replay(explanation.id).same

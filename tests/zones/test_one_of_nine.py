@@ -51,7 +51,7 @@ class _Answers(Passage):
                 link.cut()
             case 'it answers with a hundred MB':
                 head = data.partition(b'\r\n\r\n')[0].splitlines()
-                lines = [one for one in head if not one.lower().startswith(b'content-length')]
+                lines = [line for line in head if not line.lower().startswith(b'content-length')]
                 link.to_client(b'\r\n'.join([*lines, b'Content-Length: 104857600', b'', b'']))
                 for _ in range(1600):
                     link.to_client(b' ' * 65_536)
@@ -79,11 +79,11 @@ def nine(zone, store_url):
     way = Proxy('127.0.0.1', below[-1].server.port, lambda: _Answers(state))
     top = ZoneProcess('top', store_url('sqlite'))
     try:
-        for one in below:
+        for child in below:
             given = {'identity': top.uuid, 'project_id': 'of-top', 'trusted': True}
-            assert one.put('/v1/parents/top', given).status_code == 200
-            url = f'http://127.0.0.1:{way.port}' if one is below[-1] else one.url
-            top.put(f'/v1/zones/{one.name}', {'url': url, 'trusted': True})
+            assert child.put('/v1/parents/top', given).status_code == 200
+            url = f'http://127.0.0.1:{way.port}' if child is below[-1] else child.url
+            top.put(f'/v1/zones/{child.name}', {'url': url, 'trusted': True})
         top('refresh')
         top('use', (), {})
         yield top, state
@@ -105,7 +105,7 @@ def place(top, vcpu=1, traits=(), budget_ms=10_000):
 
 def rss_mb(top):
     status = pathlib.Path(f'/proc/{top.pid}/status').read_text()
-    (line,) = [one for one in status.splitlines() if one.startswith('VmRSS')]
+    (line,) = [line for line in status.splitlines() if line.startswith('VmRSS')]
     return int(line.split()[1]) / 1024
 
 
@@ -119,27 +119,29 @@ def test_the_other_eight_serve_whatever_the_ninth_does(nine):
             end = time.monotonic() + seconds
 
             def ask(_):
-                found = []
+                answers = []
                 while (begun := time.monotonic()) < end:
-                    found.append((place(top).status_code, time.monotonic() - begun))
+                    answers.append((place(top).status_code, time.monotonic() - begun))
                     time.sleep(REST)
-                return found
+                return answers
 
-            return [one for found in threads.map(ask, range(AT_ONCE)) for one in found]
+            return [answer for answers in threads.map(ask, range(AT_ONCE)) for answer in answers]
 
         load(1.0)
         before = rss_mb(top)
         for way in WAYS:
             assert place(top, traits=[TRAIT]).status_code == 201
             state['how'] = way
-            found = load(SECONDS)
-            served = sum(status == 201 for status, _ in found)
-            slowest = max(seconds for _, seconds in found)
-            print(f'{way}: {served} of {len(found)}, slowest {slowest:.2f} s, {rss_mb(top):.0f} MB')
-            assert served >= SERVED * len(found), (way, found)
+            answers = load(SECONDS)
+            served = sum(status == 201 for status, _ in answers)
+            slowest = max(seconds for _, seconds in answers)
+            print(
+                f'{way}: {served} of {len(answers)}, slowest {slowest:.2f} s, {rss_mb(top):.0f} MB'
+            )
+            assert served >= SERVED * len(answers), (way, answers)
             # It could be the one with room.
-            for wanted in ({'vcpu': 10_000_000}, {'traits': [TRAIT]}):
-                nowhere = place(top, **wanted)
+            for needs in ({'vcpu': 10_000_000}, {'traits': [TRAIT]}):
+                nowhere = place(top, **needs)
                 assert nowhere.status_code == 503, (way, nowhere.text)
                 assert nowhere.json()['errors'][0]['code'] == 'gantt.hosts_unknown'
             assert rss_mb(top) < before + GROWTH_MB, way

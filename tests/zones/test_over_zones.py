@@ -40,8 +40,8 @@ def test_a_request_goes_where_there_is_room(zone):
     assert (top.live(), east.live(), west.live()) == (0, 0, 1)
     here = top.select(a_request(vcpu=2))
     assert here.outcome is Outcome.PLACED
-    for one in (top, east, west):
-        assert not any(one.store.claims.audit().values())
+    for node in (top, east, west):
+        assert not any(node.store.claims.audit().values())
 
 
 def test_the_best_of_all_zones_is_taken_as_if_there_was_one(zone):
@@ -58,20 +58,20 @@ def test_the_best_of_all_zones_is_taken_as_if_there_was_one(zone):
 
     refused = 0
     for _ in range(40):
-        wanted = a_request(vcpu=dice.choice([1, 2, 3, 6, 11, 20]), ram=1024)
+        request = a_request(vcpu=dice.choice([1, 2, 3, 6, 11, 20]), ram=1024)
         flat.around.reload_soon()  # it has placed one just now, and not through its API
-        asked = msgspec.structs.replace(wanted, parent='above')
+        asked = msgspec.structs.replace(request, parent='above')
         theirs = flat.around.evaluator.evaluate(asked, 20, 10.0)
-        ours = top.select(wanted)
+        ours = top.select(request)
         refused += ours.outcome is Outcome.NO_VALID_HOST
         assert ours.outcome is theirs.outcome, (ours.reason, theirs.reason)
         if ours.outcome is Outcome.PLACED:
             chosen = ours.selections[0][0]
             where = {'': top, 'east': east, 'west': west}[chosen.child]
             host = where.store.claims.load_claim(chosen.claim_id).host
-            scores = {one.place.hosts[0]: one.score for one in theirs.choices}
-            assert scores[host] == max(scores.values(), key=lambda one: one.score)
-            assert flat.select(among(wanted, [host])).outcome is Outcome.PLACED
+            scores = {offer.place.hosts[0]: offer.score for offer in theirs.choices}
+            assert scores[host] == max(scores.values(), key=lambda score: score.score)
+            assert flat.select(among(request, [host])).outcome is Outcome.PLACED
     assert refused, 'the test is to fill all zones'
 
 
@@ -82,9 +82,11 @@ def test_a_class_of_devices_that_is_declared_below_alone_is_found_there(zone):
     below(east.store, 'mig', uuid, CUSTOM_SLICE=7)
     top.above(east)
     tree = TreeRequest(devices=[DeviceAmount(resource_class='CUSTOM_SLICE', amount=3)])
-    wanted = a_request(vcpu=1)
-    wanted = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, tree=tree))
-    answer = top.select(wanted)
+    request = a_request(vcpu=1)
+    request = msgspec.structs.replace(
+        request, spec=msgspec.structs.replace(request.spec, tree=tree)
+    )
+    answer = top.select(request)
     assert answer.outcome is Outcome.PLACED, answer.reason
     assert answer.selections[0][0].child == 'east'
 
@@ -94,10 +96,10 @@ def test_what_a_flavor_requires_is_looked_for_below(zone):
     top.above(east)
 
     def asked(**specs):
-        wanted = a_request(vcpu=1)
+        request = a_request(vcpu=1)
         flavor = Flavor(extra_specs=specs)
-        spec = msgspec.structs.replace(wanted.spec, flavor=flavor)
-        return top.select(msgspec.structs.replace(wanted, spec=spec))
+        spec = msgspec.structs.replace(request.spec, flavor=flavor)
+        return top.select(msgspec.structs.replace(request, spec=spec))
 
     answer = asked(**{'trait:CUSTOM_SSD': 'required'})
     assert answer.outcome is Outcome.PLACED, answer.reason
@@ -141,11 +143,11 @@ def test_members_are_split_where_no_place_has_room_for_all(zone):
     top = zone('top').hosts(1, 2)
     east, west = zone('east').hosts(1, 4), zone('west').hosts(1, 4)
     top.above(east, west)
-    wanted = a_request(9, ram=64)
-    answer = top.select(wanted)
+    request = a_request(9, ram=64)
+    answer = top.select(request)
     assert answer.outcome is Outcome.PLACED, answer.reason
     assert sorted({*children_of(answer)}) == ['', 'east', 'west']
-    assert [chosen.consumer for chosen, *_ in answer.selections] == wanted.consumers
+    assert [chosen.consumer for chosen, *_ in answer.selections] == request.consumers
     assert top.live() + east.live() + west.live() == 9
     # All or none: what was claimed of one that has no place for all is given back.
     answer = top.select(a_request(2, ram=64))
@@ -157,11 +159,11 @@ def test_what_a_split_request_has_on_own_hosts_is_extended_and_cancelled_with_it
     top, mid, leaf = zone('top'), zone('mid').hosts(1, 4), zone('leaf').hosts(1, 4)
     mid.above(leaf)
     top.above(mid)
-    wanted = a_request(8, ram=64, lease_seconds=60)
-    answer = top.select(wanted)
+    request = a_request(8, ram=64, lease_seconds=60)
+    answer = top.select(request)
     assert answer.outcome is Outcome.PLACED, answer.reason
     assert (mid.live(), leaf.live()) == (4, 4)
-    (key,) = {one.key for one in top.store.zone_claims.claims_below(wanted.request_id)}
+    (key,) = {row.key for row in top.store.zone_claims.claims_below(request.request_id)}
     own = mid.store.requests.load_request(own_name('top', key)).claims
     assert sorted(claim.member for claim in own) == [
         n
@@ -170,26 +172,26 @@ def test_what_a_split_request_has_on_own_hosts_is_extended_and_cancelled_with_it
     ]
     assert not any(mid.store.claims.audit().values())
     before = {claim.id: claim.lease_until for claim in own}
-    top.client.extend_claims(wanted.request_id, 300)
+    top.client.extend_claims(request.request_id, 300)
     for claim in mid.store.requests.load_request(own_name('top', key)).claims:
         assert claim.lease_until > before[claim.id] + 200
-    top.client.cancel_claims(wanted.request_id)
+    top.client.cancel_claims(request.request_id)
     until(lambda: mid.live() + leaf.live() == 0)
-    assert top.select(wanted).outcome is Outcome.CANCELLED
+    assert top.select(request).outcome is Outcome.CANCELLED
 
 
 def test_a_zone_above_hears_of_all_that_a_split_request_has(zone):
     top, mid, leaf = zone('top'), zone('mid').hosts(1, 4), zone('leaf').hosts(1, 4)
     mid.above(leaf)
     top.above(mid)
-    wanted = a_request(8, ram=64)
-    assert top.select(wanted).outcome is Outcome.PLACED
-    (key,) = {one.key for one in top.store.zone_claims.claims_below(wanted.request_id)}
+    request = a_request(8, ram=64)
+    assert top.select(request).outcome is Outcome.PLACED
+    (key,) = {row.key for row in top.store.zone_claims.claims_below(request.request_id)}
     mid.client.cancel_claims(own_name('top', key))
     until(lambda: mid.live() + leaf.live() == 0)
 
     def states():
-        return {one.state for one in top.store.zone_claims.claims_below(wanted.request_id)}
+        return {row.state for row in top.store.zone_claims.claims_below(request.request_id)}
 
     until(lambda: states() == {'released'})
 
@@ -207,7 +209,15 @@ def test_members_apart_are_split_over_zones_and_members_together_are_not(zone):
     assert sorted(children_of(answer)) == ['east'] * 2 + ['west'] * 3
     stores = {'east': east.store, 'west': west.store}
     chosen = [selections[0] for selections in answer.selections]
-    assert len({stores[one.child].claims.load_claim(one.claim_id).host for one in chosen}) == 5
+    assert (
+        len(
+            {
+                stores[selection.child].claims.load_claim(selection.claim_id).host
+                for selection in chosen
+            }
+        )
+        == 5
+    )
     six = GroupRef(uuid=uuid_of('six'), policy=Policy.ANTI_AFFINITY)
     answer = top.select(a_request(6, group=six))
     assert answer.outcome is Outcome.NO_VALID_HOST, answer.reason
@@ -222,15 +232,15 @@ def test_members_apart_are_split_over_zones_and_members_together_are_not(zone):
 def test_a_repeat_gets_the_answer_of_before_and_a_cancel_goes_down(zone):
     top, east = zone('top'), zone('east').hosts(1, 8)
     top.above(east)
-    wanted = a_request(vcpu=2)
-    first, again = top.select(wanted), top.select(wanted)
+    request = a_request(vcpu=2)
+    first, again = top.select(request), top.select(request)
     assert first == again
     assert east.live() == 1
-    other = msgspec.structs.replace(wanted, consumers=[uuid_of('another')])
+    other = msgspec.structs.replace(request, consumers=[uuid_of('another')])
     assert top.select(other).outcome is Outcome.REUSED
-    top.client.cancel_claims(wanted.request_id)
+    top.client.cancel_claims(request.request_id)
     until(lambda: east.live() == 0)
-    assert top.select(wanted).outcome is Outcome.CANCELLED
+    assert top.select(request).outcome is Outcome.CANCELLED
     assert east.live() == 0
 
 
@@ -267,9 +277,9 @@ def test_a_consumer_has_one_claim_over_all_zones(zone):
 def test_who_lives_below_is_not_placed_here_by_a_request_that_stays(zone, stays):
     top, east = zone('top').hosts(2, 8), zone('east').hosts(1, 32)
     top.above(east)
-    wanted = a_request(vcpu=16)
-    assert children_of(top.select(wanted)) == ['east']
-    fields = {'vcpu': 1, 'consumers': wanted.consumers}
+    request = a_request(vcpu=16)
+    assert children_of(top.select(request)) == ['east']
+    fields = {'vcpu': 1, 'consumers': request.consumers}
     if stays == 'disabled':
         top.put('/v1/zones/east', {'enabled': False})
         top.scheduler._zones.directory.refresh()
@@ -287,7 +297,7 @@ def test_who_lives_below_is_not_placed_here_by_a_request_that_stays(zone, stays)
     top.scheduler.submit(another, None, waiter, stays=stays == 'asked so')
     answer = waiter.wait(another, 20.0)
     assert answer.outcome is Outcome.REFUSED, answer.reason
-    assert wanted.consumers[0] in answer.reason
+    assert request.consumers[0] in answer.reason
     assert (top.live(), east.live()) == (before, 1)
     assert top.store.requests.load_request(another.request_id) is None
     # Who lives nowhere is placed, and a repeat meets that.
@@ -297,8 +307,8 @@ def test_who_lives_below_is_not_placed_here_by_a_request_that_stays(zone, stays)
     assert top.select(other).selections == placed.selections
     assert top.live() == before + 1
     # Once the zone below has heard that it ended it may be placed here.
-    top.client.cancel_claims(wanted.request_id)
-    until(lambda: top.store.zone_claims.claims_below(wanted.request_id)[0].state == 'released')
+    top.client.cancel_claims(request.request_id)
+    until(lambda: top.store.zone_claims.claims_below(request.request_id)[0].state == 'released')
     again = msgspec.structs.replace(a_request(**fields), hops=0)
     assert top.select(again).outcome is Outcome.PLACED
 
@@ -315,11 +325,11 @@ def test_a_request_that_stays_meets_one_for_its_consumer_that_is_going_down(zone
         return allocate(*args)
 
     monkeypatch.setattr(calls, 'allocate', slowly)
-    wanted = a_request(vcpu=16)
+    request = a_request(vcpu=16)
     with concurrent.futures.ThreadPoolExecutor() as threads:
-        first = threads.submit(top.select, wanted)
+        first = threads.submit(top.select, request)
         assert begun.wait(10)
-        stays = msgspec.structs.replace(a_request(vcpu=1, consumers=wanted.consumers), hops=0)
+        stays = msgspec.structs.replace(a_request(vcpu=1, consumers=request.consumers), hops=0)
         refused = top.select(stays)
         go_on.set()
         assert first.result().outcome is Outcome.PLACED
@@ -330,12 +340,12 @@ def test_a_request_that_stays_meets_one_for_its_consumer_that_is_going_down(zone
 def test_what_became_of_a_claim_below_is_followed(zone):
     top, east = zone('top'), zone('east').hosts(1)
     top.above(east)
-    wanted = a_request()
-    chosen = top.select(wanted).selections[0][0]
+    request = a_request()
+    chosen = top.select(request).selections[0][0]
     assert east.confirm(chosen.claim_id) == 'ok'
     until(
         lambda: (
-            [one.state for one in top.store.zone_claims.claims_below(wanted.request_id)]
+            [row.state for row in top.store.zone_claims.claims_below(request.request_id)]
             == ['confirmed']
         )
     )
@@ -349,14 +359,14 @@ def test_three_levels_and_the_place_is_redeemed_where_it_is(zone):
     assert answer.outcome is Outcome.PLACED, answer.reason
     chosen = answer.selections[0][0]
     assert chosen.child == 'mid'
-    found = mid.put_place(chosen.place)
-    assert (found['child'], found['host']) == ('leaf', '')
-    found = leaf.put_place(found['place'])
-    assert (found['host'], found['claim_id']) == ('leaf-1', chosen.claim_id)
+    redeemed = mid.put_place(chosen.place)
+    assert (redeemed['child'], redeemed['host']) == ('leaf', '')
+    redeemed = leaf.put_place(redeemed['place'])
+    assert (redeemed['host'], redeemed['claim_id']) == ('leaf-1', chosen.claim_id)
     assert (mid.live(), leaf.live()) == (0, 1)
     # Nobody has in its database who is two levels away, or on which host.
-    for one, foreign in ((top, ('leaf', leaf.uuid, leaf.url)), (leaf, ('top', top.uuid, top.url))):
-        everything = one.everything()
+    for node, foreign in ((top, ('leaf', leaf.uuid, leaf.url)), (leaf, ('top', top.uuid, top.url))):
+        everything = node.everything()
         for text in foreign:
             assert text not in everything, text
     assert 'leaf-1' not in mid.everything() and 'mid-1' not in top.everything()
@@ -400,11 +410,11 @@ def test_who_takes_over_gives_back_what_the_first_one_claimed(zone, monkeypatch)
     monkeypatch.setattr(opening, 'SPARE_SECONDS', 0.0)
     settle = top.store.zone_requests.finish_request
     monkeypatch.setattr(top.store.zone_requests, 'finish_request', lambda *args: 1 / 0)
-    wanted = a_request(budget_ms=1500)
-    assert top.select(wanted).outcome is Outcome.FAILED
+    request = a_request(budget_ms=1500)
+    assert top.select(request).outcome is Outcome.FAILED
     assert east.live() == 1  # nobody knows of it above
     monkeypatch.setattr(top.store.zone_requests, 'finish_request', settle)
-    answer = top.select(wanted)
+    answer = top.select(request)
     assert answer.outcome is Outcome.PLACED, answer.reason
     until(lambda: east.live() == 1)
     assert east.store.claims.load_claim(answer.selections[0][0].claim_id).is_live
@@ -428,8 +438,8 @@ def test_hosts_that_a_zone_does_not_tell_of_are_not_counted(zone):
 def test_what_was_decided_is_explained_and_old_requests_are_forgotten(zone):
     top, east = zone('top'), zone('east').hosts(1, 4)
     top.above(east)
-    wanted = a_request()
-    placed = top.select(wanted)
+    request = a_request()
+    placed = top.select(request)
     refused = top.select(a_request(vcpu=100))
     until(lambda: not top.recorder.flush() and top.insights.is_decision(refused.decision_id))
     assert 'placed in zone east' in '\n'.join(top.insights.explain(placed.decision_id).lines)
@@ -437,12 +447,12 @@ def test_what_was_decided_is_explained_and_old_requests_are_forgotten(zone):
     assert 'none of 1 host in 2 zones has room' in lines
     everything = {'decisions': 10, 'tombstone_seconds': -1.0, 'request_seconds': -1.0, 'limit': 100}
     top.store.retention.purge(**everything)
-    assert top.store.requests.load_request(wanted.request_id) is not None  # it has a claim below
-    top.client.cancel_claims(wanted.request_id)
+    assert top.store.requests.load_request(request.request_id) is not None  # it has a claim below
+    top.client.cancel_claims(request.request_id)
     until(lambda: east.live() == 0)
     for _ in range(3):
         top.store.retention.purge(**everything)
-    assert top.store.requests.load_request(wanted.request_id) is None
+    assert top.store.requests.load_request(request.request_id) is None
     assert top.store.zone_claims.claims_below() == []
     assert not top.on_their_way()
 
@@ -455,15 +465,15 @@ def test_a_zone_is_registered_looked_at_and_removed(zone):
     assert top.get('/v1/zones/east').json()['problem'] == ''
     moved = top.put('/v1/zones/east', {'url': top.url})
     assert moved.status_code == 400 and 'this zone itself' in moved.text
-    wanted = a_request()
-    top.select(wanted)
+    request = a_request()
+    top.select(request)
     in_use = httpx.delete(f'{top.url}/v1/zones/east', headers=VERSION)
     assert in_use.status_code == 409
     assert httpx.delete(f'{east.url}/v1/parents/top', headers=VERSION).status_code == 409
     top.put('/v1/zones/east', {'enabled': False})
     top.scheduler._zones.directory.refresh()
     assert top.select(a_request(budget_ms=2000)).outcome is not Outcome.PLACED
-    top.client.cancel_claims(wanted.request_id)
+    top.client.cancel_claims(request.request_id)
     until(lambda: east.live() == 0)
     assert httpx.delete(f'{top.url}/v1/zones/east', headers=VERSION).status_code == 200
     assert top.get('/v1/zones').json()['zones'] == []
@@ -476,18 +486,18 @@ def test_a_copy_that_comes_meanwhile_waits_for_the_first(zone, monkeypatch):
     allocate = calls.allocate
 
     def slowly(*args):
-        found = allocate(*args)
+        allocated = allocate(*args)
         begun.set()
         go_on.wait(10)
-        return found
+        return allocated
 
     monkeypatch.setattr(calls, 'allocate', slowly)
-    wanted = a_request()
+    request = a_request()
     with concurrent.futures.ThreadPoolExecutor() as threads:
-        first = threads.submit(top.select, wanted)
+        first = threads.submit(top.select, request)
         assert begun.wait(10)
-        second = threads.submit(top.select, wanted)
-        other = msgspec.structs.replace(wanted, consumers=[uuid_of('another')])
+        second = threads.submit(top.select, request)
+        other = msgspec.structs.replace(request, consumers=[uuid_of('another')])
         assert top.select(other).outcome is Outcome.REUSED
         go_on.set()
         assert first.result() == second.result()
@@ -509,8 +519,8 @@ def test_a_zone_that_hangs_is_left_alone_and_the_others_serve(zone):
         return evaluate(record, *args)
 
     calls.evaluate = hangs
-    found = [children_of(top.select(a_request(budget_ms=20_000))) for _ in range(5)]
-    assert found == [['east']] * 5
+    children = [children_of(top.select(a_request(budget_ms=20_000))) for _ in range(5)]
+    assert children == [['east']] * 5
     assert len(asked) < 3, 'a zone that was silent is not asked by each request'
     refused = top.select(a_request(vcpu=100, budget_ms=20_000))
     assert refused.outcome is Outcome.UNKNOWN and 'west' in refused.reason
@@ -519,15 +529,15 @@ def test_a_zone_that_hangs_is_left_alone_and_the_others_serve(zone):
 def test_a_cancel_leaves_a_guest_that_runs_below(zone):
     top, east = zone('top'), zone('east').hosts(1)
     top.above(east)
-    wanted = a_request()
-    chosen = top.select(wanted).selections[0][0]
+    request = a_request()
+    chosen = top.select(request).selections[0][0]
     assert east.confirm(chosen.claim_id) == 'ok'
-    top.client.cancel_claims(wanted.request_id)
-    assert [one.state for one in top.store.zone_claims.claims_below(wanted.request_id)] == [
+    top.client.cancel_claims(request.request_id)
+    assert [row.state for row in top.store.zone_claims.claims_below(request.request_id)] == [
         'confirmed'
     ]
     assert east.live() == 1
-    again = top.select(a_request(consumers=wanted.consumers))
+    again = top.select(a_request(consumers=request.consumers))
     assert again.outcome is Outcome.REFUSED
 
 
@@ -536,8 +546,8 @@ def test_a_cancelled_consumer_is_placed_again_once_the_zone_below_has_heard_of_i
 ):
     top, east = zone('top').hosts(1, 2), zone('east').hosts(1, 8)
     top.above(east)
-    wanted = a_request(vcpu=4)
-    assert children_of(top.select(wanted)) == ['east']
+    request = a_request(vcpu=4)
+    assert children_of(top.select(request)) == ['east']
     calls = top.scheduler._zones.calls
     give_back = calls.give_back
 
@@ -545,18 +555,18 @@ def test_a_cancelled_consumer_is_placed_again_once_the_zone_below_has_heard_of_i
         raise exceptions.Unavailable('the connection broke')
 
     monkeypatch.setattr(calls, 'give_back', unheard)
-    top.client.cancel_claims(wanted.request_id)
+    top.client.cancel_claims(request.request_id)
     # A conductor that has the place may still have a guest started there.
     assert east.live() == 1
-    another = top.select(a_request(vcpu=1, consumers=wanted.consumers))
+    another = top.select(a_request(vcpu=1, consumers=request.consumers))
     assert another.outcome is Outcome.REFUSED
     monkeypatch.setattr(calls, 'give_back', give_back)
-    until(lambda: top.store.zone_claims.claims_below(wanted.request_id)[0].state == 'released')
-    answer = top.select(a_request(vcpu=1, consumers=wanted.consumers))
+    until(lambda: top.store.zone_claims.claims_below(request.request_id)[0].state == 'released')
+    answer = top.select(a_request(vcpu=1, consumers=request.consumers))
     assert answer.outcome is Outcome.PLACED, answer.reason
     # At once, where everybody answers.
     top.client.cancel_claims(answer.request_id)
-    answer = top.select(a_request(vcpu=4, consumers=wanted.consumers))
+    answer = top.select(a_request(vcpu=4, consumers=request.consumers))
     assert children_of(answer) == ['east'], answer.reason
     assert east.live() == 1
 
@@ -604,12 +614,12 @@ def test_a_scheduler_that_wakes_up_too_late_finishes_nothing(zone, monkeypatch):
         return finish(*args)
 
     monkeypatch.setattr(top.store.zone_requests, 'finish_request', late)
-    wanted = a_request(vcpu=4, budget_ms=500)
+    request = a_request(vcpu=4, budget_ms=500)
     with concurrent.futures.ThreadPoolExecutor() as threads:
-        first = threads.submit(top.select, wanted)
+        first = threads.submit(top.select, request)
         assert frozen.wait(10)
         assert east.live() == 1
-        another = a_request(vcpu=1, consumers=wanted.consumers)
+        another = a_request(vcpu=1, consumers=request.consumers)
         until(lambda: top.select(another).outcome is Outcome.PLACED)
         wakes.set()
         assert first.result().outcome is not Outcome.PLACED
@@ -619,10 +629,10 @@ def test_a_scheduler_that_wakes_up_too_late_finishes_nothing(zone, monkeypatch):
 
 def test_a_consumer_with_a_claim_of_before_there_were_zones_is_not_placed_below(zone):
     top, east = zone('top').hosts(1, 2), zone('east').hosts(1, 8)
-    wanted = a_request(vcpu=1)
-    assert top.select(wanted).outcome is Outcome.PLACED
+    request = a_request(vcpu=1)
+    assert top.select(request).outcome is Outcome.PLACED
     top.above(east)
-    another = top.select(a_request(vcpu=4, consumers=wanted.consumers))
+    another = top.select(a_request(vcpu=4, consumers=request.consumers))
     assert another.outcome is Outcome.REFUSED, another.reason
     assert (top.live(), east.live()) == (1, 0)
 
@@ -635,9 +645,9 @@ def test_a_request_that_no_zone_can_understand_leaves_nothing_open(zone, monkeyp
         raise exceptions.Refused('no')
 
     monkeypatch.setattr(top.scheduler.over_zones._planner._evaluator, 'evaluate', refuses)
-    wanted = a_request()
-    assert top.select(wanted).outcome is Outcome.REFUSED
-    assert top.store.requests.load_request(wanted.request_id) is None
+    request = a_request()
+    assert top.select(request).outcome is Outcome.REFUSED
+    assert top.store.requests.load_request(request.request_id) is None
     assert not top.on_their_way()
 
 
@@ -665,10 +675,10 @@ def test_who_has_not_heard_from_all_zones_below_it_does_not_know(zone):
 def test_a_zone_with_none_below_reads_nothing_of_them(zone, monkeypatch):
     alone = zone('alone').hosts(1, 4)
     monkeypatch.setattr(alone.store.zone_claims, 'claims_below', lambda *args, **more: 1 / 0)
-    wanted = a_request()
-    assert alone.select(wanted).outcome is Outcome.PLACED
-    alone.client.extend_claims(wanted.request_id, 60)
-    alone.client.cancel_claims(wanted.request_id)
+    request = a_request()
+    assert alone.select(request).outcome is Outcome.PLACED
+    alone.client.extend_claims(request.request_id, 60)
+    alone.client.cancel_claims(request.request_id)
     assert alone.live() == 0
 
 
@@ -676,25 +686,32 @@ def test_alternates_come_from_the_zone_that_has_the_place(zone):
     top, mid, leaf = zone('top').hosts(1, 2), zone('mid'), zone('leaf').hosts(4, 8)
     mid.above(leaf)
     top.above(mid)
-    wanted = a_request(vcpu=4, alternates=2)
-    answer = top.select(wanted)
+    request = a_request(vcpu=4, alternates=2)
+    answer = top.select(request)
     assert answer.outcome is Outcome.PLACED, answer.reason
     chosen, *others = answer.selections[0]
-    assert [(one.child, one.host, one.claim_id) for one in others] == 2 * [('mid', '', None)]
-    assert top.select(wanted).selections == answer.selections
+    assert [(alternate.child, alternate.host, alternate.claim_id) for alternate in others] == 2 * [
+        ('mid', '', None)
+    ]
+    assert top.select(request).selections == answer.selections
     hosts = [leaf.store.claims.load_claim(chosen.claim_id).host]
-    for one in others:
-        found = mid.put_place(one.place)
-        assert (found['child'], found['is_alternate'], found['host']) == ('leaf', True, '')
-        found = leaf.put_place(found['place'])
-        assert found['is_alternate'] and found['consumer'] == wanted.consumers[0]
-        assert (found['claim_id'], found['topic']) == ('', f'gantt-compute.{found["host"]}')
-        hosts.append(found['host'])
+    for alternate in others:
+        redeemed = mid.put_place(alternate.place)
+        assert (redeemed['child'], redeemed['is_alternate'], redeemed['host']) == ('leaf', True, '')
+        redeemed = leaf.put_place(redeemed['place'])
+        assert redeemed['is_alternate'] and redeemed['consumer'] == request.consumers[0]
+        assert (redeemed['claim_id'], redeemed['topic']) == (
+            '',
+            f'gantt-compute.{redeemed["host"]}',
+        )
+        hosts.append(redeemed['host'])
     assert len(set(hosts)) == 3 and all(host.startswith('leaf-') for host in hosts)
     assert not mid.put_place(chosen.place)['is_alternate']
     assert leaf.live() == 1
     # Who asks for none gets none; and of none that is there nothing is made up.
-    assert [len(one) for one in top.select(a_request(alternates=0)).selections] == [1]
-    assert [len(one) for one in top.select(a_request(vcpu=8, alternates=9)).selections] == [3]
+    assert [len(selection) for selection in top.select(a_request(alternates=0)).selections] == [1]
+    assert [
+        len(selection) for selection in top.select(a_request(vcpu=8, alternates=9)).selections
+    ] == [3]
     for hidden in ('leaf-1', 'leaf-2', 'leaf-3', 'leaf-4'):
         assert hidden not in top.everything() + mid.everything()

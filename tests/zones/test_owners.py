@@ -19,7 +19,7 @@ SECRET = 'site-secret.room-7.rack-a'
 @pytest.fixture
 def east(zone):
     """A zone with three hosts; ``parent`` is of another owner, ``other`` of the same one."""
-    found = zone('east').hosts(3, 8, location=SECRET, traits=['CUSTOM_OF_A_PROJECT'])
+    started = zone('east').hosts(3, 8, location=SECRET, traits=['CUSTOM_OF_A_PROJECT'])
     for name in ('parent', 'other'):
         said = {
             'identity': f'{name}-uuid',
@@ -27,8 +27,8 @@ def east(zone):
             'lease_seconds_max': 60,
             'trusted': name == 'other',
         }
-        assert found.put(f'/v1/parents/{name}', said).status_code == 200
-    return found
+        assert started.put(f'/v1/parents/{name}', said).status_code == 200
+    return started
 
 
 def placed(east, request, by=BY):
@@ -70,11 +70,11 @@ def test_a_parent_is_near_to_guests_of_its_own_only(east):
     victim = a_request(vcpu=1, project_id='tenant-t')
     there = east.select(victim).selections[0][0].host
     answers = [
-        evaluate(east, a_request(vcpu=1, same_host=[one]))
-        for one in (*victim.consumers, str(uuid.uuid4()))
+        evaluate(east, a_request(vcpu=1, same_host=[consumer]))
+        for consumer in (*victim.consumers, str(uuid.uuid4()))
     ]
-    assert [one.status_code for one in answers] == [404, 404]
-    texts = {one.text.replace(victim.consumers[0], '') for one in answers[:1]}
+    assert [answer.status_code for answer in answers] == [404, 404]
+    texts = {answer.text.replace(victim.consumers[0], '') for answer in answers[:1]}
     assert not any(there in text for text in texts)
     # Of whom to keep away from, others are on no host that it may know of.
     answer = evaluate(east, a_request(vcpu=1, different_host=list(victim.consumers)))
@@ -86,9 +86,9 @@ def test_a_parent_is_near_to_guests_of_its_own_only(east):
     away = evaluate(east, a_request(vcpu=1, different_host=list(mine.consumers)))
     assert len(tokens_of(away)) == 2
     hosts = {
-        one.host
-        for one in east.store.claims.list_claims(state='reserved', limit=9)
-        if one.parent_key
+        claim.host
+        for claim in east.store.claims.list_claims(state='reserved', limit=9)
+        if claim.parent_key
     }
     assert len(hosts) == 1
 
@@ -102,7 +102,9 @@ def test_no_guest_of_others_is_placed_or_moved_by_a_parent(east):
     mine = a_request(vcpu=1)
     assert placed(east, mine).status_code == 200
     claim = next(
-        one for one in east.store.claims.list_claims(state='reserved', limit=9) if one.parent_key
+        claim
+        for claim in east.store.claims.list_claims(state='reserved', limit=9)
+        if claim.parent_key
     )
     assert east.confirm(claim.id) == 'ok'
     moved = a_request(vcpu=1, consumers=mine.consumers, purpose=Purpose.LIVE_MIGRATE)
@@ -151,7 +153,7 @@ def test_the_default_quotas_bind_a_parent_of_another_owner(east):
     assert east.put('/v1/quotas/default', {'limits': {'live_claims': 1}}).is_success
     east.scheduler.quotas.read()
     first, second = a_request(vcpu=1), a_request(vcpu=1)
-    offers = [tokens_of(evaluate(east, one, BY)) for one in (first, second)]
+    offers = [tokens_of(evaluate(east, request, BY)) for request in (first, second)]
     assert allocate(east, first, offers[0], by=BY)[1].status_code == 200
     refused = allocate(east, second, offers[1], by=BY)[1]
     assert code(refused) == 'gantt.quota_exceeded'
@@ -172,7 +174,7 @@ def test_what_a_zone_tells_of_itself_follows_trust(east):
     assert 'secret' in told['info'][1].text
     assert told['summary'][0].json()['fits'] == {} != told['summary'][1].json()['fits']
     for name, outcome in (('nothing fits', 'no_valid_host'), ('some fit', 'placed')):
-        theirs, ours = (one.json() for one in told[name])
+        theirs, ours = (response.json() for response in told[name])
         assert theirs['outcome'] == ours['outcome'] == outcome
         assert (theirs['hosts'], theirs['survivors'], theirs['removed']) == (0, 0, {})
         assert ours['hosts'] == 3
@@ -200,8 +202,8 @@ def test_keys_of_a_parent_name_no_request_of_others(east):
     # As a key it is free still: for the other one.
     request = a_request(vcpu=2)
     offers = tokens_of(evaluate(east, request, OTHER))
-    key, made = allocate(east, request, offers, key=str(uuid.uuid4()), by=OTHER)
-    assert made.json()['key'] == key
+    key, response = allocate(east, request, offers, key=str(uuid.uuid4()), by=OTHER)
+    assert response.json()['key'] == key
     assert east.store.requests.load_request(own_name('other', key)).state == 'placed'
     (said,) = call(east, 'GET', '/changes', by=OTHER).json()['claims']
     assert said['key'] == key

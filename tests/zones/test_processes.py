@@ -19,15 +19,15 @@ pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql]
 class Running:
     """A zone's processes, by HTTP."""
 
-    def __init__(self, made: Rig) -> None:
-        self.rig = made
-        made.start('scheduler', 'gantt-scheduler')
-        made.start('api', 'gantt-api')
-        made.wait_for('scheduler', 'is ready')
-        made.wait_for('api', 'listens on')
-        found = re.search(r'listens on (http://[\d.:]+)', made.log('api'))
-        assert found is not None
-        self.url = found[1]
+    def __init__(self, own_rig: Rig) -> None:
+        self.rig = own_rig
+        own_rig.start('scheduler', 'gantt-scheduler')
+        own_rig.start('api', 'gantt-api')
+        own_rig.wait_for('scheduler', 'is ready')
+        own_rig.wait_for('api', 'listens on')
+        match = re.search(r'listens on (http://[\d.:]+)', own_rig.log('api'))
+        assert match is not None
+        self.url = match[1]
 
     def call(self, method: str, path: str, body: object = None) -> httpx.Response:
         return httpx.request(method, self.url + path, json=body, headers=VERSION, timeout=60.0)
@@ -75,21 +75,21 @@ def test_a_request_goes_down_to_another_cloud_and_survives_its_schedulers(zones)
     assert where['claim_id'] == chosen['claim_id'] and where['host'].startswith('fake-')
 
     # Whoever is killed: the same request comes to one claim.
-    wanted = request(str(uuid.uuid4()))
+    body = request(str(uuid.uuid4()))
     below.kill('scheduler')
     below.start('scheduler', 'gantt-scheduler')
-    first = top.call('POST', '/v1/requests', wanted)
+    first = top.call('POST', '/v1/requests', body)
     above.kill('scheduler')
     above.start('scheduler', 'gantt-scheduler')
-    again = top.call('POST', '/v1/requests', wanted)
+    again = top.call('POST', '/v1/requests', body)
     assert again.status_code in (200, 201), (first.text, again.text)
-    mine = [one for one in east.claims() if one['consumer'] == wanted['consumers'][0]]
+    mine = [claim for claim in east.claims() if claim['consumer'] == body['consumers'][0]]
     assert len(mine) == 1
-    gone = top.call('DELETE', f'/v1/requests/{wanted["request_id"]}')
+    gone = top.call('DELETE', f'/v1/requests/{body["request_id"]}')
     assert gone.status_code == 200
-    until(lambda: all(one['consumer'] != wanted['consumers'][0] for one in east.claims()), 30)
-    for made in (above, below):
-        made.run('gantt-manage', 'audit')
+    until(lambda: all(claim['consumer'] != body['consumers'][0] for claim in east.claims()), 30)
+    for zone_rig in (above, below):
+        zone_rig.run('gantt-manage', 'audit')
 
 
 def test_a_zone_that_is_frozen_in_the_middle_and_goes_on_later_claims_nothing_twice(zones):
@@ -102,44 +102,44 @@ def test_a_zone_that_is_frozen_in_the_middle_and_goes_on_later_claims_nothing_tw
     assert east.call('PUT', '/v1/parents/top', said).status_code == 200
     added = top.call('PUT', '/v1/zones/east', {'url': east.url, 'trusted': True})
     assert added.status_code == 200, added.text
-    wanted = []
+    bodies = []
 
     def ask(_):
         body = {**request(str(uuid.uuid4())), 'budget_ms': 3000, 'lease_seconds': 60}
-        wanted.append(body)
+        bodies.append(body)
         return body, top.call('POST', '/v1/requests', body)
 
     def live(zone):
-        return [one for one in zone.claims() if one['consumer'] in consumers]
+        return [claim for claim in zone.claims() if claim['consumer'] in consumers]
 
     def goes_down():
         body, answer = ask(0)
-        wanted.remove(body)  # no part of the test
+        bodies.remove(body)  # no part of the test
         return answer.json()['answer']['selections'][0][0]['child'] == 'east'
 
     until(goes_down, 30)
     frozen = [below.processes[name] for name in ('scheduler', 'api')]
     with concurrent.futures.ThreadPoolExecutor(6) as threads:
         asked = [threads.submit(ask, n) for n in range(12)]
-        until(lambda: sum(one.done() for one in asked) > 2)
+        until(lambda: sum(future.done() for future in asked) > 2)
         for process in frozen:
             process.send_signal(signal.SIGSTOP)
-        answers = [one.result() for one in asked]
+        answers = [future.result() for future in asked]
         # Whoever was not placed asks again, for the same consumers under another id.
         again = [
             {**body, 'request_id': str(uuid.uuid4())}
             for body, answer in answers
             if answer.status_code != 201
         ]
-        found = [top.call('POST', '/v1/requests', body) for body in again[:2]]
+        repeats = [top.call('POST', '/v1/requests', body) for body in again[:2]]
     for process in frozen:
         process.send_signal(signal.SIGCONT)
     assert all(answer.status_code in (201, 503, 409) for _, answer in answers)
     # Nothing but what was answered is left: given back by then, or ended with its lease.
-    consumers = {one for body in wanted for one in body['consumers']}
-    known = {
+    consumers = {consumer for body in bodies for consumer in body['consumers']}
+    answered = {
         chosen['claim_id']
-        for answer in [*(one for _, one in answers), *found]
+        for answer in [*(answer for _, answer in answers), *repeats]
         if answer.status_code == 201
         for members in answer.json()['answer']['selections']
         for chosen in members
@@ -147,10 +147,10 @@ def test_a_zone_that_is_frozen_in_the_middle_and_goes_on_later_claims_nothing_tw
 
     def is_clean():
         claims = [*live(top), *live(east)]
-        twice = len({one['consumer'] for one in claims}) < len(claims)
-        return not twice and {one['id'] for one in claims} <= known
+        twice = len({claim['consumer'] for claim in claims}) < len(claims)
+        return not twice and {claim['id'] for claim in claims} <= answered
 
     until(is_clean, 60)
     until(lambda: not live(east), 60)  # leases end there as well
-    for made in (above, below):
-        made.run('gantt-manage', 'audit')
+    for zone_rig in (above, below):
+        zone_rig.run('gantt-manage', 'audit')

@@ -27,7 +27,7 @@ OTHER = {'X-User-Id': 'other-uuid', **VERSION}
 @pytest.fixture
 def east(zone):
     """A zone with two hosts that two others may ask."""
-    found = zone('east').hosts(2, 8)
+    started = zone('east').hosts(2, 8)
     for name in ('parent', 'other'):
         said = {
             'identity': f'{name}-uuid',
@@ -35,8 +35,8 @@ def east(zone):
             'lease_seconds_max': 60,
             'trusted': True,
         }
-        assert found.put(f'/v1/parents/{name}', said).status_code == 200
-    return found
+        assert started.put(f'/v1/parents/{name}', said).status_code == 200
+    return started
 
 
 ORDERS = itertools.count(1)
@@ -66,7 +66,7 @@ def allocate(zone, request, tokens, key=None, by=BY, evaluated=None):
 
 def tokens_of(answer):
     assert answer.status_code == 200, answer.text
-    return [one['token'] for one in answer.json()['offers']]
+    return [offer['token'] for offer in answer.json()['offers']]
 
 
 def code(answer):
@@ -74,8 +74,12 @@ def code(answer):
 
 
 def test_a_zone_says_who_it_is_to_who_is_registered(east):
-    found = call(east, 'GET', '').json()
-    assert (found['uuid'], found['name'], found['lease_seconds_max']) == (east.uuid, 'parent', 60)
+    answer = call(east, 'GET', '').json()
+    assert (answer['uuid'], answer['name'], answer['lease_seconds_max']) == (
+        east.uuid,
+        'parent',
+        60,
+    )
     nobody = call(east, 'GET', '', by={'X-User-Id': 'nobody', **VERSION})
     assert (nobody.status_code, code(nobody)) == (403, 'gantt.forbidden')
     assert nobody.headers['Gantt-Zone'] == east.uuid
@@ -98,7 +102,7 @@ def test_an_allocation_is_made_once_for_a_key(east):
     key, first = allocate(east, request, tokens)
     _, again = allocate(east, request, tokens, key)
     assert first.status_code == again.status_code == 200
-    ids = [[one['claim_id'] for one in answer.json()['members']] for answer in (first, again)]
+    ids = [[member['claim_id'] for member in answer.json()['members']] for answer in (first, again)]
     assert ids[0] == ids[1] and east.live() == 1
     assert call(east, 'GET', f'/allocations/{key}').json()['state'] == 'placed'
     (claim,) = east.store.claims.list_claims(state='reserved', limit=5)
@@ -141,7 +145,7 @@ def test_one_parent_sees_nothing_of_another(east):
     assert east.live() == 1
     theirs = call(east, 'GET', '/changes', by=OTHER).json()['claims']
     ours = call(east, 'GET', '/changes').json()['claims']
-    assert (theirs, [one['key'] for one in ours]) == ([], [key])
+    assert (theirs, [allocation['key'] for allocation in ours]) == ([], [key])
 
 
 @pytest.mark.parametrize('purpose', [Purpose.CREATE, Purpose.LIVE_MIGRATE])
@@ -155,12 +159,12 @@ def test_a_parent_claims_for_no_consumer_of_others(east, whose, purpose):
     if purpose is Purpose.LIVE_MIGRATE:
         (claim,) = east.store.claims.list_claims(state='reserved', limit=5)
         assert east.confirm(claim.id) == 'ok'
-    before = [(one.id, one.state) for one in east.store.claims.list_claims(limit=5)]
+    before = [(claim.id, claim.state) for claim in east.store.claims.list_claims(limit=5)]
     theirs = a_request(vcpu=2, consumers=mine.consumers, purpose=purpose)
     _, answer = allocate(east, theirs, tokens_of(evaluate(east, theirs, OTHER)), by=OTHER)
     assert (answer.status_code, code(answer)) == (400, 'gantt.refused')
     assert mine.consumers[0] in answer.text and 'parent-uuid' not in answer.text
-    assert [(one.id, one.state) for one in east.store.claims.list_claims(limit=5)] == before
+    assert [(claim.id, claim.state) for claim in east.store.claims.list_claims(limit=5)] == before
 
 
 def test_a_token_is_good_for_its_request_alone(east):
@@ -169,8 +173,8 @@ def test_a_token_is_good_for_its_request_alone(east):
     larger = msgspec.structs.replace(
         request, spec=msgspec.structs.replace(request.spec, resources={'VCPU': 7})
     )
-    for wanted, evaluated in ((larger, None), (request, str(uuid.uuid4()))):
-        _, answer = allocate(east, wanted, tokens, evaluated=evaluated)
+    for other_request, evaluated in ((larger, None), (request, str(uuid.uuid4()))):
+        _, answer = allocate(east, other_request, tokens, evaluated=evaluated)
         assert code(answer) == 'gantt.token_refused'
     assert east.live() == 0
 
@@ -197,7 +201,7 @@ def test_an_offer_that_others_have_taken_is_gone(east):
 
 def test_who_comes_later_is_placed_where_it_is_still_as_it_was_offered(east):
     requests = [a_request(vcpu=2, ram=64) for _ in range(2)]
-    offered = [tokens_of(evaluate(east, one)) for one in requests]
+    offered = [tokens_of(evaluate(east, request)) for request in requests]
     assert [len(tokens) for tokens in offered] == [2, 2]
     keys = []
     for request, tokens in zip(requests, offered, strict=True):
@@ -206,7 +210,9 @@ def test_who_comes_later_is_placed_where_it_is_still_as_it_was_offered(east):
         keys.append(key)
         east.insights.table()  # as the next evaluation reads it
     ids = [own_name('parent', key) for key in keys]
-    hosts = [claim.host for one in ids for claim in east.insights.request(one)[0].claims]
+    hosts = [
+        claim.host for request_id in ids for claim in east.insights.request(request_id)[0].claims
+    ]
     assert sorted(hosts) == ['east-1', 'east-2']
 
 

@@ -19,24 +19,24 @@ from tests.zones.tree import until
 
 
 def placed(top, **spec):
-    wanted = a_request(**{'vcpu': 1, **spec})
-    answer = top.select(wanted)
+    request = a_request(**{'vcpu': 1, **spec})
+    answer = top.select(request)
     assert answer.outcome is Outcome.PLACED and answer.selections[0][0].child, answer
-    return wanted, answer.selections[0][0]
+    return request, answer.selections[0][0]
 
 
 def state_of(top, claim_id):
-    return {one.claim_id: one.state for one in top.store.zone_claims.claims_below()}.get(claim_id)
+    return {row.claim_id: row.state for row in top.store.zone_claims.claims_below()}.get(claim_id)
 
 
 def audited(zone):
-    found = ZoneAudit(
+    audit = ZoneAudit(
         zone.store.zones, zone.store.zone_figures, zone.store.zone_claims, zone.around.calls
     ).run()
-    for kind, lines in found.lines.items():
+    for kind, lines in audit.lines.items():
         for line in lines:
             assert audit_remedies.remedy_of(kind, line) is not None, line
-    return found
+    return audit
 
 
 @pytest.fixture
@@ -65,11 +65,11 @@ def test_what_the_zone_above_forgets_is_read_back(zone, top, east, bumped):
     waits, reserved = placed(top)
     assert east.confirm(confirmed.claim_id) == 'ok'
     put_back(top, backup, bumped)
-    assert {one.request_id for one in top.store.zone_claims.claims_below()} == {before.request_id}
+    assert {row.request_id for row in top.store.zone_claims.claims_below()} == {before.request_id}
     # It is read before a zone is put below where the forgotten would rather be.
     until(lambda: state_of(top, confirmed.claim_id) and state_of(top, reserved.claim_id))
     top.above(west)
-    states = {state_of(top, one.claim_id) for one in (confirmed, reserved)}
+    states = {state_of(top, selection.claim_id) for selection in (confirmed, reserved)}
     assert states == {'confirmed', 'reserved'}
     for forgotten in (runs, waits):
         answer = top.select(a_request(vcpu=1, consumers=forgotten.consumers))
@@ -77,12 +77,12 @@ def test_what_the_zone_above_forgets_is_read_back(zone, top, east, bumped):
         # So is a copy of what nobody remembers here.
         assert top.select(forgotten).outcome is Outcome.REFUSED
     assert (east.live(), west.live()) == (3, 0)
-    found = audited(top)
-    assert not any(found.lines.values())
-    assert [one.read_back for one in found.zones if one.zone == 'east'] == [2]
+    audit = audited(top)
+    assert not any(audit.lines.values())
+    assert [summary.read_back for summary in audit.zones if summary.zone == 'east'] == [2]
     # By the key that the zone has for it, it is looked at and ended as any other.
     [row] = [
-        one for one in top.store.zone_claims.claims_below() if one.claim_id == reserved.claim_id
+        row for row in top.store.zone_claims.claims_below() if row.claim_id == reserved.claim_id
     ]
     assert top.store.requests.load_request(row.request_id).state == 'placed'
     assert east.put_place(row.place)['claim_id'] == reserved.claim_id
@@ -105,16 +105,16 @@ def test_what_is_on_its_way_or_about_to_end_is_not_read_back(top, east, monkeypa
     allocate, seen = calls.allocate, []
 
     def watched(*args):
-        found = allocate(*args)
+        allocated = allocate(*args)
         assert follower.follow(record)
         seen.append(top.store.zone_claims.claims_below())
-        return found
+        return allocated
 
     monkeypatch.setattr(calls, 'allocate', watched)
-    wanted, chosen = placed(top)
+    request, chosen = placed(top)
     assert seen == [[]]
     [row] = top.store.zone_claims.claims_below()
-    assert (row.request_id, row.read_back) == (wanted.request_id, False)
+    assert (row.request_id, row.read_back) == (request.request_id, False)
     top.store.give_backs.add_give_backs([(east.uuid, row.key)])
     assert follower.follow(record)
     assert audited(top).zones[0].read_back == 0
@@ -174,7 +174,7 @@ def test_a_zone_that_cannot_be_followed_keeps_no_other_one_from_it(zone, top, ea
     monkeypatch.setattr(calls, 'changes', fails)
     follower.step()
     assert followed == ['a', 'east', 'z']
-    rows = {one.name: one.own_incarnation for one in top.store.zones.child_zones()}
+    rows = {child.name: child.own_incarnation for child in top.store.zones.child_zones()}
     assert not rows['a'] and rows['east'] and rows['z']
 
 
@@ -205,7 +205,7 @@ def test_what_the_zone_below_forgets_is_shown_as_lost(top, east, heard_of):
         until(lambda: follower.follow(record) and state_of(top, reserved.claim_id) == 'lost')
     until(lambda: state_of(top, confirmed.claim_id) == 'lost')
     assert state_of(top, reserved.claim_id) == 'lost'
-    assert [one.state for one in top.store.zone_claims.claims_below(kept.request_id)] == [
+    assert [row.state for row in top.store.zone_claims.claims_below(kept.request_id)] == [
         'reserved'
     ]
     lines = audited(top).lines
@@ -244,40 +244,40 @@ def test_a_zone_between_two_others_says_of_what_is_lost_below_it_nothing(zone):
 
 def test_a_lease_below_that_is_forgotten_while_it_is_extended_is_not_known(top, east, monkeypatch):
     backup = Backup(east.store)
-    wanted, _ = placed(top)
+    request, _ = placed(top)
     monkeypatch.setattr(east.client, 'extend_claims', lambda *_: put_back(east, backup))
     with pytest.raises(exceptions.NotFound):
-        top.client.extend_claims(wanted.request_id, 60)
+        top.client.extend_claims(request.request_id, 60)
 
 
 def test_what_is_claimed_while_all_is_read_is_not_lost(top, east, monkeypatch):
     """It need not be in what was read; what stands there already has to be."""
     calls, follower = top.scheduler._zones.calls, top.scheduler.follower
     follower.stop(10.0)
-    changes, made = calls.changes, []
+    changes, claim_ids = calls.changes, []
 
     def meanwhile(*args):
-        found = changes(*args)
-        made.append(placed(top)[1].claim_id)
-        return found
+        page = changes(*args)
+        claim_ids.append(placed(top)[1].claim_id)
+        return page
 
     monkeypatch.setattr(calls, 'changes', meanwhile)
     for _ in range(2):
         assert follower.follow(top.scheduler._zones.directory.child('east'))
-    assert [state_of(top, one) for one in made] == ['reserved', 'reserved']
+    assert [state_of(top, claim_id) for claim_id in claim_ids] == ['reserved', 'reserved']
 
 
 def test_a_database_above_that_goes_back_claims_once_for_a_consumer(top, east):
     """Its caller asks again before all is read."""
     backup = Backup(top.store)
     top.scheduler.follower.stop(10.0)
-    wanted, _ = placed(top, vcpu=2)
+    request, _ = placed(top, vcpu=2)
     put_back(top, backup)
     top.scheduler._zones.directory.refresh()
-    again = top.select(wanted)
+    again = top.select(request)
     assert again.outcome is Outcome.PLACED, again.reason
     assert east.live() == 1
     assert east.store.claims.load_claim(again.selections[0][0].claim_id).is_live
     top.scheduler.follower.step()
-    assert [one.read_back for one in top.store.zone_claims.claims_below()] == [False]
+    assert [row.read_back for row in top.store.zone_claims.claims_below()] == [False]
     assert not any(east.store.claims.audit().values())

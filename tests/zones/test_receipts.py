@@ -66,9 +66,9 @@ class LyingZone:
 def lying(zone):
     top, west = zone('top'), zone('west').hosts(4, 64)
     top.above(west)
-    made = LyingZone(top, west.around.score_set())
-    with made.liar:
-        yield top, made
+    lying_zone = LyingZone(top, west.around.score_set())
+    with lying_zone.liar:
+        yield top, lying_zone
         top.scheduler.follower.stop(10.0)
 
 
@@ -93,17 +93,17 @@ def test_a_zone_that_was_only_asked_takes_nobody_and_no_group(lying, caplog):
 def test_a_receipt_is_good_for_what_it_was_given_for(lying):
     top, liar = lying
     liar.offers = ['some']
-    wanted = a_request(vcpu=1, project_id='blue')
-    assert top.select(wanted).outcome is Outcome.PLACED, 'elsewhere, as it refused'
-    [asked] = [one for one in liar.sent if 'tokens' in one]
+    request = a_request(vcpu=1, project_id='blue')
+    assert top.select(request).outcome is Outcome.PLACED, 'elsewhere, as it refused'
+    [asked] = [message for message in liar.sent if 'tokens' in message]
     key, receipt = asked['request']['request_id'], asked['receipt']
     assert 'blue' not in receipt
     other = a_request(vcpu=1)
     liar.says(other.consumers[0], key, receipt=receipt)
-    liar.says(wanted.consumers[0], str(uuid.uuid4()), receipt=receipt)
-    liar.says(wanted.consumers[0], key, receipt=receipt[:-4] + 'AAAA')
+    liar.says(request.consumers[0], str(uuid.uuid4()), receipt=receipt)
+    liar.says(request.consumers[0], key, receipt=receipt[:-4] + 'AAAA')
     for _ in range(5):  # one of them at most, however many it says
-        liar.says(wanted.consumers[0], key, receipt=receipt)
+        liar.says(request.consumers[0], key, receipt=receipt)
     liar.offers = []
     liar.is_heard()
     assert len(top.store.zone_claims.claims_below(child=liar.liar.uuid)) <= 1
@@ -114,8 +114,8 @@ def test_what_was_forgotten_comes_back_as_the_project_had_it(zone):
     top, east = zone('top'), zone('east').hosts(1, 8)
     top.above(east)
     group = GroupRef(uuid=str(uuid.uuid4()), policy=Policy.ANTI_AFFINITY)
-    wanted = a_request(vcpu=2, project_id='blue', group=group)
-    assert top.select(wanted).outcome is Outcome.PLACED
+    request = a_request(vcpu=2, project_id='blue', group=group)
+    assert top.select(request).outcome is Outcome.PLACED
     [before] = top.store.zone_claims.claims_below()
     usage = top.store.quotas.quota_usage(['blue'], ['VCPU', 'MEMORY_MB'])
     for table in (models.claims_below, models.requests, models.consumers_on_their_way):

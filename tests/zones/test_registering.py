@@ -22,7 +22,7 @@ def two(zone):
 def registered(zone):
     """The zones below, without what is noted of each when it is asked for the first time."""
     return [
-        replace(one, incarnation=0, own_incarnation=0) for one in zone.store.zones.child_zones()
+        replace(child, incarnation=0, own_incarnation=0) for child in zone.store.zones.child_zones()
     ]
 
 
@@ -41,7 +41,7 @@ def test_a_zone_has_one_name_and_is_not_registered_under_two_addresses(two):
     assert again.status_code == 400 and "registered as 'east'" in again.text
     tried = top.put('/v1/zones/west?dry_run=true', {'url': other_address})
     assert tried.status_code == 400 and "registered as 'east'" in tried.text
-    assert [one['name'] for one in top.get('/v1/zones').json()['zones']] == ['east']
+    assert [child['name'] for child in top.get('/v1/zones').json()['zones']] == ['east']
     assert top.get('/v1/zones/east').json() == before
     # It may move.
     assert top.put('/v1/zones/east', {'url': other_address}).status_code == 200
@@ -72,8 +72,8 @@ def test_a_name_that_nobody_could_be_called_by_is_named(two):
         assert field_of(top.put(f'/v1/zones/{name}', {'url': east.url})) == 'name'
         assert field_of(east.put(f'/v1/parents/{name}', parent)) == 'name'
     assert top.put(f'/v1/zones/{east.uuid}', {'last_resort': False}).status_code == 200
-    assert [one.last_resort for one in top.store.zones.child_zones()] == [False]
-    assert [one.name for one in east.store.zones.parent_zones()] == ['top']
+    assert [child.last_resort for child in top.store.zones.child_zones()] == [False]
+    assert [parent.name for parent in east.store.zones.parent_zones()] == ['top']
 
 
 def test_a_credential_that_cannot_be_used_is_named(two):
@@ -96,7 +96,7 @@ def test_a_parent_whose_claims_live_further_down_is_in_use(zone):
     refused = middle.delete('/v1/parents/top')
     assert (refused.status_code, code(refused)) == (409, 'gantt.in_use')
     assert '1 claims' in refused.text
-    assert [one.name for one in middle.store.zones.parent_zones()] == ['top']
+    assert [parent.name for parent in middle.store.zones.parent_zones()] == ['top']
 
 
 def test_scores_that_were_accepted_stay_so_when_something_else_is_set(zone):
@@ -134,8 +134,8 @@ def test_scores_are_set_by_the_command_and_a_scale_is_above_nothing(two, capsys)
         return main.main(['--endpoint', top.url, 'zone', 'set', 'east', *words])
 
     def scores():
-        [one] = top.store.zones.child_zones()
-        return one.scale, one.offset, one.last_resort
+        [child] = top.store.zones.child_zones()
+        return child.scale, child.offset, child.last_resort
 
     assert given('--scale', '0.5', '--offset', '0.25') == 0
     assert scores() == (0.5, 0.25, True)
@@ -148,6 +148,6 @@ def test_scores_are_set_by_the_command_and_a_scale_is_above_nothing(two, capsys)
         assert given('--scale', wrong) != 0
         assert '--scale' in capsys.readouterr().err
     for wrong in (0, -1, -1e-9):
-        found = top.put('/v1/zones/east', {'scale': wrong})
-        assert found.status_code == 400 and 'body.scale' in found.text
+        response = top.put('/v1/zones/east', {'scale': wrong})
+        assert response.status_code == 400 and 'body.scale' in response.text
     assert scores() == (0.5, -0.5, False)

@@ -27,11 +27,11 @@ def sites(zone):
 
     def make(**pipeline):
         plain, top = zone('plain', pipeline=pipeline), zone('top', pipeline=pipeline)
-        for one in (plain, top):
+        for site in (plain, top):
             for n, vcpu in enumerate(SIZES):
                 traits = ['CUSTOM_A'][n % 2 :]
-                one.host(f'host-{n}', vcpu, location=f'site.rack-{n % 4}', traits=traits)
-            one.store.declarations.save_aggregate(
+                site.host(f'host-{n}', vcpu, location=f'site.rack-{n % 4}', traits=traits)
+            site.store.declarations.save_aggregate(
                 'heavy', {'ram_weight_multiplier': '-3.0'}, [f'host-{n}' for n in (1, 4)]
             )
         empty, disabled, full = zone('empty'), zone('disabled').hosts(3, 64), zone('full')
@@ -53,7 +53,7 @@ def test_members_are_spread_and_soft_rules_hold_whatever_is_below(sites):
         assert above == usual
         # An API has a table of its own, which knows what hosts have reported.
         answered = [
-            one.post('/v1/requests', msgspec.to_builtins(dry)).json() for one in (plain, top)
+            site.post('/v1/requests', msgspec.to_builtins(dry)).json() for site in (plain, top)
         ]
         assert answered[0]['answer']['selections'] == answered[1]['answer']['selections']
         assert hosts_of(top.select(request)) == hosts_of(plain.select(request)) == usual
@@ -68,8 +68,8 @@ def requests_of(dice, alive):
         group, count = None, dice.choice((1, 1, 1, 2, 3, 6))
         kind = dice.choice(('plain', 'plain', 'nova', 'racks', 'rules', 'move'))
         if kind == 'nova':
-            which = dice.randrange(4)
-            group = GroupRef(uuid=GROUPS[which], policy=list(Policy)[which])
+            index = dice.randrange(4)
+            group = GroupRef(uuid=GROUPS[index], policy=list(Policy)[index])
         elif kind == 'racks':
             group, count = GroupRef(uuid=GROUPS[4], policies=RACKS), 1
         elif kind == 'rules':
@@ -100,30 +100,30 @@ def test_places_at_home_are_the_same_whatever_is_below(sites, monkeypatch):
     # Where a busy machine cuts a request in slices, each is picked by a seed of its own.
     monkeypatch.setattr(loop, 'SLICE_SECONDS', 60.0)
     plain, top = sites(subset_size=2)
-    for one in (plain, top):
-        one.store.quotas.set_quotas('red', {'class:VCPU': 60})
+    for site in (plain, top):
+        site.store.quotas.set_quotas('red', {'class:VCPU': 60})
     dice, alive, outcomes = random.Random(31), [], []
     for gone, request in requests_of(dice, alive):
         for cancelled in gone:
-            for one in (plain, top):
-                one.cancel(cancelled.request_id)
+            for site in (plain, top):
+                site.cancel(cancelled.request_id)
         usual, above = plain.select(request), top.select(request)
-        what = (len(outcomes), request, usual.reason, above.reason)
-        assert (above.outcome is Outcome.PLACED) is (usual.outcome is Outcome.PLACED), what
-        found = [
+        case = (len(outcomes), request, usual.reason, above.reason)
+        assert (above.outcome is Outcome.PLACED) is (usual.outcome is Outcome.PLACED), case
+        selections = [
             [
                 [msgspec.structs.replace(place, claim_id=None) for place in places]
                 for places in answer.selections
             ]
             for answer in (usual, above)
         ]
-        assert found[0] == found[1], what
+        assert selections[0] == selections[1], case
         outcomes.append(above.outcome)
         if usual.outcome is Outcome.PLACED:
             alive.append(above)
     assert {Outcome.PLACED, Outcome.NO_VALID_HOST, Outcome.REFUSED} <= {*outcomes}
-    for one in (plain, top):
-        assert not any(one.store.claims.audit().values())
+    for site in (plain, top):
+        assert not any(site.store.claims.audit().values())
 
 
 def test_members_that_go_down_are_spread_there_as_well(zone):

@@ -37,16 +37,18 @@ GOOD = 0.85
 @pytest.fixture
 def tree(store_url):
     """Zone by name, with ``flat``, which has all hosts."""
-    made: dict[str, ZoneProcess] = {}
+    processes: dict[str, ZoneProcess] = {}
     try:
         for name in ('top', *ABOVE, 'flat'):
-            made[name] = ZoneProcess(name, store_url(KINDS.get(name, 'sqlite')))
+            processes[name] = ZoneProcess(name, store_url(KINDS.get(name, 'sqlite')))
         for upper in ('a', 'b', 'top'):
-            made[upper].above(*(made[one] for one, above in ABOVE.items() if above == upper))
-        yield made
+            processes[upper].above(
+                *(processes[lower] for lower, above in ABOVE.items() if above == upper)
+            )
+        yield processes
     finally:
-        for one in made.values():
-            one.stop()
+        for process in processes.values():
+            process.stop()
 
 
 def wanted(dice):
@@ -65,18 +67,18 @@ def host_of(tree, chosen):
     if not name:
         return chosen.host
     while True:
-        found = tree[name].redeemed(place)
-        if not found['child']:
-            return found['host']
-        name, place = found['child'], found['place']
+        redeemed = tree[name].redeemed(place)
+        if not redeemed['child']:
+            return redeemed['host']
+        name, place = redeemed['child'], redeemed['place']
 
 
-def holds(what, score, scores):
-    best = max(scores, key=lambda one: (-one.level, one.tier, one.score))
-    if what == 'the level':
+def holds(rule, score, scores):
+    best = max(scores, key=lambda other: (-other.level, other.tier, other.score))
+    if rule == 'the level':
         return score.level == best.level
-    if what == 'good enough':
-        return score.score >= GOOD * max(one.score for one in scores) - 1e-9
+    if rule == 'good enough':
+        return score.score >= GOOD * max(other.score for other in scores) - 1e-9
     return True
 
 
@@ -86,7 +88,7 @@ def test_seven_zones_place_as_one_would(tree):
     hosts = {}
     for n in range(21):
         where, vcpu = names[n % 7], dice.choice([4, 8, 12, 24, 48])
-        traits = [f'CUSTOM_{one}' for one in 'XY' if dice.random() < 0.4]
+        traits = [f'CUSTOM_{suffix}' for suffix in 'XY' if dice.random() < 0.4]
         hosts[f'machine{n:02d}x'] = where
         for zone in (where, 'flat'):
             tree[zone]('host', f'machine{n:02d}x', vcpu, traits=traits)
@@ -106,15 +108,15 @@ def test_seven_zones_place_as_one_would(tree):
         if len(request.consumers) > 1:
             # Members apart may be in one zone that has room for all, where the flat one prefers
             # others: it is filled alike.
-            found = [host_of(tree, selections[0]) for selections in ours.selections]
+            places = [host_of(tree, selections[0]) for selections in ours.selections]
             many = len(request.consumers) if ours.outcome is Outcome.PLACED else 0
-            assert len(set(found)) == len(found) == many
-            for host, consumer in zip(found, request.consumers, strict=False):
+            assert len(set(places)) == len(places) == many
+            for host, consumer in zip(places, request.consumers, strict=False):
                 fill(tree, a_request(consumers=[consumer]), among(request, [host]).spec)
             continue
         if ours.outcome is Outcome.PLACED:
             host = host_of(tree, ours.selections[0][0])
-            best = max(scores.values(), key=lambda one: (-one.level, one.tier, one.score))
+            best = max(scores.values(), key=lambda score: (-score.level, score.tier, score.score))
             assert scores[host].order == pytest.approx(best.order)
             fill(tree, request, among(request, [host]).spec)
     assert refused, 'the test is to fill all zones'
@@ -131,13 +133,13 @@ def fill(tree, request, spec):
 def check_strategies(tree, request, outcome, scores):
     """Whatever the strategies, they refuse what brute force refuses, and their guarantee holds."""
     dry = msgspec.structs.replace(request, dry_run=True)
-    for strategies, what in STRATEGIES.items():
+    for strategies, rule in STRATEGIES.items():
         for name in ('top', 'a', 'b'):
             tree[name]('use', strategies, {'top_n_zones': 1, 'good_enough_share': GOOD})
-        found = tree['top']('select', dry)
-        assert found.outcome.value == outcome, (strategies, found.reason)
-        if found.outcome is Outcome.PLACED and found.selections[0][0].host:
-            assert holds(what, scores[found.selections[0][0].host], scores.values()), strategies
+        answer = tree['top']('select', dry)
+        assert answer.outcome.value == outcome, (strategies, answer.reason)
+        if answer.outcome is Outcome.PLACED and answer.selections[0][0].host:
+            assert holds(rule, scores[answer.selections[0][0].host], scores.values()), strategies
     for name in ('top', 'a', 'b'):
         tree[name]('use', (), {})
 
@@ -146,7 +148,7 @@ def check_nobody_is_named(tree, hosts):
     """No database has a host of another zone, or a zone two levels away, in any column."""
     for name in (*ABOVE, 'top'):
         everything = tree[name]('everything')
-        near = {name, ABOVE.get(name), *(one for one, above in ABOVE.items() if above == name)}
+        near = {name, ABOVE.get(name), *(child for child, above in ABOVE.items() if above == name)}
         foreign = [host for host, where in hosts.items() if where != name]
         for far in set(tree) - near - {'flat'}:
             foreign += [tree[far].uuid, tree[far].url]

@@ -18,10 +18,10 @@ def split(zone):
     """A zone with two places, one below it with four, and six guests in them."""
     top, east = zone('top').hosts(1, 2), zone('east').hosts(1, 4)
     top.above(east)
-    wanted = a_request(6, lease_seconds=60)
-    answer = top.select(wanted)
+    request = a_request(6, lease_seconds=60)
+    answer = top.select(request)
     assert sorted(children_of(answer)) == 2 * [''] + 4 * ['east'], answer.reason
-    return top, east, wanted, answer
+    return top, east, request, answer
 
 
 def leases(*zones):
@@ -33,46 +33,46 @@ def leases(*zones):
 
 
 def test_a_cancel_ends_the_share_of_the_own_hosts(split):
-    top, east, wanted, _ = split
-    top.client.cancel_claims(wanted.request_id)
+    top, east, request, _ = split
+    top.client.cancel_claims(request.request_id)
     until(lambda: (top.live(), east.live()) == (0, 0))
     until(
         lambda: (
-            {one.state for one in top.store.zone_claims.claims_below(wanted.request_id)}
+            {row.state for row in top.store.zone_claims.claims_below(request.request_id)}
             == {'released'}
         )
     )
     assert top.store.give_backs.give_backs_waiting().number == 0
-    assert top.select(a_request(consumers=wanted.consumers)).outcome is Outcome.PLACED
+    assert top.select(a_request(consumers=request.consumers)).outcome is Outcome.PLACED
     assert not any(top.store.claims.audit().values())
 
 
 def test_a_cancel_leaves_a_guest_that_runs_on_the_own_hosts(split):
-    top, east, wanted, answer = split
-    runs = next(one.claim_id for one, *_ in answer.selections if not one.child)
+    top, east, request, answer = split
+    runs = next(selection.claim_id for selection, *_ in answer.selections if not selection.child)
     assert top.confirm(runs) == 'ok'
-    top.client.cancel_claims(wanted.request_id)
+    top.client.cancel_claims(request.request_id)
     until(lambda: (top.live(), east.live()) == (1, 0))
     assert top.store.claims.load_claim(runs).state == 'confirmed'
 
 
 def test_a_lease_is_extended_of_the_share_of_the_own_hosts_too(split):
-    top, east, wanted, answer = split
+    top, east, request, answer = split
     assert leases(top, east) == 6 * [60]
-    found = top.client.extend_claims(wanted.request_id, 300)
-    assert found['request_id'] == wanted.request_id
+    extended = top.client.extend_claims(request.request_id, 300)
+    assert extended['request_id'] == request.request_id
     assert leases(top, east) == 6 * [300]
     # Also where all that is below runs.
-    for one, *_ in answer.selections:
-        if one.child:
-            assert east.confirm(one.claim_id) == 'ok'
+    for selection, *_ in answer.selections:
+        if selection.child:
+            assert east.confirm(selection.claim_id) == 'ok'
     until(
         lambda: (
-            {one.state for one in top.store.zone_claims.claims_below(wanted.request_id)}
+            {row.state for row in top.store.zone_claims.claims_below(request.request_id)}
             == {'confirmed'}
         )
     )
-    top.client.extend_claims(wanted.request_id, 500)
+    top.client.extend_claims(request.request_id, 500)
     assert leases(top) == 2 * [500]
 
 
@@ -80,8 +80,8 @@ def test_what_is_split_between_two_others_is_the_parents_all_of_it(zone):
     top, middle, leaf = zone('top'), zone('middle').hosts(1, 2), zone('leaf').hosts(1, 4)
     middle.above(leaf)
     top.above(middle)
-    wanted = a_request(6, lease_seconds=60)
-    answer = top.select(wanted)
+    request = a_request(6, lease_seconds=60)
+    answer = top.select(request)
     assert children_of(answer) == 6 * ['middle'], answer.reason
     assert (middle.live(), leaf.live()) == (2, 4)
     audit = ZoneAudit(
@@ -89,36 +89,38 @@ def test_what_is_split_between_two_others_is_the_parents_all_of_it(zone):
     )
     assert not any(audit.run().lines.values())
     # What becomes of each is heard of at the top.
-    (own, _) = (one.id for one in middle.store.claims.list_claims(limit=9))
+    (own, _) = (claim.id for claim in middle.store.claims.list_claims(limit=9))
     assert middle.confirm(own) == 'ok'
     until(
         lambda: (
             {
-                one.claim_id: one.state
-                for one in top.store.zone_claims.claims_below(wanted.request_id)
+                row.claim_id: row.state
+                for row in top.store.zone_claims.claims_below(request.request_id)
             }[own]
             == 'confirmed'
         )
     )
     # Such a guest is found where it is to be rebuilt.
-    consumer = next(one.consumer for one, *_ in answer.selections if one.claim_id == own)
+    consumer = next(
+        selection.consumer for selection, *_ in answer.selections if selection.claim_id == own
+    )
     rebuilt = a_request(consumers=[consumer], purpose=Purpose.REBUILD)
     assert (
         top.select(msgspec.structs.replace(rebuilt, lease_seconds=None)).outcome is Outcome.PLACED
     )
     # Where all further down has ended, what is left of it is still placed.
-    (key,) = {one.key for one in top.store.zone_claims.claims_below(wanted.request_id)}
+    (key,) = {row.key for row in top.store.zone_claims.claims_below(request.request_id)}
     here = own_name('top', key)
-    (key_there,) = {one.key for one in middle.store.zone_claims.claims_below(here)}
+    (key_there,) = {row.key for row in middle.store.zone_claims.claims_below(here)}
     leaf.client.cancel_claims(own_name('middle', key_there))
     until(
-        lambda: {one.state for one in middle.store.zone_claims.claims_below(here)} == {'released'}
+        lambda: {row.state for row in middle.store.zone_claims.claims_below(here)} == {'released'}
     )
     [zone_below] = top.around.directory.children()
     assert top.around.calls.allocation(zone_below, key, 5.0).state == 'placed'
-    top.client.cancel_claims(wanted.request_id)
+    top.client.cancel_claims(request.request_id)
     until(lambda: (middle.live(), leaf.live()) == (1, 0))
     [row] = [
-        one for one in top.store.zone_claims.claims_below(wanted.request_id) if one.claim_id == own
+        row for row in top.store.zone_claims.claims_below(request.request_id) if row.claim_id == own
     ]
     assert row.state == 'confirmed'

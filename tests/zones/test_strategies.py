@@ -26,15 +26,15 @@ ALL = ('BruteForce',)
 
 def counted(top):
     """Zone -> evaluations asked of it, from now on."""
-    calls, found = top.scheduler._zones.calls, collections.Counter()
+    calls, counts = top.scheduler._zones.calls, collections.Counter()
     evaluate = calls.evaluate
 
     def noted(record, *args):
-        found[record.name] += 1
+        counts[record.name] += 1
         return evaluate(record, *args)
 
     calls.evaluate = noted
-    return found
+    return counts
 
 
 def expires(zone, claim_id):
@@ -59,21 +59,21 @@ def test_facts_rule_a_zone_out_until_they_change(zone, monkeypatch):
     west.report('west-1', traits=['CUSTOM_GPU'])
     read_summaries(top)
     calls = counted(top)
-    wanted = {'required_traits': ['CUSTOM_GPU']}
-    assert children_of(top.select(a_request(**wanted))) == ['west']
+    needs = {'required_traits': ['CUSTOM_GPU']}
+    assert children_of(top.select(a_request(**needs))) == ['west']
     assert calls == {'west': 1}
     saved = top.metrics.render().decode()
     assert 'gantt_zone_calls_saved_total{strategy="StaticRuleOut"} 1' in saved
     # A host that has it has come meanwhile: before there is no place the facts are read again.
     east.report('east-1', vcpu=64, traits=['CUSTOM_GPU'])
-    assert children_of(top.select(a_request(vcpu=32, **wanted))) == ['east']
+    assert children_of(top.select(a_request(vcpu=32, **needs))) == ['east']
 
 
 def test_two_zones_are_drawn_then_all_until_there_is_room(zone):
     top = zone('top', strategies=('WeightedRandom',), options={'weighted_random_then': 1})
     zones = [zone(f'z{n}') for n in range(4)]
-    for one in zones[:3]:
-        one.hosts(1, 2)
+    for node in zones[:3]:
+        node.hosts(1, 2)
     zones[3].hosts(1, 64)
     top.above(*zones)
     calls = counted(top)
@@ -89,10 +89,10 @@ def test_a_shape_that_is_too_long_to_be_said_leaves_the_summary_as_it_is(zone):
     top, middle, leaf = zone('top'), zone('middle'), zone('leaf').hosts(1)
     middle.above(leaf)
     top.above(middle)
-    wanted = a_request()
+    request = a_request()
     many = {f'CUSTOM_{"X" * 200}{n}': 1 for n in range(8)}
-    spec = msgspec.structs.replace(wanted.spec, resources=many)
-    refused = top.select(msgspec.structs.replace(wanted, spec=spec))
+    spec = msgspec.structs.replace(request.spec, resources=many)
+    refused = top.select(msgspec.structs.replace(request, spec=spec))
     assert refused.outcome is Outcome.NO_VALID_HOST, refused.reason
     [below] = top.around.directory.children()
     assert top.around.calls.summary(below, 5.0).fits
@@ -138,10 +138,10 @@ def test_a_zone_that_breaks_its_word_is_taken_after_the_others(zone, monkeypatch
     evaluate, allocate, tries = calls.evaluate, calls.allocate, collections.Counter()
 
     def boasts(record, *args):
-        found = evaluate(record, *args)
+        evaluated = evaluate(record, *args)
         best = 1.0 if record.name == 'liar' else 0.5
-        offers = [msgspec.structs.replace(one, score=best) for one in found.offers]
-        return msgspec.structs.replace(found, offers=offers)
+        offers = [msgspec.structs.replace(offer, score=best) for offer in evaluated.offers]
+        return msgspec.structs.replace(evaluated, offers=offers)
 
     def refuses(record, *args):
         tries[record.name] += 1
@@ -188,7 +188,7 @@ def test_a_group_whose_members_have_ended_is_bound_to_no_zone(zone):
     top.client.cancel_claims(first.request_id)
     until(
         lambda: (
-            {one.state for one in top.store.zone_claims.claims_below(first.request_id)}
+            {row.state for row in top.store.zone_claims.claims_below(first.request_id)}
             == {'released'}
         )
     )
@@ -201,9 +201,11 @@ def test_two_first_members_at_once_are_in_one_zone(zone):
     top.above(east, west)
     group = GroupRef(uuid=uuid_of('together'), policy=Policy.AFFINITY)
     with concurrent.futures.ThreadPoolExecutor() as threads:
-        found = list(threads.map(top.select, [a_request(vcpu=1, group=group) for _ in range(6)]))
-    assert {one.outcome for one in found} == {Outcome.PLACED}, [one.reason for one in found]
-    assert len({child for one in found for child in children_of(one)}) == 1
+        answers = list(threads.map(top.select, [a_request(vcpu=1, group=group) for _ in range(6)]))
+    assert {answer.outcome for answer in answers} == {Outcome.PLACED}, [
+        answer.reason for answer in answers
+    ]
+    assert len({child for answer in answers for child in children_of(answer)}) == 1
 
 
 def test_a_guest_below_is_moved_within_its_zone(zone):
@@ -221,13 +223,13 @@ def test_a_guest_below_is_moved_within_its_zone(zone):
 def test_a_dry_run_names_the_zone_and_claims_nothing(zone):
     top, east, west = zone('top').hosts(1, 2), zone('east').hosts(1, 4), zone('west').hosts(1, 64)
     top.above(east, west)
-    before = [one.written() for one in (east, west)]
+    before = [node.written() for node in (east, west)]
     tried = top.select(a_request(vcpu=16, dry_run=True))
     assert tried.outcome is Outcome.PLACED and tried.dry_run
     assert (tried.selections[0][0].child, tried.selections[0][0].claim_id) == ('west', None)
     refused = top.select(a_request(vcpu=100, dry_run=True))
     assert refused.outcome is Outcome.NO_VALID_HOST
-    assert [one.written() for one in (east, west)] == before
+    assert [node.written() for node in (east, west)] == before
     assert not top.on_their_way() and top.live() == 0
 
 
@@ -255,19 +257,19 @@ def test_a_decision_over_levels_is_explained_by_each_of_them(zone):
 
     def is_whole():
         """A zone that has answered may not have stored its decision yet."""
-        for one in (mid, leaf, other):
-            one.recorder.flush()
+        for node in (mid, leaf, other):
+            node.recorder.flush()
         shares = top.get(path).json()['zones_explained'].get('mid', {}).get('zones', ())
         return any(share['taken'] and share['below'] for share in shares)
 
     until(is_whole)
-    found = top.get(path).json()
-    own, below = found['zones']
+    explanation = top.get(path).json()
+    own, below = explanation['zones']
     assert (own['zone'], below['zone'], below['taken']) == ('', 'mid', 1)
-    for one in found['zones']:
-        assert one['survivors'] + sum(one['removed'].values()) == one['hosts']
-    assert (own['hosts'], below['hosts'], found['hosts']) == (2, 6, 8)
-    there = found['zones_explained']['mid']
+    for share in explanation['zones']:
+        assert share['survivors'] + sum(share['removed'].values()) == share['hosts']
+    assert (own['hosts'], below['hosts'], explanation['hosts']) == (2, 6, 8)
+    there = explanation['zones_explained']['mid']
     assert there['survivors'] + sum(there['removed'].values()) == there['hosts'] == 6
     assert [share['is_own'] for share in there['zones']] == [True, False, False]
     deepest = next(share for share in there['zones'] if share['taken'])['below']
@@ -291,10 +293,10 @@ def test_the_own_hosts_win_and_it_is_explained_who_was_queried(zone):
 def test_a_lease_below_is_extended_as_far_as_the_zone_lets(zone):
     top, east = zone('top'), zone('east').hosts(1)
     top.above(east)
-    wanted = a_request(lease_seconds=10)
-    chosen = top.select(wanted).selections[0][0]
+    request = a_request(lease_seconds=10)
+    chosen = top.select(request).selections[0][0]
     before = expires(east, chosen.claim_id)
-    top.client.extend_claims(wanted.request_id, 5000)
+    top.client.extend_claims(request.request_id, 5000)
     after = expires(east, chosen.claim_id)
     assert before + 500 < after < before + 650, 'a parent gets 600 s at most'
 
@@ -302,14 +304,14 @@ def test_a_lease_below_is_extended_as_far_as_the_zone_lets(zone):
 def test_a_lease_that_is_only_below_is_extended_over_http(zone):
     top, east = zone('top'), zone('east').hosts(1)
     top.above(east)
-    wanted = a_request(lease_seconds=10)
-    chosen = top.select(wanted).selections[0][0]
+    request = a_request(lease_seconds=10)
+    chosen = top.select(request).selections[0][0]
     before = expires(east, chosen.claim_id)
-    path = f'/v1/requests/{wanted.request_id}'
-    found = httpx.delete(f'{top.url}{path}?dry_run=true', headers=VERSION)
-    assert '1 reserved claims' in found.json()['what'], found.text
-    found = top.put(f'{path}/lease', {'seconds': 60})
-    assert found.status_code == 200, found.text
+    path = f'/v1/requests/{request.request_id}'
+    response = httpx.delete(f'{top.url}{path}?dry_run=true', headers=VERSION)
+    assert '1 reserved claims' in response.json()['what'], response.text
+    response = top.put(f'{path}/lease', {'seconds': 60})
+    assert response.status_code == 200, response.text
     assert expires(east, chosen.claim_id) > before + 30
 
 
@@ -324,9 +326,9 @@ def test_summaries_and_changes_are_by_conditional_get(zone):
     after = calls.summary(record, 5.0)
     assert after.fits['MEMORY_MB:2048,VCPU:1'] == 7
     headers = {'X-User-Id': top.uuid}
-    found = east.get('/zone/v1/changes', **headers)
-    again = east.get('/zone/v1/changes', **{**headers, 'If-None-Match': found.headers['ETag']})
-    assert (found.status_code, again.status_code, again.content) == (200, 304, b'')
+    response = east.get('/zone/v1/changes', **headers)
+    again = east.get('/zone/v1/changes', **{**headers, 'If-None-Match': response.headers['ETag']})
+    assert (response.status_code, again.status_code, again.content) == (200, 304, b'')
 
 
 def test_capacity_and_dry_runs_over_http_go_over_zones(zone):
@@ -334,9 +336,11 @@ def test_capacity_and_dry_runs_over_http_go_over_zones(zone):
     mid.above(leaf)
     top.above(mid)
     spec = {'resources': {'VCPU': 8, 'MEMORY_MB': 1024}}
-    found = top.post('/v1/capacity', {'spec': spec}).json()
-    assert found['count'] == 0
-    assert [(one['zone'], one['count'], one['hosts']) for one in found['below']] == [('mid', 4, 3)]
+    capacity = top.post('/v1/capacity', {'spec': spec}).json()
+    assert capacity['count'] == 0
+    assert [(child['zone'], child['count'], child['hosts']) for child in capacity['below']] == [
+        ('mid', 4, 3)
+    ]
     body = {'request_id': uuid_of('dry'), 'spec': spec, 'consumers': [uuid_of('guest')]}
     tried = top.post('/v1/requests', {**body, 'dry_run': True})
     assert tried.status_code == 200, tried.text
@@ -348,8 +352,8 @@ def test_capacity_and_dry_runs_over_http_go_over_zones(zone):
     assert refused.status_code == 409 and 'none of 3 hosts in 2 zones' in refused.text
     assert leaf.live() == 0 and not top.on_their_way()
     leaf.cut()
-    found = top.post('/v1/capacity', {'spec': spec}).json()
-    assert (found['below'][0]['count'], found['below'][0]['complete']) == (0, False)
+    capacity = top.post('/v1/capacity', {'spec': spec}).json()
+    assert (capacity['below'][0]['count'], capacity['below'][0]['complete']) == (0, False)
 
 
 def rebuild(consumer, **spec):
@@ -371,7 +375,7 @@ def test_a_guest_is_rebuilt_where_it_lives_if_its_host_fits(zone, monkeypatch):
         answer = top.select(a_request(vcpu=vcpu, consumers=[consumer]))
         assert children_of(answer) == ['mid'], answer.reason
     assert children_of(top.select(a_request(vcpu=2, consumers=[here], hops=0))) == ['']
-    written = [one.written()[:3] for one in (top, mid, leaf, other)]
+    written = [node.written()[:3] for node in (top, mid, leaf, other)]
     # Its host is full, and has room for what it has already.
     fits = top.select(rebuild(deep, required_traits=['CUSTOM_A']))
     assert fits.outcome is Outcome.PLACED, fits.reason
@@ -395,7 +399,7 @@ def test_a_guest_is_rebuilt_where_it_lives_if_its_host_fits(zone, monkeypatch):
     assert children_of(top.select(rebuild(deep))) == ['mid']
     both = msgspec.structs.replace(rebuild(deep), consumers=[deep, near])
     assert top.select(both).outcome is Outcome.REFUSED
-    assert [one.written()[:3] for one in (top, mid, leaf, other)] == written
+    assert [node.written()[:3] for node in (top, mid, leaf, other)] == written
     leaf.cut()
     silent = top.select(rebuild(deep))
     assert silent.outcome not in (Outcome.PLACED, Outcome.NO_VALID_HOST), silent
@@ -405,9 +409,9 @@ def test_a_zone_above_asks_of_its_own_guests_alone_whether_they_may_be_rebuilt(z
     top, east, thief = zone('top'), zone('east').hosts(1, 8), zone('thief')
     top.above(east)
     thief.above(east)
-    wanted = a_request(vcpu=1)
-    assert top.select(wanted).outcome is Outcome.PLACED
-    [row] = top.store.zone_claims.claims_below(wanted.request_id)
+    request = a_request(vcpu=1)
+    assert top.select(request).outcome is Outcome.PLACED
+    [row] = top.store.zone_claims.claims_below(request.request_id)
 
     def ask(by, **changes):
         request = msgspec.to_builtins(rebuild(row.consumer))

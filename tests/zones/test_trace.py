@@ -53,14 +53,14 @@ def levels(zone):
 
 
 def post(top, request, **headers):
-    found = httpx.post(
+    response = httpx.post(
         f'{top.url}/v1/requests',
         json=msgspec.to_builtins(request),
         headers={**VERSION, **headers},
         timeout=20.0,
     )
-    assert found.status_code == 201, found.text
-    return found.json()['answer']
+    assert response.status_code == 201, response.text
+    return response.json()['answer']
 
 
 def stored(zone):
@@ -74,9 +74,9 @@ def test_the_trace_of_the_caller_goes_down_and_is_explained_by_all(levels, lines
     caplog.set_level(logging.INFO)
     top, middle, leaf = levels
     answer = post(top, a_request(), Traceparent=f'00-{TRACE}-00f067aa0ba902b7-01')
-    for one in levels:
-        until(lambda one=one: stored(one))
-        assert stored(one) == [TRACE]
+    for level in levels:
+        until(lambda level=level: stored(level))
+        assert stored(level) == [TRACE]
     path = f'/v1/decisions/{answer["decision_id"]}?explain=true'
     explained = top.get(path, **NEWEST).json()
     assert explained['trace'] == TRACE and f'trace    {TRACE}' in explained['lines']
@@ -94,19 +94,19 @@ def test_without_a_valid_one_the_first_zone_makes_it(levels, header):
     top, middle, leaf = levels
     request = a_request()
     post(top, request, **{name: value.encode() for name, value in header.items()})
-    for one in levels:
-        until(lambda one=one: stored(one))
-        assert stored(one) == [request.traced().trace]
+    for level in levels:
+        until(lambda level=level: stored(level))
+        assert stored(level) == [request.traced().trace]
 
 
 def test_a_dry_run_and_a_refusal_have_it_too(levels):
     top, middle, leaf = levels
     request = a_request(vcpu=100, dry_run=True)
     headers = {**NEWEST, 'Traceparent': f'00-{TRACE}-00f067aa0ba902b7-01'}
-    found = httpx.post(
+    response = httpx.post(
         f'{top.url}/v1/requests', json=msgspec.to_builtins(request), headers=headers, timeout=20.0
     )
-    assert found.status_code == 409 and f'trace    {TRACE}' in found.text
+    assert response.status_code == 409 and f'trace    {TRACE}' in response.text
     refused = a_request(vcpu=100, trace=TRACE)
     top.select(refused)
     until(lambda: stored(top))

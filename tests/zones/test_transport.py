@@ -72,20 +72,22 @@ class Server(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGIServer):
 @contextlib.contextmanager
 def served(app, office, **more):
     """A zone's API over TLS, which wants a certificate of its callers; its address."""
-    made = wsgiref.simple_server.make_server('127.0.0.1', 0, app, Server, Handler)
+    server = wsgiref.simple_server.make_server('127.0.0.1', 0, app, Server, Handler)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=office / 'authority.pem')
     context.load_cert_chain(office / 'east.pem', office / 'east.key')
     context.verify_mode = ssl.CERT_REQUIRED
-    made.socket = context.wrap_socket(made.socket, server_side=True, do_handshake_on_connect=False)
-    made.more = more
-    thread = threading.Thread(target=made.serve_forever, args=(0.05,))
+    server.socket = context.wrap_socket(
+        server.socket, server_side=True, do_handshake_on_connect=False
+    )
+    server.more = more
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
-        yield f'https://127.0.0.1:{made.server_port}'
+        yield f'https://127.0.0.1:{server.server_port}'
     finally:
-        made.shutdown()
+        server.shutdown()
         thread.join()
-        made.server_close()
+        server.server_close()
 
 
 @pytest.fixture

@@ -55,9 +55,9 @@ class Zones:
 
         def zone(name: str, hosts: int) -> Zone:
             store = stores_for_url(url(kind if name == 'middle' else 'sqlite'), waits=UNHURRIED)
-            found = Zone(name, store)
-            self.made.append(found)
-            return found.start().hosts(hosts, VCPU)
+            started = Zone(name, store)
+            self.made.append(started)
+            return started.start().hosts(hosts, VCPU)
 
         named = {name: zone(name, hosts) for name, hosts in HOSTS.items()}
         top, middle, leaf, side = named.values()
@@ -65,7 +65,7 @@ class Zones:
         top.above(middle, side)
         two, three = [middle, leaf], [top, middle, leaf, side]
         self.levels = [
-            Level(tree[0], zone(f'flat-{len(tree)}', sum(HOSTS[one.name] for one in tree)), tree)
+            Level(tree[0], zone(f'flat-{len(tree)}', sum(HOSTS[node.name] for node in tree)), tree)
             for tree in (two, three)
         ]
         self.callers = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
@@ -84,8 +84,8 @@ class Zones:
         self.callers.shutdown()
         with concurrent.futures.ThreadPoolExecutor(len(self.made)) as threads:
             list(threads.map(Zone.stop, self.made))
-        for one in self.made:
-            one.store.database.close()
+        for zone in self.made:
+            zone.store.database.close()
 
 
 class Seed:
@@ -99,10 +99,10 @@ class Seed:
         self.limits = self._limits()
         self.placed: list[SelectDestinations] = []
         self.consumers: list[str] = []
-        for one in (self.level.entry, self.level.flat):
+        for zone in (self.level.entry, self.level.flat):
             if self.limits:
-                one.store.quotas.set_quotas(self.project, self.limits)
-                one.scheduler.quotas.read()
+                zone.store.quotas.set_quotas(self.project, self.limits)
+                zone.scheduler.quotas.read()
 
     def _group(self) -> GroupRef | None:
         policy = self.dice.choice((None, Policy.AFFINITY, Policy.ANTI_AFFINITY))
@@ -111,8 +111,8 @@ class Seed:
         uuid = derived_id('group of', self.number)
         if self.dice.random() < 0.5:
             return GroupRef(uuid=uuid, policy=policy)
-        for one in (self.level.entry, self.level.flat):
-            one.store.groups.save_group(Group(uuid=uuid, policy=policy, project_id=self.project))
+        for zone in (self.level.entry, self.level.flat):
+            zone.store.groups.save_group(Group(uuid=uuid, policy=policy, project_id=self.project))
         return GroupRef(uuid=uuid)
 
     def _limits(self) -> dict[str, int | None]:
@@ -124,7 +124,7 @@ class Seed:
     def request(self, name: object, vcpu: int | None = None) -> SelectDestinations:
         """One of the project; its id and consumer are those of the seed and ``name``."""
         many = self.dice.randint(1, 2) if self.group is None and vcpu is None else 1
-        wanted = a_request(
+        request = a_request(
             request_id=derived_id('request of', self.number, name),
             consumers=[derived_id('guest of', self.number, name, n) for n in range(many)],
             group=self.group,
@@ -132,26 +132,26 @@ class Seed:
             budget_ms=20_000,
         )
         resources = {'VCPU': vcpu or self.dice.randint(1, 2), 'MEMORY_MB': 64}
-        self.consumers += wanted.consumers
-        spec = msgspec.structs.replace(wanted.spec, project_id=self.project, resources=resources)
-        return msgspec.structs.replace(wanted, spec=spec, only_project=self.project)
+        self.consumers += request.consumers
+        spec = msgspec.structs.replace(request.spec, project_id=self.project, resources=resources)
+        return msgspec.structs.replace(request, spec=spec, only_project=self.project)
 
     # -- one after the other -----------------------------------------------------------
     def in_order(self) -> None:
         """Some requests, of which some are cancelled; each is answered alike."""
         for number in range(self.dice.choice((2, 2, 2, 4))):
-            wanted = self.request(number)
+            request = self.request(number)
             hops = self.dice.choice((0, 3, 3)) if self.group is None else 3
-            deep = self.level.entry.select(msgspec.structs.replace(wanted, hops=hops))
-            plain = self.level.flat.select(wanted)
+            deep = self.level.entry.select(msgspec.structs.replace(request, hops=hops))
+            plain = self.level.flat.select(request)
             assert deep.outcome is plain.outcome, self.told(number, deep, plain)
             assert deep.excess == plain.excess, self.told(number, deep, plain)
             if plain.outcome is Outcome.PLACED:
-                self.placed.append(wanted)
+                self.placed.append(request)
             if self.placed and self.dice.random() < 0.2:
                 gone = self.placed.pop(self.dice.randrange(len(self.placed)))
-                for one in (self.level.entry, self.level.flat):
-                    one.cancel(gone.request_id)
+                for zone in (self.level.entry, self.level.flat):
+                    zone.cancel(gone.request_id)
         self.check()
 
     # -- at once -----------------------------------------------------------------------
@@ -162,16 +162,17 @@ class Seed:
         some are refused for the quota in place of the rule of their group.
         """
         vcpu = self.dice.randint(1, 2)
-        wanted = [self.request(('at once', n), vcpu) for n in range(AT_ONCE)]
-        deep = list(self.zones.callers.map(self.asked, wanted))
-        plain = [self.level.flat.select(one) for one in wanted]
+        requests = [self.request(('at once', n), vcpu) for n in range(AT_ONCE)]
+        deep = list(self.zones.callers.map(self.asked, requests))
+        plain = [self.level.flat.select(request) for request in requests]
         assert self.outcomes(deep) == self.outcomes(plain), self.told('all', *deep, *plain)
         self.check()
 
     def outcomes(self, answers: Sequence[Answer]) -> Counter[str]:
         refused = 'no' if self.group is not None and self.limits else None
         return Counter(
-            refused if refused and one.outcome in REFUSED else one.outcome.value for one in answers
+            refused if refused and answer.outcome in REFUSED else answer.outcome.value
+            for answer in answers
         )
 
     def asked(self, wanted: SelectDestinations) -> Answer:
@@ -195,38 +196,38 @@ class Seed:
             for claim in zone.store.claims.live_claims_of(self.consumers)
             if claim.child is None
         ]
-        known = entry.store.groups.load_group(self.group.uuid)
-        policy = self.group.policy or (known and Policy(known.policy))
+        group = entry.store.groups.load_group(self.group.uuid)
+        policy = self.group.policy or (group and Policy(group.policy))
         if policy is Policy.AFFINITY:
             assert len(set(members)) <= 1, self.told('affinity', members)
         if policy is Policy.ANTI_AFFINITY:
             assert len(set(members)) == len(members), self.told('anti-affinity', members)
-        if known is not None:
-            assert len(known.members) == len(members), self.told('members', known.members, members)
+        if group is not None:
+            assert len(group.members) == len(members), self.told('members', group.members, members)
 
     def has(self, zone: Zone) -> Any:
         """What the project has, as a zone says."""
-        found = zone.store.quotas.usages(1, project=self.project)
-        return found, zone.store.quotas.quota_usage([self.project], ['VCPU', 'MEMORY_MB'])
+        usages = zone.store.quotas.usages(1, project=self.project)
+        return usages, zone.store.quotas.quota_usage([self.project], ['VCPU', 'MEMORY_MB'])
 
-    def told(self, *what: object) -> str:
-        which = [self.level.entry.name, self.limits, self.group]
-        return f'seed {self.number}, {which}: {what}'
+    def told(self, *details: object) -> str:
+        case = [self.level.entry.name, self.limits, self.group]
+        return f'seed {self.number}, {case}: {details}'
 
 
 def check(zones: Zones, seeds: Sequence[int], each: int = 20) -> None:
     """:param each: of so many seeds one asks eight times at once"""
     for seed in seeds:
         zones.report()
-        one = Seed(seed, zones)
-        one.in_order() if seed % each else one.at_once()
+        case = Seed(seed, zones)
+        case.in_order() if seed % each else case.at_once()
 
 
 @pytest.fixture
 def zones(request: pytest.FixtureRequest, store_url: Any) -> Iterator[Zones]:
-    made = Zones(request.param, store_url)
-    yield made
-    made.stop()
+    all_zones = Zones(request.param, store_url)
+    yield all_zones
+    all_zones.stop()
 
 
 POSTGRESQL = pytest.param('postgresql', marks=pytest.mark.postgresql)

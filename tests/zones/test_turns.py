@@ -54,9 +54,9 @@ class Requests:
 
     def ask(self, project: str, count: int = 1) -> None:
         for _ in range(count):
-            one = a_request()
-            spec = msgspec.structs.replace(one.spec, project_id=project)
-            request = msgspec.structs.replace(one, spec=spec, budget_ms=60_000)
+            template = a_request()
+            spec = msgspec.structs.replace(template.spec, project_id=project)
+            request = msgspec.structs.replace(template, spec=spec, budget_ms=60_000)
 
             deadline = SystemClock().monotonic() + 60.0
             call = PendingZoneRequest(request, deadline, 1, may_go_down=True)
@@ -71,10 +71,10 @@ class Requests:
 
 @pytest.fixture
 def requests():
-    made = Requests()
-    yield made
-    made.go.set()
-    assert made.carried.stop(SECONDS)
+    turns = Requests()
+    yield turns
+    turns.go.set()
+    assert turns.carried.stop(SECONDS)
 
 
 def test_a_small_project_does_not_wait_for_all_of_a_greedy_one(requests):

@@ -35,21 +35,21 @@ class OtherProcess:
 
 @pytest.fixture
 def east(zone):
-    found = zone('east').hosts(2, 8)
+    started = zone('east').hosts(2, 8)
     said = {
         'identity': 'parent-uuid',
         'project_id': 'of-parent',
         'lease_seconds_max': 60,
         'trusted': True,
     }
-    assert found.put('/v1/parents/parent', said).status_code == 200
-    return found
+    assert started.put('/v1/parents/parent', said).status_code == 200
+    return started
 
 
 @pytest.fixture
 def other(east):
-    with contextlib.closing(OtherProcess(east)) as made:
-        yield made
+    with contextlib.closing(OtherProcess(east)) as process:
+        yield process
 
 
 def test_what_one_process_offers_is_claimed_at_another_that_has_read_nothing(east, other):
@@ -79,7 +79,7 @@ def test_a_place_is_redeemed_by_a_process_that_no_zone_above_has_asked(east, oth
     request = a_request(vcpu=2)
     _, answer = allocate(east, request, tokens_of(evaluate(east, request)))
     place = answer.json()['members'][0]['place']
-    found = httpx.post(f'{other.url}/v1/places', json={'place': place}, headers=VERSION)
-    assert found.status_code == 200, found.text
+    response = httpx.post(f'{other.url}/v1/places', json={'place': place}, headers=VERSION)
+    assert response.status_code == 200, response.text
     (claim,) = east.store.claims.list_claims(state='reserved', limit=5)
-    assert (found.json()['claim_id'], found.json()['host']) == (claim.id, claim.host)
+    assert (response.json()['claim_id'], response.json()['host']) == (claim.id, claim.host)

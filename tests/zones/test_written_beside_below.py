@@ -41,7 +41,9 @@ def placement_of(zone, caller, rules):
 
 
 def wish(zone, vcpu=1, host='top-1'):
-    [host] = [one for one in zone.store.providers.list_providers() if one.name == host]
+    [host] = [
+        provider for provider in zone.store.providers.list_providers() if provider.name == host
+    ]
     return {
         'allocations': {host.uuid: {'resources': {'VCPU': vcpu}}} if vcpu else {},
         'project_id': 'red',
@@ -97,13 +99,13 @@ def test_who_was_written_here_is_not_placed_below(zone):
     assert client.put(f'/allocations/{consumer}', json=wish(top)).status_code == 204
     assert top.select(placed).outcome is Outcome.PLACED
     refused = [
-        top.select(a_request(vcpu=60, alternates=0, consumers=one.consumers))
-        for one in (here, placed)
+        top.select(a_request(vcpu=60, alternates=0, consumers=request.consumers))
+        for request in (here, placed)
     ]
-    assert [one.outcome for one in refused] == [Outcome.REFUSED] * 2
+    assert [refusal.outcome for refusal in refused] == [Outcome.REFUSED] * 2
     reasons = [
-        one.reason.replace(of.consumers[0], '')
-        for one, of in zip(refused, (here, placed), strict=True)
+        refusal.reason.replace(of.consumers[0], '')
+        for refusal, of in zip(refused, (here, placed), strict=True)
     ]
     assert reasons[0] == reasons[1] != ''
     assert low.live() == 0

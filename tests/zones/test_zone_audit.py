@@ -29,20 +29,20 @@ CLEAN = {'lost': [], 'leaked': [], 'doubled': []}
 
 def findings(zone):
     """The lines of an audit over zones, each with something to do about it."""
-    found = ZoneAudit(
+    audit = ZoneAudit(
         zone.store.zones, zone.store.zone_figures, zone.store.zone_claims, zone.around.calls
     ).run()
-    for kind, lines in found.lines.items():
+    for kind, lines in audit.lines.items():
         for line in lines:
             assert audit_remedies.remedy_of(kind, line) is not None, line
-    return found
+    return audit
 
 
 def lines(zone, kind):
-    found = findings(zone)
-    assert not any(one.problem for one in found.zones)
-    assert not any(of for other, of in found.lines.items() if other != kind), found.lines
-    return found.lines[kind]
+    audit = findings(zone)
+    assert not any(summary.problem for summary in audit.zones)
+    assert not any(of for other, of in audit.lines.items() if other != kind), audit.lines
+    return audit.lines[kind]
 
 
 def change(zone, statement):
@@ -70,11 +70,11 @@ def test_a_sound_tree_has_nothing(zone, east, top):
     for _ in range(3):
         chosen = placed_below(top)
     east.confirm(chosen.claim_id)
-    found = findings(top)
-    assert found.lines == CLEAN
-    assert [(one.zone, one.claims, one.hosts, one.problem) for one in found.zones] == [
-        ('east', 3, 2, '')
-    ]
+    audit = findings(top)
+    assert audit.lines == CLEAN
+    assert [
+        (summary.zone, summary.claims, summary.hosts, summary.problem) for summary in audit.zones
+    ] == [('east', 3, 2, '')]
     assert (
         ZoneAudit(
             east.store.zones, east.store.zone_figures, east.store.zone_claims, east.around.calls
@@ -84,8 +84,8 @@ def test_a_sound_tree_has_nothing(zone, east, top):
         == []
     )
     east.cut()
-    [one] = findings(top).zones
-    assert one.problem.startswith('its claims are not known: ')
+    [summary] = findings(top).zones
+    assert summary.problem.startswith('its claims are not known: ')
 
 
 def test_claims_that_two_zones_know_otherwise_are_found(east, top):
@@ -93,28 +93,28 @@ def test_claims_that_two_zones_know_otherwise_are_found(east, top):
     claims, below = models.claims, models.claims_below
     top.scheduler.follower.stop(5.0)  # what has ended is not noted any more
     [key] = [
-        one.key for one in top.store.zone_claims.claims_below() if one.claim_id == ended.claim_id
+        row.key for row in top.store.zone_claims.claims_below() if row.claim_id == ended.claim_id
     ]
     east.store.requests.cancel_request(own_name('top', key), 'ended there')
     east.confirm(unknown.claim_id)
-    for one in (unknown, silent):
-        change(top, below.delete().where(below.c.claim_id == one.claim_id))
+    for selection in (unknown, silent):
+        change(top, below.delete().where(below.c.claim_id == selection.claim_id))
     change(east, claims.delete().where(claims.c.id == gone.claim_id))
-    found = findings(top).lines
-    assert found['lost'] == [
+    by_kind = findings(top).lines
+    assert by_kind['lost'] == [
         f'claim {gone.claim_id} of {gone.consumer}: reserved as it is known here, '
         'zone east does not know it'
     ]
     # What is reserved there ends with its lease, and is none yet.
-    assert found['leaked'] == [
+    assert by_kind['leaked'] == [
         f'claim {unknown.claim_id} of {unknown.consumer}: confirmed in zone east, '
         'and not known here'
     ]
-    assert found['doubled'] == []
+    assert by_kind['doubled'] == []
     change(east, claims.update().values(updated_at=1.0))
-    found = findings(top).lines
-    assert len(found['lost']) == len(found['leaked']) == 2
-    assert any('released in zone east for ' in line for line in found['lost'])
+    by_kind = findings(top).lines
+    assert len(by_kind['lost']) == len(by_kind['leaked']) == 2
+    assert any('released in zone east for ' in line for line in by_kind['lost'])
 
 
 def test_a_consumer_in_two_places_is_found(zone, east, top):
@@ -157,7 +157,7 @@ def test_a_guest_that_is_found_here_and_was_placed_below_has_its_room_and_is_nam
         top.store.nova.apply_guest_events([NovaCast(word=word)])
     else:
         change(top, models.claims_below.update().values(state='released'))
-        [host] = [one for one in top.store.providers.list_providers() if one.name == 'top-1']
+        [host] = [host for host in top.store.providers.list_providers() if host.name == 'top-1']
         own = {'project_id': 'red', 'user_id': 'eve'}
         shares = {host.uuid: {'VCPU': 2}}
         wish = AllocationWish(consumer=guest.consumer, allocations=shares, **own)
@@ -200,22 +200,22 @@ def test_a_host_of_two_zones_below_is_found_wherever_it_is(zone, east, top, monk
     west = zone('west')
     top.above(west)
     shared = zone('shared').hosts(5)
-    for one in (east, west):
-        one.above(shared)
+    for node in (east, west):
+        node.above(shared)
     # The hosts of a zone that two others have below them are registered once.
     monkeypatch.setattr(handler, 'HOSTS_MAX', 2)
-    found = findings(top)
-    assert found.lines == CLEAN
-    assert [(one.hosts, one.problem) for one in found.zones] == [(7, ''), (5, '')]
+    audit = findings(top)
+    assert audit.lines == CLEAN
+    assert [(summary.hosts, summary.problem) for summary in audit.zones] == [(7, ''), (5, '')]
     journal = str(uuid.uuid4())
     register(west, 'secret-1', journal=journal)
     register(shared, 'secret-2', journal=journal)
     # It is registered in two zones that are below one of ours, and by another one below both.
-    found = lines(top, 'doubled')
-    assert found and all('in zones east and west or below them' in line for line in found)
-    assert 'secret' not in str(found)
+    doubled = lines(top, 'doubled')
+    assert doubled and all('in zones east and west or below them' in line for line in doubled)
+    assert 'secret' not in str(doubled)
     shared.cut()
-    problems = {one.problem for one in findings(top).zones}
+    problems = {summary.problem for summary in findings(top).zones}
     assert problems == {'not all hosts below it are known: a zone there is silent'}
 
 
@@ -230,11 +230,13 @@ def test_what_a_zone_above_gets_names_no_host(east, top):
     answer = ask(salt=salt)
     assert answer.status_code == 200
     assert 'secret' not in answer.text and '0f8fad5b' not in answer.text
-    found = marks.read(answer.json()['marks'])
-    assert len(found) == 3 and found == sorted(found)
+    host_marks = marks.read(answer.json()['marks'])
+    assert len(host_marks) == 3 and host_marks == sorted(host_marks)
     # Another salt, other digests: what was learned once cannot be looked up.
     other = marks.read(ask(salt=secrets.token_hex(32)).json()['marks'])
-    assert not {d for one in found for d in one} & ({d for one in other for d in one} - {b''})
+    assert not {d for mark in host_marks for d in mark} & (
+        {d for mark in other for d in mark} - {b''}
+    )
     for wrong in ({'salt': 'ab'}, {'salt': salt, 'after': 'x'}, {'salt': salt, 'hops': 9}, {}):
         assert ask(**wrong).status_code == 400
     assert ask(salt=salt, via=[zone_audit.via_of(salt, east.uuid)]).status_code == 508
@@ -243,8 +245,8 @@ def test_what_a_zone_above_gets_names_no_host(east, top):
 
 def test_marks_are_read_as_they_are_written_and_nothing_else_is():
     hosts = [RegisteredHost(f'h{n}', str(uuid.uuid4()), '' if n % 2 else 'j') for n in range(9)]
-    made = sorted(marks.marks_of(host, 'zone', b'0' * 32) for host in hosts)
-    assert marks.read(marks.written(made)) == made
+    host_marks = sorted(marks.marks_of(host, 'zone', b'0' * 32) for host in hosts)
+    assert marks.read(marks.written(host_marks)) == host_marks
     for wrong in ('*', 'AAAA', 'x' * 44):
         with pytest.raises(ValueError, match='marks of hosts'):
             marks.read(wrong)
@@ -258,9 +260,9 @@ def test_claims_come_in_pages_however_many_changed_at_once(east, top, monkeypatc
         east, models.claims.update().values(updated_at=sa.func.round(models.claims.c.updated_at))
     )
     monkeypatch.setattr(zones, 'CHANGES_MAX', 2)
-    found = findings(top)
-    assert found.lines == CLEAN and found.zones[0].claims == 5
+    audit = findings(top)
+    assert audit.lines == CLEAN and audit.zones[0].claims == 5
     # So does who follows: it comes to the last page.
     change(east, models.claims.update().values(state='confirmed'))
     top.scheduler.follower.step()
-    assert {one.state for one in top.store.zone_claims.claims_below()} == {'confirmed'}
+    assert {row.state for row in top.store.zone_claims.claims_below()} == {'confirmed'}

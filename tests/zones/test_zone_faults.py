@@ -44,8 +44,8 @@ CLEAN_SECONDS = 60.0
 
 @pytest.fixture
 def tree(tmp_path, mysql_url):
-    with faulted_tree(tmp_path, mysql_url) as made:
-        yield made
+    with faulted_tree(tmp_path, mysql_url) as faulted:
+        yield faulted
 
 
 def figures(asked, windows):
@@ -53,21 +53,21 @@ def figures(asked, windows):
     lines = []
     for window in windows:
         meanwhile = [
-            one
-            for one in asked
-            if one.answers and window.begun <= one.answers[0].begun <= window.healed
+            request
+            for request in asked
+            if request.answers and window.begun <= request.answers[0].begun <= window.healed
         ]
         owed = due(meanwhile, windows)
-        first = sum(one.answers[0].code == PLACED for one in owed)
-        slowest = sorted(one.seconds for one in owed) or [0.0]
+        first = sum(request.answers[0].code == PLACED for request in owed)
+        slowest = sorted(request.seconds for request in owed) or [0.0]
         codes = {}
-        for one in meanwhile:
-            for answer in one.answers:
+        for request in meanwhile:
+            for answer in request.answers:
                 codes[answer.code] = codes.get(answer.code, 0) + 1
         lines.append(
             f'{window.fault.name:28} {window.ended - window.begun:5.1f} s, healed after '
             f'{window.healed - window.ended:5.1f} s; owed {len(owed)}, placed '
-            f'{sum(one.is_placed for one in owed)}, at the first try {first}; p50 '
+            f'{sum(request.is_placed for request in owed)}, at the first try {first}; p50 '
             f'{slowest[len(slowest) // 2]:.2f} s, slowest {slowest[-1]:.2f} s; {codes}'
         )
     return lines
@@ -101,36 +101,41 @@ def check(tree, names, seconds, rest):
     print('\n'.join(figures(asked, windows)))
     owed = due(asked, windows)
     lost = [
-        f'{one.of} {one.wants} at {one.at}: {one.answers[-1].code} after {one.seconds:.1f} s'
-        for one in owed
-        if not one.is_placed
+        f'{request.of} {request.wants} at {request.at}: {request.answers[-1].code} '
+        f'after {request.seconds:.1f} s'
+        for request in owed
+        if not request.is_placed
     ]
     print(f'asked {len(asked)}, owed {len(owed)}, not placed of these {len(lost)}: {lost[:5]}')
     judge = TreeJudge(tree, asked)
     time.sleep(LEASE_SECONDS)
     end = time.monotonic() + CLEAN_SECONDS
-    while (left := judge.problems()) and time.monotonic() < end:
+    while (problems := judge.problems()) and time.monotonic() < end:
         time.sleep(0.5)
-    left += [line for zone in tree.zones.values() for line in zone.findings()]
-    left += confused(asked, windows)
-    assert not left, '\n'.join(left[:20])
+    problems += [line for zone in tree.zones.values() for line in zone.findings()]
+    problems += confused(asked, windows)
+    assert not problems, '\n'.join(problems[:20])
     assert len(lost) <= (1 - SERVED) * len(owed), lost[:5]
-    assert {one.of for one in asked if one.is_placed} == {'any', 'own', 'tight'}
+    assert {request.of for request in asked if request.is_placed} == {'any', 'own', 'tight'}
     check_nobody_is_barred(tree, judge, asked)
 
 
 def check_nobody_is_barred(tree, judge, asked):
     """Who has no place gets one."""
     places = judge.consumers()
-    without = [one.consumer for one in asked if one.consumer not in places and one.of != 'nowhere']
+    without = [
+        request.consumer
+        for request in asked
+        if request.consumer not in places and request.of != 'nowhere'
+    ]
     again = [without[n] for n in range(0, len(without), max(1, len(without) // 10))]
     assert len(again) >= 5
     for consumer in again:
         body = a_body({'resources': {'VCPU': 1}}, consumer)
-        found = httpx.post(
+        response = httpx.post(
             f'{tree.zones["top"].url}/v1/requests', json=body, headers=VERSION, timeout=30.0
         )
-        assert found.is_success, found.text
+        assert response.is_success, response.text
 
 
 def test_each_kind_of_fault_under_load(tree):

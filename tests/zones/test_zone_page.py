@@ -14,8 +14,8 @@ ROWS = "[...document.querySelectorAll('#zones tbody tr')].map((e) => e.innerText
 def browser():
     if command() is None:
         pytest.skip(f'NO CHROMIUM: none of {", ".join(COMMANDS)} is installed')
-    with Browser() as found:
-        yield found
+    with Browser() as started:
+        yield started
 
 
 def test_the_dashboard_shows_zones_where_there_are_some(zone, browser, tmp_path):

@@ -14,8 +14,8 @@ def tree(zone):
 
 def shown(zone, capsys, *words):
     code = main.main(['--endpoint', zone.url, 'zone', *words])
-    found = capsys.readouterr()
-    return code, found.out or found.err
+    output = capsys.readouterr()
+    return code, output.out or output.err
 
 
 def test_the_tree_has_this_zone_its_parents_and_its_children(zone, capsys, monkeypatch):
@@ -24,19 +24,21 @@ def test_the_tree_has_this_zone_its_parents_and_its_children(zone, capsys, monke
     top = zone('top').hosts(1).above(east, north)
     over = zone('over').above(top)
     assert over.select(a_request(vcpu=2)).outcome is Outcome.PLACED
-    found = tree(top)
-    assert (found['uuid'], found['hosts'], found['hosts_up']) == (top.uuid, 1, 1)
-    assert [(one['name'], one['project_id']) for one in found['parents']] == [('over', 'of-over')]
+    top_tree = tree(top)
+    assert (top_tree['uuid'], top_tree['hosts'], top_tree['hosts_up']) == (top.uuid, 1, 1)
+    assert [(parent['name'], parent['project_id']) for parent in top_tree['parents']] == [
+        ('over', 'of-over')
+    ]
     rows = [
-        (one['name'], one['state'], one['hosts'], one['room'], one['complete'])
-        for one in found['children']
+        (child['name'], child['state'], child['hosts'], child['room'], child['complete'])
+        for child in top_tree['children']
     ]
     assert rows == [('east', 'answers', 3, 3, True), ('north', 'answers', 2, 2, True)]
     # Of what is below it a zone says how much there is, and nothing else.
     below = tree(over)
-    assert [(one['name'], one['hosts']) for one in below['children']] == [('top', 6)]
+    assert [(child['name'], child['hosts']) for child in below['children']] == [('top', 6)]
     assert not any(name in str(below) for name in (east.uuid, north.uuid, 'east', 'north'))
-    assert below['children'][0]['claims'] == found['parents'][0]['claims'] == 1
+    assert below['children'][0]['claims'] == top_tree['parents'][0]['claims'] == 1
     code, out = shown(top, capsys, 'tree')
     assert code == 0, out
     lines = out.splitlines()
@@ -55,7 +57,7 @@ def test_a_zone_below_that_is_not_well_says_why(zone, capsys):
     east.put('/v1/parents/top', {'enabled': False})
     cloud.cut()
     top.put('/v1/zones/other', {'enabled': False})
-    states = {one['name']: (one['state'], one['hosts']) for one in tree(top)['children']}
+    states = {child['name']: (child['state'], child['hosts']) for child in tree(top)['children']}
     assert states == {
         'east': ('refuses', None),
         'cloud': ('silent', None),
@@ -67,39 +69,39 @@ def test_a_zone_below_that_is_not_well_says_why(zone, capsys):
     # None of it is a reason to take this API out of service.
     until(lambda: 'zones below' in health(top)['zones']['detail'])
     until(lambda: not health(top)['zones']['ok'])
-    found = top.get('/v1/health')
-    assert found.status_code == 200 and found.json()['healthy']
+    response = top.get('/v1/health')
+    assert response.status_code == 200 and response.json()['healthy']
     detail = health(top)['zones']['detail']
     assert 'cloud silent' in detail and 'east refuses' in detail and 'other' not in detail
 
 
 def health(zone):
-    return {one['name']: one for one in zone.get('/v1/health').json()['checks']}
+    return {check['name']: check for check in zone.get('/v1/health').json()['checks']}
 
 
 def test_other_scores_and_another_clock_are_seen(zone):
     top = zone('top').above(zone('east').hosts(1))
 
-    def found(scores, ahead):
+    def condition_with(scores, ahead):
         parts = top.around
         top.insights.freshen()
         now = top.insights.cache
-        [one] = ZoneConditions(
+        [condition] = ZoneConditions(
             parts.calls,
             parts.directory.children,
             lambda: scores,
             now.clock,
             lambda: now.database_now - ahead,
         ).find_out()
-        return one.state, one.problem
+        return condition.state, condition.problem
 
     own = top.around.score_set()
-    assert found(own, 0.0) == (ZoneState.ANSWERS, '')
-    assert found(own, 100.0) == (
+    assert condition_with(own, 0.0) == (ZoneState.ANSWERS, '')
+    assert condition_with(own, 100.0) == (
         ZoneState.ANSWERS,
         'the clock of its database is 100 s before ours',
     )
-    state, problem = found('other', 0.0)
+    state, problem = condition_with('other', 0.0)
     assert state is ZoneState.OTHER_SCORES and 'do not count' in problem
 
 

@@ -13,11 +13,11 @@ from tests.zones.tree import until
 
 
 def audited(zone):
-    found = ZoneAudit(
+    audit = ZoneAudit(
         zone.store.zones, zone.store.zone_figures, zone.store.zone_claims, zone.around.calls
     ).run()
-    assert not any(one.problem for one in found.zones)
-    return [line for lines in found.lines.values() for line in lines]
+    assert not any(summary.problem for summary in audit.zones)
+    return [line for lines in audit.lines.values() for line in lines]
 
 
 def test_a_zone_above_is_put_over_one_that_runs(zone):
@@ -35,15 +35,17 @@ def test_a_zone_above_is_put_over_one_that_runs(zone):
         until(lambda: len(answers) > 3)
         before = len(answers)
         top = zone('top').above(hall)
-        found = top.select(a_request(ram=64))
+        answer = top.select(a_request(ram=64))
         until(lambda: len(answers) > before + 3)
     finally:
         stop.set()
         caller.join()
-    assert (found.outcome, found.selections[0][0].child) == (Outcome.PLACED, 'hall')
+    assert (answer.outcome, answer.selections[0][0].child) == (Outcome.PLACED, 'hall')
     # Nothing was started anew, and its callers get what they got before: hosts.
-    assert {one.outcome for one in answers} == {Outcome.PLACED}
-    assert all(one.selections[0][0].host and not one.selections[0][0].child for one in answers)
+    assert {answer.outcome for answer in answers} == {Outcome.PLACED}
+    assert all(
+        answer.selections[0][0].host and not answer.selections[0][0].child for answer in answers
+    )
     mine = hall.store.claims.load_claim(first.selections[0][0].claim_id)
     assert (mine.state, mine.parent_key) == (State.RESERVED, None)
     assert audited(top) == []
@@ -70,9 +72,9 @@ def test_a_host_with_its_guests_goes_to_a_sibling(zone):
     register(old)
     old.report('cmp-7', 16)
     guests = [top.select(a_request(vcpu=4)).selections[0][0] for _ in range(2)]
-    assert {old.store.claims.load_claim(one.claim_id).host for one in guests} == {'cmp-7'}
-    for one in guests:
-        assert old.confirm(one.claim_id) == 'ok'
+    assert {old.store.claims.load_claim(guest.claim_id).host for guest in guests} == {'cmp-7'}
+    for guest in guests:
+        assert old.confirm(guest.claim_id) == 'ok'
     old.host('cmp-1')
     top.scheduler.follower.step()
     assert audited(top) == []
@@ -82,12 +84,12 @@ def test_a_host_with_its_guests_goes_to_a_sibling(zone):
     # 2. Its agent, with its journal, registers in the other zone, which adopts what runs.
     register(new)
     running = [
-        Running(consumer=one.consumer, claim_id=one.claim_id, resources={'VCPU': 4})
-        for one in guests
+        Running(consumer=guest.consumer, claim_id=guest.claim_id, resources={'VCPU': 4})
+        for guest in guests
     ]
     new.report('cmp-7', 16, running=running)
     adopted = new.store.claims.list_claims(host='cmp-7', state='confirmed', limit=10)
-    assert {one.consumer for one in adopted} == {one.consumer for one in guests}
+    assert {claim.consumer for claim in adopted} == {guest.consumer for guest in guests}
     # Meanwhile it is registered twice, and the zone above says so without knowing its name.
     [line] = audited(top)
     assert 'is registered in zones new and old' in line and 'the same journal' in line
@@ -96,13 +98,13 @@ def test_a_host_with_its_guests_goes_to_a_sibling(zone):
     place = (old if chosen.child == 'old' else new).put_place(chosen.place)
     assert (chosen.child, place['host']) != ('old', 'cmp-7')
     # 3. The claims of before end, then the host is forgotten where it was.
-    for one in guests:
-        gone = old.delete(f'/v1/claims/{one.claim_id}?reason=moved')
+    for guest in guests:
+        gone = old.delete(f'/v1/claims/{guest.claim_id}?reason=moved')
         assert gone.status_code == 200, gone.text
 
     def states():
-        known = {one.claim_id: one.state for one in top.store.zone_claims.claims_below()}
-        return {known[one.claim_id] for one in guests}
+        by_claim = {row.claim_id: row.state for row in top.store.zone_claims.claims_below()}
+        return {by_claim[guest.claim_id] for guest in guests}
 
     until(lambda: states() == {'released'})
     old.store.hosts.decommission_host('cmp-7')

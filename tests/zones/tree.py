@@ -103,14 +103,14 @@ class Zone:
         self.name, self.store = name, store
         self._strategies, self._options = strategies, options or {}
         self.metrics = MetricRegistry()
-        found = plugin_loader.load_pipeline(**(pipeline or {}))
-        made = SchedulerSettings(worker=f'{name}-{uuid.uuid4().hex[:6]}', **settings)
+        loaded = plugin_loader.load_pipeline(**(pipeline or {}))
+        scheduler_settings = SchedulerSettings(worker=f'{name}-{uuid.uuid4().hex[:6]}', **settings)
         self.recorder = StoreRecorder(store.records, self.metrics, 1000)
-        self.scheduler = Scheduler(store, found, self.recorder, made)
+        self.scheduler = Scheduler(store, loaded, self.recorder, scheduler_settings)
         cache = HostFollower(store.feed, store.vocabulary, self.scheduler.clock)
-        self.scheduler.speak_with(self._parts(cache, found, made))
-        self.insights = Insights(store, found, made, max_age=0.0)
-        self.around = self._parts(self.insights.cache, found, made)
+        self.scheduler.speak_with(self._parts(cache, loaded, scheduler_settings))
+        self.insights = Insights(store, loaded, scheduler_settings, max_age=0.0)
+        self.around = self._parts(self.insights.cache, loaded, scheduler_settings)
         self.client = ZoneClient(self.scheduler)
         self.app = make_app(
             self.insights, store, self.client, self.metrics, zones_around=self.around
@@ -122,8 +122,8 @@ class Zone:
 
     def _parts(self, cache: HostFollower, pipeline: Any, settings: SchedulerSettings) -> ZoneParts:
         parts: Any = None
-        made = HttpZones(ZoneCredentials('', lambda: parts.directory.own_uuid()))
-        calls = MeasuredZones(made, self.metrics.observe)
+        http_zones = HttpZones(ZoneCredentials('', lambda: parts.directory.own_uuid()))
+        calls = MeasuredZones(http_zones, self.metrics.observe)
         parts = ZoneParts(
             self.store,
             calls,
@@ -181,16 +181,16 @@ class Zone:
         for child in children:
             own = {'identity': self.uuid, 'project_id': f'of-{self.name}', 'trusted': True}
             assert child.put(f'/v1/parents/{self.name}', own).status_code == 200
-            found = self.put(f'/v1/zones/{child.name}', {'url': child.url, **said})
-            assert found.status_code == 200, found.text
+            response = self.put(f'/v1/zones/{child.name}', {'url': child.url, **said})
+            assert response.status_code == 200, response.text
         self.scheduler._zones.directory.refresh()
         return self
 
     def put_place(self, place: str) -> dict[str, Any]:
         """What a sealed place stands for here."""
-        found = httpx.post(f'{self.url}/v1/places', json={'place': place}, headers=VERSION)
-        assert found.status_code == 200, found.text
-        return found.json()
+        response = httpx.post(f'{self.url}/v1/places', json={'place': place}, headers=VERSION)
+        assert response.status_code == 200, response.text
+        return response.json()
 
     def written(self) -> list[Any]:
         """What requests have written."""

@@ -126,44 +126,44 @@ class ZoneCallers:
     ) -> None:
         of = dice.choices(list(kinds), list(kinds.values()))[0]
         wants = dice.choice(under(zone)) if of == 'own' else ''
-        one = AskedZone(zone, of, wants, str(uuid.uuid4()))
-        self.asked.append(one)
+        request = AskedZone(zone, of, wants, str(uuid.uuid4()))
+        self.asked.append(request)
         spec: dict[str, Any] = {'resources': {'VCPU': 10 * ROOM if of == 'nowhere' else 1}}
         if wants or of == 'tight':
             spec['required_traits'] = [own_trait(wants) if wants else TIGHT]
-        body = a_body(spec, one.consumer)
-        if not self._placed(client, one, body) and of != 'nowhere':
+        body = a_body(spec, request.consumer)
+        if not self._placed(client, request, body) and of != 'nowhere':
             # For the same guest under another id, as whoever builds it anew has it.
-            body = a_body(spec, one.consumer)
-            if one.answers[-1].code == NO_ROOM or not self._placed(client, one, body):
+            body = a_body(spec, request.consumer)
+            if request.answers[-1].code == NO_ROOM or not self._placed(client, request, body):
                 return
-        if not one.is_placed:
+        if not request.is_placed:
             return
         path = f'/v1/requests/{body["request_id"]}'
         if dice.random() < CANCELLED:
-            one.is_cancelled = _until_done(
+            request.is_cancelled = _until_done(
                 lambda: client.delete(path, timeout=CALL_SECONDS), AFTER_SECONDS['cancel']
             )
         else:
             lease = {'seconds': EXTENDED_SECONDS}
-            one.is_extended = _until_done(
+            request.is_extended = _until_done(
                 lambda: client.put(f'{path}/lease', json=lease, timeout=CALL_SECONDS),
                 AFTER_SECONDS['extend'],
             )
 
     @staticmethod
-    def _placed(client: httpx.Client, one: AskedZone, body: Mapping[str, Any]) -> bool:
+    def _placed(client: httpx.Client, request: AskedZone, body: Mapping[str, Any]) -> bool:
         """Ask until it is placed, or there is no room, or nobody waits any more."""
         end = time.monotonic() + PATIENCE
         while True:
             begun = time.monotonic()
             code, claim_id = _called(client, body)
             now = time.monotonic()
-            one.answers.append(ZoneAnswer(begun, now, code))
+            request.answers.append(ZoneAnswer(begun, now, code))
             if code == PLACED:
-                one.claim_id = claim_id
+                request.claim_id = claim_id
                 return True
-            if code == NO_ROOM or (code == NOT_KNOWN and one.of == 'nowhere') or now > end:
+            if code == NO_ROOM or (code == NOT_KNOWN and request.of == 'nowhere') or now > end:
                 return False
             time.sleep(PAUSE)
 
@@ -181,20 +181,20 @@ def a_body(spec: Mapping[str, Any], consumer: str) -> dict[str, Any]:
 
 def under(zone: str) -> Sequence[str]:
     """The zones with hosts that one sees."""
-    return [one for one in ABOVE if one != 'top' and zone in above(one)]
+    return [name for name in ABOVE if name != 'top' and zone in above(name)]
 
 
 def _called(client: httpx.Client, body: Mapping[str, Any]) -> tuple[str, str]:
     """What came of a request, and its claim."""
     try:
-        found = client.post(
+        response = client.post(
             '/v1/requests', json=body, timeout=body['budget_ms'] / 1000 + CALL_SECONDS
         )
     except httpx.HTTPError as e:
         return type(e).__name__, ''
-    if found.is_success:
-        return PLACED, found.json()['answer']['selections'][0][0]['claim_id']
-    return found.json()['errors'][0]['code'], ''
+    if response.is_success:
+        return PLACED, response.json()['answer']['selections'][0][0]['claim_id']
+    return response.json()['errors'][0]['code'], ''
 
 
 def _until_done(call: Callable[[], httpx.Response], seconds: float) -> bool:

@@ -36,12 +36,12 @@ class FaultWindow(NamedTuple):
 def confused(asked: Iterable[AskedZone], windows: Sequence[FaultWindow]) -> list[str]:
     """Answers "no room" of zones that could not know it."""
     return [
-        f'{window.fault.name}: zone {one.at} has no room for {one.of} {one.wants}'
-        for one in asked
-        for answer in one.answers
+        f'{window.fault.name}: zone {request.at} has no room for {request.of} {request.wants}'
+        for request in asked
+        for answer in request.answers
         if answer.code == NO_ROOM
         for window in windows
-        if window.fault.blinds(one.at)
+        if window.fault.blinds(request.at)
         and window.begun + window.fault.known <= answer.begun
         and answer.ended <= window.ended
     ]
@@ -50,19 +50,19 @@ def confused(asked: Iterable[AskedZone], windows: Sequence[FaultWindow]) -> list
 def due(asked: Iterable[AskedZone], windows: Sequence[FaultWindow]) -> list[AskedZone]:
     """Requests that have to be placed: their zone is not at fault itself, and sees a place."""
     return [
-        one
-        for one in asked
-        if one.of in ('any', 'own') and not any(_hinders(window, one) for window in windows)
+        request
+        for request in asked
+        if request.of in ('any', 'own') and not any(_hinders(window, request) for window in windows)
     ]
 
 
-def _hinders(window: FaultWindow, one: AskedZone) -> bool:
+def _hinders(window: FaultWindow, request: AskedZone) -> bool:
     """Whether the zone that was called could not answer, or not see the only place."""
-    if window.healed < one.answers[0].begun or one.answers[-1].ended < window.begun:
+    if window.healed < request.answers[0].begun or request.answers[-1].ended < window.begun:
         return False
     unseen = window.fault.unseen
-    hides = unseen in above(one.wants) and one.at in above(ABOVE.get(unseen, ''))
-    return one.at == window.fault.impaired or hides
+    hides = unseen in above(request.wants) and request.at in above(ABOVE.get(unseen, ''))
+    return request.at == window.fault.impaired or hides
 
 
 class TreeJudge:
@@ -86,38 +86,45 @@ class TreeJudge:
             for name, zone in self._zones.items()
         }
         places = {row.id: name for name, rows in live.items() for row in rows}
-        found = []
+        problems = []
         many = collections.Counter(row.consumer for rows in live.values() for row in rows)
-        found += [f'consumer {one} has {n} live claims' for one, n in many.items() if n > 1]
-        known = {one.claim_id for one in self._asked if one.claim_id and not one.is_cancelled}
-        found += [
+        problems += [
+            f'consumer {consumer} has {n} live claims' for consumer, n in many.items() if n > 1
+        ]
+        claimed = {
+            request.claim_id
+            for request in self._asked
+            if request.claim_id and not request.is_cancelled
+        }
+        problems += [
             f'zone {name}: claim {claim} is known to nobody'
             for claim, name in places.items()
-            if claim not in known
+            if claim not in claimed
         ]
-        found += [
-            f'claim {one.claim_id}, extended at zone {one.at}, does not live'
-            for one in self._asked
-            if one.is_extended and one.claim_id not in places
+        problems += [
+            f'claim {request.claim_id}, extended at zone {request.at}, does not live'
+            for request in self._asked
+            if request.is_extended and request.claim_id not in places
         ]
-        found += [
+        problems += [
             f'zone {name}: claim {row.claim_id} below is {row.state} and does not live'
             for name, rows in below.items()
             for row in rows
             if row.claim_id not in places
         ]
         noted = {name: {row.claim_id for row in rows} for name, rows in below.items()}
-        found += [
-            f'zone {one.at} does not know of its claim {one.claim_id} in {places[one.claim_id]}'
-            for one in self._asked
-            if one.is_extended
-            and one.claim_id in places
-            and one.at != places[one.claim_id]
-            and one.claim_id not in noted[one.at]
+        problems += [
+            f'zone {request.at} does not know of its claim {request.claim_id} in '
+            f'{places[request.claim_id]}'
+            for request in self._asked
+            if request.is_extended
+            and request.claim_id in places
+            and request.at != places[request.claim_id]
+            and request.claim_id not in noted[request.at]
         ]
         for name, zone in self._zones.items():
-            found += self._crowded(name, zone, live[name])
-        return found
+            problems += self._crowded(name, zone, live[name])
+        return problems
 
     @staticmethod
     def _crowded(name: str, zone: FaultedZone, live: Sequence[object]) -> list[str]:

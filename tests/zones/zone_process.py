@@ -36,8 +36,8 @@ class ZoneProcess:
         return self._answer()
 
     def put(self, path: str, body: Mapping[str, Any]) -> None:
-        found = httpx.put(f'{self.url}{path}', json=body, headers=VERSION, timeout=SECONDS)
-        assert found.status_code == 200, found.text
+        response = httpx.put(f'{self.url}{path}', json=body, headers=VERSION, timeout=SECONDS)
+        assert response.status_code == 200, response.text
 
     def above(self, *children: 'ZoneProcess') -> 'ZoneProcess':
         """Put it above others, of the same owner."""
@@ -51,9 +51,9 @@ class ZoneProcess:
     def redeemed(self, place: str) -> dict[str, Any]:
         """What a sealed place stands for there."""
         body = {'place': place}
-        found = httpx.post(f'{self.url}/v1/places', json=body, headers=VERSION, timeout=SECONDS)
-        assert found.status_code == 200, found.text
-        return dict(found.json())
+        response = httpx.post(f'{self.url}/v1/places', json=body, headers=VERSION, timeout=SECONDS)
+        assert response.status_code == 200, response.text
+        return dict(response.json())
 
     def kill_at(self, statement: int) -> None:
         """Have it killed before that statement from now on, COMMIT is one too; 0: never."""
@@ -79,9 +79,9 @@ class ZoneProcess:
 
     def _answer(self) -> Any:
         assert self._here.poll(SECONDS), f'zone {self.name} does not answer'
-        error, found = self._here.recv()
+        error, value = self._here.recv()
         assert not error, f'zone {self.name}: {error}'
-        return found
+        return value
 
 
 def _serve(name: str, database: str, pipe: Connection) -> None:
@@ -94,11 +94,11 @@ def _serve(name: str, database: str, pipe: Connection) -> None:
     while (call := pipe.recv()) is not None:
         method, args, more = call
         try:
-            found = _CALLS[method](zone, *args) if method in _CALLS else None
+            value = _CALLS[method](zone, *args) if method in _CALLS else None
             if method not in _CALLS:
-                found = getattr(zone, method)(*args, **more)
-                found = None if found is zone else found
-            pipe.send(('', found))
+                value = getattr(zone, method)(*args, **more)
+                value = None if value is zone else value
+            pipe.send(('', value))
         except Exception as e:
             pipe.send((f'{method}: {type(e).__name__}: {e}', None))
     zone.stop()
@@ -122,8 +122,10 @@ def _scores(zone: Any, request: Any) -> tuple[str, dict[str, Any]]:
     zone.around.reload_soon()
     # A zone above is offered more than the one host that is taken.
     request = msgspec.structs.replace(request, parent='above')
-    found = zone.around.evaluator.evaluate(request, 20, 10.0)
-    return found.outcome.value, {one.place.hosts[0]: one.score for one in found.choices}
+    evaluated = zone.around.evaluator.evaluate(request, 20, 10.0)
+    return evaluated.outcome.value, {
+        offer.place.hosts[0]: offer.score for offer in evaluated.choices
+    }
 
 
 def _use(zone: Any, strategies: Sequence[str], options: Mapping[str, Any]) -> None:
@@ -152,11 +154,11 @@ def _countdown(zone: Any, statement: int) -> None:
 
 def _claims(zone: Any) -> list[tuple[str, str]]:
     """Consumer and id of each live claim."""
-    found = [
+    pages = [
         zone.store.claims.list_claims(state=state, limit=1000)
         for state in ('reserved', 'confirmed')
     ]
-    return [(one.consumer, one.id) for page in found for one in page]
+    return [(claim.consumer, claim.id) for page in pages for claim in page]
 
 
 _CALLS = {
