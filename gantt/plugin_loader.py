@@ -12,11 +12,13 @@ import importlib.metadata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from gantt import exceptions
 from gantt.core.filters import host_passes
 from gantt.core.filters.base import Filter
 from gantt.core.messages.near import near
-from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.pipeline import Pipeline, PipelineSettings
 from gantt.core.plugin import Plugin
 from gantt.core.weighers.base import Weigher
 from gantt.core.zones.strategy import ZoneStrategy
@@ -214,9 +216,13 @@ def load_pipeline(
 ) -> Pipeline:
     """Return a pipeline of plugins by name.
 
-    :param settings: the other arguments of :class:`~gantt.core.placement.pipeline.Pipeline`
+    :param settings: see :class:`~gantt.core.placement.pipeline.PipelineSettings`
     """
-    return Pipeline(load(filters, options, FILTERS), load(weighers, options, WEIGHERS), **settings)
+    return Pipeline(
+        load(filters, options, FILTERS),
+        load(weighers, options, WEIGHERS),
+        PipelineSettings(**settings),
+    )
 
 
 def changed(
@@ -257,10 +263,10 @@ def changed(
     for plugin in (*now['filters'].values(), *now['weighers'].values()):
         values.update(plugin)
     values.update(given_options)
-    settings_left = {name: now[name] for name in _SETTINGS}
     try:
         plugins = {group: [_made(p, values) for p in chosen] for group, chosen in classes.items()}
-        return Pipeline(plugins[FILTERS], plugins[WEIGHERS], **{**settings_left, **settings})
+        replaced = msgspec.structs.replace(pipeline.settings, **settings)
+        return Pipeline(plugins[FILTERS], plugins[WEIGHERS], replaced)
     except exceptions.PluginError as e:
         option = e.kwargs.get('option')
         field = f'options.{option}' if option else 'filters and weighers'
@@ -291,15 +297,3 @@ def _chosen(group: str, running: Sequence[Plugin], names: Sequence[str]) -> list
             raise exceptions.invalid(field, f'{name} is there twice; list it once')
         chosen.append(plugin)
     return chosen
-
-
-_SETTINGS = (
-    'subset_size',
-    'shuffle_best',
-    'default_zone',
-    'skip_failing',
-    'detailed',
-    'normalization',
-    'prefilters',
-    'location_parts',
-)

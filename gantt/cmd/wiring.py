@@ -240,7 +240,7 @@ def settings(conf: Any, pipeline: Pipeline) -> SchedulerSettings:
         order_by_cost=conf.filters.order_by_cost,
         nova_clock_skew_seconds=conf.rpc.nova_clock_skew_seconds,
         stale_after_seconds=down_time(pipeline),
-        default_zone=pipeline.default_zone or 'nova',
+        default_zone=pipeline.settings.default_zone or 'nova',
         signatures=security.rules(conf),
         decisions_stored=conf.decisions.kept,
         decision_bytes=conf.decisions.kept_mb << 20,

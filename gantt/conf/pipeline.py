@@ -5,7 +5,8 @@ from typing import Any
 
 from gantt import exceptions, plugin_loader
 from gantt.conf import filters
-from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.pipeline import Pipeline, PipelineSettings
+from gantt.core.placement.prefilters import Prefilters
 
 
 def pipeline_from_conf(conf: Any) -> Pipeline:
@@ -26,14 +27,16 @@ def pipeline_from_conf(conf: Any) -> Pipeline:
     return Pipeline(
         loaded[plugin_loader.FILTERS],
         loaded[plugin_loader.WEIGHERS],
-        subset_size=chosen.host_subset_size,
-        shuffle_best=chosen.shuffle_best_same_weighed_hosts,
-        default_zone=chosen.default_availability_zone,
-        location_parts=chosen.location_parts,
-        skip_failing=chosen.skip_failing_plugins,
-        detailed=chosen.detail_placed_decisions,
-        normalization=conf[filters.WEIGHERS.name].normalization,
-        prefilters={opt.name: chosen[opt.name] for opt in filters.PREFILTER_OPTS},
+        PipelineSettings(
+            subset_size=chosen.host_subset_size,
+            shuffle_best=chosen.shuffle_best_same_weighed_hosts,
+            default_zone=chosen.default_availability_zone,
+            location_parts=tuple(chosen.location_parts),
+            skip_failing=chosen.skip_failing_plugins,
+            detailed=chosen.detail_placed_decisions,
+            normalization=conf[filters.WEIGHERS.name].normalization,
+            prefilters=Prefilters(**{opt.name: chosen[opt.name] for opt in filters.PREFILTER_OPTS}),
+        ),
     )
 
 

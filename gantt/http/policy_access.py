@@ -50,7 +50,7 @@ def check_levels(
     :raises Forbidden: one is of properties of hosts for operators only; names the field
     """
     pipeline = world.insights.pipeline
-    parts = pipeline.location_parts or LOCATION_PARTS
+    parts = pipeline.settings.location_parts or LOCATION_PARTS
     levels.check(full, parts, inside)
     known_levels = _KNOWN.union(parts)
     usable = [

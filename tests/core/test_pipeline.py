@@ -9,7 +9,7 @@ from gantt import exceptions, plugin_loader
 from gantt.core.filters.base import ClosingFilter, Filter, PerHostFilter
 from gantt.core.filters.same_host import DifferentHostFilter
 from gantt.core.messages.request import GroupRef, Policy, Purpose
-from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.pipeline import Pipeline, PipelineSettings
 from gantt.core.placement.place import undo
 from gantt.core.plugin import Option
 from gantt.core.records import decision_codec
@@ -440,7 +440,8 @@ def test_a_plugin_that_fails_fails_that_request_and_is_named(plugin):
 @pytest.mark.parametrize('plugin', [Broken, WrongShape, NotANumber])
 def test_a_failing_plugin_may_be_skipped_and_the_decision_says_so(plugin):
     parts = ([plugin()], []) if issubclass(plugin, Filter) else ([], [plugin()])
-    decision = decide(a_table(a_host(1)), a_request(2), Pipeline(*parts, skip_failing=True))
+    pipeline = Pipeline(*parts, PipelineSettings(skip_failing=True))
+    decision = decide(a_table(a_host(1)), a_request(2), pipeline)
     assert decision.is_placed
     (message,) = decision.relaxed
     assert message.startswith(f'skipped {plugin.__name__}, which failed with ')

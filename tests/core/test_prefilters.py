@@ -53,10 +53,10 @@ def test_projects_with_aggregates_stay_in_them():
 def test_projects_without_one_go_anywhere_unless_they_need_one(needs, hosts):
     table = a_table(a_host(1), a_host(2), a_host(3), aggregates=[OWN])
     pipeline = plugin_loader.load_pipeline(
-        prefilters={
-            'limit_tenants_to_placement_aggregate': True,
-            'placement_aggregate_required_for_tenants': needs,
-        }
+        prefilters=Prefilters(
+            limit_tenants_to_placement_aggregate=True,
+            placement_aggregate_required_for_tenants=needs,
+        )
     )
     decision = decide(table, a_request(count=3, project_id='green'), pipeline)
     assert set(filter(None, hosts_of(decision))) <= set(hosts)
@@ -212,6 +212,6 @@ def test_a_decision_tells_what_was_added_and_the_claims_are_for_what_was_asked()
 
 def test_the_switches_are_part_of_what_a_decision_depends_on():
     usual = plugin_loader.load_pipeline()
-    other = plugin_loader.load_pipeline(prefilters={'image_metadata_prefilter': True})
+    other = plugin_loader.load_pipeline(prefilters=Prefilters(image_metadata_prefilter=True))
     assert usual.digest != other.digest
     assert plugin_loader.changed(other).digest == other.digest

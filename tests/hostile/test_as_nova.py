@@ -14,7 +14,8 @@ from gantt.core.messages.report import DevicePool, Hypervisor, NumaCell, NumaPag
 from gantt.core.messages.request import Destination, Flavor, GroupRef, Image, Policy, RequestSpec
 from gantt.core.placement.capacity import room
 from gantt.core.placement.evaluation import FilterRun
-from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.pipeline import Pipeline, PipelineSettings
+from gantt.core.placement.prefilters import Prefilters
 from gantt.core.resources.host import Aggregate, HostRow
 from gantt.core.table.host_table import HostTable
 from gantt.core.topology.aliases import read_option
@@ -44,12 +45,15 @@ FILTERS = [
     'IsolatedHostsFilter',
     'JsonFilter',
 ]
+NO_PREFILTERS = Prefilters()
 
 
-def pipeline(*names: str, prefilters: dict[str, bool] | None = None, **options: Any) -> Pipeline:
+def pipeline(*names: str, prefilters: Prefilters = NO_PREFILTERS, **options: Any) -> Pipeline:
     """A pipeline of these filters; the default ones and a few more where none is named."""
     chosen = list(dict.fromkeys(names or FILTERS))
-    return Pipeline(plugin_loader.load(chosen, options), [], prefilters=prefilters)
+    return Pipeline(
+        plugin_loader.load(chosen, options), [], PipelineSettings(prefilters=prefilters)
+    )
 
 
 def passing(table: HostTable, rules: Pipeline, **spec: Any) -> list[str]:
@@ -267,15 +271,15 @@ def test_a_forced_host_has_to_have(what, by):
 def test_a_forced_host_is_within_what_operators_keep_for_others():
     table = _kept_for_another()
     tenants = pipeline(
-        prefilters={
-            'limit_tenants_to_placement_aggregate': True,
-            'placement_aggregate_required_for_tenants': True,
-        }
+        prefilters=Prefilters(
+            limit_tenants_to_placement_aggregate=True,
+            placement_aggregate_required_for_tenants=True,
+        )
     )
     assert passing(table, tenants, project_id='red', force_hosts=['cmp-1']) == ['cmp-1']
     assert passing(table, tenants, project_id='red', force_hosts=['cmp-2']) == []
     assert passing(table, tenants, project_id='blue', force_hosts=['cmp-1']) == []
-    isolated = pipeline(prefilters={'enable_isolated_aggregate_filtering': True})
+    isolated = pipeline(prefilters=Prefilters(enable_isolated_aggregate_filtering=True))
     assert passing(table, isolated, force_hosts=['cmp-2']) == []
     licensed = {'required_traits': ['CUSTOM_LICENSED']}
     assert passing(table, isolated, **licensed, force_hosts=['cmp-2']) == []  # and has no such

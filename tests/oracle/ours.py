@@ -18,7 +18,7 @@ from gantt.core.messages.request import Image, Purpose, SelectDestinations
 from gantt.core.messages.topology_request import Wish
 from gantt.core.placement import prefilters
 from gantt.core.placement.evaluation import FilterRun
-from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.pipeline import Pipeline, PipelineSettings
 from gantt.core.placement.place import place
 from gantt.core.placement.prefilters import Prefilters
 from gantt.core.resources.host import Aggregate, HostChange, HostRow, Placed
@@ -80,7 +80,7 @@ class World:
         self._named = plugin_loader.load(NAMES, values)
         every = [rule for one in self.rules.values() for rule in one.filters]
         every += [*plugin_loader.load((*WHERE, 'TraitsFilter'), values), *self._named]
-        self._forced = Pipeline(every, [], prefilters=msgspec.structs.asdict(self.prefilters))
+        self._forced = Pipeline(every, [], PipelineSettings(prefilters=self.prefilters))
 
     def named_verdicts(self, request: SelectDestinations) -> str:
         """p or r for each host, by the names in the request."""

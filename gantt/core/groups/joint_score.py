@@ -39,7 +39,7 @@ def ranking(table: HostTable, spec: RequestSpec, pipeline: Pipeline, rows: IntAr
     comparable = pipeline.comparable()
 
     def failed(name: str, error: Exception) -> None:
-        if pipeline.skip_failing:
+        if pipeline.settings.skip_failing:
             return
         problem = f'failed on this group with {type(error).__name__}: {error}'
         raise exceptions.PluginError(

@@ -53,7 +53,7 @@ class FilterRun:
 
     def __init__(self, table: HostTable, spec: RequestSpec, pipeline: Pipeline) -> None:
         self.table, self.pipeline = table, pipeline
-        rewritten = prefilters.rewrite(spec, table, pipeline.prefilters)
+        rewritten = prefilters.rewrite(spec, table, pipeline.settings.prefilters)
         self.spec, self.added = rewritten.spec, rewritten.added
         forced = bool(spec.force_hosts or spec.force_nodes)
         # A rebuild names its host by force and is checked all the same.
@@ -83,7 +83,7 @@ class FilterRun:
         self._prefix_mask: tuple[int, BoolArray] | None = None
         #: True where all effects of a pick follow from the picked row.
         self._is_local = not (
-            pipeline.detailed
+            pipeline.settings.detailed
             # The nodes of one service are one host to the rule of a group.
             or (spec.group is not None and table.rows_of_services)
         )
@@ -112,7 +112,7 @@ class FilterRun:
         counts = list(self.counts)
         counts[k] = self._removed(k, counts[k].removed + len(rows))
         # Where a rule that may be given up applies, another evaluation follows that explains.
-        if self.pipeline.detailed or not (self.left or self.pipeline.closing):
+        if self.pipeline.settings.detailed or not (self.left or self.pipeline.closing):
             counts = [self._explain(i, count) for i, count in enumerate(counts)]
         self.counts = counts
 
@@ -172,7 +172,7 @@ class FilterRun:
         if not last and self._prefix is None:
             self._store_prefix(len(applies), counts)
         self._raise_to(PASSED)
-        if pipeline.detailed or not self.left:
+        if pipeline.settings.detailed or not self.left:
             counts = [self._explain(k, count) for k, count in enumerate(counts)]
         self.counts = counts
         return counts
@@ -566,7 +566,7 @@ class FilterRun:
 
     def _failed(self, name: str, error: Exception) -> None:
         problem = f'{type(error).__name__}: {error}'
-        if not self.pipeline.skip_failing:
+        if not self.pipeline.settings.skip_failing:
             raise exceptions.PluginError(
                 plugin=name,
                 problem=f'failed on this request with {problem}',

@@ -5,7 +5,7 @@ import copy
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -100,57 +100,62 @@ class Weighings:
         return weighing
 
 
-class Pipeline:
-    """Filters in order, weighers, and the rules of the pick.
+class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a pipeline beside its plugins: names of the site, and the rules of the pick.
 
-    :ivar subset_size: pick at random, by the seed, among so many best
+    :ivar subset_size: pick at random, by the seed, among so many best; at least 1
     :ivar shuffle_best: pick by the seed among hosts of the very same best weight, instead of the
         first of them in table order
     :ivar default_zone: name of the zone of a host in no zone; None: that of the table
     :ivar location_parts: names of the parts of ``location`` of hosts; None: those of the table
     :ivar skip_failing: leave out a plugin that raises, and report it in the decision, instead of
         failing the decision
-    :ivar normalization: of weighers that name none of their own; '': each has its usual one
-    :ivar prefilters: additions to requests before hosts are evaluated
     :ivar detailed: query filters for the numbers behind their removals where a host was found as
         well; where none was they are always queried
+    :ivar normalization: of weighers that name none of their own; '': each has its usual one
+    :ivar prefilters: additions to requests before hosts are evaluated
     """
 
-    def __init__(
-        self,
-        filters: Sequence[Filter],
-        weighers: Sequence[Weigher],
-        subset_size: int = 1,
-        shuffle_best: bool = False,
-        default_zone: str | None = None,
-        skip_failing: bool = False,
-        detailed: bool = False,
-        normalization: str = '',
-        prefilters: Mapping[str, bool] | None = None,
-        location_parts: Sequence[str] | None = None,
-    ) -> None:
-        if len(filters) >= PASSED:
-            raise exceptions.Misconfigured(
-                option='enabled_filters', problem=f'{len(filters)} filters', fix='Use at most 253'
-            )
-        parts = list(location_parts or ())
+    subset_size: int = 1
+    shuffle_best: bool = False
+    default_zone: str | None = None
+    location_parts: tuple[str, ...] | None = None
+    skip_failing: bool = False
+    detailed: bool = False
+    normalization: str = ''
+    prefilters: Prefilters = Prefilters()
+
+    def __post_init__(self) -> None:
+        parts = list(self.location_parts or ())
         if len(set(parts)) < len(parts) or not all(parts) or HOST in parts:
             raise exceptions.Misconfigured(
                 option='location_parts',
                 problem=f'expected different names, and none of them {HOST!r}; got {parts}',
                 fix='Name each part of the location of hosts',
             )
+
+
+#: Settings of a pipeline for which none are given.
+DEFAULTS = PipelineSettings()
+
+
+class Pipeline:
+    """Filters in order, and weighers, with their settings."""
+
+    def __init__(
+        self,
+        filters: Sequence[Filter],
+        weighers: Sequence[Weigher],
+        settings: PipelineSettings = DEFAULTS,
+    ) -> None:
+        if len(filters) >= PASSED:
+            raise exceptions.Misconfigured(
+                option='enabled_filters', problem=f'{len(filters)} filters', fix='Use at most 253'
+            )
         for plugin in (*filters, *weighers):
             plugin.check_columns()
         self._given = (list(filters), list(weighers))
-        self.subset_size = max(1, subset_size)
-        self.shuffle_best = shuffle_best
-        self.default_zone = default_zone
-        self.location_parts = None if location_parts is None else tuple(location_parts)
-        self.skip_failing = skip_failing
-        self.detailed = detailed
-        self.normalization = normalization
-        self.prefilters = Prefilters(**(prefilters or {}))
+        self.settings = settings
         self._is_comparable = False
         self._comparable: Pipeline | None = None
         self._open: Pipeline | None = None
@@ -169,7 +174,7 @@ class Pipeline:
         self._order([f for f in filters if kind in f.kinds])
         self._weighings = Weighings(
             [w for w in weighers if kind in w.kinds],
-            self.normalization,
+            self.settings.normalization,
             comparable=self._is_comparable,
         )
         usual = self._weighings.usual
@@ -215,7 +220,10 @@ class Pipeline:
         if self._comparable is None:
             pipeline = copy.copy(self)
             pipeline._open = None
-            pipeline._is_comparable, pipeline.subset_size, pipeline.shuffle_best = True, 1, True
+            pipeline._is_comparable = True
+            pipeline.settings = msgspec.structs.replace(
+                self.settings, subset_size=1, shuffle_best=True
+            )
             pipeline._of_kind = {}
             pipeline._keep_to(RequestKind.HOST)
             self._comparable = pipeline._comparable = pipeline
@@ -223,12 +231,14 @@ class Pipeline:
 
     def shuffling(self) -> 'Pipeline':
         """Return the same that picks any of equal hosts, by the seed."""
-        if self.shuffle_best:
+        if self.settings.shuffle_best:
             return self
         if self._shuffling is None:
-            self._shuffling = copy.copy(self)
-            self._shuffling._of_kind, self._shuffling._open = {}, None
-            self._shuffling.shuffle_best = True
+            pipeline = copy.copy(self)
+            pipeline._of_kind = {}
+            pipeline._open = None
+            pipeline.settings = msgspec.structs.replace(self.settings, shuffle_best=True)
+            self._shuffling = pipeline
         return self._shuffling
 
     def _index_filters(self) -> None:
@@ -281,8 +291,8 @@ class Pipeline:
 
     def name_parts(self, table: 'HostTable') -> None:
         """Set the names of the default zone and of location parts of this site on a table."""
-        table.default_zone = self.default_zone or table.default_zone
-        table.location_parts = self.location_parts or table.location_parts
+        table.default_zone = self.settings.default_zone or table.default_zone
+        table.location_parts = self.settings.location_parts or table.location_parts
 
     def weighing(self, table: 'HostTable') -> Weighing:
         """Return the weighers in use on this table."""
@@ -294,14 +304,8 @@ class Pipeline:
         return {
             'filters': {f.name: f.settings() for f in filters},
             'weighers': {w.name: w.settings() for w in weighers},
-            'subset_size': self.subset_size,
-            'shuffle_best': self.shuffle_best,
-            'default_zone': self.default_zone,
-            'location_parts': self.location_parts,
-            'skip_failing': self.skip_failing,
-            'detailed': self.detailed,
-            'normalization': self.normalization,
-            'prefilters': msgspec.structs.asdict(self.prefilters),
+            **msgspec.structs.asdict(self.settings),
+            'prefilters': msgspec.structs.asdict(self.settings.prefilters),
         }
 
     def _digest(self) -> str:

@@ -18,7 +18,7 @@ from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.pause import AskPause, Interrupted, Pause
 from gantt.core.placement import bound_members, older_claims, verdict
 from gantt.core.placement.pipeline import Pipeline
-from gantt.core.placement.run import NOTHING_HELD, STEPS_MOST, Run
+from gantt.core.placement.run import NOTHING_HELD, STEPS_MOST, Draw, Run
 from gantt.core.records.decision import Contradiction, Decision, Outcome
 from gantt.core.records.members import MemberColumns, placed_of
 from gantt.core.table.facts import LOCATION_PARTS
@@ -95,7 +95,7 @@ def place(
     _check(request.spec, pipeline)
     pipeline.name_parts(table)
     before = None if seen is None else seen.before(table, request, pipeline)
-    run = Run(table, request, pipeline, seed, attempt, spread, before, held, pause)
+    run = Run(table, request, pipeline, Draw(seed, spread), attempt, before, held, pause)
     to_place: Sequence[int] = range(len(request.consumers)) if members is None else members
     seq, hosts = table.seq, len(run.filter_run.verdict)
     outcome, reason, cause, contradiction = Outcome.PLACED, '', '', None
@@ -311,7 +311,7 @@ def _check_policies(policies: PolicySet, pipeline: Pipeline) -> None:
     :raises InvalidMessage: no enabled filter reads them
     """
     field = 'request.spec.group.policies'
-    levels.check(policies.full_policies, pipeline.location_parts or LOCATION_PARTS, field)
+    levels.check(policies.full_policies, pipeline.settings.location_parts or LOCATION_PARTS, field)
     needs = [
         (policies.is_hard, 'hard policies', GroupPolicyFilter),
         (policies.has_steps, 'policies that are given up in order', RulesFilter),

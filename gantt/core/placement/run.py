@@ -9,7 +9,7 @@ is written for all of them together.  The picks are the same, bit for bit.
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -57,6 +57,24 @@ CHECKED_EACH = 16
 STEPS_MOST = 32
 
 
+class Draw(NamedTuple):
+    """Draw of one host among the best.
+
+    :ivar seed: of its pseudo-random numbers
+    :ivar spread: number of best hosts to pick among at least
+    """
+
+    seed: int
+    spread: int
+
+    def position(self, member: int, count: int) -> int:
+        """Return the position drawn out of ``count``, which seed and member alone decide."""
+        z = (self.seed * 0x9E3779B97F4A7C15 + (member + 1) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+        return (z ^ (z >> 31)) % count
+
+
 class Run:
     """A placement attempt for the members of one request; see the module docstring.
 
@@ -69,17 +87,20 @@ class Run:
         table: 'HostTable',
         request: SelectDestinations,
         pipeline: Pipeline,
-        seed: int,
+        draw: Draw,
         attempt: int,
-        spread: int,
         before: 'Run | None' = None,
         held: Mapping[str, Shares] = NOTHING_HELD,
         pause: AskPause | None = None,
     ) -> None:
+        self.table = table
+        self.request = request
+        self.pipeline = pipeline
+        self.draw = draw
+        self.attempt = attempt
+        self.held = held
         self.pause = pause
-        self.table, self.request, self.pipeline = table, request, pipeline
-        self.seed, self.attempt, self.held = seed, attempt, held
-        self.spread, self.subset = spread, max(pipeline.subset_size, spread)
+        self.subset = max(pipeline.settings.subset_size, draw.spread)
         spec = request.spec
         self.filter_run: FilterRun = (
             FilterRun(table, spec, pipeline) if before is None else before.filter_run
@@ -142,9 +163,8 @@ class Run:
             self.table,
             self.request,
             self.pipeline,
-            self.seed,
+            self.draw,
             self.attempt,
-            self.spread,
             held=self.held,
             pause=self.pause,
         )
@@ -282,7 +302,7 @@ class Run:
         self.chosen += rows
         self._last = row
         self.filter_run.stepped(rows)
-        if rows and not self.seed % CHECKED_EACH:
+        if rows and not self.draw.seed % CHECKED_EACH:
             self.filter_run.check_steps(ranking, row)
         return len(rows)
 
@@ -345,17 +365,17 @@ class Run:
 
     def _pick(self, ranking: Ranking, member: int) -> tuple[list[int], int]:
         """Return indices of the finalists, best first, and of the chosen one."""
-        pipeline, total = self.pipeline, ranking.total
-        count = max(self.request.alternates + 1, FINALISTS, pipeline.subset_size)
+        settings, total = self.pipeline.settings, ranking.total
+        count = max(self.request.alternates + 1, FINALISTS, settings.subset_size)
         best = ranking.best(max(count, self.subset))
         pick, among = best[0], best[: self.subset]
         # Workers that lose races see the same hosts equal, and in the same order.
-        shuffles = pipeline.shuffle_best or (self.spread > 1 and self.subset > 1)
+        shuffles = settings.shuffle_best or self.draw.spread > 1
         if shuffles and total[among[-1]] == total[pick]:
             equal = np.flatnonzero(total == total[pick])
-            pick = int(equal[_mix(self.seed, member) % len(equal)])
+            pick = int(equal[self.draw.position(member, len(equal))])
         elif self.subset > 1:
-            pick = among[_mix(self.seed, member) % len(among)]
+            pick = among[self.draw.position(member, len(among))]
         best = best[:count]
         if pick not in best:
             best = [pick, *best[:-1]] if total[pick] == total[best[0]] else [*best[:-1], pick]
@@ -621,14 +641,6 @@ def _in_order(table: HostTable, request: SelectDestinations) -> list[int]:
     destination = request.spec.destination
     names = destination.hosts if destination is not None and len(request.consumers) == 1 else ()
     return [row for name in names if (row := table.row_of(name)) is not None]
-
-
-def _mix(seed: int, member: int) -> int:
-    """Return a pseudo-random number that depends on seed and member only."""
-    z = (seed * 0x9E3779B97F4A7C15 + (member + 1) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
-    return z ^ (z >> 31)
 
 
 def by_provider(

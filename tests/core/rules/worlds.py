@@ -7,7 +7,7 @@ from gantt.core.filters.compute import ComputeFilter
 from gantt.core.filters.resources import ResourcesFilter
 from gantt.core.filters.rules import RulesFilter
 from gantt.core.messages.request import Flavor
-from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.pipeline import Pipeline, PipelineSettings
 from gantt.core.resources.host import Aggregate
 from gantt.core.weighers.ram import RAMWeigher
 from gantt.core.weighers.rules import RulesWeigher
@@ -19,7 +19,7 @@ def a_pipeline(operator: str = '', preferences: str = '', **settings: Any) -> Pi
     return Pipeline(
         [RulesFilter({'operator_rules': operator}), ComputeFilter(), ResourcesFilter()],
         [RAMWeigher(), RulesWeigher({'operator_preferences': preferences})],
-        **settings,
+        PipelineSettings(**settings),
     )
 
 

@@ -10,7 +10,7 @@ from gantt.core.messages import image_properties
 from gantt.core.messages.report import DevicePool, Hypervisor, ReportedMetric
 from gantt.core.messages.request import Destination, Image
 from gantt.core.messages.resource_classes import Inventory
-from gantt.core.placement.pipeline import Pipeline
+from gantt.core.placement.pipeline import Pipeline, PipelineSettings
 from gantt.core.resources.host import Aggregate
 from gantt.core.table.aggregates import problems
 from gantt.core.table.metrics import DeclaredMetric
@@ -34,7 +34,7 @@ HERE, THERE = an_id(1, 9), an_id(2, 9)
 def weigh(table, names, options=None, skip_failing=False, count=1, **spec):
     """Return the decision of these weighers alone."""
     loaded = plugin_loader.load(names.split(), options or {}, plugin_loader.WEIGHERS)
-    pipeline = Pipeline([], loaded, skip_failing=skip_failing)
+    pipeline = Pipeline([], loaded, PipelineSettings(skip_failing=skip_failing))
     return decide(table, a_request(count, alternates=20, **spec), pipeline)
 
 
@@ -372,7 +372,9 @@ def test_one_setting_for_all_weighers_that_have_none_of_their_own():
         plugin_loader.WEIGHERS,
     )
     table = a_table(a_host(1))
-    kinds = Pipeline([], loaded, normalization='rank').weighing(table).normalizations
+    kinds = (
+        Pipeline([], loaded, PipelineSettings(normalization='rank')).weighing(table).normalizations
+    )
     assert kinds == ['rank', 'absolute', 'rank']
     assert Pipeline([], loaded).weighing(table).normalizations == ['nova', 'absolute', 'fraction']
 
