@@ -14,13 +14,13 @@ LATEST = {'OpenStack-API-Version': 'scheduler latest'}
 
 def as_caller(site: Site, *roles: str, project: str | None = 'red') -> httpx.Client:
     """A client of somebody with these roles in a project; None: in none."""
-    who = Caller(user='eve', project=project, roles=roles)
+    caller = Caller(user='eve', project=project, roles=roles)
     app = make_app(
         site.insights,
         site.world.store,
         site.client,
         site.metrics,
-        strategy=lambda req: who,
+        strategy=lambda req: caller,
         plans=site.plans,
     )
     transport = httpx.WSGITransport(app)

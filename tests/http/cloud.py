@@ -40,8 +40,11 @@ class Cloud(NamedTuple):
     client: httpx.Client
     tokens: dict[str, str]
 
-    def ask(self, who: str, method: str, path: str, body: Any = None, **query: Any) -> Any:
-        headers = {**LATEST, **({'X-Auth-Token': self.tokens[who]} if self.tokens[who] else {})}
+    def ask(self, caller: str, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        headers = {
+            **LATEST,
+            **({'X-Auth-Token': self.tokens[caller]} if self.tokens[caller] else {}),
+        }
         return self.client.request(method, path, headers=headers, json=body, params=query)
 
 

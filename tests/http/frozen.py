@@ -23,22 +23,22 @@ _KEPT = ('type', 'items', 'anyOf', '$ref', 'enum', 'additionalProperties', 'cons
 def lines() -> list[str]:
     """In an order that never changes."""
     document = openapi.document(ROUTES)
-    found, wanted = [], set()
+    fields, schemas = [], set()
     for path, methods in document['paths'].items():
         for method, operation in methods.items():
             name = f'{method.upper()} {path}'
             for parameter in operation['parameters'][1:]:
                 must = '!' if parameter['required'] else ''
-                kind = _brief(parameter['schema'], wanted)
-                found.append(f'{name} {parameter["in"]} {parameter["name"]}{must} {kind}')
+                kind = _brief(parameter['schema'], schemas)
+                fields.append(f'{name} {parameter["in"]} {parameter["name"]}{must} {kind}')
             for where, content in _contents(operation):
-                found.append(f'{name} {where} {_brief(content, wanted)}')
-    known: set[str] = set()
-    while wanted - known:
-        for name in sorted(wanted - known):
-            known.add(name)
-            found += _fields(name, document['components']['schemas'][name], wanted)
-    return sorted(found)
+                fields.append(f'{name} {where} {_brief(content, schemas)}')
+    shown: set[str] = set()
+    while schemas - shown:
+        for name in sorted(schemas - shown):
+            shown.add(name)
+            fields += _fields(name, document['components']['schemas'][name], schemas)
+    return sorted(fields)
 
 
 def _contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -51,26 +51,26 @@ def _contents(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
                 yield status, content['schema']
 
 
-def _fields(name: str, schema: dict[str, Any], wanted: set[str]) -> Iterator[str]:
+def _fields(name: str, schema: dict[str, Any], schemas: set[str]) -> Iterator[str]:
     if 'properties' not in schema:
-        yield f'{name} is {_brief(schema, wanted)}'
+        yield f'{name} is {_brief(schema, schemas)}'
     for field, inner in schema.get('properties', {}).items():
         must = '!' if field in schema.get('required', ()) else ''
-        yield f'{name}.{field}{must} {_brief(inner, wanted)}'
+        yield f'{name}.{field}{must} {_brief(inner, schemas)}'
 
 
-def _brief(schema: Any, wanted: set[str]) -> str:
-    return json.dumps(_cut(schema, wanted), sort_keys=True)
+def _brief(schema: Any, schemas: set[str]) -> str:
+    return json.dumps(_cut(schema, schemas), sort_keys=True)
 
 
-def _cut(schema: Any, wanted: set[str]) -> Any:
+def _cut(schema: Any, schemas: set[str]) -> Any:
     if isinstance(schema, list):
-        return [_cut(one, wanted) for one in schema]
+        return [_cut(part, schemas) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if '$ref' in schema:
-        wanted.add(schema['$ref'].removeprefix(_REF))
-    return {key: _cut(schema[key], wanted) for key in _KEPT if key in schema}
+        schemas.add(schema['$ref'].removeprefix(_REF))
+    return {key: _cut(schema[key], schemas) for key in _KEPT if key in schema}
 
 
 if __name__ == '__main__':

@@ -136,9 +136,9 @@ class Keystone:
                 'links': [{'rel': 'self', 'href': f'{self.url}/v3/'}],
                 'media-types': [],
             }
-            one = path == '/v3'
-            body = {'version': version} if one else {'versions': {'values': [version]}}
-            return _answer(request, 200 if one else 300, body)
+            is_one_version = path == '/v3'
+            body = {'version': version} if is_one_version else {'versions': {'values': [version]}}
+            return _answer(request, 200 if is_one_version else 300, body)
         if not path.startswith('/v3/auth/tokens'):
             return _answer(request, 404, _error(404, 'Not Found'))
         self.asked += 1
@@ -150,8 +150,8 @@ class Keystone:
         return _answer(request, 200, {'token': self.tokens[subject]}, subject)
 
     def _is_good(self, token: str) -> bool:
-        known = self.tokens.get(token)
-        return known is not None and known['expires_at'] > _time(0)
+        kept = self.tokens.get(token)
+        return kept is not None and kept['expires_at'] > _time(0)
 
     def post(self, request: http.server.BaseHTTPRequestHandler) -> None:
         """A token for a name and a password, or for an application credential."""
@@ -175,10 +175,10 @@ class Keystone:
         self, request: http.server.BaseHTTPRequestHandler, given: dict[str, str]
     ) -> None:
         """It says whose it is and for which project, so there is no scope."""
-        known = self.credentials.get(given['id'])
-        if known is None or known.secret != given['secret']:
+        credential = self.credentials.get(given['id'])
+        if credential is None or credential.secret != given['secret']:
             return _answer(request, 401, _error(401, 'Unauthorized'))
-        token = self.issue(known.role, known.project, user=known.user)
+        token = self.issue(credential.role, credential.project, user=credential.user)
         return _answer(request, 201, {'token': self.tokens[token]}, token)
 
 

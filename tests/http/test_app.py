@@ -276,21 +276,21 @@ def test_a_long_answer_is_compressed_for_who_may_have_it_so(caller: httpx.Client
     assert int(short.headers['content-length']) * 2 < int(plain.headers['content-length'])
     assert 'Accept-Encoding' in plain.headers['vary']
     etag = plain.headers['etag']
-    known = caller.get(path, headers={'If-None-Match': f'W/"other", {etag}'})
-    assert (known.status_code, known.content) == (304, b'')
+    unchanged = caller.get(path, headers={'If-None-Match': f'W/"other", {etag}'})
+    assert (unchanged.status_code, unchanged.content) == (304, b'')
     assert caller.get(path, headers={'If-None-Match': 'W/"other"'}).status_code == 200
 
 
 # -- the OpenAPI document ------------------------------------------------------------
 def test_the_openapi_document_is_valid_and_has_every_route(caller: httpx.Client) -> None:
-    found = caller.get('/v1/openapi.json').json()
-    validate(found)
+    document = caller.get('/v1/openapi.json').json()
+    validate(document)
     documented = {
-        (method.upper(), path) for path, methods in found['paths'].items() for method in methods
+        (method.upper(), path) for path, methods in document['paths'].items() for method in methods
     }
     routes = {(route.method, route.path) for route in http_app.ROUTES}
     assert documented == routes | {('GET', '/healthcheck')}
-    ids = [op['operationId'] for methods in found['paths'].values() for op in methods.values()]
+    ids = [op['operationId'] for methods in document['paths'].values() for op in methods.values()]
     assert len(set(ids)) == len(ids)
 
 
@@ -417,8 +417,8 @@ def test_claims_go_on_after_one_that_is_there_no_more(caller: httpx.Client) -> N
     placed = caller.post('/v1/requests', json=BODY).json()['answer']
     claim = placed['selections'][0][0]['claim_id']
     before = '00000000-0000-0000-0000-000000000000'
-    found = caller.get('/v1/claims', params={'marker': before}).json()['claims']
-    assert [one['id'] for one in found] == [claim]
+    claims = caller.get('/v1/claims', params={'marker': before}).json()['claims']
+    assert [entry['id'] for entry in claims] == [claim]
 
 
 @pytest.mark.parametrize('path', ['/v1/health', '/v1/hosts', '/metrics', '/dashboard', '/v1'])

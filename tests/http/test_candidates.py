@@ -70,17 +70,17 @@ class CandidatesSite:
 
 @pytest.fixture
 def site() -> Iterator[CandidatesSite]:
-    made = CandidatesSite()
-    yield made
-    made.store.database.close()
+    new_site = CandidatesSite()
+    yield new_site
+    new_site.store.database.close()
 
 
 def roots_of(answer: httpx.Response) -> list[str]:
     """Of each candidate the root, in order."""
     body = answer.json()
     return [
-        body['provider_summaries'][next(iter(one['allocations']))]['root_provider_uuid']
-        for one in body['allocation_requests']
+        body['provider_summaries'][next(iter(request['allocations']))]['root_provider_uuid']
+        for request in body['allocation_requests']
     ]
 
 
@@ -158,9 +158,9 @@ class Flood:
         line.sendall(f'{head}X-Auth-Token: {project}:{project}\r\n{version}\r\n'.encode())
         return line
 
-    def until(self, what: Callable[[], bool]) -> None:
+    def until(self, condition: Callable[[], bool]) -> None:
         end = time.monotonic() + 60
-        while not what():
+        while not condition():
             assert time.monotonic() < end
             time.sleep(0.01)
 

@@ -31,8 +31,8 @@ def caller(site: Site) -> Iterator[httpx.Client]:
 
 
 def listed(caller: httpx.Client, name: str) -> dict:
-    found = caller.get(PATH).json()['metrics']
-    return next((metric for metric in found if metric['name'] == name), {})
+    metrics = caller.get(PATH).json()['metrics']
+    return next((metric for metric in metrics if metric['name'] == name), {})
 
 
 def test_what_hosts_report_is_listed_declared_or_not(caller):
@@ -81,8 +81,8 @@ def test_a_declaration_counts_at_once(site, caller):
     assert set(weigher.raw(table, SPEC, everybody)) == {70.0, 0.5}
 
     assert caller.put(f'{PATH}/load', json=body).status_code == 201
-    found = listed(caller, 'load')
-    assert (found['declared'], found['hosts'], found['silent']) == (True, 6, 2)
+    metric = listed(caller, 'load')
+    assert (metric['declared'], metric['hosts'], metric['silent']) == (True, 6, 2)
     site.world.turn(1.0)
     table = site.world.scheduler.cache.working
     assert set(weigher.raw(table, SPEC, everybody)) == {0.5}

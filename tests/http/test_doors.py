@@ -182,17 +182,17 @@ def site(tmp_path_factory):
             plugin_loader.load_pipeline, (*plugin_loader.DEFAULT_FILTERS, *more)
         )
         patch.setattr(plugin_loader, 'load_pipeline', load_all)
-        made = TwoKinds()
-    made.world.store.declarations.save_aggregate('fast', {'ssd': 'yes'}, ['cmp-1'])
-    made.world.turn()
-    made.insights.reload_soon()
-    server = HttpServer(made.app, '127.0.0.1', 0, threads=2)
+        kinds = TwoKinds()
+    kinds.world.store.declarations.save_aggregate('fast', {'ssd': 'yes'}, ['cmp-1'])
+    kinds.world.turn()
+    kinds.insights.reload_soon()
+    server = HttpServer(kinds.app, '127.0.0.1', 0, threads=2)
     server.start()
-    made.folder = tmp_path_factory.mktemp('doors')
-    made.endpoint = f'http://127.0.0.1:{server.port}'
+    kinds.folder = tmp_path_factory.mktemp('doors')
+    kinds.endpoint = f'http://127.0.0.1:{server.port}'
     headers = {'OpenStack-API-Version': 'scheduler latest'}
-    with httpx.Client(base_url=made.endpoint, headers=headers, timeout=30) as made.api:
-        yield made
+    with httpx.Client(base_url=kinds.endpoint, headers=headers, timeout=30) as kinds.api:
+        yield kinds
     assert server.stop(5)
 
 
@@ -221,8 +221,8 @@ def nova(site, spec):
     data['availability_zone'] = None
     terms = {'budget_ms': 45_000, 'lease_seconds': 900, 'max_attempts': 1}
     try:
-        wanted = nova_spec.translate(args, captured.context, **terms).request
-        answer = site.world.select(msgspec.structs.replace(wanted, dry_run=True))
+        request = nova_spec.translate(args, captured.context, **terms).request
+        answer = site.world.select(msgspec.structs.replace(request, dry_run=True))
         error = error_of(answer)
     except exceptions.GanttError as e:
         error = e
@@ -231,10 +231,14 @@ def nova(site, spec):
 
 def http(site, spec, **more):
     body = {'request_id': new_uuid(), 'consumers': [new_uuid()], 'spec': spec, **more}
-    found = site.api.post('/v1/requests', json=body)
-    if found.is_success and not more:
+    response = site.api.post('/v1/requests', json=body)
+    if response.is_success and not more:
         site.api.delete(f'/v1/requests/{body["request_id"]}')
-    return found.json()['answer']['selections'][0][0]['host'] if found.is_success else found.text
+    return (
+        response.json()['answer']['selections'][0][0]['host']
+        if response.is_success
+        else response.text
+    )
 
 
 def dry_run(site, spec):
@@ -243,25 +247,25 @@ def dry_run(site, spec):
 
 def what_if(site, spec):
     request = {'request_id': fixed(5), 'consumers': [fixed(6)], 'spec': spec}
-    found = site.api.post('/v1/what-if', json={'request': request, 'hosts': {}})
-    if not found.is_success:
-        return found.text
-    now = found.json()['now']
-    return next((one['host'] for one in now['members'] if one['host']), now['reason'])
+    response = site.api.post('/v1/what-if', json={'request': request, 'hosts': {}})
+    if not response.is_success:
+        return response.text
+    now = response.json()['now']
+    return next((member['host'] for member in now['members'] if member['host']), now['reason'])
 
 
 def capacity(site, spec):
-    found = site.api.post('/v1/capacity', json={'spec': spec})
-    hosts = [one['name'] for one in found.json().get('by_host', ())]
-    return max(hosts, default=found.text)
+    response = site.api.post('/v1/capacity', json={'spec': spec})
+    hosts = [entry['name'] for entry in response.json().get('by_host', ())]
+    return max(hosts, default=response.text)
 
 
 def plan_member(site, spec):
     group = a_description(a_member('web', spec=spec), policies=[])
     body = {'request_id': fixed(7), 'group': group, 'dry_run': True}
-    found = site.api.post('/v1/group-plans', json=body)
-    members = (found.json().get('plan') or {}).get('members') if found.is_success else ()
-    return members[0]['host'] if members else found.text
+    response = site.api.post('/v1/group-plans', json=body)
+    members = (response.json().get('plan') or {}).get('members') if response.is_success else ()
+    return members[0]['host'] if members else response.text
 
 
 def command_line(site, spec):
@@ -282,7 +286,7 @@ DOORS = (*QUICK, http, plan_member, command_line)
 def test_a_key_means_the_same_at_every_door(site, of):
     wrong = []
     for name, cases in CASES[of].items():
-        assert name in {one.name for one in KNOWN if one.of is of}, name
+        assert name in {key.name for key in KNOWN if key.of is of}, name
         for given, expected in cases:
             spec = {
                 'resources': RESOURCES,
@@ -318,7 +322,7 @@ def outcome(text, given):
 
 def test_every_key_that_places_has_a_case():
     for of, cases in CASES.items():
-        named = {one.name for one in KNOWN if one.of is of and (one.places or not one.readers)}
+        named = {key.name for key in KNOWN if key.of is of and (key.places or not key.readers)}
         assert cases.keys() >= named, named - cases.keys()
 
 
@@ -342,7 +346,7 @@ def test_every_key_that_places_has_a_case():
 )
 def test_who_writes_a_key_of_an_aggregate_hears_that_nobody_reads_it(site, metadata, note):
     for query in ('?dry_run=true', ''):
-        found = site.api.put(f'/v1/aggregates/noted{query}', json={'metadata': metadata})
-        assert found.is_success, found.text
-        said = found.json()['what'].partition('saved')[2]
+        response = site.api.put(f'/v1/aggregates/noted{query}', json={'metadata': metadata})
+        assert response.is_success, response.text
+        said = response.json()['what'].partition('saved')[2]
         assert (note in said) if note else not said, said

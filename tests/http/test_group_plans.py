@@ -20,17 +20,17 @@ from tests.world import a_request
 )
 def test_a_page_of_plans_is_bounded_and_leads_to_the_next(monkeypatch, query, bound):
     site = Site()
-    made = sorted(
+    groups = sorted(
         site.plans.place_group(a_plan_request(a_description(a_member('web')))).group
         for _ in range(3)
     )
     monkeypatch.setattr(group_plans, bound, 2)
     caller = as_caller(site, 'admin')
     first = caller.get(f'/v1/group-plans?{query}').json()
-    assert [one['group'] for one in first['group_plans']] == made[:2]
-    assert first['next_marker'] == made[1]
-    rest = caller.get(f'/v1/group-plans?{query}&marker={made[1]}').json()
-    assert [one['group'] for one in rest['group_plans']] == made[2:]
+    assert [plan['group'] for plan in first['group_plans']] == groups[:2]
+    assert first['next_marker'] == groups[1]
+    rest = caller.get(f'/v1/group-plans?{query}&marker={groups[1]}').json()
+    assert [plan['group'] for plan in rest['group_plans']] == groups[2:]
     assert rest['next_marker'] is None
 
 
@@ -47,18 +47,25 @@ def test_a_member_of_a_project_learns_nothing_of_hosts_by_levels_of_a_plan(level
     site = Site()
     with as_caller(site, 'member', 'reader') as member:
         refused = plan_at(member, level)
-        known = plan_at(member, 'zone')
+        shown_to_admin = plan_at(member, 'zone')
     with as_caller(site, 'admin') as admin:
         allowed = plan_at(admin, level)
     assert refused.status_code == 403, refused.text
     assert 'body.group.policies[0].level: expected one of' in refused.text
     # They went on to whoever plans, and no host says its zone by that.
-    assert (known.status_code, allowed.status_code) == (200, 200), (known.text, allowed.text)
+    assert (shown_to_admin.status_code, allowed.status_code) == (200, 200), (
+        shown_to_admin.text,
+        allowed.text,
+    )
 
 
 def test_who_may_use_rules_names_levels_of_facts_that_these_may_be_about(monkeypatch):
     site = Site()
-    rules = next(one for one in site.insights.pipeline.filters if isinstance(one, RulesFilter))
+    rules = next(
+        host_filter
+        for host_filter in site.insights.pipeline.filters
+        if isinstance(host_filter, RulesFilter)
+    )
     monkeypatch.setattr(rules, 'user_facts', ['metadata'])
     monkeypatch.setattr(policy_access, 'RULES', 'gantt:group_plans:create')  # as of a site's file
     with as_caller(site, 'member', 'reader') as member:
@@ -86,7 +93,7 @@ def test_who_may_not_claim_holds_no_places():
     with as_caller(site, 'member', 'reader') as member, as_caller(site, 'admin') as admin:
         held = member.post('/v1/group-plans', json=plan_of(1))
         tried = member.post('/v1/group-plans', json=plan_of(1, dry_run=True))
-        made = admin.post('/v1/group-plans', json=plan_of(1, project_id='red'))
+        response = admin.post('/v1/group-plans', json=plan_of(1, project_id='red'))
         path = f'/v1/group-plans/{fixed(1)}'
         changed = member.put(path, json=plan_of(2) | {'group': plan_of(1, 3)['group']})
         longer = member.put(f'{path}/lease', json={'seconds': 60})
@@ -95,7 +102,7 @@ def test_who_may_not_claim_holds_no_places():
         assert refused.status_code == 403, refused.text
         assert 'body.dry_run: expected true of you' in refused.text
     assert tried.status_code == 200, tried.text
-    assert made.status_code == 201, made.text
+    assert response.status_code == 201, response.text
     assert given_back.status_code == 200, given_back.text
     assert site.world.store.claims.list_claims(state='reserved') == []
 
@@ -113,7 +120,7 @@ def test_no_place_is_held_longer_than_the_longest_lease_without_a_create():
         again = admin.put(path, json={'seconds': 3600}).json()
         assert 'held for 100 s' in again['what']
         site.world.turn(150)
-    assert not [one for one in site.world.store.claims.list_claims(limit=10) if one.is_live]
+    assert not [claim for claim in site.world.store.claims.list_claims(limit=10) if claim.is_live]
 
 
 def test_what_races_were_lost_on_is_told_to_who_may_know_hosts_alone(may_claim):
@@ -124,19 +131,19 @@ def test_what_races_were_lost_on_is_told_to_who_may_know_hosts_alone(may_claim):
         if not filled:
             filled.append(batch[0].claims[0].claim.host)
             for _ in range(2):
-                one = a_request(vcpu=5, ram=256)
+                request = a_request(vcpu=5, ram=256)
                 there = Destination(hosts=filled)
-                spec = msgspec.structs.replace(one.spec, destination=there)
-                site.world.select(msgspec.structs.replace(one, spec=spec))
+                spec = msgspec.structs.replace(request.spec, destination=there)
+                site.world.select(msgspec.structs.replace(request, spec=spec))
 
     site.plans.planner = a_planner(site.world, store=before_commit(site.world.store, fill))
     with as_caller(site, 'member', 'reader') as member, as_caller(site, 'admin') as admin:
-        made = member.post('/v1/group-plans', json=plan_of(1, vcpu=8, budget_ms=30_000))
+        response = member.post('/v1/group-plans', json=plan_of(1, vcpu=8, budget_ms=30_000))
         shown = member.get(f'/v1/group-plans/{fixed(1)}')
-        known = admin.get(f'/v1/group-plans/{fixed(1)}')
-    assert made.status_code == 201, made.text
-    assert filled[0] in known.json()['decided']['conflicts'][0]
-    for told in (made, shown):
+        for_admin = admin.get(f'/v1/group-plans/{fixed(1)}')
+    assert response.status_code == 201, response.text
+    assert filled[0] in for_admin.json()['decided']['conflicts'][0]
+    for told in (response, shown):
         assert 'cmp-' not in told.text
     assert shown.json()['decided']['attempts'] == 2
 
@@ -146,9 +153,9 @@ def test_a_refusal_after_lost_races_names_no_host_to_who_may_not_know(may_claim)
 
     def fill(batch):
         for name in {draft.claim.host for draft in batch[0].claims if batch[0].claims}:
-            one = a_request(vcpu=12, ram=256)
-            spec = msgspec.structs.replace(one.spec, destination=Destination(hosts=[name]))
-            site.world.select(msgspec.structs.replace(one, spec=spec))
+            request = a_request(vcpu=12, ram=256)
+            spec = msgspec.structs.replace(request.spec, destination=Destination(hosts=[name]))
+            site.world.select(msgspec.structs.replace(request, spec=spec))
 
     site.plans.planner = a_planner(site.world, store=before_commit(site.world.store, fill))
     with as_caller(site, 'member', 'reader') as member:
@@ -175,9 +182,9 @@ def test_a_description_costs_one_read_however_many_specs_it_has():
         body = {'request_id': fixed(5), 'group': a_description(*described), 'dry_run': True}
         with as_caller(site, 'member', 'reader') as member:
             sa.event.listen(*listened, counted)
-            found = member.post('/v1/group-plans', json=body)
+            response = member.post('/v1/group-plans', json=body)
             sa.event.remove(*listened, counted)
-        return found, count[0]
+        return response, count[0]
 
     few, most = ask(1)[1], ask(100)[1]
     assert most <= few + 1

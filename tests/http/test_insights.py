@@ -61,9 +61,9 @@ def test_capacity_is_what_really_fits(site: Site, name: str) -> None:
 
 
 def test_capacity_says_what_runs_out_first(site: Site) -> None:
-    found = site.insights.capacity(RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 16_000}))
-    assert found.runs_out == {'MEMORY_MB': 4}
-    assert found.funnel[-1].left == 4
+    room = site.insights.capacity(RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 16_000}))
+    assert room.runs_out == {'MEMORY_MB': 4}
+    assert room.funnel[-1].left == 4
 
 
 def test_a_table_of_silent_hosts_is_not_known_rather_than_full(site: Site) -> None:
@@ -111,11 +111,11 @@ def test_a_host_that_shrank_is_said_to_be_over_committed(site: Site) -> None:
     }
     site.pass_seconds(1)
     site.insights.reload_soon()
-    found = site.insights.host(host)
-    assert found.host.condition == 'over_committed'
-    assert found.host.free['VCPU'] == -4
+    page = site.insights.host(host)
+    assert page.host.condition == 'over_committed'
+    assert page.host.free['VCPU'] == -4
     assert 'over-committed by 4 vCPU: nothing new lands here, nothing is killed' in (
-        found.differences
+        page.differences
     )
 
 
@@ -128,8 +128,8 @@ def test_a_count_that_drifted_from_the_claims_is_said(site: Site) -> None:
         return [claim for claim in real(**asked) if claim.host != host]
 
     site.world.store.claims.list_claims = fewer
-    found = site.insights.host(host)
-    assert any(line.startswith('VCPU: 2 counted as claimed, but') for line in found.differences)
+    page = site.insights.host(host)
+    assert any(line.startswith('VCPU: 2 counted as claimed, but') for line in page.differences)
 
 
 def test_a_marker_that_matches_no_more_still_says_where_the_page_ended(site: Site) -> None:
@@ -158,8 +158,8 @@ def test_a_host_that_came_later_was_not_looked_at(site: Site) -> None:
     site._host('cmp-7', 7).report()
     site.world.turn()
     site.insights.reload_soon()
-    found = site.insights.explain(fixed(1), 'cmp-7')
-    assert found.host_verdicts == [
+    explanation = site.insights.explain(fixed(1), 'cmp-7')
+    assert explanation.host_verdicts == [
         'cmp-7 was not looked at: it was not known when this was decided'
     ]
 
@@ -203,5 +203,5 @@ def test_an_empty_site_says_that_no_host_is_known() -> None:
     site.world.turn(1)
     site.insights.reload_soon()
     assert site.insights.status().hosts_total == 0
-    found = site.insights.capacity(RequestSpec(resources={'VCPU': 1}))
-    assert (found.count, found.verdict) == (0, 'no host is known')
+    room = site.insights.capacity(RequestSpec(resources={'VCPU': 1}))
+    assert (room.count, room.verdict) == (0, 'no host is known')

@@ -22,9 +22,9 @@ Make = Callable[..., httpx.Client]
 
 @pytest.fixture
 def keystone() -> Iterator[Keystone]:
-    made = Keystone()
-    yield made
-    made.stop()
+    server = Keystone()
+    yield server
+    server.stop()
 
 
 @pytest.fixture
@@ -115,13 +115,13 @@ def test_a_revoked_token_is_good_for_as_long_as_it_is_kept(keystone: Keystone, m
 def test_keystone_away_is_503_and_not_the_fault_of_the_token(
     keystone: Keystone, make: Make
 ) -> None:
-    client, known, unknown = make(), keystone.issue('admin'), keystone.issue('admin')
-    assert _ask(client, known).status_code == 200
+    client, good, unknown = make(), keystone.issue('admin'), keystone.issue('admin')
+    assert _ask(client, good).status_code == 200
     keystone.stop()
     answer = _ask(client, unknown)
     assert answer.status_code == 503
     assert _error(answer)['code'] == 'gantt.identity_unavailable'
-    assert _ask(client, known).status_code == 200  # it is kept
+    assert _ask(client, good).status_code == 200  # it is kept
     assert _ask(client, unknown, '/v1/health').status_code == 200
 
 

@@ -101,12 +101,12 @@ def test_links_have_the_prefix(site: Site) -> None:
         links = {link['rel']: link['href'] for link in version['links']}
         page = caller.get('/v1/hosts?limit=1', headers=LATEST).json()
         document = caller.get('/v1/openapi.json').json()
-        made = caller.put('/v1/aggregates/a b', json={}, headers=LATEST)
+        response = caller.put('/v1/aggregates/a b', json={}, headers=LATEST)
     base = 'http://127.0.0.1:81/scheduler'
     assert links == {'self': f'{base}/v1', 'describedby': f'{base}/v1/openapi.json'}
     assert page['links'][0]['href'].startswith(f'{base}/v1/hosts?')
     assert document['servers'] == [{'url': base}]
-    assert made.headers['location'] == f'{base}/v1/aggregates/a%20b'
+    assert response.headers['location'] == f'{base}/v1/aggregates/a%20b'
 
 
 # -- the document ---------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class Client:
         if answer.status_code == 304:
             return
         kind = answer.headers['content-type'].partition(';')[0]
-        [content] = [one for form, one in said['content'].items() if _is_kind(kind, form)]
+        [content] = [media for form, media in said['content'].items() if _is_kind(kind, form)]
         if kind == 'application/json':
             self._validate(answer.json(), content['schema'])
 

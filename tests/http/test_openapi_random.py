@@ -109,18 +109,18 @@ def _simple(schema: dict[str, Any]) -> Any:
 
 
 def _object(draw: Any, schema: dict[str, Any], document: dict[str, Any], depth: int) -> Any:
-    known, needed = schema.get('properties', {}), schema.get('required', [])
-    found = {}
-    for name, inner in known.items():
+    properties, needed = schema.get('properties', {}), schema.get('required', [])
+    fields = {}
+    for name, inner in properties.items():
         if name in needed or (depth < 4 and draw(st.integers(0, 3)) == 0):
-            found[name] = _value(draw, inner, document, depth + 1)
+            fields[name] = _value(draw, inner, document, depth + 1)
     more = schema.get('additionalProperties')
     if isinstance(more, dict) and depth < 4:
         for name in draw(st.lists(_texts, max_size=2)):
-            found[name] = _value(draw, more, document, depth + 1)
+            fields[name] = _value(draw, more, document, depth + 1)
     if draw(st.integers(1, ODD)) == 1:
-        found[draw(_texts)] = draw(_anything)
-    return found
+        fields[draw(_texts)] = draw(_anything)
+    return fields
 
 
 def _changed(draw: Any, body: Any) -> Any:
@@ -179,11 +179,11 @@ def _is_one_part(text: str) -> bool:
 
 def _ask(examples: int) -> collections.Counter[str]:
     """What the answers were, by operation and status."""
-    found: collections.Counter[str] = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     askers: list[Asker] = []
 
     def asker() -> Asker:
-        if not found.total() % OF_ONE_SITE or not askers:
+        if not counts.total() % OF_ONE_SITE or not askers:
             site = Site()
             site.place(7)
             transport = httpx.WSGITransport(site.app)
@@ -200,23 +200,27 @@ def _ask(examples: int) -> collections.Counter[str]:
     )
     @hypothesis.given(st.data())
     def run(name: str, data: st.DataObject) -> None:
-        found[f'{name} {asker().send(data.draw, name)}'] += 1
+        counts[f'{name} {asker().send(data.draw, name)}'] += 1
 
     # As often each: a draw among so many leaves one out now and then.
     for name in names:
         run(name)
-    return found
+    return counts
 
 
 @pytest.mark.finding('API2', 'every answer is one that the document lists')
 def test_each_answer_to_random_requests_is_in_the_document() -> None:
-    found = _ask(1000)
-    assert sum(count for one, count in found.items() if one.endswith((' 200', ' 201'))) > 100
+    counts = _ask(1000)
+    assert (
+        sum(count for outcome, count in counts.items() if outcome.endswith((' 200', ' 201'))) > 100
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.finding('API2', 'every answer is one that the document lists')
 def test_each_answer_to_ten_thousand_requests_is_in_the_document() -> None:
-    found = _ask(10_000)
-    assert sum(count for one, count in found.items() if one.endswith((' 200', ' 201'))) > 1000
+    counts = _ask(10_000)
+    assert (
+        sum(count for outcome, count in counts.items() if outcome.endswith((' 200', ' 201'))) > 1000
+    )

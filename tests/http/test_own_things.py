@@ -20,22 +20,22 @@ def _place(site: Site, number: int, project: str, count: int = 1) -> str:
 
 @pytest.fixture(scope='module')
 def site() -> Site:
-    made = Site()
+    new_site = Site()
     for number in (1, 2, 3):
-        _place(made, number, 'red', 2)
-    _place(made, 4, 'blue')
-    return made
+        _place(new_site, number, 'red', 2)
+    _place(new_site, 4, 'blue')
+    return new_site
 
 
 def _pages(caller: httpx.Client, path: str, key: str) -> list[Any]:
-    found, after = [], f'{path}limit=2'
+    entries, after = [], f'{path}limit=2'
     for _ in range(10):
         page = caller.get(after).json()
-        found += page[key]
+        entries += page[key]
         if not page['links']:
             break
         after = page['links'][0]['href']
-    return found
+    return entries
 
 
 @pytest.mark.finding('API4', 'a project lists its own requests and claims')
@@ -43,10 +43,12 @@ def test_a_member_lists_the_requests_of_the_project(site: Site) -> None:
     with as_caller(site, 'member', 'reader') as member, as_caller(site, 'admin') as admin:
         own = _pages(member, '/v1/requests?', 'requests')
         everything = _pages(admin, '/v1/requests?', 'requests')
-    assert {one['request_id'] for one in own} == {fixed(n) for n in (1, 2, 3)}
-    assert {one['request_id'] for one in everything} == {fixed(n) for n in (1, 2, 3, 4)}
-    assert [one['request_id'] for one in everything] == sorted(fixed(n) for n in (1, 2, 3, 4))
-    assert {(one['state'], one['claims']) for one in own} == {('placed', 2)}
+    assert {request['request_id'] for request in own} == {fixed(n) for n in (1, 2, 3)}
+    assert {request['request_id'] for request in everything} == {fixed(n) for n in (1, 2, 3, 4)}
+    assert [request['request_id'] for request in everything] == sorted(
+        fixed(n) for n in (1, 2, 3, 4)
+    )
+    assert {(request['state'], request['claims']) for request in own} == {('placed', 2)}
 
 
 @pytest.mark.finding('API4', 'a project lists its own requests and claims')
@@ -54,13 +56,13 @@ def test_a_member_reads_the_claims_of_the_project_without_hosts(site: Site) -> N
     theirs = site.world.store.claims.list_claims(project='blue')[0]
     with as_caller(site, 'member', 'reader') as member:
         own = _pages(member, '/v1/claims?', 'claims')
-        one = member.get(f'/v1/claims/{own[0]["id"]}')
+        response = member.get(f'/v1/claims/{own[0]["id"]}')
         other = member.get(f'/v1/claims/{theirs.id}')
         prefix = member.get(f'/v1/claims/{theirs.id[:8]}')
         by_host = member.get('/v1/claims?host=cmp-1')
     assert len(own) == 6
     assert {claim['project_id'] for claim in own} == {'red'}
-    assert {claim['host'] for claim in [*own, one.json()]} == {''}
+    assert {claim['host'] for claim in [*own, response.json()]} == {''}
     assert (other.status_code, prefix.status_code, by_host.status_code) == (404, 404, 403)
 
 

@@ -63,15 +63,15 @@ class Served:
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    made = Served()
-    yield made
-    made.store.database.close()
+    api = Served()
+    yield api
+    api.store.database.close()
 
 
 def error_of(answer: httpx.Response) -> dict[str, Any]:
     """The one error of an answer."""
-    [found] = answer.json()['errors']
-    return found
+    [error] = answer.json()['errors']
+    return error
 
 
 # -- versions ---------------------------------------------------------------------------
@@ -120,10 +120,10 @@ def test_each_answer_says_its_version_and_errors_have_codes_from_23(served: Serv
         assert answer.status_code == 404
         assert answer.headers[versions.HEADER] == f'placement 1.{minor}'
         assert versions.HEADER in answer.headers['vary']
-        found = error_of(answer)
-        assert ('code' in found) == (minor == 23)
-        assert found['request_id'] == answer.headers['x-openstack-request-id']
-        assert f'No resource provider with uuid {POOL} found' in found['detail']
+        error = error_of(answer)
+        assert ('code' in error) == (minor == 23)
+        assert error['request_id'] == answer.headers['x-openstack-request-id']
+        assert f'No resource provider with uuid {POOL} found' in error['detail']
 
 
 def test_a_route_of_a_later_version_is_not_there(served: Served) -> None:
@@ -201,7 +201,7 @@ def test_changes_are_on_the_audit_trail_refused_ones_too(served: Served) -> None
     served.make()
     served.ask('DELETE', f'/resource_providers/{POOL}', headers={'X-Auth-Token': 'mallory'})
     served.ask('GET', '/resource_providers')
-    told = [(one.action, one.initiator.user_id, one.outcome) for one in served.trail]
+    told = [(event.action, event.initiator.user_id, event.outcome) for event in served.trail]
     assert told == [
         ('placement:resource_providers:create', 'admin', 'success'),
         ('placement:resource_providers:delete', 'mallory', 'failure'),
@@ -225,7 +225,7 @@ def test_a_dry_run_answers_each_request_as_after_those_before(served: Served) ->
     told = [served.ask('POST', '/dry_run', {'requests': requests}) for _ in range(2)]
     for answer in told:
         answers = answer.json()['answers']
-        assert [one['status'] for one in answers] == [200, 200, 409, 200, 404, 204, 404, 404]
+        assert [reply['status'] for reply in answers] == [200, 200, 409, 200, 404, 204, 404, 404]
         assert answers[0]['body']['generation'] == 0
         assert answers[1]['body']['inventories']['VCPU']['total'] == 8
         assert answers[2]['body']['errors'][0]['code'] == 'placement.concurrent_update'
@@ -239,7 +239,7 @@ def test_each_request_of_a_dry_run_meets_the_rule_of_its_route(served: Served) -
     requests = [{'method': 'PUT', 'path': '/traits/CUSTOM_A'}]
     for headers, status in (({}, 201), ({'X-Auth-Token': 'mallory'}, 403)):
         answer = served.ask('POST', '/dry_run', {'requests': requests}, headers=headers)
-        assert [one['status'] for one in answer.json()['answers']] == [status]
+        assert [reply['status'] for reply in answer.json()['answers']] == [status]
     assert served.ask('POST', '/dry_run', {'requests': []}).status_code == 400
     many = [{'method': 'GET', 'path': '/traits'}] * 51
     assert served.ask('POST', '/dry_run', {'requests': many}).status_code == 400
@@ -310,10 +310,10 @@ def test_bodies_that_are_refused(
 def test_a_name_that_another_has_is_refused_as_placement_says_it(served: Served) -> None:
     served.make()
     served.make(OTHER, 'other')
-    made = served.ask('POST', '/resource_providers', {'name': 'pool'})
+    created = served.ask('POST', '/resource_providers', {'name': 'pool'})
     renamed = served.ask('PUT', f'/resource_providers/{OTHER}', {'name': 'pool'})
-    for answer, what in ((made, 'name: pool'), (renamed, 'pool')):
-        told = f'Conflicting resource provider {what} already exists.'
+    for answer, conflict in ((created, 'name: pool'), (renamed, 'pool')):
+        told = f'Conflicting resource provider {conflict} already exists.'
         assert (answer.status_code, told in error_of(answer)['detail']) == (409, True)
 
 
@@ -371,8 +371,8 @@ def test_numbers_of_an_inventory(served: Served, numbers: dict[str, Any], status
     path, headers = f'/resource_providers/{POOL}', {'Content-Type': 'application/json'}
 
     def generation() -> int:
-        found: int = served.ask('GET', path).json()['generation']
-        return found
+        number: int = served.ask('GET', path).json()['generation']
+        return number
 
     # Nor are they looked at where the class has a name that none can have.
     for name, expected in (('vcpu', 400), ('VCPU', status)):
@@ -397,9 +397,11 @@ def test_numbers_of_an_inventory(served: Served, numbers: dict[str, Any], status
 def test_what_is_left_out_of_an_inventory_has_the_values_of_placement(served: Served) -> None:
     served.make()
     path = f'/resource_providers/{POOL}/inventories'
-    made = served.ask('POST', path, {'resource_class': 'VCPU', 'total': 8, 'allocation_ratio': 4})
-    assert made.status_code == 201
-    assert made.json() == {
+    response = served.ask(
+        'POST', path, {'resource_class': 'VCPU', 'total': 8, 'allocation_ratio': 4}
+    )
+    assert response.status_code == 201
+    assert response.json() == {
         'total': 8,
         'reserved': 0,
         'min_unit': 1,
@@ -409,8 +411,8 @@ def test_what_is_left_out_of_an_inventory_has_the_values_of_placement(served: Se
         'resource_provider_generation': 1,
     }
     for amount, names in ((32, ['pool']), (33, [])):
-        found = served.ask('GET', f'/resource_providers?resources=VCPU:{amount}').json()
-        assert [one['name'] for one in found['resource_providers']] == names
+        answer = served.ask('GET', f'/resource_providers?resources=VCPU:{amount}').json()
+        assert [provider['name'] for provider in answer['resource_providers']] == names
 
 
 def test_a_generation_that_is_past_changes_nothing(served: Served) -> None:
@@ -431,12 +433,12 @@ def test_a_generation_that_is_past_changes_nothing(served: Served) -> None:
 
 def test_a_host_is_read_and_says_itself_what_it_has(served: Served) -> None:
     a_host().on(served.store)
-    [found] = served.ask('GET', '/resource_providers').json()['resource_providers']
-    path = f'/resource_providers/{found["uuid"]}'
+    [provider] = served.ask('GET', '/resource_providers').json()['resource_providers']
+    path = f'/resource_providers/{provider["uuid"]}'
     inventories = served.ask('GET', f'{path}/inventories').json()['inventories']
     assert inventories['VCPU']['total'] == 8
     assert served.ask('GET', f'{path}/usages').json()['usages']['VCPU'] == 0
-    generation = {'resource_provider_generation': found['generation']}
+    generation = {'resource_provider_generation': provider['generation']}
     for method, below, body in (
         ('PUT', '/inventories', {**generation, 'inventories': {}}),
         ('PUT', '/inventories/VCPU', {**generation, 'total': 1}),
@@ -501,8 +503,8 @@ def used(served):
 
 def test_a_consumer_in_capitals_is_the_same_consumer_by_every_method(with_room):
     guest = uuid_of('guest')
-    made = with_room.ask('POST', '/allocations', {guest.upper(): a_write(10)})
-    assert made.status_code == 204, made.text
+    response = with_room.ask('POST', '/allocations', {guest.upper(): a_write(10)})
+    assert response.status_code == 204, response.text
     again = with_room.ask('PUT', f'/allocations/{guest}', a_write(10))
     assert again.status_code == 409, 'it exists'
     assert used(with_room) == 10

@@ -100,25 +100,25 @@ MAY: dict[str, set[str]] = {
 
 @pytest.fixture(scope='module')
 def keystone() -> Iterator[Keystone]:
-    made = Keystone()
-    yield made
-    made.stop()
+    server = Keystone()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope='module')
 def quiet(keystone: Keystone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     """A cloud that nothing is written to."""
-    made = a_cloud(keystone, tmp_path_factory.mktemp('quiet'))
-    with made.client:
-        yield made
+    new_cloud = a_cloud(keystone, tmp_path_factory.mktemp('quiet'))
+    with new_cloud.client:
+        yield new_cloud
 
 
 @pytest.fixture
 def cloud(keystone: Keystone, tmp_path: pathlib.Path) -> Iterator[Cloud]:
     """Its members may claim: what one does is seen at once."""
-    made = a_cloud(keystone, tmp_path, MEMBERS_CLAIM)
-    with made.client:
-        yield made
+    new_cloud = a_cloud(keystone, tmp_path, MEMBERS_CLAIM)
+    with new_cloud.client:
+        yield new_cloud
 
 
 # -- every route ------------------------------------------------------------------------
@@ -160,18 +160,18 @@ def test_who_is_let_in(quiet: Cloud, route: Any) -> None:
     path = route.path.replace('{file}', 'dashboard.js')
     path = path.replace('{', 'no-such-').replace('}', '')
     let_in = set()
-    for who in EVERYBODY:
-        answer = quiet.ask(who, route.method, path)
+    for caller in EVERYBODY:
+        answer = quiet.ask(caller, route.method, path)
         assert answer.status_code < 500, answer.text
         if answer.status_code == 401:
-            assert who in ('nobody', 'a bad token')
+            assert caller in ('nobody', 'a bad token')
         elif answer.status_code == 403:
             [error] = answer.json()['errors']
             assert error['code'] == 'gantt.forbidden'
             assert route.rule in error['detail']
             assert 'rule:' not in error['detail'].replace('rule gantt', '')
         else:
-            let_in.add(who)
+            let_in.add(caller)
     # None of them is registered as a zone above: a body that is none is looked at before.
     is_zone = route.rule == 'gantt:zone:ask' and route.method not in ('POST', 'PUT')
     assert let_in == (set() if is_zone else MAY[route.rule])
@@ -189,9 +189,9 @@ def test_no_method_of_a_path_is_without_a_rule(quiet: Cloud) -> None:
 
 
 def test_the_head_of_an_answer_has_the_rule_of_the_answer(quiet: Cloud) -> None:
-    for who in ('admin', 'reader', 'nobody'):
+    for caller in ('admin', 'reader', 'nobody'):
         for path in ('/v1/hosts', '/v1/claims', '/v1/status', '/v1/health'):
-            head, whole = (quiet.ask(who, method, path) for method in ('HEAD', 'GET'))
+            head, whole = (quiet.ask(caller, method, path) for method in ('HEAD', 'GET'))
             assert head.status_code == whole.status_code
             assert head.content == b''
 
@@ -205,8 +205,8 @@ def _request(number: int, **spec: Any) -> SelectDestinations:
     )
 
 
-def _place(cloud: Cloud, who: str, request: SelectDestinations) -> httpx.Response:
-    return cloud.ask(who, 'POST', '/v1/requests', msgspec.to_builtins(request))
+def _place(cloud: Cloud, caller: str, request: SelectDestinations) -> httpx.Response:
+    return cloud.ask(caller, 'POST', '/v1/requests', msgspec.to_builtins(request))
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,9 @@ def test_who_may_ask_for_what(quiet: Cloud, changes: dict[str, Any], may: set[st
         body['spec'].update(changes)
     body['spec']['resources'] = {'VCPU': 1000}  # of which there is nowhere room: nothing is kept
     allowed = {
-        who for who in CALLERS if quiet.ask(who, 'POST', '/v1/requests', body).status_code != 403
+        caller
+        for caller in CALLERS
+        if quiet.ask(caller, 'POST', '/v1/requests', body).status_code != 403
     }
     assert allowed == may
 
@@ -267,21 +269,21 @@ def test_a_site_may_let_members_choose_among_hosts(
     keystone: Keystone, tmp_path: pathlib.Path, spec: dict[str, Any]
 ) -> None:
     rules = '"gantt:requests:create:rules": "rule:admin_api or rule:project_member_api"\n'
-    made = a_cloud(keystone, tmp_path, rules)
-    with made.client:
+    site_cloud = a_cloud(keystone, tmp_path, rules)
+    with site_cloud.client:
         body = msgspec.to_builtins(_request(8, **spec)) | {'dry_run': True}
-        assert made.ask('member', 'POST', '/v1/requests', body).status_code != 403
-        assert made.ask('service', 'POST', '/v1/requests', body).status_code == 403
+        assert site_cloud.ask('member', 'POST', '/v1/requests', body).status_code != 403
+        assert site_cloud.ask('service', 'POST', '/v1/requests', body).status_code == 403
 
 
 def test_hosts_are_told_to_operators_and_services_alone(cloud: Cloud) -> None:
-    for number, who in enumerate(('member', 'manager', 'service', 'admin'), 10):
-        answer = _place(cloud, who, _request(number))
+    for number, caller in enumerate(('member', 'manager', 'service', 'admin'), 10):
+        answer = _place(cloud, caller, _request(number))
         assert answer.status_code == 201, answer.text
-        shown = cloud.ask(who, 'GET', f'/v1/requests/{fixed(number)}')
+        shown = cloud.ask(caller, 'GET', f'/v1/requests/{fixed(number)}')
         [[selection, *others]] = answer.json()['answer']['selections']
         assert selection['claim_id'] == shown.json()['claims'][0]['id']
-        knows = who in ('service', 'admin')
+        knows = caller in ('service', 'admin')
         for text in (answer.text, shown.text):
             assert ('cmp-' in text) is knows
         assert bool(others) is knows
@@ -307,8 +309,8 @@ def theirs(cloud: Cloud) -> Cloud:
     body = msgspec.to_builtins(_request(21))
     body['spec']['resources'] = {'VCPU': 400}
     assert cloud.ask('other member', 'POST', '/v1/requests', body).status_code == 409
-    made = {'uuid': fixed(22), 'policy': 'affinity'}
-    assert cloud.ask('other member', 'POST', '/v1/server-groups', made).status_code == 201
+    group = {'uuid': fixed(22), 'policy': 'affinity'}
+    assert cloud.ask('other member', 'POST', '/v1/server-groups', group).status_code == 201
     cloud.site.world.turn()
     return cloud
 
@@ -338,10 +340,10 @@ PATHS = (
 def test_what_is_of_another_project_is_not_there(planned: Cloud) -> None:
     before = [claim.state for claim in planned.site.world.store.claims.list_claims()]
     for method, path in PATHS:
-        for who in ('reader', 'member', 'manager'):
-            answer = planned.ask(who, method, path)
-            wanted = 403 if who == 'reader' and method == 'DELETE' else 404
-            assert answer.status_code == wanted, (who, method, path, answer.text)
+        for caller in ('reader', 'member', 'manager'):
+            answer = planned.ask(caller, method, path)
+            expected = 403 if caller == 'reader' and method == 'DELETE' else 404
+            assert answer.status_code == expected, (caller, method, path, answer.text)
     assert [claim.state for claim in planned.site.world.store.claims.list_claims()] == before
     for method, path in PATHS:
         # A refused request leaves a decision and no request.
@@ -357,8 +359,8 @@ def test_lists_have_what_is_of_the_own_project(planned: Cloud) -> None:
         ('/v1/group-plans', 'group_plans'),
     ):
         assert planned.ask('manager', 'GET', path).json()[key] == []
-        for who in ('other member', 'system reader', 'service'):
-            assert planned.ask(who, 'GET', path).json()[key] != [], (who, path)
+        for caller in ('other member', 'system reader', 'service'):
+            assert planned.ask(caller, 'GET', path).json()[key] != [], (caller, path)
 
 
 def test_a_group_of_another_project_is_of_no_use(theirs: Cloud) -> None:
@@ -380,8 +382,8 @@ TAKING = ('create', 'resize', 'unshelve', 'rebuild')
 
 def _taking(purpose: str, number: int = 50) -> SelectDestinations:
     """A request for the consumer that project blue has placed."""
-    made = _request(number, purpose=purpose)
-    return msgspec.structs.replace(made, consumers=[fixed(number * 1000), CONSUMER])
+    request = _request(number, purpose=purpose)
+    return msgspec.structs.replace(request, consumers=[fixed(number * 1000), CONSUMER])
 
 
 @pytest.mark.parametrize('running', [False, True], ids=['reserved', 'runs'])
@@ -396,8 +398,8 @@ def test_a_consumer_of_another_project_is_not_there(
         theirs.site.run(claim.host, CONSUMER, claim.id, VCPU=1)
     before = store.claims.list_claims()
     body = msgspec.structs.replace(_taking(purpose), dry_run=dry)
-    for who in ('member', 'manager'):
-        answer = _place(theirs, who, body)
+    for caller in ('member', 'manager'):
+        answer = _place(theirs, caller, body)
         assert answer.status_code == 404, answer.text
         [error] = answer.json()['errors']
         assert error['detail'] == f'consumer {CONSUMER!r} is not known here'
@@ -512,8 +514,8 @@ def test_an_answer_that_is_remembered_is_what_the_rule_says(read: Read) -> None:
         for caller in SOME_CALLERS:
             for target in targets:
                 expected = rules.enforcer.enforce(rule, target, caller.credentials())
-                found = [rules.meets(rule, caller, target) for _ in range(2)]
-                assert found == [expected, expected], (rule, caller, target)
+                verdicts = [rules.meets(rule, caller, target) for _ in range(2)]
+                assert verdicts == [expected, expected], (rule, caller, target)
 
 
 def test_what_another_service_decides_is_asked_each_time(read: Read) -> None:
@@ -536,10 +538,10 @@ def test_what_another_service_decides_is_asked_each_time(read: Read) -> None:
             f'"elsewhere": "http://127.0.0.1:{service.server_port}/rule"\n'
             '"gantt:hosts:list": "role:member and rule:elsewhere"\n'
         )
-        found = [rules.allows('gantt:hosts:list', MEMBER) for _ in range(3)]
+        verdicts = [rules.allows('gantt:hosts:list', MEMBER) for _ in range(3)]
         service.shutdown()
         thread.join(10)
-    assert found == [True, False, True]
+    assert verdicts == [True, False, True]
 
 
 def test_a_rule_is_refused_in_the_words_of_the_file(read: Read) -> None:

@@ -40,9 +40,9 @@ def port() -> int:
 
 @pytest.fixture
 def rig(store_url: Callable[[str], str], tmp_path: pathlib.Path, port: int) -> Iterator[Rig]:
-    made = Rig(store_url('sqlite'), NO_BROKER, tmp_path, {'api': {'port': port}})
-    yield made
-    made.close()
+    new_rig = Rig(store_url('sqlite'), NO_BROKER, tmp_path, {'api': {'port': port}})
+    yield new_rig
+    new_rig.close()
 
 
 def _fails(rig: Rig) -> str:

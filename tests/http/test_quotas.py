@@ -31,14 +31,14 @@ class Doors:
         self.kept: list[Any] = []
         self.numbers = iter(range(100, 10_000))
 
-    def ask(self, who: Caller, method: str, path: str, body: Any = None) -> httpx.Response:
+    def ask(self, caller: Caller, method: str, path: str, body: Any = None) -> httpx.Response:
         site = self.site
         app = make_app(
             site.insights,
             site.world.store,
             site.client,
             site.metrics,
-            strategy=lambda req: who,
+            strategy=lambda req: caller,
             rules=self.rules,
             keep=self.kept.append,
         )
@@ -50,16 +50,16 @@ class Doors:
         assert self.ask(ADMIN, 'PUT', path, {'limits': limits}).status_code == 200
         self.site.pass_seconds(REFRESH_SECONDS + 1)
 
-    def place(self, who: Caller, count: int = 1, **fields: Any) -> httpx.Response:
+    def place(self, caller: Caller, count: int = 1, **fields: Any) -> httpx.Response:
         number = next(self.numbers)
-        spec = {'resources': {'VCPU': 1}} | ({} if who is MEMBER else {'project_id': 'red'})
+        spec = {'resources': {'VCPU': 1}} | ({} if caller is MEMBER else {'project_id': 'red'})
         body = {
             'request_id': fixed(number),
             'consumers': [fixed(number * 1000 + i) for i in range(count)],
             'spec': spec,
             **fields,
         }
-        return self.ask(who, 'POST', '/v1/requests', body)
+        return self.ask(caller, 'POST', '/v1/requests', body)
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def doors(tmp_path: Any) -> Doors:
 
 def _limits(answer: httpx.Response) -> dict[str, tuple[int, int | None, str]]:
     body = answer.json()
-    found = body.get('now', body)['limits']
-    return {one['name']: (one['limit'], one['used'], one['source']) for one in found}
+    limits = body.get('now', body)['limits']
+    return {limit['name']: (limit['limit'], limit['used'], limit['source']) for limit in limits}
 
 
 def test_limits_are_set_shown_listed_and_taken_away(doors: Doors) -> None:
@@ -135,8 +135,8 @@ def test_a_refusal_names_the_limit_what_is_used_and_what_was_asked(
 ) -> None:
     doors.set('red', live_claims=2)
     assert doors.place(SERVICE, 2).status_code == 201
-    for who in (MEMBER, SERVICE):
-        answer = doors.place(who, 3, dry_run=dry_run)
+    for caller in (MEMBER, SERVICE):
+        answer = doors.place(caller, 3, dry_run=dry_run)
         [error] = answer.json()['errors']
         assert (answer.status_code, error['code']) == (403, 'gantt.quota_exceeded')
         assert error['detail'] == 'quota live_claims: 2 of 2 used, 3 asked'
@@ -173,10 +173,10 @@ def test_too_many_requests_are_told_when_to_come_again(doors: Doors) -> None:
 
 
 def test_groups_of_a_project_are_bounded(doors: Doors) -> None:
-    def create(who: Caller, number: int, dry: bool = False) -> int:
+    def create(caller: Caller, number: int, dry: bool = False) -> int:
         body = {'uuid': fixed(number), 'policy': 'affinity', 'project_id': 'red'}
         path = '/v1/server-groups' + ('?dry_run=true' if dry else '')
-        return doors.ask(who, 'POST', path, body).status_code
+        return doors.ask(caller, 'POST', path, body).status_code
 
     doors.set('default', server_groups=1)
     assert create(MEMBER, 1) == 201

@@ -62,12 +62,12 @@ def flush(site: Site) -> None:
 
 def test_every_kept_decision_is_made_again_bit_for_bit(site: Site) -> None:
     for number in busy(site):
-        found = site.insights.replay(fixed(number))
-        assert found.same, (number, found.differences)
-        assert found.differences == []
-        assert 'the same, bit for bit' in found.lines
-        assert found.config_then == found.config_again
-        assert found.again.reason == found.then.reason
+        replay = site.insights.replay(fixed(number))
+        assert replay.same, (number, replay.differences)
+        assert replay.differences == []
+        assert 'the same, bit for bit' in replay.lines
+        assert replay.config_then == replay.config_again
+        assert replay.again.reason == replay.then.reason
 
 
 def test_a_decision_of_filters_in_another_order_is_made_again_in_that_order(site: Site) -> None:
@@ -76,9 +76,9 @@ def test_a_decision_of_filters_in_another_order_is_made_again_in_that_order(site
     placing.use(placing.pipeline.in_order(names[::-1]))
     busy(site)
     for number in (1, 3, 5):
-        found = site.insights.replay(fixed(number))
-        assert found.same, found.differences
-        assert [step.filter for step in found.then.members[0].funnel] != names
+        replay = site.insights.replay(fixed(number))
+        assert replay.same, replay.differences
+        assert [step.filter for step in replay.then.members[0].funnel] != names
 
 
 def test_decisions_under_policies_of_groups_are_made_again(site: Site) -> None:
@@ -96,8 +96,8 @@ def test_decisions_under_policies_of_groups_are_made_again(site: Site) -> None:
     refused(site, ask(3, 4, group=GroupRef(uuid=fixed(9), member='web-2')))
     flush(site)
     for number in (1, 2, 3):
-        found = site.insights.replay(fixed(number))
-        assert found.same, (number, found.differences)
+        replay = site.insights.replay(fixed(number))
+        assert replay.same, (number, replay.differences)
     told = site.insights.replay(fixed(3)).then.reason
     assert 'against anti-affinity at host' in told
 
@@ -105,13 +105,13 @@ def test_decisions_under_policies_of_groups_are_made_again(site: Site) -> None:
 def test_other_settings_are_shown_beside_those_in_force(site: Site) -> None:
     busy(site)
     otherwise = Otherwise(options={'ram_weight_multiplier': -1.0}, shuffle_best=True)
-    found = site.insights.replay(fixed(1), otherwise)
-    assert not found.same
-    assert found.otherwise == ['ram_weight_multiplier -1.0', 'shuffle_best True']
-    assert found.config_then != found.config_again
-    assert found.then.members[0].host != found.again.members[0].host
-    assert any(line.split()[:2] == ['then', 'replayed'] for line in found.lines)
-    assert all(len(line) <= 80 for line in found.lines)
+    replay = site.insights.replay(fixed(1), otherwise)
+    assert not replay.same
+    assert replay.otherwise == ['ram_weight_multiplier -1.0', 'shuffle_best True']
+    assert replay.config_then != replay.config_again
+    assert replay.then.members[0].host != replay.again.members[0].host
+    assert any(line.split()[:2] == ['then', 'replayed'] for line in replay.lines)
+    assert all(len(line) <= 80 for line in replay.lines)
     fewer = site.insights.replay(fixed(3), Otherwise(filters=['ComputeFilter']))
     assert fewer.again.outcome == 'placed'
 
@@ -154,22 +154,22 @@ def test_a_wrong_setting_is_a_mistake_of_the_caller_and_imports_nothing(site: Si
 
 def test_of_a_host_every_filter_says_its_numbers(site: Site) -> None:
     busy(site)
-    found = site.insights.explain(fixed(3), 'cmp-5')
-    assert found.host_filters_when == 'then'
-    said = {step.filter: step for step in found.host_filters}
+    explanation = site.insights.explain(fixed(3), 'cmp-5')
+    assert explanation.host_filters_when == 'then'
+    said = {step.filter: step for step in explanation.host_filters}
     room = said['ResourcesFilter']
     assert room.passes is False
     assert room.why == 'too little free VCPU (need 400 vCPU, has 4 vCPU)'
     assert said['ComputeFilter'].passes is True
     assert any('reported' in fact for fact in said['ComputeFilter'].facts)
     assert said['AvailabilityZoneFilter'].passes is None
-    assert any('REMOVES' in line for line in found.lines)
+    assert any('REMOVES' in line for line in explanation.lines)
 
 
 def test_a_host_is_seen_as_the_member_that_failed_saw_it(site: Site) -> None:
     busy(site)
-    found = site.insights.explain(fixed(6), 'cmp-4')
-    room = {step.filter: step for step in found.host_filters}['ResourcesFilter']
+    explanation = site.insights.explain(fixed(6), 'cmp-4')
+    room = {step.filter: step for step in explanation.host_filters}['ResourcesFilter']
     assert room.passes is False  # what the members before it took counts
     assert 'need 11.72 GiB' in room.why
 
@@ -179,9 +179,9 @@ def test_where_the_table_of_then_is_gone_the_host_is_shown_as_it_is(site: Site) 
     site.world.clock.advance(7200)
     site.world.store.table_logs.purge_table_log(1800)
     site.insights.reload_soon()
-    found = site.insights.explain(fixed(3), 'cmp-5')
-    assert found.host_filters_when == 'now'
-    assert any('the table of then is gone' in line for line in found.lines)
+    explanation = site.insights.explain(fixed(3), 'cmp-5')
+    assert explanation.host_filters_when == 'now'
+    assert any('the table of then is gone' in line for line in explanation.lines)
 
 
 def test_any_host_that_passed_is_compared_with_the_others(site: Site) -> None:
@@ -193,11 +193,11 @@ def test_any_host_that_passed_is_compared_with_the_others(site: Site) -> None:
         assert placed.of == member.survivors
     places = {}
     for n in range(1, 7):
-        found = site.insights.explain(fixed(1), f'cmp-{n}')
-        [of] = found.host_scores or [None]
+        explanation = site.insights.explain(fixed(1), f'cmp-{n}')
+        [of] = explanation.host_scores or [None]
         if of is not None:
             places[of.place] = of.score
-            assert any(f'is number {of.place} of {of.of}' in line for line in found.lines)
+            assert any(f'is number {of.place} of {of.of}' in line for line in explanation.lines)
     assert sorted(places) == list(range(1, len(places) + 1))
     totals = [places[place].total for place in sorted(places)]
     assert totals == sorted(totals, reverse=True)
@@ -224,20 +224,20 @@ def test_hosts_are_added_removed_and_changed(site: Site) -> None:
         change={'cmp-1': HostEdit(enabled=True), 'cmp-3': HostEdit(empty=True)},
         remove=['cmp-2'],
     )
-    found = site.insights.what_if(large, edits)
-    assert found.now.outcome == 'no_valid_host'
-    assert found.then.outcome == 'placed'
-    assert found.then.members[0].host in ('new-1', 'new-2')
-    assert (found.now.hosts, found.then.hosts) == (6, 7)
-    assert found.edits[0] == 'without cmp-2'
+    comparison = site.insights.what_if(large, edits)
+    assert comparison.now.outcome == 'no_valid_host'
+    assert comparison.then.outcome == 'placed'
+    assert comparison.then.members[0].host in ('new-1', 'new-2')
+    assert (comparison.now.hosts, comparison.then.hosts) == (6, 7)
+    assert comparison.edits[0] == 'without cmp-2'
     assert site.insights.table().row_of('new-1') is None
-    assert any(line.split()[:4] == ['as', 'it', 'is', 'what'] for line in found.lines)
+    assert any(line.split()[:4] == ['as', 'it', 'is', 'what'] for line in comparison.lines)
 
 
 def test_an_edit_that_changes_nothing_changes_no_answer(site: Site) -> None:
     busy(site)
-    found = site.insights.what_if(ask(20, 3), HostEdits(change={'cmp-4': HostEdit()}))
-    assert found.now.members == found.then.members
+    comparison = site.insights.what_if(ask(20, 3), HostEdits(change={'cmp-4': HostEdit()}))
+    assert comparison.now.members == comparison.then.members
 
 
 @pytest.mark.parametrize(

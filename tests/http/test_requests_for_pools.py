@@ -15,64 +15,64 @@ VOLUME = {'kind': 'pool', 'resources': {'DISK_GB': 60}, 'consumer_type': 'VOLUME
 
 @pytest.fixture
 def site() -> Site:
-    made = Site()
-    made.world.store.providers.create_provider(
+    new_site = Site()
+    new_site.world.store.providers.create_provider(
         'ceph-1', inventories={'DISK_GB': Inventory(total=100)}
     )
-    made.world.store.providers.create_provider(
+    new_site.world.store.providers.create_provider(
         'ceph-2', inventories={'DISK_GB': Inventory(total=1000)}
     )
-    made.world.store.providers.create_provider(
+    new_site.world.store.providers.create_provider(
         'net-1', inventories={'IPV4_ADDRESS': Inventory(total=4)}
     )
-    made.world.turn()
-    made.insights.reload_soon()
-    return made
+    new_site.world.turn()
+    new_site.insights.reload_soon()
+    return new_site
 
 
 @pytest.fixture
 def caller(site: Site) -> Any:
-    with as_caller(site, 'admin', project=None) as made:
-        yield made
+    with as_caller(site, 'admin', project=None) as client:
+        yield client
 
 
-def states(found: httpx.Response) -> list[str]:
-    body = found.json()
+def states(response: httpx.Response) -> list[str]:
+    body = response.json()
     return [claim['state'] for claim in body.get('now', body)['claims']]
 
 
 def test_the_life_of_a_volume(site: Site, caller: httpx.Client) -> None:
-    made = ask(caller, 1, VOLUME, 2)
-    assert made.status_code == 201, made.text
-    selections = made.json()['answer']['selections']
-    assert [one[0]['host'] for one in selections] == ['ceph-2', 'ceph-2']
+    created = ask(caller, 1, VOLUME, 2)
+    assert created.status_code == 201, created.text
+    selections = created.json()['answer']['selections']
+    assert [choices[0]['host'] for choices in selections] == ['ceph-2', 'ceph-2']
     path = f'/v1/requests/{fixed(1)}'
     assert caller.put(f'{path}/lease', json={'seconds': 600}).status_code == 200
-    found = caller.put(f'{path}/confirmation', json={})
-    assert (found.status_code, states(found)) == (200, ['confirmed', 'confirmed'])
+    response = caller.put(f'{path}/confirmation', json={})
+    assert (response.status_code, states(response)) == (200, ['confirmed', 'confirmed'])
     trial = caller.post(f'{path}/release', params={'dry_run': 'true'}, json={})
     assert (trial.json()['dry_run'], states(trial)) == (True, ['confirmed', 'confirmed'])
-    one = {'consumers': [fixed(1000)], 'reason': 'deleted'}
-    found = caller.post(f'{path}/release', json=one)
-    assert sorted(states(found)) == ['confirmed', 'released']
+    release = {'consumers': [fixed(1000)], 'reason': 'deleted'}
+    response = caller.post(f'{path}/release', json=release)
+    assert sorted(states(response)) == ['confirmed', 'released']
     other = caller.post(f'{path}/release', json={'consumers': [fixed(7)]})
     assert other.status_code == 404
-    assert ask(caller, 1, VOLUME, 2).json()['answer'] == made.json()['answer']
+    assert ask(caller, 1, VOLUME, 2).json()['answer'] == created.json()['answer']
 
 
 def test_what_is_on_a_host_is_its_hosts(site: Site, caller: httpx.Client) -> None:
     site.place(3)
-    for found in (
+    for response in (
         caller.put(f'/v1/requests/{fixed(3)}/confirmation', json={}),
         caller.post(f'/v1/requests/{fixed(3)}/release', json={}),
     ):
-        assert (found.status_code, 'lifecycle host' in found.text) == (400, True)
+        assert (response.status_code, 'lifecycle host' in response.text) == (400, True)
 
 
 def test_a_member_asks_for_its_project(site: Site) -> None:
     with as_caller(site, 'member') as member, as_caller(site, 'member', project='blue') as other:
-        made = ask(member, 1, VOLUME, dry_run=True)
-        assert made.status_code in (200, 201), made.text
+        response = ask(member, 1, VOLUME, dry_run=True)
+        assert response.status_code in (200, 201), response.text
         path = f'/v1/requests/{fixed(1)}/confirmation'
         assert other.put(path, json={}).status_code == 404
 
@@ -140,13 +140,13 @@ def test_claims_on_pools_are_counted_and_say_where(site: Site, caller: httpx.Cli
     )
     assert ' on ceph-2 would be released' in trial.json()['what']
     with as_caller(site, 'member', project=None) as member:
-        found = member.get(f'/v1/claims/{on_pools[0].id}')
-        assert 'ceph-2' not in found.text
+        response = member.get(f'/v1/claims/{on_pools[0].id}')
+        assert 'ceph-2' not in response.text
 
 
 def test_a_trial_claims_nothing(site: Site, caller: httpx.Client) -> None:
-    found = ask(caller, 1, VOLUME, dry_run=True)
-    assert found.json()['answer']['selections'][0][0]['host'] == 'ceph-2'
+    response = ask(caller, 1, VOLUME, dry_run=True)
+    assert response.json()['answer']['selections'][0][0]['host'] == 'ceph-2'
     assert site.world.store.claims.list_claims() == []
     assert (
         ask(caller, 2, {**VOLUME, 'resources': {'DISK_GB': 9999}}, dry_run=True).status_code == 409
@@ -154,9 +154,9 @@ def test_a_trial_claims_nothing(site: Site, caller: httpx.Client) -> None:
 
 
 def test_how_many_more_fit(site: Site, caller: httpx.Client) -> None:
-    found = caller.post('/v1/capacity', json={'spec': VOLUME}).json()
-    assert (found['count'], found['hosts'], found['eligible']) == (17, 3, 2)
-    assert [(one['name'], one['count']) for one in found['by_host']] == [
+    capacity = caller.post('/v1/capacity', json={'spec': VOLUME}).json()
+    assert (capacity['count'], capacity['hosts'], capacity['eligible']) == (17, 3, 2)
+    assert [(entry['name'], entry['count']) for entry in capacity['by_host']] == [
         ('ceph-2', 16),
         ('ceph-1', 1),
     ]
@@ -170,6 +170,9 @@ def test_what_if_there_were_another_pool(site: Site, caller: httpx.Client) -> No
         'request': {'request_id': fixed(1), 'consumers': [fixed(2)], 'spec': spec},
         'hosts': {'add': {'ceph-9': {'resources': {'DISK_GB': 9000}}}},
     }
-    found = caller.post('/v1/what-if', json=body).json()
-    assert (found['now']['outcome'], found['then']['outcome']) == ('no_valid_host', 'placed')
-    assert found['then']['reason'].startswith('placed on ceph-9')
+    comparison = caller.post('/v1/what-if', json=body).json()
+    assert (comparison['now']['outcome'], comparison['then']['outcome']) == (
+        'no_valid_host',
+        'placed',
+    )
+    assert comparison['then']['reason'].startswith('placed on ceph-9')

@@ -21,26 +21,30 @@ def devices(count: int, amount: int, of: str = 'VGPU') -> dict[str, Any]:
 
 @pytest.fixture
 def site() -> Site:
-    made = Site()
-    table = made.world.scheduler.cache.working
+    new_site = Site()
+    table = new_site.world.scheduler.cache.working
     for n in (0, 1):
-        below(made.world.store, f'gpu{n}', table.hosts[0].uuid, VGPU=1000)
-    made.world.turn()
-    made.insights.reload_soon()
-    return made
+        below(new_site.world.store, f'gpu{n}', table.hosts[0].uuid, VGPU=1000)
+    new_site.world.turn()
+    new_site.insights.reload_soon()
+    return new_site
 
 
 @pytest.fixture
 def caller(site: Site) -> Any:
-    with as_caller(site, 'admin', project=None) as made:
-        yield made
+    with as_caller(site, 'admin', project=None) as client:
+        yield client
 
 
 def test_devices_are_asked_for_explained_and_made_again(site: Site, caller: httpx.Client) -> None:
-    made = ask(caller, 1, devices(2, 600))
-    assert made.status_code == 201, made.text
-    ((chosen, *_),) = made.json()['answer']['selections']
-    assert [one['group'] for one in chosen['allocations']] == ['', 'device1-1', 'device1-2']
+    response = ask(caller, 1, devices(2, 600))
+    assert response.status_code == 201, response.text
+    ((chosen, *_),) = response.json()['answer']['selections']
+    assert [allocation['group'] for allocation in chosen['allocations']] == [
+        '',
+        'device1-1',
+        'device1-2',
+    ]
     refused = ask(caller, 2, devices(1, 500))
     assert refused.status_code == 409
     assert 'no one provider with 500 VGPU left (best has 400 VGPU)' in refused.text
@@ -74,8 +78,8 @@ def test_a_host_whose_groups_do_not_go_together_is_told_so(
 
 
 def test_a_dry_run_and_a_count_claim_nothing(site: Site, caller: httpx.Client) -> None:
-    found = ask(caller, 1, devices(2, 600), dry_run=True)
-    assert found.status_code == 200, found.text
+    response = ask(caller, 1, devices(2, 600), dry_run=True)
+    assert response.status_code == 200, response.text
     assert site.world.store.claims.list_claims() == []
     counted = caller.post('/v1/capacity', json={'spec': devices(1, 300)}).json()
     assert (counted['count'], counted['eligible']) == (6, 1)
@@ -91,9 +95,12 @@ def test_what_if_the_host_were_not_there(site: Site, caller: httpx.Client) -> No
         },
         'hosts': {'remove': [name]},
     }
-    found = caller.post('/v1/what-if', json=body).json()
-    assert (found['now']['outcome'], found['then']['outcome']) == ('placed', 'no_valid_host')
-    assert 'no one provider with 600 VGPU left' in found['then']['reason']
+    comparison = caller.post('/v1/what-if', json=body).json()
+    assert (comparison['now']['outcome'], comparison['then']['outcome']) == (
+        'placed',
+        'no_valid_host',
+    )
+    assert 'no one provider with 600 VGPU left' in comparison['then']['reason']
 
 
 def test_a_class_that_only_devices_name_is_looked_up_at_every_door(
@@ -113,19 +120,19 @@ def test_a_class_that_only_devices_name_is_looked_up_at_every_door(
     counted = caller.post('/v1/capacity', json={'spec': spec('CUSTOM_COUNTED')})
     assert (counted.status_code, counted.json().get('count')) == (200, 2), counted.text
     request = {'request_id': fixed(9), 'consumers': [fixed(10)], 'spec': spec('CUSTOM_IF')}
-    found = caller.post('/v1/what-if', json={'request': request, 'hosts': {}})
-    assert found.status_code == 200, found.text
-    assert found.json()['now']['outcome'] == 'placed'
+    response = caller.post('/v1/what-if', json={'request': request, 'hosts': {}})
+    assert response.status_code == 200, response.text
+    assert response.json()['now']['outcome'] == 'placed'
     assert ask(caller, 2, spec('CUSTOM_PLACED')).status_code == 201
 
 
 def test_what_makes_no_sense_is_refused_by_its_field(site: Site, caller: httpx.Client) -> None:
-    one = {'resources': {'VGPU': 1}}
-    spec = {**AMOUNTS, 'tree': {'groups': {'a': one, 'b': one}}}
-    found = ask(caller, 1, spec)
-    assert (found.status_code, 'spec.tree.group_policy' in found.text) == (400, True)
-    found = ask(caller, 1, {**AMOUNTS, 'tree': {'groups': {'a': {'resources': {'VGPU': 0}}}}})
-    assert (found.status_code, 'spec.tree.groups' in found.text) == (400, True)
+    group = {'resources': {'VGPU': 1}}
+    spec = {**AMOUNTS, 'tree': {'groups': {'a': group, 'b': group}}}
+    response = ask(caller, 1, spec)
+    assert (response.status_code, 'spec.tree.group_policy' in response.text) == (400, True)
+    response = ask(caller, 1, {**AMOUNTS, 'tree': {'groups': {'a': {'resources': {'VGPU': 0}}}}})
+    assert (response.status_code, 'spec.tree.groups' in response.text) == (400, True)
 
 
 def test_a_member_may_ask_for_devices_and_not_choose_trees(site: Site) -> None:
@@ -133,5 +140,5 @@ def test_a_member_may_ask_for_devices_and_not_choose_trees(site: Site) -> None:
         assert ask(member, 1, devices(1, 1), dry_run=True).status_code == 200
         group = {'resources': {'VGPU': 1}, 'required_traits': ['CUSTOM_X']}
         spec = {**AMOUNTS, 'tree': {'groups': {'a': group}}}
-        found = ask(member, 2, spec, dry_run=True)
-        assert (found.status_code, 'spec.tree.groups' in found.text) == (403, True)
+        response = ask(member, 2, spec, dry_run=True)
+        assert (response.status_code, 'spec.tree.groups' in response.text) == (403, True)

@@ -29,9 +29,9 @@ def ask(site):
         yield asking
 
 
-def of_class(found, name):
-    (one,) = [one for one in found['classes'] if one['resource_class'] == name]
-    return one
+def of_class(rolled, name):
+    (entry,) = [entry for entry in rolled['classes'] if entry['resource_class'] == name]
+    return entry
 
 
 def test_hosts_and_pools_are_one_pool(site, ask):
@@ -40,10 +40,10 @@ def test_hosts_and_pools_are_one_pool(site, ask):
     pool = store.providers.create_provider(
         'disks', inventories={'DISK_GB': Inventory(total=1_000_000)}
     )
-    found = ask().json()
-    assert found['hosts'] == before['hosts'] == len(site.hosts)
-    assert (found['providers'], found['trees']) == (before['providers'] + 1, before['trees'] + 1)
-    disks = of_class(found, 'DISK_GB')
+    rolled = ask().json()
+    assert rolled['hosts'] == before['hosts'] == len(site.hosts)
+    assert (rolled['providers'], rolled['trees']) == (before['providers'] + 1, before['trees'] + 1)
+    disks = of_class(rolled, 'DISK_GB')
     assert disks['capacity'] == of_class(before, 'DISK_GB')['capacity'] + 1_000_000
     assert disks['largest'] == 1_000_000
 
@@ -59,8 +59,8 @@ def test_hosts_and_pools_are_one_pool(site, ask):
 
 def test_shapes_of_guests_and_of_others(site, ask):
     site.world.store.providers.create_provider('gpus', inventories={'VGPU': Inventory(total=5)})
-    found = ask('VCPU:2,MEMORY_MB:1024;VGPU:2').json()
-    guests, devices = found['shapes']
+    rolled = ask('VCPU:2,MEMORY_MB:1024;VGPU:2').json()
+    guests, devices = rolled['shapes']
     spec = RequestSpec(resources={'VCPU': 2, 'MEMORY_MB': 1024})
     assert (guests['on'], guests['count']) == ('hosts', site.insights.capacity(spec).count)
     assert 0 < guests['most'] < guests['count']

@@ -42,9 +42,9 @@ def test_the_answer_names_the_level_and_what_was_given_up(site):
     # A repeat gets the stored answer, with all of it.
     again = ask(site, 'drop 1: "CUSTOM_SLOW" in traits', 'drop 2: location in "hall.r0"')
     assert again == answer
-    found = site.insights.explain(answer.decision_id)
-    assert (found.members[0].level, found.members[0].given_up) == (1, answer.given_up)
-    assert 'given up: up to step 1: drop 1: "CUSTOM_SLOW" in traits (user)' in found.lines
+    explanation = site.insights.explain(answer.decision_id)
+    assert (explanation.members[0].level, explanation.members[0].given_up) == (1, answer.given_up)
+    assert 'given up: up to step 1: drop 1: "CUSTOM_SLOW" in traits (user)' in explanation.lines
 
 
 def test_members_share_what_is_there_and_the_answer_has_the_lowest_level(site):
@@ -62,8 +62,8 @@ def test_a_refusal_names_the_rules_that_contradict_each_other(site):
     )
     assert said in caught.value.message
     decision_id = caught.value.kwargs['decision_id']
-    found = site.insights.explain(decision_id)
-    assert found.contradiction.rules == [
+    explanation = site.insights.explain(decision_id)
+    assert explanation.contradiction.rules == [
         'location in "hall.r1" (user)',
         'location in "hall.r0" (user)',
     ]
@@ -150,10 +150,10 @@ def test_a_refusal_tells_no_text_of_the_operators_rules_and_keeps_it(site):
     assert "against the operator's rule tier of the flavor" in said
     assert 'the operator\'s rule tier of the flavor; name == "cmp-1" (user)' in said
     assert SECRET not in said
-    found = site.insights.explain(caught.value.kwargs['decision_id'])
-    assert SECRET not in found.reason
+    explanation = site.insights.explain(caught.value.kwargs['decision_id'])
+    assert SECRET not in explanation.reason
     kept = f'name in ["{SECRET}", "cmp-2"] (flavor rule:tier)'
-    assert kept in found.contradiction.rules
-    assert kept in ' '.join(' '.join(found.lines).split())
+    assert kept in explanation.contradiction.rules
+    assert kept in ' '.join(' '.join(explanation.lines).split())
     # The funnel has it with its count.
-    assert any(f'against the rule {kept}' in step.reason for step in found.members[0].funnel)
+    assert any(f'against the rule {kept}' in step.reason for step in explanation.members[0].funnel)

@@ -23,8 +23,8 @@ def create(caller: Any, number: int = 1, **fields: Any) -> Any:
 
 def test_a_group_with_policies_is_made_and_shown_as_it_is(site: Site) -> None:
     with as_caller(site, 'admin') as admin:
-        made = create(admin, **SET, name='web')
-        assert made.status_code == 201
+        response = create(admin, **SET, name='web')
+        assert response.status_code == 201
         shown = admin.get(f'/v1/server-groups/{fixed(1)}').json()
         assert create(admin, **SET, name='web').status_code == 200
         listed = admin.get('/v1/server-groups').json()['server_groups']

@@ -44,7 +44,7 @@ def spoiled(store, claim_ids):
     """The name of what cannot be read of each of these claims; the last one is sound."""
     for claim_id, poison in zip(claim_ids, POISON, strict=False):
         spoil(store, claim_id, poison)
-    return dict(zip(claim_ids, [next(iter(one)) for one in POISON], strict=False))
+    return dict(zip(claim_ids, [next(iter(changes)) for changes in POISON], strict=False))
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -56,12 +56,16 @@ def test_they_are_listed_with_their_problems_beside_the_others_and_released(make
     with calling(site) as caller:
         listed = caller.get('/v1/claims')
         assert listed.status_code == 200, listed.text
-        claims = {one['id']: one for one in listed.json()['claims']}
+        claims = {claim['id']: claim for claim in listed.json()['claims']}
         assert claims.keys() == set(ids)
-        for one in claims.values():
-            assert one['problem'].partition(':')[0] == bad.get(one['id'], '')
-            assert one['resources'] == claims[ids[-1]]['resources']
-        paths = ['usages', f'requests/{fixed(1)}', *(f'hosts/{one}' for one in site.hosts)]
+        for claim in claims.values():
+            assert claim['problem'].partition(':')[0] == bad.get(claim['id'], '')
+            assert claim['resources'] == claims[ids[-1]]['resources']
+        paths = [
+            'usages',
+            f'requests/{fixed(1)}',
+            *(f'hosts/{host_name}' for host_name in site.hosts),
+        ]
         assert {caller.get(f'/v1/{path}').status_code for path in paths} == {200}
         # Everybody else goes on, and so does a process that starts now.
         site.world.another_scheduler()
@@ -86,25 +90,25 @@ def test_their_leases_their_host_and_their_neighbours_stand_them(make_store, kin
     ids = [claimed(store, draft)[0].id for draft in drafts]
     bad, good = spoiled(store, ids), ids[-1]
     swept = store.claims.sweep(100)
-    assert [one.claim_id for one in swept.outcomes] == [good]
+    assert [outcome.claim_id for outcome in swept.outcomes] == [good]
     assert swept.unreadable.keys() == bad.keys()
     assert store.claims.sweep(100).unreadable == {}
     # What they take stays taken, whatever their host says of them.
     runs = claimed(store, a_draft().taking(host))[0]
-    assert [one.outcome for one in host.confirm(runs)] == ['ok']
+    assert [outcome.outcome for outcome in host.confirm(runs)] == ['ok']
     for _ in range(3):
         assert host.report(running=[runs]).outcome == 'applied'
     host.release(*bad)
     for draft in drafts[:-1]:
         outcomes = store.requests.extend_request(draft.id, 300, 600).outcomes
-        assert [one.outcome for one in outcomes] == ['kept']
+        assert [outcome.outcome for outcome in outcomes] == ['kept']
     assert host.row.used == {'VCPU': 13, 'CUSTOM_A': 18}
     for claim_id in bad:
         outcomes = store.claims.force_release(claim_id, 'test').outcomes
-        assert [one.outcome for one in outcomes] == ['ok']
+        assert [outcome.outcome for outcome in outcomes] == ['ok']
         assert state_of(store, claim_id) == 'released'
     assert {name: of for name, of in host.row.used.items() if of} == {'VCPU': 1}
-    assert [one.id for one in live(store)] == [runs.id]
+    assert [claim.id for claim in live(store)] == [runs.id]
     assert [line for lines in store.claims.audit().values() for line in lines] == []
 
 
@@ -125,15 +129,15 @@ def test_a_request_for_one_of_their_consumers_is_barred_and_those_beside_it_plac
 @pytest.mark.parametrize('stored', ['{"cells": [{', '{"later": 1}', '[]', '\x00'])
 def test_a_layout_that_cannot_be_read_leaves_nothing_inside_of_its_host(stored):
     numa = [NumaCell(id=0, cpus=[0, 1], pinned_cpus=[2, 3], memory_mb=4096)]
-    wanted = [
+    layouts = [
         Layout(cells=[CellLayout(cell=0, memory_mb=1)]),
         Layout(cells=[CellLayout(cell=0, vcpus=[0])]),
         Layout(cells=[CellLayout(cell=0, vcpus=[0], pins=[(0, 2)])]),
     ]
     free = FreeTopology(numa, [], {})
-    assert all(map(free.holds, wanted))
+    assert all(map(free.holds, layouts))
     taken = FreeTopology(numa, [], {}, [rows.layout(stored)])
-    assert not any(map(taken.holds, wanted))
+    assert not any(map(taken.holds, layouts))
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -143,17 +147,17 @@ def test_over_zones_they_hold_their_consumers(make_store, kind):
     store.zones.save_child_zone(EAST)
     request = a_request(consumers=[new_uuid(), new_uuid()])
     assert outcome_of(store, request) == 'ours'
-    (made,) = claimed(store, a_draft().taking(host, consumer=request.consumers[1]))
-    share = OwnShare(key=made.request_id, members={made.id: 1}, parent='top')
+    (claim,) = claimed(store, a_draft().taking(host, consumer=request.consumers[1]))
+    share = OwnShare(key=claim.request_id, members={claim.id: 1}, parent='top')
     assert finish(store, request, below(request), own=share)
-    spoil(store, made.id, {'state': 'parked', 'purpose': 'later'})
+    spoil(store, claim.id, {'state': 'parked', 'purpose': 'later'})
     with store.database.engine.begin() as connection:
         connection.execute(models.claims_below.update().values(purpose='later'))
     (said,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
     assert (said.claim.state, said.claim.purpose) == ('confirmed', 'create')
-    assert [one.purpose for one in store.zone_claims.claims_below(consumers=request.consumers)] == [
-        'create'
-    ]
+    assert [
+        claim.purpose for claim in store.zone_claims.claims_below(consumers=request.consumers)
+    ] == ['create']
     for consumer in request.consumers:
         assert outcome_of(store, a_request(consumers=[consumer])) == 'barred'
 
@@ -177,7 +181,7 @@ def test_one_in_a_zone_below_is_listed_with_its_problem_beside_the_others(make_s
     with calling(site) as caller:
         listed = caller.get('/v1/claims')
         assert listed.status_code == 200, listed.text
-        problems = {one['id']: one['problem'] for one in listed.json()['claims']}
+        problems = {claim['id']: claim['problem'] for claim in listed.json()['claims']}
         assert problems.keys() == {bad, sound}
-        assert [one for one, problem in problems.items() if 'parked' in problem] == [bad]
+        assert [claim_id for claim_id, problem in problems.items() if 'parked' in problem] == [bad]
         assert caller.get(f'/v1/claims/{bad}').json()['problem'] == problems[bad]

@@ -37,7 +37,9 @@ def test_it_is_listed_beside_others_refuses_its_requests_and_is_removed(site):
             spoil(site, rule)
             listed = admin.get('/v1/server-groups')
             assert listed.status_code == 200, listed.text
-            groups = {one['uuid']: one for one in listed.json()['server_groups']}
+            groups = {
+                shown_group['uuid']: shown_group for shown_group in listed.json()['server_groups']
+            }
             shown = admin.get(f'/v1/server-groups/{fixed(1)}').json()
             assert groups == {fixed(1): shown, fixed(2): groups[fixed(2)]}
             assert 'cannot be read by this release' in shown['problem']

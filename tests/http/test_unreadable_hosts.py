@@ -70,18 +70,22 @@ def test_processes_start_show_them_and_place_on_all_others(make_store, caplog):
     settings, clock = world.scheduler.settings, world.clock
     site.insights = Insights(world.store, plugin_loader.load_pipeline(), settings, clock)
     with as_caller(site, 'admin') as admin:
-        hosts = {one['name']: one for one in admin.get('/v1/hosts').json()['hosts']}
+        hosts = {host['name']: host for host in admin.get('/v1/hosts').json()['hosts']}
         shown = {name: admin.get(f'/v1/hosts/{name}').json() for name in bad}
         status = admin.get('/v1/status').json()
     assert hosts.keys() == site.hosts.keys()
-    reasons = {name: one['reason'] for name, one in hosts.items() if one['reason']}
+    reasons = {name: host['reason'] for name, host in hosts.items() if host['reason']}
     assert reasons.keys() == bad.keys()
     assert status['unreadable'] == reasons
     for name, reason in reasons.items():
         assert 'cannot be read by this release' in reason
         assert shown[name]['service_disabled'] == reason
         assert [use['cap'] for use in shown[name]['use']] == [16, 32_256, 500]
-        said = [one.getMessage() for one in caplog.records if f'host={name} ' in one.getMessage()]
+        said = [
+            record.getMessage()
+            for record in caplog.records
+            if f'host={name} ' in record.getMessage()
+        ]
         assert len(said) == 1
         assert f'problem={reason.partition(": ")[2]}' in said[0]
     used = {places[0].host for places in site.place(1, 2, VCPU=1).selections}
@@ -162,10 +166,10 @@ def test_broadcasts_of_before_that_cannot_be_read_are_forgotten(make_store):
     claims = [claimed(store, a_draft().taking(host))[0] for host in hosts]
 
     def listed():
-        words = [GuestsListed(host=one.host, consumers=[one.consumer]) for one in claims]
+        words = [GuestsListed(host=claim.host, consumers=[claim.consumer]) for claim in claims]
         asked_at = 2_000_000_000.0 + 120 * next(turns)
         return store.nova.apply_guest_events(
-            [NovaCast(asked_at=asked_at, word=one) for one in words]
+            [NovaCast(asked_at=asked_at, word=word) for word in words]
         )
 
     turns = itertools.count()
@@ -178,12 +182,12 @@ def test_broadcasts_of_before_that_cannot_be_read_are_forgotten(make_store):
 
 def test_a_provider_of_a_kind_that_is_not_known_is_listed_beside_the_others(make_store):
     store = make_store('sqlite')
-    made = [store.providers.create_provider(name) for name in ('strange', 'pool')]
+    providers = [store.providers.create_provider(name) for name in ('strange', 'pool')]
     with store.database.engine.begin() as connection:
-        strange = _p.c.uuid == made[0].uuid
+        strange = _p.c.uuid == providers[0].uuid
         connection.execute(_p.update().where(strange).values(kind='later'))
-    assert {one.name: one.kind for one in store.providers.list_providers()} == {
+    assert {provider.name: provider.kind for provider in store.providers.list_providers()} == {
         'strange': 'pool',
         'pool': 'pool',
     }
-    assert [one.row.kind for one in store.feed.load_everything().alone] == ['pool', 'pool']
+    assert [entry.row.kind for entry in store.feed.load_everything().alone] == ['pool', 'pool']

@@ -55,10 +55,10 @@ def site(request):
 
 def as_caller(site, *roles):
     """A client of somebody in the project, where plans are made as well."""
-    who = Caller(user='eve', project='red', roles=roles)
+    caller = Caller(user='eve', project='red', roles=roles)
     app = make_app(
         *(site.insights, site.world.store, site.client, site.metrics),
-        strategy=lambda req: who,
+        strategy=lambda req: caller,
         plans=site.plans,
     )
     transport = httpx.WSGITransport(app)
@@ -73,9 +73,9 @@ def path(uuid):
 @pytest.mark.parametrize('roles', [('admin',), ('member', 'reader')])
 def test_a_list_has_it_with_the_problem_beside_the_others(site, states, roles):
     with as_caller(site, *roles) as caller:
-        found = caller.get(f'/v1/group-plans{states}')
-    assert found.status_code == 200, found.text
-    plans = {one['group']: one for one in found.json()['group_plans']}
+        response = caller.get(f'/v1/group-plans{states}')
+    assert response.status_code == 200, response.text
+    plans = {plan['group']: plan for plan in response.json()['group_plans']}
     assert [bool(plans[uuid]['problem']) for uuid in site.groups] == [True, False]
     assert plans[site.groups[1]]['members'] == 2
     if states:
@@ -88,7 +88,7 @@ def test_it_is_shown_with_its_places_extended_and_given_back(site):
         shown = caller.get(path(broken) + '?check=true')
         assert shown.status_code == 200, shown.text
         assert 'cannot be read by this release' in shown.json()['problem']
-        assert [one['state'] for one in shown.json()['members']] == ['planned', 'planned']
+        assert [member['state'] for member in shown.json()['members']] == ['planned', 'planned']
         assert shown.json()['description'] is None
         extended = caller.put(path(broken) + '/lease', json={'seconds': 60})
         assert extended.status_code == 200, extended.text

@@ -35,16 +35,16 @@ def pools() -> dict[str, ResourceProvider]:
 @pytest.fixture
 def site(pools: dict[str, ResourceProvider]) -> Site:
     """Two pools with storage, of which ``slow`` has a part ``tray`` and that one ``disk``."""
-    made = Site()
-    store = made.world.store
+    new_site = Site()
+    store = new_site.world.store
     for name, total in DISKS.items():
         disk = Inventory(total=total, reserved=100, max_unit=2000)
         pools[name] = store.providers.create_provider(name, inventories={'DISK_GB': disk})
     pools['tray'] = below(store, 'tray', pools['slow'].uuid, IPV4_ADDRESS=4)
     pools['disk'] = below(store, 'disk', pools['tray'].uuid, DISK_GB=50, SRIOV_NET_VF=8)
     store.providers.save_provider_aggregates(pools['slow'].uuid, [ROOM])
-    _seen(made)
-    return made
+    _seen(new_site)
+    return new_site
 
 
 def _seen(site: Site) -> None:
@@ -62,11 +62,14 @@ def ask(number: int, count: int = 1, **spec: Any) -> SelectDestinations:
     )
 
 
-def facts(found: Explanation) -> tuple:
+def facts(explanation: Explanation) -> tuple:
     """What of an answer follows from the providers, and not from their ids."""
     return (
-        *(found.outcome, found.hosts, found.reason),
-        [(one.host, [(step.filter, step.removed) for step in one.funnel]) for one in found.members],
+        *(explanation.outcome, explanation.hosts, explanation.reason),
+        [
+            (member.host, [(step.filter, step.removed) for step in member.funnel])
+            for member in explanation.members
+        ],
     )
 
 
@@ -151,8 +154,8 @@ def test_a_pool_is_empty_with_all_that_is_below_it(
     _seen(site)
     edits = HostEdits(change={'slow': HostEdit(empty=True)})
     for number, amounts in ((3, {'SRIOV_NET_VF': 5}), (4, {'IPV4_ADDRESS': 1})):
-        found = site.insights.what_if(ask(number, resources=amounts), edits)
-        assert (found.now.outcome, found.then.outcome) == ('no_valid_host', 'placed')
+        comparison = site.insights.what_if(ask(number, resources=amounts), edits)
+        assert (comparison.now.outcome, comparison.then.outcome) == ('no_valid_host', 'placed')
     request = ask(5, resources={'SRIOV_NET_VF': 5})
     then = compare(site, request, edits, lambda: _release(site, 1))
     assert then.members[0].host == 'disk'
@@ -172,15 +175,15 @@ def test_a_pool_like_another_has_the_same_below_it(
 
     def change() -> None:
         disk = Inventory(total=1000, reserved=100, max_unit=2000)
-        made = store.providers.create_provider('new', inventories={'DISK_GB': disk})
-        store.providers.save_provider_aggregates(made.uuid, [ROOM])
-        tray = below(store, 'new-tray', made.uuid, IPV4_ADDRESS=4)
+        pool = store.providers.create_provider('new', inventories={'DISK_GB': disk})
+        store.providers.save_provider_aggregates(pool.uuid, [ROOM])
+        tray = below(store, 'new-tray', pool.uuid, IPV4_ADDRESS=4)
         below(store, 'new-disk', tray.uuid, DISK_GB=50, SRIOV_NET_VF=8)
 
     edits = HostEdits(add={'new': HostEdit(like='slow')})
     request = ask(2, resources={'SRIOV_NET_VF': 5, 'DISK_GB': 50})
-    found = site.insights.what_if(request, edits)
-    assert found.edits == ['with new like slow and 2 below it']
+    comparison = site.insights.what_if(request, edits)
+    assert comparison.edits == ['with new like slow and 2 below it']
     assert compare(site, request, edits, change).members[0].host == 'new-disk'
 
 
@@ -193,18 +196,23 @@ def test_a_pool_goes_with_all_that_is_below_it(
 
     request = ask(1, resources={'DISK_GB': 10})
     for gone in (['slow'], ['slow', 'disk']):
-        found = site.insights.what_if(request, HostEdits(remove=gone))
-        assert found.edits == ['without slow and 2 below it']
+        comparison = site.insights.what_if(request, HostEdits(remove=gone))
+        assert comparison.edits == ['without slow and 2 below it']
     compare(site, request, HostEdits(remove=['slow']), change)
 
 
 def test_many_pools_are_added_and_taken_from(site: Site) -> None:
     """What is added has an id that nothing has: what a member takes there is not a host's."""
     edits = HostEdits(add={'new': HostEdit(like='slow', count=3)})
-    found = site.insights.what_if(ask(1, 4, resources={'DISK_GB': 900}), edits)
-    assert (found.now.outcome, found.then.outcome) == ('no_valid_host', 'placed')
-    assert {one.host for one in found.then.members} == {'slow', 'new-1', 'new-2', 'new-3'}
-    assert found.then.hosts == 4 + 3 * 3
+    comparison = site.insights.what_if(ask(1, 4, resources={'DISK_GB': 900}), edits)
+    assert (comparison.now.outcome, comparison.then.outcome) == ('no_valid_host', 'placed')
+    assert {member.host for member in comparison.then.members} == {
+        'slow',
+        'new-1',
+        'new-2',
+        'new-3',
+    }
+    assert comparison.then.hosts == 4 + 3 * 3
 
 
 @pytest.mark.parametrize(
@@ -279,10 +287,10 @@ def test_a_host_like_another_has_its_devices(with_devices: Site) -> None:
     site.client.select_destinations(_on_devices(1, 2, 800))
     _seen(site)
     edits = HostEdits(add={'new': HostEdit(like='cmp-1', count=2)})
-    found = site.insights.what_if(_on_devices(2, 2, 1000), edits)
-    assert found.edits == ['with 2 hosts new-1 to new-2 like cmp-1 and 3 below it']
-    assert (found.now.outcome, found.then.outcome) == ('no_valid_host', 'placed')
-    assert found.then.members[0].host in ('new-1', 'new-2')
+    comparison = site.insights.what_if(_on_devices(2, 2, 1000), edits)
+    assert comparison.edits == ['with 2 hosts new-1 to new-2 like cmp-1 and 3 below it']
+    assert (comparison.now.outcome, comparison.then.outcome) == ('no_valid_host', 'placed')
+    assert comparison.then.members[0].host in ('new-1', 'new-2')
     gone = site.insights.what_if(_on_devices(2, 1, 200), HostEdits(remove=['cmp-1']))
     assert (gone.now.outcome, gone.then.outcome) == ('placed', 'no_valid_host')
 
@@ -318,11 +326,11 @@ def test_the_zone_of_a_copy_is_that_of_its_aggregates(site: Site) -> None:
     _seen(site)
     spec = {'kind': RequestKind.HOST, 'resources': {'VCPU': 1}, 'availability_zone': 'az9'}
     for edit, fit in ((HostEdit(like='cmp-1'), 2), (HostEdit(like='cmp-1', zone='az1'), 2)):
-        found = site.insights.what_if(ask(1, **spec), HostEdits(add={'new': edit}))
-        assert f'{fit}/7 hosts fit' in found.then.reason
+        comparison = site.insights.what_if(ask(1, **spec), HostEdits(add={'new': edit}))
+        assert f'{fit}/7 hosts fit' in comparison.then.reason
     leaves = HostEdit(like='cmp-1', without_aggregates=['room'])
-    found = site.insights.what_if(ask(1, **spec), HostEdits(add={'new': leaves}))
-    assert '1/7 hosts fit' in found.then.reason
+    comparison = site.insights.what_if(ask(1, **spec), HostEdits(add={'new': leaves}))
+    assert '1/7 hosts fit' in comparison.then.reason
 
 
 def test_a_host_that_is_over_full_takes_nothing(site: Site) -> None:
@@ -332,8 +340,8 @@ def test_a_host_that_is_over_full_takes_nothing(site: Site) -> None:
     _seen(site)
     edits = HostEdits(change={'cmp-1': HostEdit(reserved={'VCPU': 7})})
     request = ask(2, kind=RequestKind.HOST, resources={'DISK_GB': 1}, force_hosts=['cmp-1'])
-    found = site.insights.what_if(request, edits)
-    assert (found.now.outcome, found.then.outcome) == ('placed', 'no_valid_host')
+    comparison = site.insights.what_if(request, edits)
+    assert (comparison.now.outcome, comparison.then.outcome) == ('placed', 'no_valid_host')
 
 
 # -- over HTTP ---------------------------------------------------------------------------
@@ -347,5 +355,5 @@ def test_ratios_are_edited_over_http(site: Site) -> None:
         'hosts': {'change': {'fast': {'allocation_ratios': {'DISK_GB': 3}}}},
     }
     with as_caller(site, 'admin', project=None) as caller:
-        found = caller.post('/v1/what-if', json=body)
-        assert found.json()['then']['members'][0]['host'] == 'fast'
+        response = caller.post('/v1/what-if', json=body)
+        assert response.json()['then']['members'][0]['host'] == 'fast'

@@ -187,8 +187,8 @@ class Play:
     def update(self, host: str, moving: bool = False) -> None:
         args = copy.deepcopy(captured('update_instance_info').args)
         args['host_name'] = host
-        (one,) = args['instance_info']['nova_object.data']['objects']
-        data = one['nova_object.data']
+        (objects,) = args['instance_info']['nova_object.data']['objects']
+        data = objects['nova_object.data']
         data |= {'uuid': GUEST, 'host': host, 'node': host, 'vcpus': 2}
         flavor = data['flavor']['nova_object.data']
         flavor |= {'vcpus': 2, 'memory_mb': 0, 'root_gb': 0, 'ephemeral_gb': 0, 'swap': 0}
@@ -279,12 +279,12 @@ class Play:
     def say(self, line: str) -> None:
         self.trace.append(f'{self._round:3} {line}')
 
-    def told(self, what: str) -> str:
+    def told(self, sentence: str) -> str:
         claims = [
             f'{c.host} {c.purpose} {c.state} {c.absences} {c.reason}'
             for c in self.store.claims.list_claims(consumer=GUEST, limit=1000)
         ]
-        return '\n'.join([what, *self.trace, *claims])
+        return '\n'.join([sentence, *self.trace, *claims])
 
     def end(self) -> None:
         """Nothing more happens; within the stated time all is as Nova has it.
@@ -296,15 +296,15 @@ class Play:
         behind = max((abs(s) for of in self._clocks.values() for _, s in of), default=0.0)
         more = STATED_OF_CLOCKS + int(behind / SYNC_SECONDS) if self._clocks or self._slow else 0
         self.rounds(STATED_ROUNDS + more)
-        wanted = [] if self.where is None else [(self.where, 'confirmed')]
-        found = sorted((claim.host, claim.state.value) for claim in self.live())
-        if found != wanted:
+        expected = [] if self.where is None else [(self.where, 'confirmed')]
+        live = sorted((claim.host, claim.state.value) for claim in self.live())
+        if live != expected:
             self.clock.sleep(MOVE_SECONDS)
             late = self.store.nova.open_moves(MOVE_SECONDS, 10)
             assert [move.target.consumer for move in late] == [GUEST], self.told('a leak')
             self.store.nova.resolve_guest(GuestLocation(consumer=GUEST, host=self.where))
-            found = sorted((claim.host, claim.state.value) for claim in self.live())
-        assert found == wanted, self.told(f'expected {wanted}, found {found}')
+            live = sorted((claim.host, claim.state.value) for claim in self.live())
+        assert live == expected, self.told(f'expected {expected}, found {live}')
         assert self.store.claims.audit() == CLEAN
 
 

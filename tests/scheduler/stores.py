@@ -28,7 +28,7 @@ def followed(world: World) -> None:
         fresh = world.another_scheduler()
         world.schedulers.remove(fresh)
         fresh.cache.fold()
-        ours, theirs = (one.cache.working for one in (scheduler, fresh))
+        ours, theirs = (process.cache.working for process in (scheduler, fresh))
         assert _known(ours) == _known(theirs)
         assert not ours.pools._laid
         assert not ours._usage.laid
@@ -39,8 +39,8 @@ def followed(world: World) -> None:
 def _known(table: HostTable) -> tuple[Any, ...]:
     """What is used of all providers, and what they have."""
     shared = {
-        pid: (one.used, one.inventories, one.aggregates, one.root, one.parent, one.traits)
-        for pid, one in table.pools.of_id.items()
+        pid: (pool.used, pool.inventories, pool.aggregates, pool.root, pool.parent, pool.traits)
+        for pid, pool in table.pools.of_id.items()
     }
     alone = {
         row.id: (row.used, row.facts, row.aggregates, row.parent) for row in table.others.hosts

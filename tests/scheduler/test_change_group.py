@@ -90,9 +90,9 @@ def test_a_place_that_is_created_meanwhile_is_not_given_back(world, first):
     def take(batch):
         if not taken:
             (ended,) = batch[0].ends_places
-            found = places(world, GROUP)
-            taken.extend(name for name, claim in found.items() if claim.id == ended.claim_id)
-            created(world.store, found[taken[0]])
+            by_name = places(world, GROUP)
+            taken.extend(name for name, claim in by_name.items() if claim.id == ended.claim_id)
+            created(world.store, by_name[taken[0]])
 
     planner = a_planner(world, store=before_commit(world.store, take))
     answer = place(planner, a_change(described(a_member('web', 1), a_member('db'))))
@@ -122,7 +122,7 @@ def test_a_member_that_ends_between_two_tries_is_planned_as_well(world, planner)
         commits.append(batch)
         if len(commits) == 1:
             world.turn(times=2)
-            used = {*hosts(world).values(), *(made.claim.host for made in batch[0].claims)}
+            used = {*hosts(world).values(), *(commit.claim.host for commit in batch[0].claims)}
             elsewhere = sorted(world.hosts.keys() - used)[:1]
             other = world.select(a_request(group=GroupRef(uuid=GROUP), force_hosts=elsewhere))
             assert other.outcome is Outcome.PLACED
@@ -184,7 +184,7 @@ def test_what_changed_policies_would_violate_is_listed_first(world, planner, fir
     assert done.violated == answer.violated and done.revision == 2
     assert 'affinity' in world.store.groups.load_group(GROUP).policies
     # Who comes now obeys what is possible: nothing is violated by it alone.
-    assert hosts(world) == {one.name: one.host for one in first.plan.members}
+    assert hosts(world) == {member.name: member.host for member in first.plan.members}
 
 
 def test_a_member_that_needs_something_else_gets_another_place(world, planner, first):
@@ -200,17 +200,19 @@ def test_a_member_that_needs_something_else_gets_another_place(world, planner, f
 
 
 def test_a_lost_host_is_healed_and_the_others_stay(world, planner, first):
-    store, found = world.store, places(world, GROUP)
-    created(store, found['web-1'])
-    world.hosts[found['web-1'].host].confirm(found['web-1'].id)
-    dead = {found['web-1'].host, found['db'].host}
+    store, by_name = world.store, places(world, GROUP)
+    created(store, by_name['web-1'])
+    world.hosts[by_name['web-1'].host].confirm(by_name['web-1'].id)
+    dead = {by_name['web-1'].host, by_name['db'].host}
     for _ in range(4):
         world.turn(60)
         for name, host in world.hosts.items():
             if name not in dead:
                 host.report()
     world.turn()
-    shown = {one.name: one.state for one in planner.show(ShowGroupPlan(group=GROUP)).members}
+    shown = {
+        member.name: member.state for member in planner.show(ShowGroupPlan(group=GROUP)).members
+    }
     assert shown == {
         'web-1': MemberState.LOST,
         'web-2': MemberState.PLANNED,
@@ -225,9 +227,9 @@ def test_a_lost_host_is_healed_and_the_others_stay(world, planner, first):
     live = world.store.plans.load_places([GROUP])[GROUP]
     assert sorted(claim.member_name for claim in live) == ['db', 'web-1', 'web-1', 'web-2']
     view = planner.show(ShowGroupPlan(group=GROUP))
-    assert {one.state for one in view.members} == {MemberState.PLANNED}
+    assert {member.state for member in view.members} == {MemberState.PLANNED}
     # The guest of the lost host may be there again with it: it is not hidden.
-    assert view.others == [store.claims.load_claim(found['web-1'].id).consumer]
+    assert view.others == [store.claims.load_claim(by_name['web-1'].id).consumer]
     assert not any(world.audit().values())
 
 
@@ -270,8 +272,8 @@ def test_a_guest_that_is_back_is_the_member_again_and_its_new_place_is_given_bac
 ):
     comes_back(world, healed)
     view = planner.show(ShowGroupPlan(group=GROUP))
-    found = {one.name: one for one in view.members}['web-1']
-    assert (found.state, found.claim_id) == (MemberState.RUNNING, healed.id)
+    member = {entry.name: entry for entry in view.members}['web-1']
+    assert (member.state, member.claim_id) == (MemberState.RUNNING, healed.id)
     answer = world.select(a_create_of('web-1'))
     assert answer.outcome is Outcome.REFUSED
     assert f'as consumer {healed.consumer}, and runs' in answer.reason
@@ -287,8 +289,8 @@ def test_a_guest_that_is_back_after_another_was_created_is_named_beside_it(world
     assert world.select(a_create_of('web-1')).outcome is Outcome.PLACED
     comes_back(world, healed)
     view = planner.show(ShowGroupPlan(group=GROUP))
-    found = {one.name: one for one in view.members}['web-1']
-    assert found.state is MemberState.CREATED and found.claim_id != healed.id
+    member = {entry.name: entry for entry in view.members}['web-1']
+    assert member.state is MemberState.CREATED and member.claim_id != healed.id
     assert view.others == [healed.consumer]
     answer = world.select(a_create_of('web-1'))
     assert answer.outcome is Outcome.REFUSED  # never a third
@@ -300,7 +302,7 @@ def test_a_guest_that_is_back_can_be_replaced(world, planner, healed):
     assert hosts_of(answer).keys() == {'web-1'}
     assert sorted(claim.is_free_place for claim in of_web_1(world)) == [False, True]
     view = planner.show(ShowGroupPlan(group=GROUP))
-    assert {one.name: one.state for one in view.members}['web-1'] is MemberState.PLANNED
+    assert {member.name: member.state for member in view.members}['web-1'] is MemberState.PLANNED
     assert view.others == [healed.consumer]
 
 
@@ -314,8 +316,8 @@ def test_a_guest_that_was_replaced_by_name_is_no_member_though_its_host_answers(
     place(planner, a_change(described(), replace=['web-1']))
     place(planner, a_change(described(a_member('web', 3), a_member('db'))))  # and is none later
     view = planner.show(ShowGroupPlan(group=GROUP))
-    found = {one.name: one for one in view.members}['web-1']
-    assert found.state is MemberState.PLANNED
+    member = {entry.name: entry for entry in view.members}['web-1']
+    assert member.state is MemberState.PLANNED
     assert view.others == [world.store.claims.load_claim(before.id).consumer]
     world.turn()
     assert world.select(a_create_of('web-1')).outcome is Outcome.PLACED
@@ -359,18 +361,18 @@ def test_a_repeated_change_is_one(world, planner, first):
 
 # -- shown, held, given back --------------------------------------------------------------
 def test_a_plan_is_shown_with_its_members_and_where_they_are(world, planner, first):
-    found = places(world, GROUP)
-    created(world.store, found['web-1'])
-    created(world.store, found['db'])
-    world.hosts[found['db'].host].confirm(found['db'].id)
+    by_name = places(world, GROUP)
+    created(world.store, by_name['web-1'])
+    created(world.store, by_name['db'])
+    world.hosts[by_name['db'].host].confirm(by_name['db'].id)
     view = planner.show(ShowGroupPlan(group=GROUP, check=True))
-    states = {one.name: one.state for one in view.members}
+    states = {member.name: member.state for member in view.members}
     assert states == {
         'web-1': MemberState.CREATED,
         'web-2': MemberState.PLANNED,
         'db': MemberState.RUNNING,
     }
-    assert [one.name for one in view.members] == ['web-1', 'web-2', 'db']
+    assert [member.name for member in view.members] == ['web-1', 'web-2', 'db']
     assert view.violated == [] and view.others == []
     assert view.decided == first
     assert view.members[2].lease_seconds is None and view.members[1].lease_seconds > 3000
@@ -381,7 +383,7 @@ def test_a_place_whose_lease_ends_is_expired(world, planner):
     for _ in range(6):
         world.turn(20)
     view = planner.show(ShowGroupPlan(group=GROUP))
-    assert {one.state for one in view.members} == {MemberState.EXPIRED}
+    assert {member.state for member in view.members} == {MemberState.EXPIRED}
     with pytest.raises(exceptions.Refused, match='nothing to hold'):
         planner.extend(ExtendGroupPlan(group=GROUP, seconds=600))
     assert planner.show(ShowGroupPlan(group=GROUP)).lease_seconds == 0
@@ -390,17 +392,17 @@ def test_a_place_whose_lease_ends_is_expired(world, planner):
 
 
 def test_a_plan_is_held_longer_and_at_most_as_long_as_may_be(world, planner, first):
-    found = planner.extend(ExtendGroupPlan(group=GROUP, seconds=7200))
-    assert len(found['claims']) == 3 and found['lease_seconds'] == 7200
+    extended = planner.extend(ExtendGroupPlan(group=GROUP, seconds=7200))
+    assert len(extended['claims']) == 3 and extended['lease_seconds'] == 7200
     view = planner.show(ShowGroupPlan(group=GROUP))
     assert view.lease_seconds == pytest.approx(7200, abs=5)
     assert planner.extend(ExtendGroupPlan(group=GROUP, seconds=604_800))['lease_seconds'] == 86_400
 
 
 def test_a_plan_is_released_and_who_runs_stays(world, planner, first):
-    found = places(world, GROUP)
-    created(world.store, found['db'])
-    world.hosts[found['db'].host].confirm(found['db'].id)
+    by_name = places(world, GROUP)
+    created(world.store, by_name['db'])
+    world.hosts[by_name['db'].host].confirm(by_name['db'].id)
     planner.release(ReleaseGroupPlan(group=GROUP, reason='no longer wanted'))
     assert hosts(world).keys() == {'db'}
     with pytest.raises(exceptions.NotFound):

@@ -29,23 +29,23 @@ def test_without_lost_races_the_best_one_is_taken():
 
 def test_each_batch_that_loses_widens_the_choice_up_to_a_bound():
     seen = Contention(ManualClock())
-    found = []
+    spreads = []
     for lost in (1, 1, 7, 1, 100):
         seen.note(placed=0, lost=lost)
-        found.append(seen.spread)
-    assert found == [GROWTH, GROWTH**2, GROWTH**3, SPREAD_MOST, SPREAD_MOST]
+        spreads.append(seen.spread)
+    assert spreads == [GROWTH, GROWTH**2, GROWTH**3, SPREAD_MOST, SPREAD_MOST]
     assert seen.haste == HASTE
 
 
 def test_what_is_placed_narrows_it_again():
     seen = Contention(ManualClock())
     seen.note(placed=0, lost=1)
-    found = []
+    spreads = []
     for _ in range(3):
         for _ in range(10):
             seen.note(placed=HALF_MEMBERS // 10, lost=0)
-        found.append(round(seen._wide, 6))
-    assert found == [2.0, 1.0, 1.0]
+        spreads.append(round(seen._wide, 6))
+    assert spreads == [2.0, 1.0, 1.0]
 
 
 def test_time_alone_narrows_it_as_well_also_where_nothing_is_placed():
@@ -87,8 +87,8 @@ def test_a_race_for_the_only_host_widens_nothing():
         for by in (world.scheduler, other)
     ]
     world.turn(times=20)
-    found = [world.replies.answers[handle].outcome for handle in asked]
-    assert sorted(found) == [Outcome.NO_VALID_HOST, Outcome.PLACED]
+    outcomes = [world.replies.answers[handle].outcome for handle in asked]
+    assert sorted(outcomes) == [Outcome.NO_VALID_HOST, Outcome.PLACED]
     assert world.recorder.counts['gantt_conflicts_total'] > 0
     assert seen_by(world.scheduler).spread == seen_by(other).spread == 1
 

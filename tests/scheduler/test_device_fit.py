@@ -33,8 +33,8 @@ def raw(world, tree, **amounts):
     """By host, as the weigher says."""
     table = world.scheduler.cache.working
     spec = RequestSpec(resources={'VCPU': 1, **amounts}, tree=tree)
-    found = DeviceFitWeigher().raw(table, spec, np.arange(len(table)))
-    return None if found is None else dict(zip(table.names, found.tolist(), strict=True))
+    weights = DeviceFitWeigher().raw(table, spec, np.arange(len(table)))
+    return None if weights is None else dict(zip(table.names, weights.tolist(), strict=True))
 
 
 def test_shares_gather_on_devices_that_are_in_use(world):
@@ -44,8 +44,8 @@ def test_shares_gather_on_devices_that_are_in_use(world):
     first = host_of(world, devices(1, 300))
     assert [host_of(world, devices(1, 300)) for _ in range(2)] == [first] * 2
     used = {
-        one.name: one.used.get('VGPU', 0)
-        for one in map(
+        provider.name: provider.used.get('VGPU', 0)
+        for provider in map(
             world.store.providers.load_provider, (gpu.uuid for gpu in world.gpus.values())
         )
     }
@@ -81,21 +81,21 @@ def test_who_asks_for_no_device_has_no_preference(world):
 
 def plain(table, tree_devices):
     """The reference: each host and each of its devices by itself."""
-    pools, found = table.pools, {}
+    pools, values_by_host = table.pools, {}
     for host in table.hosts:
-        below_it = [one for one in pools.of_id.values() if one.root == host.id]
-        values, many = 0.0, sum(one.count for one in tree_devices)
-        for wanted in tree_devices:
-            name, amount = wanted.resource_class, wanted.amount
-            left = sorted(
-                (pools.free(one.id, name) - amount) / one.inventories[name].cap
-                for one in below_it
-                if name in one.inventories and pools.free(one.id, name) >= amount
-            )[: wanted.count]
-            if len(left) == wanted.count:
-                values += sum(left)
-        found[host.name] = values / many
-    return found
+        below_it = [pool for pool in pools.of_id.values() if pool.root == host.id]
+        values, many = 0.0, sum(device.count for device in tree_devices)
+        for device in tree_devices:
+            name, amount = device.resource_class, device.amount
+            shares = sorted(
+                (pools.free(pool.id, name) - amount) / pool.inventories[name].cap
+                for pool in below_it
+                if name in pool.inventories and pools.free(pool.id, name) >= amount
+            )[: device.count]
+            if len(shares) == device.count:
+                values += sum(shares)
+        values_by_host[host.name] = values / many
+    return values_by_host
 
 
 @pytest.mark.parametrize('seed', range(6))

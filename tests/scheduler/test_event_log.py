@@ -54,25 +54,25 @@ class Follower:
 
 
 def said(events: list[EventEntry]) -> list[tuple[str, str, str]]:
-    return [(one.host, one.kind, one.by) for one in events]
+    return [(event.host, event.kind, event.by) for event in events]
 
 
 def test_what_happens_is_told_once_and_in_order(store):
-    one, two = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
+    first, second = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
     follower = Follower(a_log(store))
     follower.ask()
     follower.seen.clear()
     store.hosts.disable_host('cmp-2', 'disk swap', 'ann')
-    [claim] = claimed(store, a_draft().taking(one))
+    [claim] = claimed(store, a_draft().taking(first))
     fresh = [event for event in follower.ask() if event.kind not in ('registered', 'facts')]
     assert sorted(said(fresh)) == [('cmp-1', 'claimed', ''), ('cmp-2', 'disabled', 'ann')]
     assert [event.claim_id for event in fresh if event.kind == 'claimed'] == [claim.id]
     assert follower.ask() == []
-    one.confirm(claim)
+    first.confirm(claim)
     assert [(e.kind, e.claim_id) for e in follower.ask()] == [('confirmed', claim.id)]
     store.hosts.enable_host('cmp-2', 'bob')
     assert said(follower.ask()) == [('cmp-2', 'enabled', 'bob')]
-    two.register()
+    second.register()
     assert said(follower.ask()) == [('cmp-2', 'registered', '')]
     assert follower.ask() == []
 
@@ -98,11 +98,11 @@ def test_pages_leave_nothing_out(store):
 
 def test_another_process_goes_on_where_it_was_asked_before(store):
     a_host('cmp-1').on(store)
-    one, two = a_log(store), a_log(store)
-    two.after(None, 1)
+    first, second = a_log(store), a_log(store)
+    second.after(None, 1)
     # A process begins to cover with its first question, and clocks are known to a second.
-    follower = Follower(one, two)
-    for log in (one, two):
+    follower = Follower(first, second)
+    for log in (first, second):
         log._covers -= 2 * event_log.SLACK_SECONDS
     store.hosts.disable_host('cmp-1', 'why', 'ann')
     assert ('cmp-1', 'disabled', 'ann') in said(follower.ask(1))
@@ -150,19 +150,19 @@ def test_who_waits_is_answered_when_something_happens_or_the_process_ends():
     cursor = log.after(None, 1).cursor
     pages: list[Any] = []
 
-    def waits(wanted: Wanted) -> None:
-        pages.append(log.wait(cursor, 10, 600.0, wanted))
+    def waits(condition: Wanted) -> None:
+        pages.append(log.wait(cursor, 10, 600.0, condition))
 
     threads = [
-        threading.Thread(target=waits, args=[wanted])
-        for wanted in (lambda one: one.kind == 'enabled', lambda one: False)
+        threading.Thread(target=waits, args=[condition])
+        for condition in (lambda event: event.kind == 'enabled', lambda event: False)
     ]
     for thread in threads:
         thread.start()
     store.hosts.disable_host('cmp-1', 'why', 'ann')
     store.hosts.enable_host('cmp-1', 'ann')
     threads[0].join(60)
-    assert [one.kind for page in pages for one in page.events] == ['enabled']
+    assert [event.kind for page in pages for event in page.events] == ['enabled']
     log.stop()
     threads[1].join(60)
     assert pages[1].events == []
@@ -214,16 +214,16 @@ def test_nothing_is_left_out_whoever_is_asked(steps, seed):
     follower = Follower(*logs, limit=rng.choice([1, 3, 100]))
     begun = clock.wall()
     claims: list[tuple[int, Any]] = []
-    for what, number in steps:
-        if what == 'ask':
+    for step, number in steps:
+        if step == 'ask':
             follower.ask(number)
-        elif what == 'pass':
+        elif step == 'pass':
             clock.advance(number)
-        elif what == 'disable':
+        elif step == 'disable':
             store.hosts.disable_host(HOSTS[number], f'why {rng.random()}', 'ann')
-        elif what == 'enable':
+        elif step == 'enable':
             store.hosts.enable_host(HOSTS[number])
-        elif what == 'claim':
+        elif step == 'claim':
             store.hosts.enable_host(HOSTS[number])
             [claim] = claimed(store, a_draft().taking(hosts[number], vcpu=1, ram=1, disk=1))
             claims.append((number, claim))
@@ -234,11 +234,11 @@ def test_nothing_is_left_out_whoever_is_asked(steps, seed):
     while quiet < 2:
         clock.advance(1)
         quiet = 0 if follower.ask(rng.randrange(2)) else quiet + 1
-    seen = {(one.host, one.kind, one.what, one.claim_id) for one in follower.seen}
+    seen = {(event.host, event.kind, event.what, event.claim_id) for event in follower.seen}
     there = {
-        (name, one.kind, one.what, one.claim_id)
+        (name, event.kind, event.what, event.claim_id)
         for name in HOSTS
-        for one in store.hosts.host_history(name, 10_000)
-        if one.at >= begun
+        for event in store.hosts.host_history(name, 10_000)
+        if event.at >= begun
     }
     assert there <= seen

@@ -16,29 +16,29 @@ def world():
 
 def asked(planner, project, times=1, **fields):
     """Groups of a project, queued: the futures of those that are, until one is turned away."""
-    found = []
+    futures = []
     for _ in range(times):
         request = a_plan_request(project_id=project, dry_run=True, **fields)
-        found.append(planner.submit(request))
-    return found
+        futures.append(planner.submit(request))
+    return futures
 
 
 def order(planner, futures):
     """Names of futures in the order in which they are answered."""
-    waiting, found = dict(futures), []
+    waiting, names = dict(futures), []
     while waiting:
         assert planner.step() == 1
         (name,) = [name for name, future in waiting.items() if future.done()]
         waiting.pop(name)
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 def test_projects_take_turns(world):
     planner = a_planner(world)
     red = asked(planner, 'red', 4)
     [blue] = asked(planner, 'blue')
-    futures = {f'red-{n}': one for n, one in enumerate(red)} | {'blue': blue}
+    futures = {f'red-{n}': future for n, future in enumerate(red)} | {'blue': blue}
     assert order(planner, futures) == ['red-0', 'blue', 'red-1', 'red-2', 'red-3']
 
 
@@ -57,18 +57,18 @@ def test_long_plans_are_turns_of_their_length(world):
     large = {'group': {'members': [a_member('m', 50, vcpu=3)]}}
     red = asked(planner, 'red', 2, plan_ms=10, **large)
     blue = asked(planner, 'blue', 3, plan_ms=200, **large)
-    futures = {f'red-{n}': one for n, one in enumerate(red)}
-    futures |= {f'blue-{n}': one for n, one in enumerate(blue)}
+    futures = {f'red-{n}': future for n, future in enumerate(red)}
+    futures |= {f'blue-{n}': future for n, future in enumerate(blue)}
     assert order(planner, futures) == ['red-0', 'blue-0', 'blue-1', 'blue-2', 'red-1']
 
 
 def test_a_project_of_more_weight_has_more_turns(world):
     planner = a_planner(world)
     planner.settings.project_weights = {'red': 3.0}
-    futures = {f'blue-{n}': one for n, one in enumerate(asked(planner, 'blue', 2))}
-    futures |= {f'red-{n}': one for n, one in enumerate(asked(planner, 'red', 3))}
-    found = order(planner, futures)
-    assert found[:2] == ['blue-0', 'red-0'] and found[-1] == 'blue-1'
+    futures = {f'blue-{n}': future for n, future in enumerate(asked(planner, 'blue', 2))}
+    futures |= {f'red-{n}': future for n, future in enumerate(asked(planner, 'red', 3))}
+    names = order(planner, futures)
+    assert names[:2] == ['blue-0', 'red-0'] and names[-1] == 'blue-1'
 
 
 def test_no_project_fills_the_queue(world):

@@ -46,8 +46,8 @@ def a_group(world, *policies, **fields):
 
 def test_members_of_requests_of_their_own_are_apart_by_rack(world):
     group = GroupRef(uuid=a_group(world, APART))
-    found = [hosts_of(world.select(a_request(group=group)))[0] for _ in range(3)]
-    assert sorted(map(rack, found)) == [1, 2, 3]
+    hosts = [hosts_of(world.select(a_request(group=group)))[0] for _ in range(3)]
+    assert sorted(map(rack, hosts)) == [1, 2, 3]
     answer = world.select(a_request(group=group))
     assert answer.outcome is Outcome.NO_VALID_HOST
     assert 'none meets this policy: anti-affinity at rack (group)' in answer.reason
@@ -62,7 +62,7 @@ def test_two_schedulers_at_once_break_nothing(world):
         handles = [world.ask(a_request(group=group), by=next(by)) for _ in range(4)]
         world.turn(times=30)
         answers = [world.replies.answers[handle] for handle in handles]
-        placed = [hosts_of(one)[0] for one in answers if one.outcome is Outcome.PLACED]
+        placed = [hosts_of(answer)[0] for answer in answers if answer.outcome is Outcome.PLACED]
         assert sorted(map(rack, placed)) == [1, 2, 3]
     assert world.recorder.counts['gantt_conflicts_total'] > 0
     assert not any(world.audit().values())
@@ -76,12 +76,12 @@ def test_policies_of_subgroups_go_by_the_member_that_a_request_names(world):
     [db] = hosts_of(
         world.select(a_request(group=GroupRef(uuid=uuid, member='db'), force_hosts=['cmp-5']))
     )
-    found = [
+    hosts = [
         hosts_of(world.select(a_request(group=GroupRef(uuid=uuid, member=f'web-{n}'))))[0]
         for n in (1, 2, 3)
     ]
     assert db == 'cmp-5'
-    assert set(map(rack, found)) == {3}
+    assert set(map(rack, hosts)) == {3}
     names = {claim.member_name for claim in world.store.claims.list_claims()}
     assert names == {'db', 'web-1', 'web-2', 'web-3'}
 
@@ -102,8 +102,8 @@ def test_what_a_caller_says_is_no_other_rule(world):
     assert 'exists with policies anti-affinity at rack, and policies affinity' in answer.reason
     # Nova says what it knows of the group: the policies stand for that.
     novas = GroupRef(uuid=uuid, policy=Policy.AFFINITY)
-    found = [hosts_of(world.select(a_request(group=novas)))[0] for _ in range(2)]
-    assert len(set(map(rack, found))) == 2
+    hosts = [hosts_of(world.select(a_request(group=novas)))[0] for _ in range(2)]
+    assert len(set(map(rack, hosts))) == 2
 
 
 def test_what_nova_says_before_the_policies_are_known_is_put_right(world):
@@ -113,8 +113,8 @@ def test_what_nova_says_before_the_policies_are_known_is_put_right(world):
     novas = GroupRef(uuid=group.uuid, policy=Policy.AFFINITY)
     handles = [world.ask(a_request(group=novas)) for _ in range(3)]
     world.turn(times=30)
-    found = [hosts_of(world.replies.answers[handle])[0] for handle in handles]
-    assert sorted(map(rack, found)) == [1, 2, 3]
+    hosts = [hosts_of(world.replies.answers[handle])[0] for handle in handles]
+    assert sorted(map(rack, hosts)) == [1, 2, 3]
 
 
 def test_another_group_may_be_what_members_are_apart_from(world):

@@ -187,8 +187,8 @@ def test_a_generation_is_known_only_with_its_members(seed):
 
     def join(process) -> None:
         group = process.random.choice(groups)
-        known = process.store.groups.load_group(group)
-        draft = a_draft().planned_at(known.generation if known else 0, group)
+        stored = process.store.groups.load_group(group)
+        draft = a_draft().planned_at(stored.generation if stored else 0, group)
         (fate,) = process.store.requests.commit([draft.taking(process.one()).build()]).outcomes
         if fate.accepted:
             generation = process.store.groups.load_group(group).generation

@@ -21,9 +21,9 @@ PIPELINE = plugin_loader.load_pipeline()
 
 
 def back(decision: Decision, request: SelectDestinations) -> Decision:
-    found = decision_codec.unpack(decision_codec.pack(decision, request))
-    assert found.request == request
-    return found.decision
+    stored = decision_codec.unpack(decision_codec.pack(decision, request))
+    assert stored.request == request
+    return stored.decision
 
 
 @pytest.mark.parametrize('seed', range(60), ids=str)
@@ -49,5 +49,5 @@ def many(
 
 
 def test_members_after_the_first_cost_no_byte_per_host():
-    one, fifty = (len(decision_codec.pack(*many(2000, members))) for members in (1, 50))
-    assert fifty < one + 49 * 2000
+    single, fifty = (len(decision_codec.pack(*many(2000, members))) for members in (1, 50))
+    assert fifty < single + 49 * 2000

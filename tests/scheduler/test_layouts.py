@@ -87,7 +87,7 @@ def test_a_lost_race_for_cores_is_won_with_others_in_the_next_batch():
     other = world.another_scheduler()
     first, second = world.ask(pinned(4)), world.ask(pinned(4), other)
     world.turn(times=20)
-    assert {world.replies.answers[one].outcome for one in (first, second)} == {Outcome.PLACED}
+    assert {world.replies.answers[handle].outcome for handle in (first, second)} == {Outcome.PLACED}
     assert set(cores(world).values()) == {1} and len(cores(world)) == 32
 
 

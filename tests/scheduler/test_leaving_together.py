@@ -19,13 +19,13 @@ APART = LevelPolicy(policy=ANTI)
 @pytest.fixture
 def world():
     """Two hosts in each of two racks."""
-    found = World(store=sqlite_store)
+    new_world = World(store=sqlite_store)
     for number in range(1, 5):
         name = f'cmp-{number}'
-        found.hosts[name] = Host(found, name, location=f's1.r1.k{(number + 1) // 2}')
-        found.hosts[name].report()
-    found.turn()
-    return found
+        new_world.hosts[name] = Host(new_world, name, location=f's1.r1.k{(number + 1) // 2}')
+        new_world.hosts[name].report()
+    new_world.turn()
+    return new_world
 
 
 def a_group(world, *policies, **fields):

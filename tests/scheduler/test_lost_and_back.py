@@ -32,21 +32,21 @@ def of(world, name):
     """The live claims of a member, the first that was made first."""
     live = world.store.plans.load_places([GROUP])[GROUP]
     return sorted(
-        (claim for claim in live if claim.member_name == name), key=lambda one: one.created_at
+        (claim for claim in live if claim.member_name == name), key=lambda claim: claim.created_at
     )
 
 
 def runs(world, claim):
     """A create takes the place over, and its host confirms it."""
     created(world.store, claim)
-    found = world.store.claims.load_claim(claim.id)
+    stored = world.store.claims.load_claim(claim.id)
     host = world.hosts[claim.host]
     host.confirm(claim.id)
-    host.running[claim.id] = Running(consumer=found.consumer, claim_id=claim.id)
+    host.running[claim.id] = Running(consumer=stored.consumer, claim_id=claim.id)
     world.turn()
-    found = world.store.claims.load_claim(claim.id)
-    assert found.state == 'confirmed'
-    return found
+    stored = world.store.claims.load_claim(claim.id)
+    assert stored.state == 'confirmed'
+    return stored
 
 
 def lost(world, *dead):
@@ -68,7 +68,7 @@ def back(world, claim):
 def shown(planner, name):
     planner.cache.fetch()
     view = planner.show(ShowGroupPlan(group=GROUP))
-    return {one.name: one for one in view.members}[name]
+    return {member.name: member for member in view.members}[name]
 
 
 @pytest.fixture
@@ -84,12 +84,12 @@ def test_a_member_whose_second_host_is_lost_too_is_healed_again(world, planner, 
     second = of(world, 'web-1')[-1]
     lost(world, guest.host, second.host)
     answer = place(planner, a_change(described(), heal=True))
-    assert [one.name for one in answer.plan.members] == ['web-1']
+    assert [member.name for member in answer.plan.members] == ['web-1']
     assert world.store.claims.load_claim(second.id).state == 'released'
     third = runs(world, of(world, 'web-1')[-1])
     lost(world, guest.host, second.host, third.host)
     assert place(planner, a_change(described(), heal=True)).plan is not None
-    assert [one.state for one in of(world, 'web-1')] == ['confirmed', 'confirmed', 'reserved']
+    assert [claim.state for claim in of(world, 'web-1')] == ['confirmed', 'confirmed', 'reserved']
     assert shown(planner, 'web-1').state is MemberState.PLANNED
 
 
@@ -100,8 +100,8 @@ def test_of_two_guests_the_one_is_the_member_whose_host_answers(world, planner, 
     back(world, guest)
     lost(world, second.host)
     back(world, guest)
-    found = shown(planner, 'web-1')
-    assert (found.state, found.claim_id) == (MemberState.RUNNING, guest.id)
+    member = shown(planner, 'web-1')
+    assert (member.state, member.claim_id) == (MemberState.RUNNING, guest.id)
     assert place(planner, a_change(described(), heal=True)).plan is None  # it has a guest that runs
     back(world, second)
     assert shown(planner, 'web-1').claim_id == second.id
@@ -125,15 +125,17 @@ def test_a_place_that_nobody_needs_is_not_held_longer(world, planner, guest):
     lost(world, guest.host)
     place(planner, a_change(described(), heal=True))
     spare = of(world, 'web-1')[-1]
-    others = [one for name in ('web-2', 'db') for one in of(world, name)]
+    others = [claim for name in ('web-2', 'db') for claim in of(world, name)]
     assert spare.id in planner.extend(ExtendGroupPlan(group=GROUP, seconds=9000))['claims']
-    held = {one.id: world.store.claims.load_claim(one.id).lease_until for one in (spare, *others)}
+    held = {
+        claim.id: world.store.claims.load_claim(claim.id).lease_until for claim in (spare, *others)
+    }
     back(world, guest)
     planner.cache.fetch()
     done = planner.extend(ExtendGroupPlan(group=GROUP, seconds=20_000))
-    assert sorted(done['claims']) == sorted(one.id for one in others)
-    for one in others:
-        assert world.store.claims.load_claim(one.id).lease_until > held[one.id]
+    assert sorted(done['claims']) == sorted(claim.id for claim in others)
+    for claim in others:
+        assert world.store.claims.load_claim(claim.id).lease_until > held[claim.id]
     assert world.store.claims.load_claim(spare.id).lease_until == held[spare.id]
     assert not any(world.audit().values())
 
@@ -173,8 +175,8 @@ def test_the_guest_of_a_host_that_was_removed_is_the_member_again(world, planner
     removed(world, guest)
     assert shown(planner, 'web-1').state is MemberState.LOST
     returns(world, guest, guest.id if how == 'named' else None)
-    found = shown(planner, 'web-1')
-    assert (found.state, found.consumer) == (MemberState.RUNNING, guest.consumer)
+    member = shown(planner, 'web-1')
+    assert (member.state, member.consumer) == (MemberState.RUNNING, guest.consumer)
     assert planner.show(ShowGroupPlan(group=GROUP)).others == []
     assert place(planner, a_change(described())).plan is None
     assert not any(world.audit().values())
@@ -186,7 +188,7 @@ def test_it_is_so_where_a_place_was_planned_instead(world, planner, guest, how):
     returns(world, guest, guest.id if how == 'named' else None)
     assert shown(planner, 'web-1').consumer == guest.consumer
     place(planner, a_change(described()))
-    assert [one.consumer for one in of(world, 'web-1')] == [guest.consumer]
+    assert [claim.consumer for claim in of(world, 'web-1')] == [guest.consumer]
 
 
 def test_it_is_none_where_another_was_created(world, planner, guest, how):
@@ -208,9 +210,9 @@ def test_it_is_none_where_it_was_replaced_by_name(world, planner, guest, how):
 # -- the audit --------------------------------------------------------------------------
 def twice(world):
     """What the audit says of members with two guests; it says nothing else."""
-    found = world.audit()
-    lines = found.pop('doubled')
-    assert not any(found.values())
+    audit = world.audit()
+    lines = audit.pop('doubled')
+    assert not any(audit.values())
     return lines
 
 

@@ -8,9 +8,9 @@ def test_a_multiplier_that_is_no_number_is_told_once_by_each_worker(caplog):
     world = World(hosts=1)
 
     def told():
-        found = [r.getMessage() for r in caplog.records if 'weight_multiplier' in r.getMessage()]
+        messages = [r.getMessage() for r in caplog.records if 'weight_multiplier' in r.getMessage()]
         caplog.clear()
-        return found
+        return messages
 
     world.store.declarations.save_aggregate(
         'fast', {'ram_weight_multiplier': 'much', 'ssd': 'yes'}, ['cmp-1']

@@ -44,8 +44,8 @@ def decided(hosts, request):
 
 
 def lines_of(decision, request):
-    found = explaining.explain(StoredDecision(decision, request), NOW, NOW)
-    return found, [line for line in found.lines if line.startswith('nearest')]
+    explanation = explaining.explain(StoredDecision(decision, request), NOW, NOW)
+    return explanation, [line for line in explanation.lines if line.startswith('nearest')]
 
 
 def full(number):
@@ -60,8 +60,8 @@ def test_hosts_that_would_do_are_named_with_what_has_to_become_of_them(bad, said
     decision = decided(hosts, request)
     assert decision.outcome is Outcome.NO_VALID_HOST
     assert said in decision.nearest
-    found, lines = lines_of(decision, request)
-    assert said in found.nearest
+    explanation, lines = lines_of(decision, request)
+    assert said in explanation.nearest
     assert said.split(' if ')[0].split(' once ')[0] in ' '.join(lines)
 
 
@@ -92,12 +92,12 @@ def test_of_several_members_it_is_said_whom_it_helps():
     group = GroupRef(uuid=an_id(1, 6), policy=Policy.ANTI_AFFINITY)
     hosts = [a_host(1), a_host(9, disabled='repair'), full(2)]
     request = a_request(2, resources={'VCPU': 2}, group=group)
-    found, lines = lines_of(decided(hosts, request), request)
-    assert found.nearest[0] == 'fits with one member fewer'
+    explanation, lines = lines_of(decided(hosts, request), request)
+    assert explanation.nearest[0] == 'fits with one member fewer'
     # Both are placed once the second is: nothing more to say.
     assert 'nearest: fits on 1 host if cmp-9 is enabled' in lines
     request = a_request(3, resources={'VCPU': 2}, group=group)
-    found, lines = lines_of(decided(hosts, request), request)
-    assert 'fits with 2 members fewer' in found.nearest[0]
+    explanation, lines = lines_of(decided(hosts, request), request)
+    assert 'fits with 2 members fewer' in explanation.nearest[0]
     assert 'nearest: fits with 2 members fewer' in lines
     assert 'nearest: member 2 of 3 fits on 1 host if cmp-9 is enabled' in lines

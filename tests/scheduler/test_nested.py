@@ -31,20 +31,22 @@ def world(request, make_store):
 
 
 def a_world(store, **settings):
-    made = World(store, **settings)
+    new_world = World(store, **settings)
     for number in (1, 2, 3):
-        host = Host(made, f'cmp-{number}', inventories=OWN)
-        made.hosts[host.name] = host
+        host = Host(new_world, f'cmp-{number}', inventories=OWN)
+        new_world.hosts[host.name] = host
         host.report()
-    made.turn()
-    made.gpus = {}
+    new_world.turn()
+    new_world.gpus = {}
     for number in (1, 2):
-        root = uuid_of(made, f'cmp-{number}')
+        root = uuid_of(new_world, f'cmp-{number}')
         for n in (0, 1):
             name = f'cmp-{number}-gpu{n}'
-            made.gpus[name] = below(made.store, name, root, [f'CUSTOM_SLOT_{n}'], VGPU=1000)
-    made.turn()
-    return made
+            new_world.gpus[name] = below(
+                new_world.store, name, root, [f'CUSTOM_SLOT_{n}'], VGPU=1000
+            )
+    new_world.turn()
+    return new_world
 
 
 def uuid_of(world, name):
@@ -105,12 +107,15 @@ def test_devices_come_from_as_many_providers_below_one_host(world):
     assert answer.outcome is Outcome.PLACED
     ((chosen, other),) = answer.selections
     assert {chosen.host, other.host} == {'cmp-1', 'cmp-2'}
-    for one in (chosen, other):
-        assert one.resources == {'VCPU': 1, 'VGPU': 1000}
-        host, *gpus = one.allocations
-        assert (host.group, host.uuid, host.resources) == ('', one.uuid, {'VCPU': 1})
+    for selection in (chosen, other):
+        assert selection.resources == {'VCPU': 1, 'VGPU': 1000}
+        host, *gpus = selection.allocations
+        assert (host.group, host.uuid, host.resources) == ('', selection.uuid, {'VCPU': 1})
         assert [gpu.group for gpu in gpus] == ['device1-1', 'device1-2']
-        assert sorted(gpu.name for gpu in gpus) == [f'{one.host}-gpu0', f'{one.host}-gpu1']
+        assert sorted(gpu.name for gpu in gpus) == [
+            f'{selection.host}-gpu0',
+            f'{selection.host}-gpu1',
+        ]
         assert [gpu.resources for gpu in gpus] == [{'VGPU': 500}] * 2
     claim = world.store.claims.load_claim(chosen.claim_id)
     ids = [world.gpus[f'{chosen.host}-gpu{n}'].id for n in (0, 1)]
@@ -171,7 +176,7 @@ def test_a_whole_device_is_nobody_elses(world):
     assert world.select(wanting(devices(1, 1), count=1)).outcome is Outcome.PLACED
     answer = world.select(wanting(devices(1, 1000, whole=True), count=3))
     assert answer.outcome is Outcome.PLACED
-    taken = [one[0].allocations[1].name for one in answer.selections]
+    taken = [selections[0].allocations[1].name for selections in answer.selections]
     assert len(set(taken)) == 3 and all(used(world, name) == 1000 for name in taken)
     assert world.select(wanting(devices(1, whole=True))).outcome is Outcome.NO_VALID_HOST
     assert world.select(wanting(devices(1, 999))).outcome is Outcome.PLACED
@@ -180,8 +185,8 @@ def test_a_whole_device_is_nobody_elses(world):
 
 def test_small_shares_leave_whole_devices_whole(world):
     answer = world.select(wanting(devices(1, 250), count=4))
-    names = [one[0].allocations[1].name for one in answer.selections]
-    per_host = {one.rsplit('-', 1)[0]: set() for one in names}
+    names = [selections[0].allocations[1].name for selections in answer.selections]
+    per_host = {gpu.rsplit('-', 1)[0]: set() for gpu in names}
     for name in names:
         per_host[name.rsplit('-', 1)[0]].add(name)
     assert all(len(of) == 1 for of in per_host.values())
@@ -191,7 +196,7 @@ def test_small_shares_leave_whole_devices_whole(world):
 def test_traits_of_a_group_are_those_of_its_provider(world):
     group = ResourceGroup(resources={'VGPU': 10}, required_traits=['CUSTOM_SLOT_1'])
     answer = world.select(wanting(TreeRequest(groups={'g': group}), count=4))
-    assert {one[0].allocations[1].name[-4:] for one in answer.selections} == {'gpu1'}
+    assert {selections[0].allocations[1].name[-4:] for selections in answer.selections} == {'gpu1'}
     both = ResourceGroup(resources={'VGPU': 10}, required_traits=['CUSTOM_SLOT_0', 'CUSTOM_SLOT_1'])
     refused = world.select(wanting(TreeRequest(groups={'g': both})))
     assert refused.outcome is Outcome.NO_VALID_HOST
@@ -205,8 +210,8 @@ def test_traits_of_the_root_may_be_all_that_is_asked_of_a_tree(world):
     ((chosen,),) = world.select(has).selections
     assert (chosen.host, chosen.resources) == ('cmp-2', {'VCPU': 1})
     lacks = wanting(TreeRequest(root_forbidden=['HW_CPU_X86_AVX2']), alternates=2)
-    (found,) = world.select(lacks).selections
-    assert {one.host for one in found} == {'cmp-1', 'cmp-3'}
+    (selections,) = world.select(lacks).selections
+    assert {selection.host for selection in selections} == {'cmp-1', 'cmp-3'}
     nobody = world.select(wanting(TreeRequest(root_required=['HW_CPU_X86_SGX'])))
     assert 'no trait HW_CPU_X86_SGX of the root' in nobody.reason
     followed(world)
@@ -237,7 +242,7 @@ def test_a_dry_run_takes_nothing(world):
     request = msgspec.structs.replace(wanting(devices(2, 500)), dry_run=True)
     answer = world.select(request)
     assert answer.outcome is Outcome.PLACED
-    assert [one.group for one in answer.selections[0][0].allocations][1:] == [
+    assert [allocation.group for allocation in answer.selections[0][0].allocations][1:] == [
         'device1-1',
         'device1-2',
     ]
@@ -262,8 +267,8 @@ def test_what_is_found_before_the_search_ends_does_not_depend_on_stored_answers(
 
     def look(**most):
         choice = tree_choice.TreeChoice(table, spec, **most)
-        found = [choice.solve(row) for row in range(len(table))]
-        return [one is not None for one in found], choice.given_up
+        solutions = [choice.solve(row) for row in range(len(table))]
+        return [solution is not None for solution in solutions], choice.given_up
 
     for most in ({'trees': 0}, {'trees': 1}, *({'steps': steps} for steps in range(0, 2000, 40))):
         table.pools.searched.clear()
@@ -282,9 +287,9 @@ def test_a_device_that_is_moved_below_another_host_serves_that_one(world):
     answer = world.select(wanting(devices(1, 1000), count=4))
     assert answer.outcome is Outcome.PLACED
     assert {
-        (one[0].host, one[0].allocations[1].name)
-        for one in answer.selections
-        if one[0].allocations[1].name == gpu.name
+        (selections[0].host, selections[0].allocations[1].name)
+        for selections in answer.selections
+        if selections[0].allocations[1].name == gpu.name
     } == {('cmp-3', gpu.name)}
     followed(world)
 
@@ -308,10 +313,10 @@ def test_decisions_come_out_the_same_when_they_are_made_again():
     for scheduler in world.schedulers:
         scheduler.cache.log.flush(world.store.table_logs)
     records = [
-        world.store.records.load_decision(one.id)[0]
-        for one in world.store.records.list_decisions(limit=1000)
+        world.store.records.load_decision(decision.id)[0]
+        for decision in world.store.records.list_decisions(limit=1000)
     ]
-    records += [one.packed for one in world.recorder.records]
+    records += [record.packed for record in world.recorder.records]
     replayer = Replayer(world.store.table_logs, plugin_loader.load_pipeline(), 'nova')
     groups_seen = 0
     for packed in records:
@@ -319,10 +324,10 @@ def test_decisions_come_out_the_same_when_they_are_made_again():
         again = replayer.again(stored, Otherwise())
         assert differences(stored.decision, again) == []
         groups_seen += sum(
-            bool(one.group)
+            bool(allocation.group)
             for member in again.members
             if member.selection
-            for one in member.selection.allocations
+            for allocation in member.selection.allocations
         )
     assert groups_seen > 10
     assert world.audit() == CLEAN

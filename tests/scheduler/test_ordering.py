@@ -106,12 +106,14 @@ def test_the_order_changes_the_counts_and_nothing_else(table):
     names = ['Cheap', 'Dear', 'Idle', 'ResourcesFilter', 'Walking']
     ordered = usual.in_order(names)
     assert ordered.digest == usual.digest
-    one, other = (decide(table, a_request(dry_run=True), p) for p in (usual, ordered))
-    assert hosts_of(one) == hosts_of(other)
-    assert one.members[0].survivors == other.members[0].survivors
-    assert [count.name for count in other.members[0].filters] == names
-    assert [count.name for count in one.members[0].filters] != names
-    for decision in (one, other):
+    usual_decision, ordered_decision = (
+        decide(table, a_request(dry_run=True), p) for p in (usual, ordered)
+    )
+    assert hosts_of(usual_decision) == hosts_of(ordered_decision)
+    assert usual_decision.members[0].survivors == ordered_decision.members[0].survivors
+    assert [count.name for count in ordered_decision.members[0].filters] == names
+    assert [count.name for count in usual_decision.members[0].filters] != names
+    for decision in (usual_decision, ordered_decision):
         (member,) = decision.members
         assert sum(c.removed for c in member.filters) + member.survivors == len(table)
         verdicts = np.frombuffer(member.verdicts, np.uint8)
@@ -140,6 +142,6 @@ def test_a_scheduler_places_alike_whatever_the_order():
     answers = []
     for order_by_cost in (True, False):
         world = World(hosts=4, order_by_cost=order_by_cost)
-        found = [world.select(asked(vcpu=1)) for _ in range(5)]
-        answers.append([[s[0].host for s in answer.selections] for answer in found])
+        replies = [world.select(asked(vcpu=1)) for _ in range(5)]
+        answers.append([[s[0].host for s in answer.selections] for answer in replies])
     assert answers[0] == answers[1]

@@ -105,9 +105,9 @@ class Flood:
 
 @pytest.fixture
 def flood(tmp_path):
-    made = Flood(tmp_path / 'gantt.sqlite')
-    yield made
-    made.close()
+    new_flood = Flood(tmp_path / 'gantt.sqlite')
+    yield new_flood
+    new_flood.close()
 
 
 def test_a_flood_is_turned_away_with_a_hint_and_memory_stays_flat(flood):
@@ -188,8 +188,10 @@ def test_decisions_that_wait_too_long_are_dropped_oldest_first(flood):
     metrics = MetricRegistry()
     recorder = StoreRecorder(flood.store.records, metrics, 10)
     ids = [new_uuid() for _ in range(1000)]
-    for one in ids:
-        recorder.record(DecisionRecord(id=one, request_id=new_uuid(), outcome='no_valid_host'))
+    for decision_id in ids:
+        recorder.record(
+            DecisionRecord(id=decision_id, request_id=new_uuid(), outcome='no_valid_host')
+        )
     assert metrics.value('gantt_decisions_dropped_total') == 990
     assert recorder.flush() == 10
     assert flood.store.records.load_decision(ids[-1]) is not None

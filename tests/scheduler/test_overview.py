@@ -75,22 +75,22 @@ def _condition(row: HostRow, now: float, stale_after: float) -> HostCondition:
 @pytest.mark.parametrize('name', CLASSES)
 def test_the_map_says_of_each_host_what_its_summary_says(seed: int, name: str) -> None:
     insights = _insights(_cloud(seed))
-    found = insights.host_map(name)
+    host_map = insights.host_map(name)
     table = insights.table()
     reader = HostReader(table, insights.settings.stale_after_seconds)
     plain = [reader.summary(table.row_of(host)) for host in sorted(table.names)]
-    assert found.hosts == [host.name for host in plain]
-    assert [found.conditions[c] for c in found.condition] == [h.condition for h in plain]
+    assert host_map.hosts == [host.name for host in plain]
+    assert [host_map.conditions[c] for c in host_map.condition] == [h.condition for h in plain]
     stale_after = insights.settings.stale_after_seconds
     rows = [table.hosts[table.row_of(host)] for host in sorted(table.names)]
     assert [h.condition for h in plain] == [_condition(r, table.now, stale_after) for r in rows]
-    assert [found.zones[z] for z in found.zone] == [h.zone for h in plain]
-    assert found.free == [h.free.get(name, 0) for h in plain]
-    assert found.cap == [h.cap.get(name, 0) for h in plain]
-    assert found.claims == [h.claims for h in plain]
+    assert [host_map.zones[z] for z in host_map.zone] == [h.zone for h in plain]
+    assert host_map.free == [h.free.get(name, 0) for h in plain]
+    assert host_map.cap == [h.cap.get(name, 0) for h in plain]
+    assert host_map.claims == [h.claims for h in plain]
     ages = [-1 if h.report_age_seconds is None else int(h.report_age_seconds) for h in plain]
-    assert found.report_age_seconds == ages
-    assert set(found.classes) == {c for h in plain for c, cap in h.cap.items() if cap}
+    assert host_map.report_age_seconds == ages
+    assert set(host_map.classes) == {c for h in plain for c, cap in h.cap.items() if cap}
 
 
 def test_every_condition_was_among_them() -> None:
@@ -99,8 +99,8 @@ def test_every_condition_was_among_them() -> None:
 
 
 def test_the_map_of_no_host_is_empty() -> None:
-    found = _insights(World()).host_map('VCPU')
-    assert (found.hosts, found.free, found.classes) == ([], [], [])
+    host_map = _insights(World()).host_map('VCPU')
+    assert (host_map.hosts, host_map.free, host_map.classes) == ([], [], [])
 
 
 @pytest.mark.parametrize('name', ['vcpu', 'CUSTOM_', 'x' * 255])
@@ -116,11 +116,11 @@ def test_a_quantile_is_one_of_the_values_and_covers_its_share() -> None:
     for size in (1, 2, 3, 19, 20, 21, 100):
         values = sorted(rng.random() for _ in range(size))
         for share in (0.5, 0.95, 1.0):
-            found = quantile(values, share)
-            assert found is not None
-            at_most = [v for v in values if round(v, 6) <= found]
+            value = quantile(values, share)
+            assert value is not None
+            at_most = [v for v in values if round(v, 6) <= value]
             assert len(at_most) >= share * size
-            assert all(round(v, 6) >= found for v in values[len(at_most) - 1 :])
+            assert all(round(v, 6) >= value for v in values[len(at_most) - 1 :])
 
 
 def test_a_confirmation_counts_where_its_claim_was_made() -> None:
@@ -131,14 +131,14 @@ def test_a_confirmation_counts_where_its_claim_was_made() -> None:
     site.hosts[claim.host].confirm(claim.claim_id)
     site.run(claim.host, claim.consumer, claim.claim_id, **claim.resources)
     site.pass_seconds(300)
-    found = site.insights.activity(3600)
-    assert sum(found.outcomes['placed']) == 1
-    [part] = [i for i, count in enumerate(found.outcomes['placed']) if count]
-    assert [i for i, count in enumerate(found.confirmed) if count] == [part]
+    happened = site.insights.activity(3600)
+    assert sum(happened.outcomes['placed']) == 1
+    [part] = [i for i, count in enumerate(happened.outcomes['placed']) if count]
+    assert [i for i, count in enumerate(happened.confirmed) if count] == [part]
     assert part == PARTS - 1 - 312 // 60
-    assert found.confirm_median_seconds[part] == pytest.approx(12, abs=1)
-    assert found.confirm_p95_seconds[part] == found.confirm_median_seconds[part]
-    assert found.claims['confirmed'] == 1
+    assert happened.confirm_median_seconds[part] == pytest.approx(12, abs=1)
+    assert happened.confirm_p95_seconds[part] == happened.confirm_median_seconds[part]
+    assert happened.claims['confirmed'] == 1
 
 
 class _Counting:
@@ -192,8 +192,8 @@ def test_what_refused_adds_up_and_is_what_the_explanations_say() -> None:
         with pytest.raises(exceptions.NoValidHost):
             site.place(number, count=8, **needs)
     site.place(1)
-    found = site.insights.refused(3600)
-    assert (found.decisions, found.truncated) == (3, False)
+    refused = site.insights.refused(3600)
+    assert (refused.decisions, refused.truncated) == (3, False)
     removed: dict[str, int] = {}
     hosts = 0
     for number in (50, 51, 52):
@@ -201,12 +201,12 @@ def test_what_refused_adds_up_and_is_what_the_explanations_say() -> None:
         hosts += explained.hosts
         for step in explained.members[-1].funnel:
             removed[step.filter] = removed.get(step.filter, 0) + step.removed
-    assert {s.filter: s.removed for s in found.funnel} == {n: r for n, r in removed.items() if r}
-    assert found.hosts == hosts == sum(step.removed for step in found.funnel)
-    left = hosts
-    for step in found.funnel:
-        left -= step.removed
-        assert step.left == left
+    assert {s.filter: s.removed for s in refused.funnel} == {n: r for n, r in removed.items() if r}
+    assert refused.hosts == hosts == sum(step.removed for step in refused.funnel)
+    remaining = hosts
+    for step in refused.funnel:
+        remaining -= step.removed
+        assert step.left == remaining
         assert 0 < step.decisions <= 3
         assert step.reason
 
@@ -219,8 +219,8 @@ def test_refusals_are_of_the_window_and_no_more_than_a_bound(
     for number in (50, 51, 52):
         with pytest.raises(exceptions.NoValidHost):
             site.place(number, VCPU=400)
-    found = site.insights.refused(600)
-    assert (found.decisions, found.truncated) == (2, True)
+    refused = site.insights.refused(600)
+    assert (refused.decisions, refused.truncated) == (2, True)
     for _ in range(11):
         site.pass_seconds(60)
     assert site.insights.refused(600).decisions == 0

@@ -50,13 +50,16 @@ def planner(world):
 def test_each_member_has_a_place_that_is_a_claim(world, planner):
     request = a_plan_request(user_id='u1', lease_seconds=1800)
     answer = place(planner, request)
-    found = places(world, answer.group)
-    assert found.keys() == {'web-1', 'web-2', 'db'}
-    assert {name: claim.host for name, claim in found.items()} == hosts_of(answer)
-    assert len({claim.host for claim in found.values()}) == 3
-    for one in answer.plan.members:
-        claim = found[one.name]
-        assert (one.claim_id, one.consumer) == (claim.id, place_consumer(answer.group, one.name))
+    by_name = places(world, answer.group)
+    assert by_name.keys() == {'web-1', 'web-2', 'db'}
+    assert {name: claim.host for name, claim in by_name.items()} == hosts_of(answer)
+    assert len({claim.host for claim in by_name.values()}) == 3
+    for member in answer.plan.members:
+        claim = by_name[member.name]
+        assert (member.claim_id, member.consumer) == (
+            claim.id,
+            place_consumer(answer.group, member.name),
+        )
         assert claim.is_free_place and claim.request_id == request.request_id
         assert (claim.project_id, claim.user_id, claim.group) == ('p1', 'u1', answer.group)
         assert claim.allocations == {claim.provider_id: {'VCPU': 1, 'MEMORY_MB': 1024}}
@@ -93,9 +96,9 @@ def test_another_body_under_the_same_id_is_refused(planner):
 
 def test_two_copies_that_wait_are_planned_once(planner):
     request = a_plan_request()
-    one, other = planner.submit(request), planner.submit(request)
+    first, second = planner.submit(request), planner.submit(request)
     assert planner.step() == 1 and planner.step() == 0
-    assert one.result(0) is other.result(0)
+    assert first.result(0) is second.result(0)
 
 
 def test_another_body_while_the_first_one_waits(planner):
@@ -116,8 +119,8 @@ def test_a_scheduler_that_is_asked_for_the_request_shows_its_claims(world, plann
     request = a_plan_request()
     answer = place(planner, request)
     world.turn()
-    found = world.scheduler.get_request(GetRequest(request_id=request.request_id))
-    shown = {selections[0].host for selections in found.selections}
+    stored = world.scheduler.get_request(GetRequest(request_id=request.request_id))
+    shown = {selections[0].host for selections in stored.selections}
     assert shown == set(hosts_of(answer).values())
 
 
@@ -150,7 +153,7 @@ def test_a_dry_run_claims_nothing(world, planner):
     request = a_plan_request(dry_run=True)
     answer = place(planner, request)
     assert len(hosts_of(answer)) == 3 and answer.revision == 0
-    assert {one.claim_id for one in answer.plan.members} == {''}
+    assert {member.claim_id for member in answer.plan.members} == {''}
     assert places(world, request.uuid) == {}
     assert world.store.requests.load_request(request.request_id) is None
 
@@ -253,9 +256,9 @@ def refused_alone(world, spec):
 
 def test_a_class_that_nobody_declared_is_refused_at_once(planner):
     member = a_member('web', spec={'resources': {'CUSTOM_NO': 1}})
-    with pytest.raises(exceptions.UnknownResourceClass) as found:
+    with pytest.raises(exceptions.UnknownResourceClass) as caught:
         planner.submit(a_plan_request(a_description(member)))
-    assert found.value.kwargs['field'] == 'request.group.members[0].spec.resources.CUSTOM_NO'
+    assert caught.value.kwargs['field'] == 'request.group.members[0].spec.resources.CUSTOM_NO'
 
 
 def test_a_group_has_one_plan(planner):
@@ -309,7 +312,7 @@ def test_only_those_that_lost_a_race_are_planned_again(world):
     planned = []
 
     def take_one(batch):
-        planned.append({made.claim.member_name: made.claim.host for made in batch[0].claims})
+        planned.append({commit.claim.member_name: commit.claim.host for commit in batch[0].claims})
         if len(planned) == 1:
             victim = planned[0]['web-1']
             world.select(a_request(ram=20_000, force_hosts=[victim]))
@@ -332,7 +335,7 @@ def test_those_who_stay_together_are_planned_anew_on_the_hosts_as_they_are_now(w
     planned = []
 
     def take_one(batch):
-        planned.append({made.claim.host for made in batch[0].claims})
+        planned.append({commit.claim.host for commit in batch[0].claims})
         if len(planned) == 1:
             world.select(a_request(ram=31_000, force_hosts=list(planned[0])))
 
@@ -407,12 +410,12 @@ def test_of_two_copies_the_one_that_was_told_no_has_no_plan(world):
     takes_all = [a_request(ram=20_000) for _ in range(4)]
 
     def fill():
-        for one in takes_all:
-            assert world.select(one).outcome is Outcome.PLACED
+        for taker in takes_all:
+            assert world.select(taker).outcome is Outcome.PLACED
 
     def leave():
-        for one in takes_all:
-            world.store.requests.cancel_request(one.request_id, 'over')
+        for taker in takes_all:
+            world.store.requests.cancel_request(taker.request_id, 'over')
 
     beside = Beside(world, repeat_of(request), fill, leave)
     error = refused(beside.planner, request)
@@ -431,12 +434,12 @@ def test_of_two_copies_the_one_that_was_told_no_has_no_plan(world):
 def test_one_that_was_told_no_and_is_no_repeat_may_ask_again(world, planner):
     request = a_plan_request(a_description(a_large('web', 3)))
     takes_all = [a_request(ram=20_000) for _ in range(4)]
-    for one in takes_all:
-        world.select(one)
+    for taker in takes_all:
+        world.select(taker)
     world.clock.advance(1)
     assert isinstance(refused(planner, request), exceptions.NoValidHost)
-    for one in takes_all:
-        world.store.requests.cancel_request(one.request_id, 'over')
+    for taker in takes_all:
+        world.store.requests.cancel_request(taker.request_id, 'over')
     world.clock.advance(1)
     assert len(place(planner, repeat_of(request)).plan.members) == 3
 

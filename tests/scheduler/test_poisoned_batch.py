@@ -53,16 +53,16 @@ def store(request):
 @pytest.fixture
 def scheduler(store):
     a_host('cmp-1').with_room(vcpu=100, ram=1_000_000, disk=10_000).on(store).report()
-    made = Scheduler(
+    process = Scheduler(
         store,
         plugin_loader.load_pipeline(),
         MemoryRecorder(),
         SchedulerSettings(worker='w', order_by_cost=False),
     )
-    made.start()
-    yield made
+    process.start()
+    yield process
     store.requests.open.set()
-    assert made.stop(10)
+    assert process.stop(10)
 
 
 def test_the_others_of_its_batch_are_placed_and_it_alone_fails(store, scheduler):

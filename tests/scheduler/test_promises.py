@@ -51,8 +51,8 @@ class SkewedWorld(World):
             for n, clock in enumerate(self.clocks)
         ]
         self.scheduler = self.schedulers[0]
-        for one in self.schedulers:
-            one.cache.fetch()
+        for scheduler in self.schedulers:
+            scheduler.cache.fetch()
         self.turn()
 
 

@@ -56,9 +56,9 @@ def test_planning_a_group_asks_nobody(world, planner):
     body = group_description.read({**a_description(), 'uuid': new_uuid()})
     ticks = iter(range(10_000))
     with guard.inside():
-        found = plan_group(
+        plan = plan_group(
             table, body, pipeline, clock=lambda: next(ticks) * 0.001, seconds=0.2, seed=1
         )
-    assert not found.missing
+    assert not plan.missing
     with pytest.raises(guard.Outside), guard.inside():
         plan_group(table, body, pipeline, clock=time.monotonic, seconds=0.2, seed=1)

@@ -26,8 +26,10 @@ def make_world(request, make_store):
     def make(*inventories, **settings):
         world = World(store_of(request.param, make_store), **settings)
         for number, has in enumerate(inventories, 1):
-            known = {cls: i if isinstance(i, Inventory) else Inventory(i) for cls, i in has.items()}
-            host = Host(world, f'cmp-{number}', inventories=known, aggregates=['room'])
+            reported = {
+                cls: i if isinstance(i, Inventory) else Inventory(i) for cls, i in has.items()
+            }
+            host = Host(world, f'cmp-{number}', inventories=reported, aggregates=['room'])
             world.hosts[host.name] = host
             host.report()
         world.turn()
@@ -45,7 +47,7 @@ def ranging(least, most, count=1, **spec):
 
 
 def given(answer, name='VCPU'):
-    return [one[0].resources[name] for one in answer.selections]
+    return [selections[0].resources[name] for selections in answer.selections]
 
 
 def test_the_host_is_chosen_by_the_least_and_gives_what_it_has(make_world):
@@ -84,7 +86,10 @@ def test_no_more_is_left_than_can_be_asked_for_there(make_world):
 def test_a_rule_that_leaves_less_than_is_free_counts(make_world):
     world = make_world({'VCPU': Inventory(total=8, allocation_ratio=4.0), 'MEMORY_MB': 8192})
     scheduler = world.scheduler
-    filters = [*(one.name for one in plugin_loader.load_pipeline().filters), 'AggregateCoreFilter']
+    filters = [
+        *(host_filter.name for host_filter in plugin_loader.load_pipeline().filters),
+        'AggregateCoreFilter',
+    ]
     scheduler.placing.use(plugin_loader.load_pipeline(filters=filters))
     world.store.declarations.save_aggregate('narrow', {'cpu_allocation_ratio': '0.75'}, ['cmp-1'])
     world.turn()
@@ -159,14 +164,14 @@ def test_what_was_given_is_explained_and_comes_out_again():
     world.turn(times=3)
     world.scheduler.cache.log.flush(world.store.table_logs)
     records = [
-        world.store.records.load_decision(one.id)[0]
-        for one in world.store.records.list_decisions(limit=9)
+        world.store.records.load_decision(decision.id)[0]
+        for decision in world.store.records.list_decisions(limit=9)
     ]
-    packed = [*records, *(one.packed for one in world.recorder.records)]
+    packed = [*records, *(record.packed for record in world.recorder.records)]
     stored = next(
-        found
-        for found in map(decision_codec.unpack, packed)
-        if found.decision.id == answer.decision_id
+        kept
+        for kept in map(decision_codec.unpack, packed)
+        if kept.decision.id == answer.decision_id
     )
     again = Replayer(world.store.table_logs, plugin_loader.load_pipeline(), 'nova').again(
         stored, Otherwise()
@@ -176,7 +181,9 @@ def test_what_was_given_is_explained_and_comes_out_again():
         explaining._member(stored.decision, member, stored.request)
         for member in stored.decision.members
     ]
-    assert [one.resources for one in told] == [one[0].resources for one in answer.selections]
+    assert [selection.resources for selection in told] == [
+        selection[0].resources for selection in answer.selections
+    ]
     assert given(answer) == [5, 5, 5, 5]
 
 

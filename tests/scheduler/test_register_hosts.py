@@ -38,9 +38,9 @@ class Gate(MemoryReports):
         self.asked.set()
         self.open.wait(20)
         self.sizes.append(len(messages))
-        if self.away or self.locked & {one.name for one in messages}:
+        if self.away or self.locked & {message.name for message in messages}:
             raise exceptions.DatabaseUnavailable(problem='no answer')
-        if self.broken & {one.name for one in messages}:
+        if self.broken & {message.name for message in messages}:
             raise ZeroDivisionError('of one of them')
         return super().register_hosts(messages)
 
@@ -68,11 +68,11 @@ def gate():
 
 @pytest.fixture
 def registrations(gate):
-    made = Registrations(a_claims(gate), MemoryRecorder())
-    made.work_queue.start()
-    yield made
+    queue = Registrations(a_claims(gate), MemoryRecorder())
+    queue.work_queue.start()
+    yield queue
     gate.open.set()
-    assert made.work_queue.stop(5)
+    assert queue.work_queue.stop(5)
 
 
 def said(name, nonce='n'):
@@ -83,7 +83,7 @@ def held(registrations, gate, *messages):
     """Futures of what came while something else was being registered."""
     first = registrations.submit(said('first'))
     assert gate.asked.wait(10)
-    futures = [registrations.submit(one) for one in messages]
+    futures = [registrations.submit(message) for message in messages]
     gate.open.set()
     assert first.result(10).epoch == 1
     return futures
@@ -91,30 +91,30 @@ def held(registrations, gate, *messages):
 
 def test_what_comes_meanwhile_is_registered_in_one_go(registrations, gate):
     futures = held(registrations, gate, *[said(f'cmp-{n}') for n in range(30)])
-    told = [one.result(10) for one in futures]
-    assert [one.name for one in told] == [f'cmp-{n}' for n in range(30)]
-    assert {one.report_seconds for one in told} == {7}
+    told = [future.result(10) for future in futures]
+    assert [host.name for host in told] == [f'cmp-{n}' for n in range(30)]
+    assert {host.report_seconds for host in told} == {7}
     assert gate.sizes == [1, 30]
 
 
 def test_a_host_that_comes_twice_sees_its_first_word_done(registrations, gate):
     words = [said('cmp-1', 'a'), said('cmp-2'), said('cmp-1', 'b'), said('cmp-1', 'b')]
     futures = held(registrations, gate, *words)
-    assert [one.result(10).epoch for one in futures] == [1, 1, 2, 2]
+    assert [future.result(10).epoch for future in futures] == [1, 1, 2, 2]
 
 
 def test_one_that_cannot_be_stored_costs_the_others_nothing(registrations, gate):
     gate.broken = {'cmp-2'}
-    one, two, three = held(registrations, gate, said('cmp-1'), said('cmp-2'), said('cmp-3'))
-    assert (one.result(10).name, three.result(10).name) == ('cmp-1', 'cmp-3')
+    first, second, third = held(registrations, gate, said('cmp-1'), said('cmp-2'), said('cmp-3'))
+    assert (first.result(10).name, third.result(10).name) == ('cmp-1', 'cmp-3')
     with pytest.raises(ZeroDivisionError):
-        two.result(10)
+        second.result(10)
 
 
 def test_one_that_somebody_has_locked_costs_the_others_nothing(registrations, gate):
     gate.locked = {'cmp-2', 'cmp-4'}
     futures = held(registrations, gate, *[said(f'cmp-{n}') for n in range(1, 7)])
-    told = [type(one.exception(10)) for one in futures]
+    told = [type(future.exception(10)) for future in futures]
     away = exceptions.DatabaseUnavailable
     assert told == [type(None), away, type(None), away, type(None), type(None)]
 
@@ -124,10 +124,11 @@ def test_where_the_database_is_away_two_tries_tell_all(registrations, gate):
     words = [said(f'cmp-{n}') for n in range(50)]
     first = registrations.submit(said('first'))
     assert gate.asked.wait(10)
-    futures = [registrations.submit(one) for one in words]
+    futures = [registrations.submit(message) for message in words]
     gate.open.set()
     assert all(
-        isinstance(one.exception(10), exceptions.DatabaseUnavailable) for one in (first, *futures)
+        isinstance(future.exception(10), exceptions.DatabaseUnavailable)
+        for future in (first, *futures)
     )
     assert gate.sizes == [1, 50, 1, 1]
 
@@ -149,7 +150,7 @@ def test_there_is_a_bound(registrations, gate, monkeypatch):
     with pytest.raises(exceptions.Busy, match='registered'):
         registrations.submit(said('cmp-9'))
     gate.open.set()
-    assert all(one.result(10) for one in (first, *futures))
+    assert all(future.result(10) for future in (first, *futures))
 
 
 def test_what_was_taken_is_registered_before_it_stops(gate):
@@ -157,5 +158,5 @@ def test_what_was_taken_is_registered_before_it_stops(gate):
     registrations.work_queue.start()
     futures = held(registrations, gate, *[said(f'cmp-{n}') for n in range(250)])
     assert registrations.work_queue.stop(10)
-    assert all(one.done() for one in futures)
+    assert all(future.done() for future in futures)
     assert max(gate.sizes) == register_hosts.BATCH_MAX

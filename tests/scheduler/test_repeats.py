@@ -173,12 +173,12 @@ def test_after_its_repeat_was_refused_the_first_copy_is_not_placed():
 def test_who_asks_once_more_is_told_the_refusal_again():
     world = World(hosts=1)
     request, repeat, refused, _ = _two_copies(world, room_later=True)
-    for one in (repeat, request):
-        again = world.select(one)
+    for asked in (repeat, request):
+        again = world.select(asked)
         assert (again.outcome, again.reason) == (refused.outcome, refused.reason)
         assert again.decision_id == refused.decision_id != ''
-    found = world.scheduler.get_request(GetRequest(request_id=request.request_id))
-    assert found.outcome is Outcome.NO_VALID_HOST
+    stored = world.scheduler.get_request(GetRequest(request_id=request.request_id))
+    assert stored.outcome is Outcome.NO_VALID_HOST
 
 
 def test_a_first_refusal_is_not_kept():
@@ -196,7 +196,7 @@ def test_what_was_placed_and_taken_back_is_told_so_whoever_asks():
     request = a_request(ram=32_768)
     assert world.select(request).outcome is Outcome.PLACED
     world.store.requests.cancel_request(request.request_id, 'changed my mind')
-    for one in (request, msgspec.structs.replace(request, repeat=True)):
-        assert world.select(one).outcome is Outcome.CANCELLED
+    for asked in (request, msgspec.structs.replace(request, repeat=True)):
+        assert world.select(asked).outcome is Outcome.CANCELLED
     with pytest.raises(exceptions.RequestCancelled):
         world.scheduler.get_request(GetRequest(request_id=request.request_id))

@@ -30,7 +30,7 @@ def world(request, make_store):
 
 def a_pool(world, name, parent=None, **inventories):
     """A provider that is no host, as the API makes it."""
-    made = world.store.providers.create_provider(
+    pool = world.store.providers.create_provider(
         name,
         parent=parent,
         inventories={
@@ -39,7 +39,7 @@ def a_pool(world, name, parent=None, **inventories):
         },
     )
     world.turn()
-    return made
+    return pool
 
 
 def a_volume(gigabytes=10, count=1, **spec):
@@ -79,7 +79,7 @@ def test_a_volume_is_placed_on_the_pool_with_the_larger_free_share(world):
     assert answer.outcome is Outcome.PLACED
     chosen, *others = answer.selections[0]
     assert (chosen.host, chosen.uuid, chosen.build_topic) == ('ceph-2', second.uuid, '')
-    assert [one.host for one in others] == ['ceph-1']
+    assert [selection.host for selection in others] == ['ceph-1']
     claim = world.store.claims.load_claim(chosen.claim_id)
     assert (claim.provider_id, claim.lifecycle) == (second.id, Lifecycle.CALLER)
     assert used(world, second) == {'DISK_GB': 60}
@@ -139,7 +139,7 @@ def states(world, request):
 
 
 def fates(answer):
-    return [one['fate'] for one in answer['claims']]
+    return [claim['fate'] for claim in answer['claims']]
 
 
 @pytest.mark.parametrize('kind', OURS)
@@ -250,7 +250,7 @@ def test_the_lifecycle_follows_from_the_kind():
 
 # -- amounts that are ranges ---------------------------------------------------------------
 def given(answer):
-    return [one[0].resources['DISK_GB'] for one in answer.selections]
+    return [selections[0].resources['DISK_GB'] for selections in answer.selections]
 
 
 def test_of_a_range_as_much_is_given_as_there_is(world):

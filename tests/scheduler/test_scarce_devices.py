@@ -35,8 +35,8 @@ def test_any_device_leaves_those_that_few_or_special_ones_are_asked_for(pools):
     host = world.hosts['cmp-1'] = Host(world, 'cmp-1', devices=list(pools))
     host.report()
     world.turn()
-    wanted = [asks_for(), asks_for(3), asks_for(product_id='BIG'), asks_for(8)]
-    for devices in [*wanted, asks_for(tags={'switch': 'yes'})]:
+    wishes = [asks_for(), asks_for(3), asks_for(product_id='BIG'), asks_for(8)]
+    for devices in [*wishes, asks_for(tags={'switch': 'yes'})]:
         answer = world.select(a_request(devices=devices))
         assert answer.outcome is Outcome.PLACED, answer.reason
 
@@ -78,7 +78,7 @@ def a_group_of(traits=(), **amounts):
 def test_any_provider_below_a_host_leaves_those_that_few_are_like(providers, turned):
     *others, (_, traits, amounts) = providers
     world = a_tree_of(providers[::-1] if turned else providers)
-    for _ in range(sum(known['VGPU'] for _, _, known in others)):
+    for _ in range(sum(needs['VGPU'] for _, _, needs in others)):
         answer = world.select(a_group_of(VGPU=1))
         assert answer.outcome is Outcome.PLACED, answer.reason
     answer = world.select(a_group_of(traits, **amounts))
@@ -114,7 +114,7 @@ def hosts(draw):
             ),
             min_size=1,
             max_size=6,
-            unique_by=lambda one: (one.vendor_id, one.product_id, one.address, str(one.tags)),
+            unique_by=lambda pool: (pool.vendor_id, pool.product_id, pool.address, str(pool.tags)),
         )
     )
     wish = st.builds(
@@ -129,8 +129,8 @@ def hosts(draw):
 
 
 def given_of(reported, wishes):
-    pools = [Pool(one) for one in reported]
-    choices = [eligible(one, pools, (), (), Affinity.LEGACY) for one in wishes]
+    pools = [Pool(reported_pool) for reported_pool in reported]
+    choices = [eligible(wish, pools, (), (), Affinity.LEGACY) for wish in wishes]
     shares = share_out(wishes, [pool.free for pool in pools], choices)
     if shares is None:
         return None

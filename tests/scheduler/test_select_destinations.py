@@ -129,16 +129,16 @@ def test_who_loses_races_comes_back_later_each_time_and_not_together():
     attempts = {new_uuid(): Attempt(number=1, todo=[0]) for _ in range(50)}
     waits = []
     for lost in range(10):
-        waits.append([back_off(*one) for one in attempts.items()])
+        waits.append([back_off(*pair) for pair in attempts.items()])
         attempts = {
             request_id: transition(attempt, RequestEvent.DROPPED, conflict=f'cmp-{lost}')[0]
             for request_id, attempt in attempts.items()
         }
     assert waits[0] == waits[1] == [0.0] * 50
-    for lost, found in enumerate(waits[2:]):
+    for lost, seconds in enumerate(waits[2:]):
         most = min(0.005 * 2**lost, 0.1)
-        assert most / 2 <= min(found) < max(found) <= most
-        assert len(set(found)) > 40
+        assert most / 2 <= min(seconds) < max(seconds) <= most
+        assert len(set(seconds)) > 40
 
 
 def test_lost_races_are_counted_by_member_and_end_where_there_is_room():

@@ -83,7 +83,7 @@ def test_what_hosts_lack_comes_from_a_pool(world):
         }
         for other in others:
             assert other.host != chosen.host
-            assert [one.uuid for one in other.allocations] == [other.uuid, pool.uuid]
+            assert [allocation.uuid for allocation in other.allocations] == [other.uuid, pool.uuid]
     assert used(world, pool) == {'DISK_GB': 60}
     assert free(world.scheduler, pool) == 40
     followed(world)
@@ -124,7 +124,7 @@ def test_a_host_that_has_it_itself_takes_its_own(world):
     first, second = (of[0] for of in answer.selections)
     assert (first.host, first.allocations) == ('cmp-4', [])
     assert second.host == 'cmp-4'
-    assert [one.name for one in second.allocations] == ['cmp-4', 'ceph']
+    assert [allocation.name for allocation in second.allocations] == ['cmp-4', 'ceph']
     claim = world.store.claims.load_claim(first.claim_id)
     assert claim.allocations == {first.provider_id: {'VCPU': 1, 'MEMORY_MB': 1024, 'DISK_GB': 50}}
     assert used(world, pool) == {'DISK_GB': 50}
@@ -153,7 +153,7 @@ def test_a_lost_race_says_which_provider_it_was_and_is_planned_again(world):
     handles = [world.ask(a_request(disk=30), by) for by in (world.scheduler, other)]
     world.turn(times=10)
     taken = [world.replies.answers[handle].selections[0][0].allocations[1] for handle in handles]
-    assert sorted(one.name for one in taken) == ['full', 'other']
+    assert sorted(provider.name for provider in taken) == ['full', 'other']
     assert used(world, full) == used(world, other_pool) == {'DISK_GB': 30}
     followed(world)
 
@@ -213,7 +213,7 @@ def test_who_moved_to_another_pool_is_planned_there(world):
     world.scheduler.placing.step()
     world.turn(times=5)
     answer = world.replies.answers[handle]
-    assert [one.name for one in answer.selections[0][0].allocations[1:]] == ['other']
+    assert [allocation.name for allocation in answer.selections[0][0].allocations[1:]] == ['other']
     assert (used(world, pool), used(world, other)) == ({}, {'DISK_GB': 10})
     followed(world)
 
@@ -311,7 +311,7 @@ def test_a_move_in_a_full_pool_stays_in_it(world):
     target = world.select(move).selections[0][0]
     assert target.host != source.host
     assert target.resources == {'VCPU': 1, 'DISK_GB': 90}
-    assert [(one.name, one.resources) for one in target.allocations[1:]] == [
+    assert [(allocation.name, allocation.resources) for allocation in target.allocations[1:]] == [
         ('ceph', {'DISK_GB': 90})
     ]
     assert used(world, pool) == {'DISK_GB': 100}
@@ -351,10 +351,10 @@ def test_every_decision_is_made_again_bit_for_bit():
     for scheduler in world.schedulers:
         scheduler.cache.log.flush(world.store.table_logs)
     records = [
-        world.store.records.load_decision(one.id)[0]
-        for one in world.store.records.list_decisions(limit=1000)
+        world.store.records.load_decision(decision.id)[0]
+        for decision in world.store.records.list_decisions(limit=1000)
     ]
-    records += [one.packed for one in world.recorder.records]
+    records += [record.packed for record in world.recorder.records]
     seen = inherited = 0
     replayer = Replayer(world.store.table_logs, plugin_loader.load_pipeline(), 'nova')
     for packed in records:
@@ -395,8 +395,8 @@ def test_novas_allocation_request_names_every_provider(world):
     world.turn()
     chosen, other = world.select(a_request(disk=30, alternates=1)).selections[0]
     for selection in (chosen, other):
-        found = json.loads(allocation_request(selection))
-        assert found == {
+        body = json.loads(allocation_request(selection))
+        assert body == {
             'allocations': {
                 selection.uuid: {'resources': {'MEMORY_MB': 1024, 'VCPU': 1}},
                 pool.uuid: {'resources': {'DISK_GB': 30}},
@@ -410,7 +410,7 @@ def test_an_alternate_counts_on_what_the_chosen_one_gives_back(world):
     pool = a_shared_pool(world.store, 'ceph', [RACK], DISK_GB=30)
     world.turn()
     _, other = world.select(a_request(disk=30, alternates=1)).selections[0]
-    assert [one.uuid for one in other.allocations] == [other.uuid, pool.uuid]
+    assert [allocation.uuid for allocation in other.allocations] == [other.uuid, pool.uuid]
 
 
 def test_an_answer_made_of_claims_names_the_providers(world):
@@ -418,10 +418,10 @@ def test_an_answer_made_of_claims_names_the_providers(world):
     world.turn()
     answer = world.select(a_request(disk=30))
     stored = world.scheduler.stored_answers
-    made = stored._of_claims(answer.request_id, AnswerReference('x', 120.0))
-    ours, theirs = answer.selections[0][0], made.selections[0][0]
+    rebuilt = stored._of_claims(answer.request_id, AnswerReference('x', 120.0))
+    ours, theirs = answer.selections[0][0], rebuilt.selections[0][0]
     assert theirs.allocations == ours.allocations
-    assert [one.uuid for one in theirs.allocations] == [ours.uuid, pool.uuid]
+    assert [allocation.uuid for allocation in theirs.allocations] == [ours.uuid, pool.uuid]
     assert theirs.resources == ours.resources
 
 

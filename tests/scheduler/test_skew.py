@@ -71,7 +71,7 @@ class Plan:
         self.uuid = answer.group
         self.site.turn()
         self.by.cache.fetch()
-        return Counter(one.host for one in plans.places(self.site, answer.group).values())
+        return Counter(claim.host for claim in plans.places(self.site, answer.group).values())
 
 
 def test_a_domain_that_is_beyond_the_skew_lets_no_other_go_there():
@@ -96,9 +96,9 @@ def test_members_of_one_request_and_a_plan_that_grows_are_judged_so_as_well():
     site.disable(B=None, C=None)
     plan.by.cache.fetch()
     assert sorted(Counter(site.member(3)).values()) == [1, 2]
-    found = plan.of(6)
-    assert found['A'] == 3
-    assert sorted((found['B'], found['C'])) == [1, 2]
+    counts = plan.of(6)
+    assert counts['A'] == 3
+    assert sorted((counts['B'], counts['C'])) == [1, 2]
 
 
 def test_a_domain_that_members_have_filled_counts_for_all_doors():
@@ -148,4 +148,4 @@ def violations(site, plan):
     ]
     body = plans.a_description(plans.a_member('web', 4), policies=[SKEW], uuid=plan.uuid)
     description = msgspec.convert(body, GroupDescription)
-    return [one.amount for one in violated(table, description, members)]
+    return [violation.amount for violation in violated(table, description, members)]

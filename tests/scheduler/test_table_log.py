@@ -38,12 +38,12 @@ def recorded(world):
     packed += [
         p
         for d in world.store.records.list_decisions(limit=1000)
-        if (found := world.store.records.load_decision(d.id)) and (p := found[0])
+        if (loaded := world.store.records.load_decision(d.id)) and (p := loaded[0])
     ]
     for body in packed:
-        found = unpack(body)
-        if found.decision.worker == world.scheduler.cache.log.worker:
-            yield found.decision, found.request
+        record = unpack(body)
+        if record.decision.worker == world.scheduler.cache.log.worker:
+            yield record.decision, record.request
 
 
 def test_every_decision_is_made_again_alike():

@@ -20,7 +20,7 @@ from tests.scheduler.stores import KINDS, store_of
 from tests.world import Host, World, a_request
 
 FILTERS = [
-    *(one.name for one in plugin_loader.load_pipeline().filters),
+    *(host_filter.name for host_filter in plugin_loader.load_pipeline().filters),
     *('NUMATopologyFilter', 'PciPassthroughFilter'),
 ]
 GPU = DeviceRequest(any_of=[DeviceKind(vendor_id='10de')], affinity=Affinity.PREFERRED)
@@ -61,7 +61,7 @@ def asking(thousandths, **spec):
 
 def test_half_a_processor_and_a_device_each(world):
     answers = [world.select(asking(500)) for _ in range(9)]
-    assert [one.outcome.value for one in answers] == ['placed'] * 8 + ['no_valid_host']
+    assert [answer.outcome.value for answer in answers] == ['placed'] * 8 + ['no_valid_host']
     chosen = answers[0].selections[0][0]
     assert chosen.host == 'cmp-1'
     assert chosen.resources == {MILLI_VCPU: 500, 'MEMORY_MB': 512}
@@ -103,9 +103,9 @@ SMALL = {
 @pytest.mark.parametrize(('vcpus', 'fits'), [(1, True), (2, False)])
 def test_a_flavor_of_nova_says_it_in_its_extra_specs(vcpus, fits):
     columns = {'vcpus': vcpus, 'memory_mb': 512, 'root_gb': 0, 'ephemeral_gb': 0, 'swap': 0}
-    found = flavor.requested(columns | {'extra_specs': SMALL}, {}, volume=False)
-    assert found.resources == {MILLI_VCPU: 500, 'MEMORY_MB': 512}
-    spec = RequestSpec(resources=found.resources, flavor=Flavor(extra_specs=SMALL))
+    amounts = flavor.requested(columns | {'extra_specs': SMALL}, {}, volume=False)
+    assert amounts.resources == {MILLI_VCPU: 500, 'MEMORY_MB': 512}
+    spec = RequestSpec(resources=amounts.resources, flavor=Flavor(extra_specs=SMALL))
     if fits:
         flavor.check_cells(columns, spec)
         return

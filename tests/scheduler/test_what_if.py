@@ -83,30 +83,30 @@ def test_of_several_subjects_each_is_left_out_by_itself():
     members = [a_member('web', 2), a_member('db', 2)]
     policy = {'policy': 'anti-affinity', 'of': ['part', 'db']}
     _, lines = looked_at(members, [policy], solver=CpSat(), subgroups={'part': ['web']})
-    assert [(one.path, one.line) for one in lines] == [
+    assert [(line.path, line.line) for line in lines] == [
         ('policies[0].of[0]', 'anti-affinity of part at host'),
         ('policies[0].of[1]', 'anti-affinity of db at host'),
     ]
-    assert [one.moved for one in lines] == [{'web': 1}, {'db': 1}]
+    assert [line.moved for line in lines] == [{'web': 1}, {'db': 1}]
 
 
 def test_exactly_one_policy_keeps_the_group_from_being_placed():
     policies = [{'policy': 'affinity', 'of': 'db', 'soft': 1.0}, {**APART}]
     plan, lines = looked_at([a_member('web', 4), a_member('db')], policies, solver=CpSat())
     assert (plan.status, len(plan.missing)) == ('infeasible', 1)
-    assert [one.makes_feasible for one in lines] == [False, True]
-    assert [(one.status, one.placed, one.missing) for one in lines] == [
+    assert [line.makes_feasible for line in lines] == [False, True]
+    assert [(line.status, line.placed, line.missing) for line in lines] == [
         ('infeasible', 4, 1),
         ('optimal', 5, 0),
     ]
-    assert [one.score_change for one in lines] == [0.0, None], 'that of other members'
-    assert [one.keeps_it for one in lines] == [True, False]
-    assert all(one.is_proven for one in lines)
+    assert [line.score_change for line in lines] == [0.0, None], 'that of other members'
+    assert [line.keeps_it for line in lines] == [True, False]
+    assert all(line.is_proven for line in lines)
 
 
 def test_without_time_there_is_a_line_and_no_plan():
     _, lines = looked_at([a_member('web', 2)], [APART], solver=CpSat(), seconds=0.0)
-    assert [(one.outcome, one.status) for one in lines] == [('no_time', '')]
+    assert [(line.outcome, line.status) for line in lines] == [('no_time', '')]
 
 
 def test_who_took_longer_than_its_share_leaves_less_for_the_next():
@@ -114,21 +114,21 @@ def test_who_took_longer_than_its_share_leaves_less_for_the_next():
     ticks = itertools.count()
     members = [a_member('web', 2)]
     _, lines = looked_at(members, [APART] * 4, seconds=6.0, clock=lambda: float(next(ticks)))
-    outcomes = [one.outcome for one in lines]
+    outcomes = [line.outcome for line in lines]
     assert outcomes[0] == 'planned' and outcomes[-1] == 'no_time'
 
 
 def test_so_many_are_looked_at_and_the_others_are_named(monkeypatch):
     monkeypatch.setattr(what_if, 'LOOKED_AT_MAX', 2)
     _, lines = looked_at([a_member('web', 2)], [APART] * 3, seconds=1.0)
-    assert [one.outcome for one in lines] == ['planned', 'planned', 'not_looked_at']
+    assert [line.outcome for line in lines] == ['planned', 'planned', 'not_looked_at']
 
 
 def test_a_plan_without_a_policy_is_never_worse_and_moves_nobody_for_nothing():
     """Nothing but the plan that there is can be had in no time: that is the one without, too."""
     everywhere = [{'policy': 'spread', 'least_domains': 1}, 'soft-affinity']
     _, lines = looked_at([a_member('web', 2)], everywhere, seconds=0.5)
-    assert [(one.score_change, one.moved) for one in lines] == [(0.0, {}), (0.0, {})]
+    assert [(line.score_change, line.moved) for line in lines] == [(0.0, {}), (0.0, {})]
 
 
 def test_a_better_plan_that_keeps_the_policy_is_no_cost_of_it():
@@ -142,11 +142,11 @@ def test_a_better_plan_that_keeps_the_policy_is_no_cost_of_it():
     best = plan_group(table, group, pipeline, seconds=20.0, **given)
     hosts = [table.hosts[2], table.hosts[1]]
     members = [
-        msgspec.structs.replace(one, host=host.name, node=host.name, provider_id=host.id)
-        for one, host in zip(best.members, hosts, strict=True)
+        msgspec.structs.replace(member, host=host.name, node=host.name, provider_id=host.id)
+        for member, host in zip(best.members, hosts, strict=True)
     ]
-    found = reached_by(table, group, pipeline, members)
-    bad = msgspec.structs.replace(best, members=members, goals=found, score=-found.lack)
+    goals = reached_by(table, group, pipeline, members)
+    bad = msgspec.structs.replace(best, members=members, goals=goals, score=-goals.lack)
     twice = group_description.read({**body, 'policies': [{'policy': 'spread', 'most': 1}] * 2})
     first, second = without_each(table, twice, bad, pipeline, seconds=20.0, **given)
     assert first.keeps_it and second.keeps_it, 'the other one says the same'
@@ -182,14 +182,14 @@ def test_a_dry_run_says_it_where_it_is_wanted():
 def test_a_change_says_it_of_those_that_are_to_be_placed():
     world = World(hosts=4)
     planner = a_planner(world, CpSat(), plan_seconds=2.0)
-    made = place(planner, a_plan_request())
-    wanted = {**a_description(), 'uuid': made.group}
+    plan = place(planner, a_plan_request())
+    description = {**a_description(), 'uuid': plan.group}
     dry = {'dry_run': True, 'what_if': True}
-    assert place(planner, a_change(wanted, **dry)).what_if == []
-    wanted['members'] = [a_member('web', 4), a_member('db')]
-    answer = place(planner, a_change(wanted, **dry))
+    assert place(planner, a_change(description, **dry)).what_if == []
+    description['members'] = [a_member('web', 4), a_member('db')]
+    answer = place(planner, a_change(description, **dry))
     assert (len(answer.plan.missing), len(answer.stayed)) == (1, 3)
-    assert [one.makes_feasible for one in answer.what_if] == [True]
+    assert [line.makes_feasible for line in answer.what_if] == [True]
 
 
 @pytest.mark.parametrize('request_of', [a_plan_request, a_change])

@@ -118,17 +118,17 @@ def test_a_year_leaves_no_more_than_a_day(days, requests, sqlite_template, tmp_p
     year = Year(tmp_path / 'year.db', monkeypatch)
     steps = int(YEAR / days)
     # What a day makes, and what the step in which it ends has made beside.
-    made = (RETENTION / days + 2) * requests * MEMBERS + GUESTS + MEMBERS
+    claims = (RETENTION / days + 2) * requests * MEMBERS + GUESTS + MEMBERS
     bounds = {
-        'claims': made,
-        'allocations': made,
-        'requests': made,
+        'claims': claims,
+        'allocations': claims,
+        'requests': claims,
         'decisions': DECISIONS + requests + 1,
-        'changes': CHANGES + made * 4,
+        'changes': CHANGES + claims * 4,
         'host_sets': 2,
         'providers': 3,
         'provider_facts': 3,
-        'group_rules': made,
+        'group_rules': claims,
     }
     quarter = 0
     for step in range(steps):
@@ -137,8 +137,8 @@ def test_a_year_leaves_no_more_than_a_day(days, requests, sqlite_template, tmp_p
         rows = year.rows()
         too_many = {name: rows[name] for name, most in bounds.items() if rows[name] > most}
         assert not too_many, f'after {step * days:g} days: {too_many}'
-        assert len(year.world.scheduler.cache.working.generations()) <= made
-        assert len(year.world.scheduler.cache.rules) <= made
+        assert len(year.world.scheduler.cache.working.generations()) <= claims
+        assert len(year.world.scheduler.cache.rules) <= claims
         if step == steps // 4:
             quarter = year.pages()
     assert year.made['members'] == steps * requests * MEMBERS
