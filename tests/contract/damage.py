@@ -137,10 +137,10 @@ class SqlDamage:
 
     def set_lifecycle(self, claim: Claim, lifecycle: str, *, lease: bool = True) -> None:
         c = models.claims
-        found = c.update().where(c.c.id == claim.id)
-        self._run(found.values(lifecycle=lifecycle))
+        update = c.update().where(c.c.id == claim.id)
+        self._run(update.values(lifecycle=lifecycle))
         if not lease:
-            self._run(found.values(expires_at=None))
+            self._run(update.values(expires_at=None))
 
     def silent_since(self, host: Host, seconds: float) -> None:
         p = models.providers
@@ -246,8 +246,8 @@ class SqlDamage:
 
     def shorten_plan(self, group: str, seconds: float) -> None:
         t = models.group_plans
-        found = t.update().where(t.c.group_uuid == group)
-        self._run(found.values(lease_until=t.c.lease_until - seconds))
+        update = t.update().where(t.c.group_uuid == group)
+        self._run(update.values(lease_until=t.c.lease_until - seconds))
 
     def keep_planned(self, claim: Claim) -> None:
         c = models.claims

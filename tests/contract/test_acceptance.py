@@ -114,7 +114,7 @@ def test_units_of_every_provider_that_a_claim_takes_from_count(store, host):
 def test_a_refusal_for_units_concerns_only_its_claim(store, host):
     other = a_host('cmp-2').having(inventories=units(min_unit=2)).on(store)
     result = commit(store, a_draft().taking(host).taking(other), a_draft().taking(host))
-    assert [(one.outcome, one.accepted) for one in result.outcomes] == [
+    assert [(outcome.outcome, outcome.accepted) for outcome in result.outcomes] == [
         ('partial', [0]),
         ('placed', [0]),
     ]

@@ -26,13 +26,13 @@ def write(store, consumer, shares, **fields):
 
 
 def held(store, consumer):
-    found = store.allocations.load_allocations(consumer)
-    return {} if found is None else found.allocations
+    recorded = store.allocations.load_allocations(consumer)
+    return {} if recorded is None else recorded.allocations
 
 
 def generation(store, consumer):
-    found = store.allocations.load_allocations(consumer)
-    return None if found is None else found.generation
+    recorded = store.allocations.load_allocations(consumer)
+    return None if recorded is None else recorded.generation
 
 
 def step_of(store, uuid):
@@ -54,10 +54,10 @@ def test_what_is_written_is_a_claim_of_its_writer(store, host, pool):
     assert (claim.provider_id, claim.host, claim.lifecycle) == (host.id, host.name, Lifecycle.API)
     assert claim.allocations == {host.id: {'VCPU': 2}, pool.id: {'DISK_GB': 10}}
     assert (claim.project_id, claim.user_id, claim.consumer_type) == ('p1', 'u1', 'unknown')
-    found = store.allocations.load_allocations(VM)
-    assert found.allocations == {host.row.uuid: {'VCPU': 2}, pool.uuid: {'DISK_GB': 10}}
-    assert (found.generation, found.consumer_type) == (1, 'unknown')
-    assert found.generations == {uuid: step_of(store, uuid) for uuid in found.allocations}
+    recorded = store.allocations.load_allocations(VM)
+    assert recorded.allocations == {host.row.uuid: {'VCPU': 2}, pool.uuid: {'DISK_GB': 10}}
+    assert (recorded.generation, recorded.consumer_type) == (1, 'unknown')
+    assert recorded.generations == {uuid: step_of(store, uuid) for uuid in recorded.allocations}
     assert store.providers.load_provider(pool.uuid).used == {'DISK_GB': 10}
     assert host.row.used == {'VCPU': 2}
     assert store.claims.audit() == CLEAN
@@ -137,12 +137,12 @@ def test_what_stays_is_not_touched_and_what_differs_is_changed_in_place(store, h
     assert (same.id, same.state, same.lease_until) == (before.id, before.state, before.lease_until)
     write(store, VM, {host.row.uuid: {'VCPU': 3}, other.row.uuid: {'VCPU': 1}})
     claims = {claim.host: claim for claim in live(store, VM)}
-    changed, made = claims[host.name], claims[other.name]
+    changed, added = claims[host.name], claims[other.name]
     assert (changed.id, changed.lease_until) == (before.id, before.lease_until)
     assert (changed.lifecycle, changed.allocations) == (Lifecycle.HOST, {host.id: {'VCPU': 3}})
-    assert (made.lifecycle, made.allocations) == (Lifecycle.API, {other.id: {'VCPU': 1}})
+    assert (added.lifecycle, added.allocations) == (Lifecycle.API, {other.id: {'VCPU': 1}})
     write(store, VM, {other.row.uuid: {'VCPU': 1}})
-    assert [claim.id for claim in live(store, VM)] == [made.id]
+    assert [claim.id for claim in live(store, VM)] == [added.id]
     assert (host.row.used, other.row.used) == ({}, {'VCPU': 1})
     assert store.claims.audit() == CLEAN
 
@@ -155,8 +155,8 @@ def test_two_claims_on_one_host_are_one_allocation(store, host):
     write(store, VM, held(store, VM))
     assert {claim.id for claim in live(store, VM)} == ids
     write(store, VM, {host.row.uuid: {'VCPU': 3}})
-    (left,) = live(store, VM)
-    assert (left.id in ids, left.purpose) == (True, 'resize')
+    (remaining,) = live(store, VM)
+    assert (remaining.id in ids, remaining.purpose) == (True, 'resize')
     assert (host.row.used, store.claims.audit()) == ({'VCPU': 3}, CLEAN)
 
 
@@ -173,8 +173,8 @@ def test_what_is_shared_belongs_to_the_claim_that_had_it(store, host, pool):
     assert claims[host.name].allocations == {host.id: {'VCPU': 1}, pool.id: {'DISK_GB': 7}}
     assert claims[host.name].id == first.id
     write(store, VM, {other.row.uuid: {'VCPU': 1}, pool.uuid: {'DISK_GB': 7}})
-    (left,) = live(store, VM)
-    assert left.allocations == {other.id: {'VCPU': 1}, pool.id: {'DISK_GB': 7}}
+    (remaining,) = live(store, VM)
+    assert remaining.allocations == {other.id: {'VCPU': 1}, pool.id: {'DISK_GB': 7}}
     assert store.providers.load_provider(pool.uuid).used == {'DISK_GB': 7}
     assert store.claims.audit() == CLEAN
 
@@ -308,7 +308,7 @@ def test_groups_and_hints_see_the_guest(store, host):
     handed_over(store, VM, MOVE)
     assert store.groups.load_group(group).members == [VM]
     placed = {row.provider_id: row for row in store.feed.load_everything().hosts}[host.id].placed
-    assert [one.consumer for one in placed] == [VM]
+    assert [guest.consumer for guest in placed] == [VM]
 
 
 def a_group(uuid):
@@ -327,7 +327,7 @@ def test_nobody_but_its_writer_ends_what_is_written(store, host):
     store.claims.sweep(100)
     draft = a_draft().taking(host, VM, vcpu=1)
     assert commit(store, draft).outcomes[0].outcome == 'placed'
-    assert claim.id in {one.id for one in live(store, VM)}
+    assert claim.id in {live_claim.id for live_claim in live(store, VM)}
     assert (host.row.used, store.claims.audit()) == ({'VCPU': 3}, CLEAN)
 
 
@@ -338,11 +338,13 @@ def test_a_provider_tells_whose_claims_are_on_it(store, host, pool):
     assert store.allocations.provider_allocations(pool.uuid).allocations == {}
     write(store, VM, {host.row.uuid: {'VCPU': 1}, pool.uuid: {'DISK_GB': 5}})
     claimed(store, a_draft().taking(host, MOVE, vcpu=2))
-    found = store.allocations.provider_allocations(host.row.uuid)
-    assert found.allocations == {VM: {'VCPU': 1}, MOVE: {'VCPU': 2}}
-    assert found.generations == {one: generation(store, one) for one in (VM, MOVE)}
-    found = store.allocations.provider_allocations(pool.uuid)
-    assert (found.allocations, found.generation) == ({VM: {'DISK_GB': 5}}, at + 1)
+    recorded = store.allocations.provider_allocations(host.row.uuid)
+    assert recorded.allocations == {VM: {'VCPU': 1}, MOVE: {'VCPU': 2}}
+    assert recorded.generations == {
+        consumer: generation(store, consumer) for consumer in (VM, MOVE)
+    }
+    recorded = store.allocations.provider_allocations(pool.uuid)
+    assert (recorded.allocations, recorded.generation) == ({VM: {'DISK_GB': 5}}, at + 1)
 
 
 def test_usages_of_a_project_by_type(store, host, pool):
@@ -352,8 +354,8 @@ def test_usages_of_a_project_by_type(store, host, pool):
     write(store, new_uuid(), {pool.uuid: {'DISK_GB': 1}}, project_id='p2')
 
     def of(*args, **kwargs):
-        found = store.allocations.type_usages(*args, **kwargs)
-        return {one.consumer_type: (one.consumers, one.resources) for one in found}
+        usages = store.allocations.type_usages(*args, **kwargs)
+        return {usage.consumer_type: (usage.consumers, usage.resources) for usage in usages}
 
     assert of('p1') == {
         'unknown': (1, {'VCPU': 1, 'DISK_GB': 5, 'CUSTOM_IOPS': 1}),
@@ -367,7 +369,7 @@ def test_another_project_is_said_by_all_claims_of_a_consumer(store, host):
     claimed(store, a_draft(project_id='p0').taking(host, VM, vcpu=1))
     write(store, VM, {host.row.uuid: {'VCPU': 1}}, project_id='p9', user_id='u9')
     assert {(claim.project_id, claim.user_id) for claim in live(store, VM)} == {('p9', 'u9')}
-    assert [one.consumer_type for one in store.allocations.type_usages('p9')] == ['INSTANCE']
+    assert [usage.consumer_type for usage in store.allocations.type_usages('p9')] == ['INSTANCE']
     assert store.allocations.type_usages('p0') == []
     assert store.quotas.owners_of([VM]) == {VM: 'p9'}
 
@@ -382,7 +384,7 @@ def test_another_project_is_said_by_no_claim_that_has_ended(store, host):
     write(store, VM, {at: {'VCPU': 1}}, project_id='p9')
     assert store.quotas.owners_of([VM]) == {VM: 'p9'}
     after = {claim.id: claim for claim in store.claims.list_claims(consumer=VM)}
-    assert {one: after[one] for one in before} == before
+    assert {key: after[key] for key in before} == before
     # It stays that project's when nothing of it lives, and who asks for it next is that project.
     store.allocations.delete_allocations(VM)
     assert store.quotas.owners_of([VM]) == {VM: 'p9'}
@@ -413,8 +415,8 @@ def test_what_a_pool_has_goes_to_one_below_it_with_what_is_used(store, pool):
     )
     assert (step_of(store, pool.uuid), step_of(store, card.uuid)) == (at[0] + 3, at[1] + 3)
     assert store.providers.load_provider(pool.uuid).used == {'DISK_GB': 40}
-    found = store.providers.load_provider(card.uuid)
-    assert (found.used, list(found.inventories)) == ({'CUSTOM_IOPS': 8}, ['CUSTOM_IOPS'])
+    provider = store.providers.load_provider(card.uuid)
+    assert (provider.used, list(provider.inventories)) == ({'CUSTOM_IOPS': 8}, ['CUSTOM_IOPS'])
     assert (generation(store, VM), store.claims.audit()) == (2, CLEAN)
 
 
@@ -440,8 +442,8 @@ def test_what_is_used_still_is_not_reshaped_away(store, pool):
         CLEAN,
     )
     reshape(store, {pool.uuid: {}}, wish(VM, {}))
-    found = store.providers.load_provider(pool.uuid)
-    assert (found.inventories, found.used, store.claims.audit()) == ({}, {}, CLEAN)
+    provider = store.providers.load_provider(pool.uuid)
+    assert (provider.inventories, provider.used, store.claims.audit()) == ({}, {}, CLEAN)
 
 
 def test_of_a_provider_that_was_changed_meanwhile_nothing_is_reshaped(store, pool):

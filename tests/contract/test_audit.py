@@ -17,10 +17,10 @@ def claim(store, host):
 
 def only(store, kind):
     """The one line that the audit finds, under ``kind``; there is something to do about it."""
-    found = store.claims.audit()
-    assert {name for name, lines in found.items() if lines} == {kind}, found
-    assert all(remedy_of(kind, line) is not None for line in found[kind]), found
-    return found[kind][0]
+    findings = store.claims.audit()
+    assert {name for name, lines in findings.items() if lines} == {kind}, findings
+    assert all(remedy_of(kind, line) is not None for line in findings[kind]), findings
+    return findings[kind][0]
 
 
 def test_a_store_that_was_used_honestly_is_clean(store, host, claim):

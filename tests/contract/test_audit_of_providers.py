@@ -27,7 +27,7 @@ def tree(store):
 
 
 def roots(store, *providers):
-    return {store.providers.load_provider(one.uuid).root for one in providers}
+    return {store.providers.load_provider(provider.uuid).root for provider in providers}
 
 
 # -- claims on what is no host ------------------------------------------------------------------
@@ -56,10 +56,10 @@ def test_each_share_has_its_line_and_the_host_another(store, host, damage):
     damage.forget_host(host)
     for pool in pools:
         damage.forget(pool)
-    found = store.claims.audit()
-    assert len(found['lost']) == 3
-    assert {**found, 'lost': []} == CLEAN
-    assert [one.about for one in remedies(found)] == ['a provider that is gone']
+    findings = store.claims.audit()
+    assert len(findings['lost']) == 3
+    assert {**findings, 'lost': []} == CLEAN
+    assert [remedy.about for remedy in remedies(findings)] == ['a provider that is gone']
 
 
 @pytest.fixture
@@ -96,8 +96,8 @@ def test_it_can_be_written_without_what_is_gone(store, host, of_a_gone_one, want
         'nothing': {},
         'the pool': {stays.uuid: {'DISK_GB': 9}},
     }[wanted]
-    known = store.allocations.load_allocations(consumer).generation
-    write(store, consumer, now, generation=known)
+    generation = store.allocations.load_allocations(consumer).generation
+    write(store, consumer, now, generation=generation)
     assert held(store, consumer) == now
     assert host.row.used == now.get(host.row.uuid, {})
     assert store.providers.load_provider(stays.uuid).used == now.get(stays.uuid, {})
@@ -179,8 +179,8 @@ def test_what_is_inherited_of_one_that_has_less(store, host, damage):
     target = inheriting(store, host, pool)
     taken = store.claims.load_claim(target.id).allocations[pool.id]
     damage.let_inherit(target, pool, DISK_GB=31, CUSTOM_IOPS=2)
-    found = store.claims.audit()['lost']
-    assert [line.partition(': inherits ')[2] for line in found] == [
+    lost = store.claims.audit()['lost']
+    assert [line.partition(': inherits ')[2] for line in lost] == [
         f'2 CUSTOM_IOPS of provider {pool.uuid} (ceph); other claims of its guest have 0 there',
         f'31 DISK_GB of provider {pool.uuid} (ceph); other claims of its guest have 30 there',
     ]

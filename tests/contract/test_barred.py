@@ -31,8 +31,8 @@ def test_a_copy_that_comes_later_is_not_placed(store, host):
 def test_what_is_placed_stays(store, host):
     draft = a_draft().taking(host)
     assert report_outcome(store, draft).outcome is CommitStatus.PLACED
-    known = bar(store, draft)
-    assert known.state == 'placed'
+    barred = bar(store, draft)
+    assert barred.state == 'placed'
     assert len(live(store, request_id=draft.id)) == 1
     assert report_outcome(store, draft).outcome is CommitStatus.REPEAT
     assert store.claims.audit() == CLEAN
@@ -41,8 +41,8 @@ def test_what_is_placed_stays(store, host):
 def test_what_was_taken_back_stays_so(store, host):
     draft = a_draft().taking(host)
     store.requests.cancel_request(draft.id, 'not wanted')
-    known = bar(store, draft)
-    assert (known.state, known.answer) == ('cancelled', b'')
+    barred = bar(store, draft)
+    assert (barred.state, barred.answer) == ('cancelled', b'')
 
 
 def test_of_a_refusal_and_a_copy_in_a_race_one_holds(store):

@@ -23,7 +23,7 @@ def uuids(candidates: Candidates, query: CandidatesQuery) -> set[tuple[str, ...]
     """What is found, by the uuids of each row."""
     return candidates.answer(
         query,
-        lambda table, found: {tuple(table.entry(s).uuid for s in row) for row in found.rows},
+        lambda table, matches: {tuple(table.entry(s).uuid for s in row) for row in matches.rows},
     )
 
 
@@ -33,22 +33,22 @@ class Followed:
     def __init__(self, store):
         self.store = store
         self.news = store.candidates.load_provider_entries()
-        self.entries = {one.id: one for one in self.news.entries}
+        self.entries = {entry.id: entry for entry in self.news.entries}
         self.wholes = 0
 
     def check(self):
         """What is known now, by uuid."""
-        found = self.store.candidates.poll_provider_entries(self.news)
-        self.wholes += found.whole
-        if found.whole:
+        news = self.store.candidates.poll_provider_entries(self.news)
+        self.wholes += news.whole
+        if news.whole:
             self.entries = {}
-        self.entries |= {one.id: one for one in found.entries}
-        for provider_id in found.gone:
+        self.entries |= {entry.id: entry for entry in news.entries}
+        for provider_id in news.gone:
             self.entries.pop(provider_id, None)
-        self.news = found
-        fresh = {one.id: one for one in self.store.candidates.load_provider_entries().entries}
+        self.news = news
+        fresh = {entry.id: entry for entry in self.store.candidates.load_provider_entries().entries}
         assert self.entries == fresh
-        return {one.uuid: one for one in self.entries.values()}
+        return {entry.uuid: entry for entry in self.entries.values()}
 
 
 @pytest.fixture
@@ -60,16 +60,22 @@ def test_a_pool_is_seen_with_all_that_is_written_of_it(store, followed):
     pool = store.providers.create_provider(
         'pool', inventories={'DISK_GB': Inventory(total=100, reserved=10)}
     )
-    one = followed.check()[pool.uuid]
-    assert (one.root_id, one.parent_id, one.inventories['DISK_GB'].cap) == (pool.id, None, 90)
+    entry = followed.check()[pool.uuid]
+    assert (entry.root_id, entry.parent_id, entry.inventories['DISK_GB'].cap) == (pool.id, None, 90)
     store.providers.save_provider_traits(pool.uuid, [SHARES, 'STORAGE_DISK_SSD'])
     store.providers.save_provider_aggregates(pool.uuid, [uuid_of('aggregate')])
-    one = followed.check()[pool.uuid]
-    assert (one.traits, one.aggregates) == ((SHARES, 'STORAGE_DISK_SSD'), (uuid_of('aggregate'),))
+    entry = followed.check()[pool.uuid]
+    assert (entry.traits, entry.aggregates) == (
+        (SHARES, 'STORAGE_DISK_SSD'),
+        (uuid_of('aggregate'),),
+    )
     store.providers.save_inventories(pool.uuid, {'CUSTOM_IOPS': Inventory(total=8, step_size=2)})
-    one = followed.check()[pool.uuid]
-    assert one.inventories.keys() == {'CUSTOM_IOPS'}
-    assert (one.inventories['CUSTOM_IOPS'].max_unit, one.inventories['CUSTOM_IOPS'].step_size) == (
+    entry = followed.check()[pool.uuid]
+    assert entry.inventories.keys() == {'CUSTOM_IOPS'}
+    assert (
+        entry.inventories['CUSTOM_IOPS'].max_unit,
+        entry.inventories['CUSTOM_IOPS'].step_size,
+    ) == (
         8,
         2,
     )
@@ -82,29 +88,29 @@ def test_a_tree_is_seen_as_it_moves(store, followed):
     root, other = store.providers.create_provider('root'), store.providers.create_provider('other')
     child = store.providers.create_provider('child', parent=root.uuid)
     below = store.providers.create_provider('below', parent=child.uuid)
-    found = followed.check()
-    assert (found[below.uuid].parent_id, found[below.uuid].root_id) == (child.id, root.id)
+    entries = followed.check()
+    assert (entries[below.uuid].parent_id, entries[below.uuid].root_id) == (child.id, root.id)
     store.providers.update_provider(child.uuid, parent=other.uuid)
-    found = followed.check()
-    assert (found[below.uuid].parent_id, found[below.uuid].root_id) == (child.id, other.id)
+    entries = followed.check()
+    assert (entries[below.uuid].parent_id, entries[below.uuid].root_id) == (child.id, other.id)
     store.providers.update_provider(child.uuid, parent=None)
-    found = followed.check()
-    assert (found[child.uuid].parent_id, found[below.uuid].root_id) == (None, child.id)
+    entries = followed.check()
+    assert (entries[child.uuid].parent_id, entries[below.uuid].root_id) == (None, child.id)
 
 
 def test_use_of_a_host_is_seen_in_core_classes_and_others(store, host, followed):
     uuid = next(iter(followed.check().values())).uuid
     commit(store, a_draft().taking(host, vcpu=2, ram=1024))
-    one = followed.check()[uuid]
-    assert one.inventories['VCPU'].used == 2
-    assert one.inventories['MEMORY_MB'].used == 1024
+    entry = followed.check()[uuid]
+    assert entry.inventories['VCPU'].used == 2
+    assert entry.inventories['MEMORY_MB'].used == 1024
 
 
 def test_a_host_is_in_the_aggregates_of_operators(store, host, followed):
     followed.check()
-    found = store.declarations.save_aggregate('fast', metadata={}, hosts=[host.name])
-    (one,) = followed.check().values()
-    assert found.uuid in one.aggregates
+    aggregate = store.declarations.save_aggregate('fast', metadata={}, hosts=[host.name])
+    (entry,) = followed.check().values()
+    assert aggregate.uuid in entry.aggregates
     assert followed.wholes == 1
 
 
@@ -158,11 +164,11 @@ def test_many_ask_while_others_write(store):
 
     def work(name):
         for n in range(5):
-            made = store.providers.create_provider(
+            provider = store.providers.create_provider(
                 f'{name}-{n}', inventories={'CUSTOM_VGPU': Inventory(total=1)}
             )
-            if (made.uuid,) not in uuids(candidates, VGPU):
-                failed.append(made.uuid)
+            if (provider.uuid,) not in uuids(candidates, VGPU):
+                failed.append(provider.uuid)
 
     threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
     for thread in threads:
@@ -194,15 +200,15 @@ def test_a_long_search_keeps_no_other_waiting_and_sees_no_news(store):
         'second', inventories={'CUSTOM_VGPU': Inventory(total=1)}
     )
     store.providers.save_inventories(first.uuid, {})
-    found = []
-    other = threading.Thread(target=lambda: found.append(uuids(candidates, VGPU)))
+    answers = []
+    other = threading.Thread(target=lambda: answers.append(uuids(candidates, VGPU)))
     other.start()
     other.join(30)
     is_waiting = other.is_alive()
     done.set()
     thread.join(60)
     assert not is_waiting
-    assert found == [{(second.uuid,)}]
+    assert answers == [{(second.uuid,)}]
     before, after = seen[0]
     assert before == after
 

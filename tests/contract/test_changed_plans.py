@@ -61,9 +61,9 @@ def test_a_change_is_void_where_a_create_has_had_a_place_that_it_ends(store, hos
     outcome = commit(store, change).outcomes[0]
     assert outcome.outcome is CommitStatus.GROUP_CHANGED
     assert outcome.reason == "the place of member 'web-2' was taken over or has ended since"
-    found = places(store, group)
-    assert found.keys() == {'web-1', 'web-2'}
-    assert found['web-2'].is_free_place is left
+    place_of = places(store, group)
+    assert place_of.keys() == {'web-1', 'web-2'}
+    assert place_of['web-2'].is_free_place is left
     assert store.plans.load_group_plan(group).revision == 1
     assert store.claims.audit() == CLEAN
 

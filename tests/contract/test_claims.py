@@ -93,7 +93,7 @@ def test_a_host_ends_only_claims_of_its_own_lifecycle(store, host, lifecycle, ev
     assert host.row.used == {'VCPU': 1}
 
 
-@pytest.mark.parametrize('lifecycle', list(Lifecycle), ids=lambda one: one.value)
+@pytest.mark.parametrize('lifecycle', list(Lifecycle), ids=lambda lifecycle: lifecycle.value)
 def test_the_sweeper_ends_what_has_a_lease(store, host, lifecycle):
     claim = claimed(store, a_draft().leased(-1).taking(host, lifecycle=lifecycle.value))[0]
     result = store.claims.sweep(10)
@@ -306,5 +306,5 @@ def test_claims_come_in_pages(store, host):
 
 def test_tombstones_are_listed_with_the_rest(store, host):
     claim = a_claim_in(State.RELEASED, store, host)
-    assert [one.id for one in store.claims.list_claims(state='released')] == [claim.id]
+    assert [listed.id for listed in store.claims.list_claims(state='released')] == [claim.id]
     assert live(store) == []

@@ -31,7 +31,7 @@ def requests_of(seed):
 
 
 def places_of(answer: Answer):
-    return [[(one.host, one.claim_id) for one in chosen] for chosen in answer.selections]
+    return [[(place.host, place.claim_id) for place in chosen] for chosen in answer.selections]
 
 
 def outcome(store, requests):
@@ -45,13 +45,13 @@ def outcome(store, requests):
     answers = [world.replies.answers[handle] for handle in handles]
     world.scheduler.cache.fetch()
     table = world.scheduler.cache.fold()
-    known = {row.name: {c: n for c, n in row.used.items() if n} for row in table.hosts}
+    used_by_host = {row.name: {c: n for c, n in row.used.items() if n} for row in table.hosts}
     said = [(answer.outcome, places_of(answer)) for answer in answers]
     claims = sorted(
         (c.id, c.consumer, c.host, c.state) for c in store.claims.list_claims(limit=1000)
     )
     assert store.claims.audit() == CLEAN
-    return said, claims, known, world.recorder.counts['gantt_members_planned_total']
+    return said, claims, used_by_host, world.recorder.counts['gantt_members_planned_total']
 
 
 @pytest.mark.parametrize('kind', STORES)

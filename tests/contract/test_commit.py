@@ -478,9 +478,9 @@ def test_a_group_first_seen_gets_its_rule_and_counts_its_placements(store, host)
     result = commit(store, a_draft().planned_at(0, group).taking(host))
     assert result.outcomes[0].outcome is CommitStatus.PLACED
     assert result.groups == {group: generation_of(store, group)}
-    known = store.groups.load_group(group)
-    assert (known.policy, len(known.members)) == ('anti-affinity', 1)
-    assert not known.rule.is_untouched
+    loaded = store.groups.load_group(group)
+    assert (loaded.policy, len(loaded.members)) == ('anti-affinity', 1)
+    assert not loaded.rule.is_untouched
 
 
 def test_a_group_that_changed_meanwhile_drops_its_requests(store, host):
@@ -506,9 +506,9 @@ def test_members_of_one_batch_share_one_swap(store, host):
 def test_what_was_planned_beside_a_member_that_is_not_made_is_planned_again(store, host):
     """News in the middle of a batch: the table is newer, and the member still stands on it."""
     group = new_uuid()
-    made = a_draft().planned_at(0, group).taking(host)
-    claimed(store, made)
-    for ended in (made, a_draft().planned_at(0, group).taking(host)):
+    draft = a_draft().planned_at(0, group).taking(host)
+    claimed(store, draft)
+    for ended in (draft, a_draft().planned_at(0, group).taking(host)):
         beside = a_draft().planned_at(generation_of(store, group), group).taking(host)
         fates = [f.outcome for f in commit(store, ended, beside).outcomes]
         assert fates[0] in (CommitStatus.REPEAT, CommitStatus.GROUP_CHANGED)
@@ -592,7 +592,7 @@ def test_an_empty_batch_is_no_news(store, host):
 
 def test_projects_and_users_come_back_with_the_claims(store, host):
     draft = a_draft().taking(host)
-    made = draft.fields['claims'][0]
-    claim = changed(made.claim, project_id='p1', user_id='u1', consumer_type='VOLUME')
-    mine = claimed(store, draft.having(claims=[changed(made, claim=claim)]))[0]
+    drafted = draft.fields['claims'][0]
+    claim = changed(drafted.claim, project_id='p1', user_id='u1', consumer_type='VOLUME')
+    mine = claimed(store, draft.having(claims=[changed(drafted, claim=claim)]))[0]
     assert (mine.project_id, mine.user_id, mine.consumer_type) == ('p1', 'u1', 'VOLUME')

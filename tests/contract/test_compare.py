@@ -6,11 +6,11 @@ from tests.builders import a_host
 
 def test_it_brings_what_is_newer_than_known_and_what_is_gone(store):
     first, second = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
-    known = {c.provider_id: c.row.version for c in store.feed.load_everything().hosts}
-    assert store.feed.compare(known).hosts == []
+    versions = {c.provider_id: c.row.version for c in store.feed.load_everything().hosts}
+    assert store.feed.compare(versions).hosts == []
     store.hosts.disable_host('cmp-1', 'fan swap', 'ops')
     store.hosts.remove_host('cmp-2')
-    changed = {c.provider_id: c.row for c in store.feed.compare(known).hosts}
+    changed = {c.provider_id: c.row for c in store.feed.compare(versions).hosts}
     assert set(changed) == {first.id, second.id}
     assert changed[first.id].disabled == 'fan swap'
     assert changed[second.id] is None

@@ -40,10 +40,12 @@ def pool(store, rack):
 def planned(host, pool):
     """A draft that takes of the pool, as it serves the host."""
     draft = a_draft().taking(host)
-    (made,) = draft.fields['claims']
-    taken = {**made.claim.allocations, pool.id: {'DISK_GB': 1}}
-    claim = msgspec.structs.replace(made.claim, allocations=taken)
-    return draft.having(claims=[msgspec.structs.replace(made, claim=claim, served_by=(pool.id,))])
+    (drafted,) = draft.fields['claims']
+    taken = {**drafted.claim.allocations, pool.id: {'DISK_GB': 1}}
+    claim = msgspec.structs.replace(drafted.claim, allocations=taken)
+    return draft.having(
+        claims=[msgspec.structs.replace(drafted, claim=claim, served_by=(pool.id,))]
+    )
 
 
 def used(store, pool):
@@ -75,8 +77,8 @@ def test_who_is_not_planned_on_a_shared_pool_is_not_asked_for_it(store, host, po
     """As what lies in the tree of its host, or what is asked for alone."""
     share(store, pool, None)
     draft = planned(host, pool)
-    (made,) = draft.fields['claims']
-    draft = draft.having(claims=[msgspec.structs.replace(made, served_by=())])
+    (drafted,) = draft.fields['claims']
+    draft = draft.having(claims=[msgspec.structs.replace(drafted, served_by=())])
     assert report_outcome(store, draft).outcome == 'placed'
 
 

@@ -45,7 +45,7 @@ _asked = itertools.count(1)
 
 
 def hear(store, host, *guests, resources=None):
-    told = [NovaGuest(consumer=one, resources=resources or {'PCPU': 2}) for one in guests]
+    told = [NovaGuest(consumer=consumer, resources=resources or {'PCPU': 2}) for consumer in guests]
     word = GuestsListed(host=host.name, consumers=list(guests), told=told)
     return store.nova.apply_guest_events([NovaCast(asked_at=TIME + 120 * next(_asked), word=word)])
 
@@ -82,7 +82,7 @@ def plain(row):
 def free_cores(host):
     """Dedicated processors that nobody has, by what everybody reads."""
     (change,) = [c for c in host.store.feed.load_everything().hosts if c.provider_id == host.id]
-    room = room_of(change.row.facts, [one.layout for one in change.placed])
+    room = room_of(change.row.facts, [placed.layout for placed in change.placed])
     return sum(cell.free.bit_count() for cell in room.cells)
 
 

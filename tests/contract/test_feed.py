@@ -71,11 +71,11 @@ def test_a_second_reader_sees_the_claims_of_the_first(store, host):
 def test_the_generation_of_a_group_comes_with_all_hosts_of_its_members(store, host):
     """That the first was placed may never have been news, or be none any more."""
     group, second = new_uuid(), a_host('cmp-2').on(store)
-    known = {h.id: h.row.version for h in (host, second)}
+    versions = {h.id: h.row.version for h in (host, second)}
     claimed(store, a_draft().planned_at(0, group).taking(host))
     reader = Reader(store)
     claimed(store, a_draft().planned_at(generation_of(store, group), group).taking(second))
-    feed = reader.poll(known)
+    feed = reader.poll(versions)
     assert feed.groups == {group: generation_of(store, group)}
     assert {c.provider_id: len(c.placed) for c in feed.hosts} == {host.id: 1, second.id: 1}
 
@@ -103,9 +103,9 @@ def test_what_a_reader_wrote_itself_is_left_out(store, host):
 def test_what_was_written_after_that_is_not_left_out(store, host):
     reader = Reader(store)
     claimed(store, a_draft().taking(host))
-    known = {host.id: host.row.version}
+    versions = {host.id: host.row.version}
     claimed(store, a_draft().taking(host))
-    feed = reader.poll(known)
+    feed = reader.poll(versions)
     assert [change.row.used for change in feed.hosts] == [{'VCPU': 2}]
 
 

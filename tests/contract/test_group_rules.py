@@ -78,8 +78,8 @@ def test_a_request_makes_a_group_with_the_set_that_it_names(store, host):
     assert report_outcome(store, a_draft(group=a_swap(uuid)).taking(host, group=uuid)).outcome is (
         CommitStatus.PLACED
     )
-    known = store.groups.load_group(uuid)
-    assert (known.rule.policies, known.subgroups) == (TEXT, {'front': ['db', 'web']})
+    loaded = store.groups.load_group(uuid)
+    assert (loaded.rule.policies, loaded.subgroups) == (TEXT, {'front': ['db', 'web']})
     assert store.claims.audit() == CLEAN
 
 
@@ -122,7 +122,7 @@ def test_another_group_that_a_policy_is_about_is_compared_as_well(store, host):
     theirs = a_draft(group=about).taking(host, group=other.uuid)
     ours = a_draft(group=swap, groups=(about,)).taking(host, group=group.uuid)
     result = commit(store, theirs, ours)
-    assert [one.outcome for one in result.outcomes][0] is CommitStatus.PLACED
+    assert [outcome.outcome for outcome in result.outcomes][0] is CommitStatus.PLACED
     again = a_draft(group=swap, groups=(about,)).taking(host, group=group.uuid)
     assert report_outcome(store, again).outcome is CommitStatus.GROUP_CHANGED
     fresh = msgspec.structs.replace(about, generation=generation_of(store, other.uuid))
@@ -135,12 +135,12 @@ def test_another_group_that_a_policy_is_about_is_compared_as_well(store, host):
 def test_a_claim_says_of_which_member_it_is(store, host):
     group = store.groups.save_group(a_set())
     draft = a_draft(group=a_swap(group.uuid, group.generation)).taking(host, group=group.uuid)
-    [made] = draft.fields['claims']
-    made = msgspec.structs.replace(
-        made, claim=msgspec.structs.replace(made.claim, member_name='web-2')
+    [drafted] = draft.fields['claims']
+    drafted = msgspec.structs.replace(
+        drafted, claim=msgspec.structs.replace(drafted.claim, member_name='web-2')
     )
-    assert report_outcome(store, draft.having(claims=[made])).outcome is CommitStatus.PLACED
+    assert report_outcome(store, draft.having(claims=[drafted])).outcome is CommitStatus.PLACED
     [claim] = store.claims.list_claims()
     assert claim.member_name == 'web-2'
-    [change] = [one for one in store.feed.load_everything().hosts if one.placed]
-    assert [one.member for one in change.placed] == ['web-2']
+    [change] = [change for change in store.feed.load_everything().hosts if change.placed]
+    assert [placed.member for placed in change.placed] == ['web-2']

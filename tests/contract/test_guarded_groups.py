@@ -47,10 +47,10 @@ def test_in_one_batch_it_is_planned_after_those_before_it(store, host, other):
     at = generation_of(store, other)
     lost = a_draft().planned_at(at, other).taking(host, vcpu=9)
     result = commit(store, lost, beside(store, other).taking(host))
-    assert [one.outcome for one in result.outcomes] == ['dropped', 'placed']
+    assert [outcome.outcome for outcome in result.outcomes] == ['dropped', 'placed']
     stale = a_draft().planned_at(1, other).taking(host)
     result = commit(store, stale, beside(store, other).taking(host))
-    assert [one.outcome for one in result.outcomes] == ['group_changed', 'group_changed']
+    assert [outcome.outcome for outcome in result.outcomes] == ['group_changed', 'group_changed']
     assert store.claims.audit() == CLEAN
 
 

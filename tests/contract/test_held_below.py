@@ -22,10 +22,10 @@ TAKES = {'VCPU': 2, 'MEMORY_MB': 512, 'CUSTOM_LICENSE': 3}
 
 @pytest.fixture
 def store(request, make_store):
-    made = make_store(request.param, waits=PATIENT)
-    made.vocabulary.declare_class('CUSTOM_LICENSE')
-    made.zones.save_child_zone(EAST)
-    return made
+    opened = make_store(request.param, waits=PATIENT)
+    opened.vocabulary.declare_class('CUSTOM_LICENSE')
+    opened.zones.save_child_zone(EAST)
+    return opened
 
 
 def placed_below(store, consumer=None, resources=TAKES, purpose=Purpose.CREATE, **fields):
@@ -51,11 +51,11 @@ def test_a_project_has_what_it_has_below(store):
         project_id='red', claims=3, claims_in_flight=3, consumers=3, amounts=amounts
     )
     assert store.quotas.usages(1, project='red') == [shown]
-    assert [one.project_id for one in store.quotas.usages(9)] == ['blue', 'red']
+    assert [usage.project_id for usage in store.quotas.usages(9)] == ['blue', 'red']
     assert store.allocations.type_usages('red')[0].resources == amounts
     held = store.claims.live_claims_of([here.consumer, first.consumer, second.consumer])
     assert quota.usage_of(held) == store.quotas.quota_usage(['red'], ALL)['red'], 'one rule'
-    assert {one.child for one in held} == {None, EAST.uuid}
+    assert {row.child for row in held} == {None, EAST.uuid}
     became(store, first, 'confirmed')
     became(store, second, 'released')
     assert store.quotas.quota_usage(['red'], ALL)['red'] == Usage(
@@ -127,24 +127,26 @@ def test_the_rule_of_a_request_stays_while_a_member_lives_below(store):
 
 def test_requests_and_owners_are_found_by_what_is_below(store):
     claim = placed_below(store)
-    assert [one.id for one in store.requests.list_requests(9, project='red')] == [claim.request_id]
+    assert [request.id for request in store.requests.list_requests(9, project='red')] == [
+        claim.request_id
+    ]
     assert store.requests.list_requests(9, project='blue') == []
     assert store.quotas.owners_of([claim.consumer]) == {claim.consumer: 'red'}
 
 
 def test_claims_below_are_listed_by_id(store):
-    made = [placed_below(store) for _ in range(3)]
-    became(store, made[0], 'confirmed')
-    ids = sorted(one.claim_id for one in made)
+    claims = [placed_below(store) for _ in range(3)]
+    became(store, claims[0], 'confirmed')
+    ids = sorted(claim.claim_id for claim in claims)
 
     def listed(**query):
-        return [one.claim_id for one in store.zone_claims.claims_below(**query)]
+        return [claim.claim_id for claim in store.zone_claims.claims_below(**query)]
 
     assert listed(limit=2) == ids[:2]
     assert listed(limit=2, marker=ids[1]) == ids[2:]
-    assert listed(state='confirmed') == listed(claim_id=made[0].claim_id) == [made[0].claim_id]
+    assert listed(state='confirmed') == listed(claim_id=claims[0].claim_id) == [claims[0].claim_id]
     assert listed(project='blue') == []
-    assert store.zone_claims.claims_below(claim_id=made[0].claim_id)[0].resources == TAKES
+    assert store.zone_claims.claims_below(claim_id=claims[0].claim_id)[0].resources == TAKES
 
 
 def test_what_is_deleted_is_noted_to_end_below(store):
@@ -153,9 +155,11 @@ def test_what_is_deleted_is_noted_to_end_below(store):
     claimed(store, a_draft().taking(host, claim.consumer, purpose='resize', vcpu=1))
     for _ in range(2):  # as long as it holds its consumer it is there
         store.allocations.delete_allocations(claim.consumer)
-    due = [(one.child, one.key) for one in store.give_backs.due_give_backs(9)]
+    due = [(give_back.child, give_back.key) for give_back in store.give_backs.due_give_backs(9)]
     assert due == [(EAST.uuid, claim.claim_id)]
-    assert {one.child for one in store.claims.live_claims_of([claim.consumer])} == {EAST.uuid}
+    assert {live_claim.child for live_claim in store.claims.live_claims_of([claim.consumer])} == {
+        EAST.uuid
+    }
     became(store, claim, 'released')
     for nobody in (claim.consumer, new_uuid()):
         with pytest.raises(exceptions.NotFound):
@@ -167,4 +171,4 @@ def test_what_is_deleted_is_noted_where_the_answer_to_commit_is_lost(store, befo
     claim = placed_below(store)
     Losing(store, {1}, before)
     store.allocations.delete_allocations(claim.consumer)
-    assert [one.key for one in store.give_backs.due_give_backs(9)] == [claim.claim_id]
+    assert [give_back.key for give_back in store.give_backs.due_give_backs(9)] == [claim.claim_id]

@@ -47,10 +47,10 @@ def _plain(store, now, seconds, parts, most):
 
 
 def test_without_decisions_nothing_happened(store):
-    found = store.records.history(**ASKED)
-    assert (found.outcomes, found.waits) == ({}, [])
-    assert found.now - found.since == pytest.approx(600)
-    assert found.now == pytest.approx(store.database.ping(), abs=5)
+    history = store.records.history(**ASKED)
+    assert (history.outcomes, history.waits) == ({}, [])
+    assert history.now - history.since == pytest.approx(600)
+    assert history.now == pytest.approx(store.database.ping(), abs=5)
 
 
 @pytest.mark.parametrize('seed', range(6))
@@ -60,8 +60,8 @@ def test_decisions_are_counted_by_outcome_and_part(store, seed):
     ages = [rng.randrange(2000) + 0.5 + rng.random() * 0.1 for _ in range(rng.randrange(1, 25))]
     _some(store, ages, rng)
     for seconds, parts, most in ((600.25, 10, 1000), (60.25, 4, 1000), (5000.25, 7, 5)):
-        found = store.records.history(seconds=seconds, parts=parts, most=most)
-        assert found.outcomes == _plain(store, found.now, seconds, parts, most)
+        history = store.records.history(seconds=seconds, parts=parts, most=most)
+        assert history.outcomes == _plain(store, history.now, seconds, parts, most)
 
 
 def test_what_was_not_read_or_is_not_kept_is_not_called_quiet(store):
@@ -76,9 +76,9 @@ def test_what_was_not_read_or_is_not_kept_is_not_called_quiet(store):
 
 def test_all_decisions_may_be_older_than_asked(store):
     _some(store, [3000, 4000], random.Random(1))
-    found = store.records.history(**ASKED)
-    assert found.outcomes == {}
-    assert found.now - found.since == pytest.approx(600)
+    history = store.records.history(**ASKED)
+    assert history.outcomes == {}
+    assert history.now - history.since == pytest.approx(600)
 
 
 def _placed(store, host):
@@ -94,9 +94,9 @@ def test_a_wait_ends_with_the_word_of_the_host(store, host):
     host.confirm(confirmed)
     host.confirm(released)
     host.release(released)
-    [(made, seconds)] = store.records.history(**ASKED).waits
+    [(created_at, seconds)] = store.records.history(**ASKED).waits
     now = store.claims.load_claim(confirmed.id)
-    assert (made, seconds) == (now.created_at, now.updated_at - now.created_at)
+    assert (created_at, seconds) == (now.created_at, now.updated_at - now.created_at)
     assert 0 <= seconds < 60
 
 
@@ -140,13 +140,13 @@ def test_claims_are_counted_by_state_and_adopted_ones_while_they_live(store, hos
     host.confirm(first)
     host.refuse(second)
     host.report([first, a_guest(new_uuid())], [third])
-    found = store.claims.count_claims()
-    assert {k: n for k, n in found.states.items() if n} == {
+    counts = store.claims.count_claims()
+    assert {k: n for k, n in counts.states.items() if n} == {
         'reserved': 1,
         'confirmed': 2,
         'refused': 1,
     }
-    assert found.adopted == 1
+    assert counts.adopted == 1
     host.report([first], [third])
     host.report([first], [third])
     adopted = [c for c in store.claims.list_claims() if c.adopted]

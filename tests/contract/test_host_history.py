@@ -17,19 +17,21 @@ KINDS = READERS
 
 def _kinds(store, name):
     """Oldest first; lines of one moment in no order that is promised of claims."""
-    return [one.kind for one in reversed(store.hosts.host_history(name, 1000))]
+    return [entry.kind for entry in reversed(store.hosts.host_history(name, 1000))]
 
 
 def test_registrations_and_the_first_report_are_lines(store, host):
     first = store.hosts.host_history(host.name, 10)
-    assert sorted(one.kind for one in first) == ['facts', 'registered']
-    assert any('what it has' in one.what and '8 VCPU' in one.what for one in first)
+    assert sorted(entry.kind for entry in first) == ['facts', 'registered']
+    assert any('what it has' in entry.what and '8 VCPU' in entry.what for entry in first)
     host.register()
-    [*_, _, last] = sorted(store.hosts.host_history(host.name, 10), key=lambda one: one.at)
+    [*_, _, last] = sorted(store.hosts.host_history(host.name, 10), key=lambda entry: entry.at)
     again = [
-        one.what for one in store.hosts.host_history(host.name, 10) if one.kind == 'registered'
+        entry.what
+        for entry in store.hosts.host_history(host.name, 10)
+        if entry.kind == 'registered'
     ]
-    assert sum(what.startswith('again') for what in again) == 1
+    assert sum(text.startswith('again') for text in again) == 1
     assert last.at == pytest.approx(store.database.ping(), abs=60)
 
 
@@ -38,12 +40,12 @@ def test_who_disabled_it_and_why_is_a_line_each_time(store, host):
     store.hosts.disable_host(host.name, 'disk swap', 'ann')  # says nothing new
     store.hosts.disable_host(host.name, 'fan swap', 'bob')
     store.hosts.enable_host(host.name, 'cy')
-    found = [
-        (one.kind, one.what, one.by)
-        for one in reversed(store.hosts.host_history(host.name, 10))
-        if one.kind in ('disabled', 'enabled')
+    lines = [
+        (entry.kind, entry.what, entry.by)
+        for entry in reversed(store.hosts.host_history(host.name, 10))
+        if entry.kind in ('disabled', 'enabled')
     ]
-    assert found == [
+    assert lines == [
         ('disabled', 'disk swap', 'ann'),
         ('disabled', 'fan swap', 'bob'),
         ('enabled', 'an operator enabled it', 'cy'),
@@ -57,7 +59,7 @@ def test_facts_are_lines_and_metrics_are_none(store, host):
     assert len(store.hosts.host_history(host.name, 1000)) == before
     more = {'VCPU': Inventory(total=16)}
     host.send(host.says().having(traits=['CUSTOM_FAST'], inventories=more))
-    lines = [one.what for one in store.hosts.host_history(host.name, 1000)][: -before or None]
+    lines = [entry.what for entry in store.hosts.host_history(host.name, 1000)][: -before or None]
     assert 'traits: +CUSTOM_FAST' in lines
     [sizes] = [line for line in lines if line.startswith('inventories: ')]
     assert '8 VCPU' in sizes
@@ -71,9 +73,9 @@ def test_claims_are_told_as_they_are_kept(store, host):
     host.confirm(first)
     store.claims.force_release(second.id, 'not wanted')
     about = [
-        (one.kind, one.claim_id, one.what)
-        for one in store.hosts.host_history(host.name, 100)
-        if one.claim_id
+        (entry.kind, entry.claim_id, entry.what)
+        for entry in store.hosts.host_history(host.name, 100)
+        if entry.claim_id
     ]
     assert sorted(about) == sorted(
         [

@@ -100,7 +100,7 @@ def test_who_speaks_by_the_new_name_registers_first_and_goes_on(store, host):
     assert host.register() > before
     assert host.report([claim]).outcome == 'applied'
     assert state_of(store, claim) == 'confirmed'
-    assert [one.host for one in live(store)] == ['rack1-07']
+    assert [claim.host for claim in live(store)] == ['rack1-07']
 
 
 def test_an_agent_that_kept_its_old_name_makes_no_second_host(store):

@@ -10,18 +10,18 @@ IMAGE = '{"hw_disk_bus":"virtio","os_distro":"débian"}'
 
 def imaged(host, image):
     draft = a_draft().taking(host)
-    [one] = draft.fields['claims']
-    claim = msgspec.structs.replace(one.claim, image=image)
-    return draft.having(claims=[msgspec.structs.replace(one, claim=claim)])
+    [drafted] = draft.fields['claims']
+    claim = msgspec.structs.replace(drafted.claim, image=image)
+    return draft.having(claims=[msgspec.structs.replace(drafted, claim=claim)])
 
 
 def test_the_image_is_kept_and_told(store, host):
     position = store.feed.load_everything().position
-    [made] = claimed(store, imaged(host, IMAGE))
+    [claim] = claimed(store, imaged(host, IMAGE))
     [other] = claimed(store, imaged(host, None))
-    assert store.claims.load_claim(made.id).image == IMAGE
+    assert store.claims.load_claim(claim.id).image == IMAGE
     assert store.claims.load_claim(other.id).image is None
-    expected = {made.id: IMAGE, other.id: None}
+    expected = {claim.id: IMAGE, other.id: None}
     for hosts in (
         store.feed.poll(position, {}).hosts,
         store.feed.load_everything().hosts,

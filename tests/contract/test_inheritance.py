@@ -39,10 +39,10 @@ def hosts(store):
 
 def of_pool(draft, pool, **amounts):
     """The draft, its last claim taking of the pool as well."""
-    *before, made = draft.fields['claims']
-    allocations = {**made.claim.allocations, pool.id: amounts}
-    claim = msgspec.structs.replace(made.claim, allocations=allocations)
-    return draft.having(claims=[*before, msgspec.structs.replace(made, claim=claim)])
+    *before, drafted = draft.fields['claims']
+    allocations = {**drafted.claim.allocations, pool.id: amounts}
+    claim = msgspec.structs.replace(drafted.claim, allocations=allocations)
+    return draft.having(claims=[*before, msgspec.structs.replace(drafted, claim=claim)])
 
 
 def created(store, host, pool, consumer, **amounts):
@@ -148,7 +148,7 @@ def test_a_guest_found_on_its_destination_after_the_lease_has_all_of_it(store, h
     hosts[1].refuse(target)
     guest = a_guest(store.claims.load_claim(target), vcpu=1)
     hosts[1].report(running=[guest])
-    (adopted,) = [one for one in live(store) if one.adopted]
+    (adopted,) = [claim for claim in live(store) if claim.adopted]
     assert adopted.allocations[pool.id] == {'DISK_GB': 60}
     assert used(store, pool) == {'DISK_GB': 120}
 
@@ -208,8 +208,8 @@ def handed_over(store, consumer, to):
 
 
 def had(store, consumer):
-    found = store.allocations.load_allocations(consumer)
-    return {} if found is None else found.allocations
+    recorded = store.allocations.load_allocations(consumer)
+    return {} if recorded is None else recorded.allocations
 
 
 MIGRATION = uuid_of('migration')

@@ -106,13 +106,13 @@ def test_a_class_of_nothing_is_there_and_a_use_of_no_class_is_not(store, host):
 
 # -- a provider becomes a host ----------------------------------------------------------
 def test_of_a_provider_that_becomes_a_host_the_api_says_it(store):
-    made = store.providers.create_provider('node-1', uuid=uuid_of('node'), inventories=OTHERS)
-    host = a_host('cmp-1').on(store, uuid=made.uuid, node='node-1')
+    provider = store.providers.create_provider('node-1', uuid=uuid_of('node'), inventories=OTHERS)
+    host = a_host('cmp-1').on(store, uuid=provider.uuid, node='node-1')
     assert host.row.inventories_by == API
     assert has(host) == (OTHERS, [], [])
-    assert store.providers.load_provider(made.uuid).inventories == OTHERS
+    assert store.providers.load_provider(provider.uuid).inventories == OTHERS
     claimed(store, a_draft().taking(host, vcpu=2))
-    host.register(uuid=made.uuid)
+    host.register(uuid=provider.uuid)
     assert host.row.inventories_by == API
     store.hosts.set_inventories_by(host.name, None)
     host.report()
@@ -126,9 +126,9 @@ def test_what_is_said_follows_the_host_to_every_reader(store):
     other = a_host('cmp-2').having(**HAS, aggregates=['rack-1']).on(store)
     position = store.feed.load_everything().position
     store.hosts.set_inventories_by(host.name, API)
-    found = {change.row.name: change.row for change in store.feed.poll(position, {}).hosts}
-    assert found[host.name] == host.row
-    assert found[host.name].inventories_by == API
+    rows = {change.row.name: change.row for change in store.feed.poll(position, {}).hosts}
+    assert rows[host.name] == host.row
+    assert rows[host.name].inventories_by == API
     rows = {change.row.name: change.row for change in store.feed.compare({}).hosts}
     assert rows == {host.name: host.row, other.name: other.row}
     draft = a_draft(new_uuid()).taking(host, vcpu=2)

@@ -63,8 +63,8 @@ def a_wish(count=4, gpus=0):
 
 def laid(host, wish=None, taken=()):
     """A layout on the host with only ``taken`` on it, as somebody plans who knows no more."""
-    found = lay_out(wish or a_wish(), room_of(host.row.facts, taken)).layout
-    return layouts.plain(found)
+    layout = lay_out(wish or a_wish(), room_of(host.row.facts, taken)).layout
+    return layouts.plain(layout)
 
 
 def pinning(host, layout, draft=None, **fields):
@@ -83,7 +83,7 @@ def cores_of(claims):
 
 def placed_layouts(store, host):
     changes = {change.provider_id: change for change in store.feed.load_everything().hosts}
-    return {one.claim_id: one.layout for one in changes[host.id].placed}
+    return {placed.claim_id: placed.layout for placed in changes[host.id].placed}
 
 
 def test_a_layout_goes_with_its_claim_and_to_every_reader(store, numa_host):
@@ -187,8 +187,8 @@ def test_callers_in_a_race_never_pin_a_core_twice(store, numa_host):
     def work(number):
         fates = []
         for _ in range(3):
-            known = [one for one in placed_layouts(store, numa_host).values() if one]
-            layout = lay_out(a_wish(), room_of(numa_host.row.facts, known)).layout
+            pinned = [taken for taken in placed_layouts(store, numa_host).values() if taken]
+            layout = lay_out(a_wish(), room_of(numa_host.row.facts, pinned)).layout
             if layout is None:
                 break
             layout = layouts.plain(layout)
@@ -199,7 +199,7 @@ def test_callers_in_a_race_never_pin_a_core_twice(store, numa_host):
             )
         return fates
 
-    fates = Counter(fate for found in at_once(work) for fate in found)
+    fates = Counter(fate for of_caller in at_once(work) for fate in of_caller)
     assert fates[CommitStatus.PLACED] >= 1 and CALLERS > 4
     pinned = cores_of(live(store))
     assert sum(pinned.values()) == 4 * fates[CommitStatus.PLACED] <= 16
@@ -210,8 +210,8 @@ def test_callers_in_a_race_never_pin_a_core_twice(store, numa_host):
 def test_the_audit_finds_a_core_that_two_claims_have(store, numa_host, damage):
     claim = claimed(store, pinning(numa_host, laid(numa_host), vcpu=1))[0]
     damage.double(claim, uuid_of('twin'), request_id=uuid_of('request'), consumer=uuid_of('other'))
-    found = [line for line in store.claims.audit()['over_commit'] if 'processor' in line]
-    assert found and 'cmp-1' in found[0] and claim.id in found[0]
+    lines = [line for line in store.claims.audit()['over_commit'] if 'processor' in line]
+    assert lines and 'cmp-1' in lines[0] and claim.id in lines[0]
 
 
 def test_the_audit_finds_pages_and_devices_that_are_given_out_twice(store, numa_host, damage):
@@ -220,9 +220,9 @@ def test_the_audit_finds_pages_and_devices_that_are_given_out_twice(store, numa_
     claim = claimed(store, pinning(numa_host, first, vcpu=1))[0]
     assert store.claims.audit() == CLEAN
     damage.double(claim, uuid_of('twin'), request_id=uuid_of('request'), consumer=uuid_of('other'))
-    found = '\n'.join(store.claims.audit()['over_commit'])
-    assert 'cmp-1: of pages of 2048 KiB of NUMA cell 0 claims have 3072, there are 2048' in found
-    assert 'cmp-1: of devices 10de 1eb8 claims have 4, there are 2' in found
+    text = '\n'.join(store.claims.audit()['over_commit'])
+    assert 'cmp-1: of pages of 2048 KiB of NUMA cell 0 claims have 3072, there are 2048' in text
+    assert 'cmp-1: of devices 10de 1eb8 claims have 4, there are 2' in text
 
 
 def test_what_the_host_itself_took_since_is_no_violation(store, numa_host):

@@ -30,21 +30,23 @@ def test_requests_and_claims_of_a_project_are_listed_without_those_of_others(sto
     ids = {}
     for project in ('red', 'blue', 'red'):
         draft = a_draft().taking(host)
-        made = draft.fields['claims'][0]
-        claim = changed(made.claim, project_id=project)
-        claimed(store, draft.having(claims=[changed(made, claim=claim)]))
+        drafted = draft.fields['claims'][0]
+        claim = changed(drafted.claim, project_id=project)
+        claimed(store, draft.having(claims=[changed(drafted, claim=claim)]))
         ids.setdefault(project, []).append(draft.id)
     mine = sorted(ids['red'])
-    found = store.requests.list_requests(10, None, 'red')
-    assert [(one.id, one.state, one.claims) for one in found] == [
-        (one, 'placed', 1) for one in mine
+    requests = store.requests.list_requests(10, None, 'red')
+    assert [(request.id, request.state, request.claims) for request in requests] == [
+        (request_id, 'placed', 1) for request_id in mine
     ]
-    assert [one.id for one in store.requests.list_requests(1, mine[0], 'red')] == [mine[1]]
+    assert [request.id for request in store.requests.list_requests(1, mine[0], 'red')] == [mine[1]]
     assert (
         store.requests.list_requests(10, mine[1], 'red')
         == store.requests.list_requests(10, None, 'green')
         == []
     )
-    assert [one.id for one in store.requests.list_requests(10)] == sorted([*mine, *ids['blue']])
-    assert found[0].updated_at > 0
+    assert [request.id for request in store.requests.list_requests(10)] == sorted(
+        [*mine, *ids['blue']]
+    )
+    assert requests[0].updated_at > 0
     assert sorted(claim.request_id for claim in store.claims.list_claims(project='red')) == mine

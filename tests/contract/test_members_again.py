@@ -32,8 +32,8 @@ def guest(store, host):
 
 def members(store, guest):
     """Live claims of its group by consumer, with the member that each is."""
-    found = store.plans.load_places([guest.group])[guest.group]
-    return {guest_of(claim): claim.member_name for claim in found}
+    claims = store.plans.load_places([guest.group])[guest.group]
+    return {guest_of(claim): claim.member_name for claim in claims}
 
 
 def test_it_is_the_member_again_that_its_claim_was_of(store, host, guest):
@@ -57,12 +57,12 @@ def test_it_is_so_where_its_host_was_removed_and_knows_no_claim(store, host, gue
     back = a_host(host.name).on(store)
     assert back.id != host.id
     back.report([a_guest(guest.consumer, vcpu=3), a_guest(other := new_uuid())])
-    found = {claim.consumer: claim for claim in live(store)}
-    again = found[guest.consumer]
+    by_consumer = {claim.consumer: claim for claim in live(store)}
+    again = by_consumer[guest.consumer]
     assert (again.member_name, again.group) == ('web-1', guest.group)
     assert (again.project_id, again.flavor) == (guest.project_id, guest.flavor)
     assert again.allocations == {back.id: amounts(vcpu=3)}  # what the host says
-    assert (found[other].member_name, found[other].group) == (None, None)
+    assert (by_consumer[other].member_name, by_consumer[other].group) == (None, None)
     assert store.claims.audit() == CLEAN
 
 
@@ -108,7 +108,9 @@ def place(store, host):
 
 
 def test_what_is_late_about_a_forgotten_create_leaves_its_place_free(store, host, place):
-    assert [one.outcome for one in host.confirm(place)] == ['gone']  # its guest is not started
+    assert [outcome.outcome for outcome in host.confirm(place)] == [
+        'gone'
+    ]  # its guest is not started
     host.refuse(place)
     host.release(place)
     host.report(pending=[Running(consumer=new_uuid(), claim_id=place.id)])
@@ -138,16 +140,16 @@ def test_a_guest_of_a_forgotten_create_is_not_taken_for_that_of_the_next(
     assert host.row.used == {'VCPU': 2}
     assert store.claims.audit() == CLEAN
     host.report([Running(consumer=first, claim_id=place.id)])
-    assert [one.id for one in live(store)] == [runs.id]
+    assert [claim.id for claim in live(store)] == [runs.id]
 
 
 def test_a_late_report_ends_no_place_and_makes_no_member(store, host, place):
     strange = Running(consumer=new_uuid(), claim_id=place.id)
     late = host.says().listing([strange], [])
     assert host.report([]).outcome == 'applied'
-    assert [one.outcome for one in host.send(late)] == ['stale']
+    assert [outcome.outcome for outcome in host.send(late)] == ['stale']
     host.register()
-    assert [one.outcome for one in host.send(late)] == ['gone']
+    assert [outcome.outcome for outcome in host.send(late)] == ['gone']
     assert store.claims.load_claim(place.id).is_free_place
     assert members(store, place) == {place.consumer: 'web-1'}
     assert store.claims.audit() == CLEAN

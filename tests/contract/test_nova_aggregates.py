@@ -25,7 +25,7 @@ def hear(store, *aggregates, deleted=False, cast=None):
 
 
 def aggregates(store):
-    return {one.name: one for one in store.feed.load_everything().aggregates}
+    return {aggregate.name: aggregate for aggregate in store.feed.load_everything().aggregates}
 
 
 def test_aggregates_are_as_nova_says(store, hosts):
@@ -35,9 +35,9 @@ def test_aggregates_are_as_nova_says(store, hosts):
     hear(store, first)
     assert len(hosts[0].row.aggregates) == 2
     hear(store, NovaAggregate(uuid=uuid, name='fast', metadata={'b': '3'}, hosts=['cmp-2']))
-    found = aggregates(store)
-    assert (found['fast'].uuid, found['fast'].metadata) == (uuid, {'b': '3'})
-    assert (found['fast'].hosts, found['ours'].hosts) == (['cmp-2'], ['cmp-1'])
+    by_name = aggregates(store)
+    assert (by_name['fast'].uuid, by_name['fast'].metadata) == (uuid, {'b': '3'})
+    assert (by_name['fast'].hosts, by_name['ours'].hosts) == (['cmp-2'], ['cmp-1'])
     assert hosts[1].row.aggregates == [uuid]
     hear(store, first, deleted=True)
     assert set(aggregates(store)) == {'ours'}
@@ -51,9 +51,9 @@ def test_a_renamed_aggregate_keeps_its_uuid(store, hosts, is_taken):
     if is_taken:
         store.declarations.save_aggregate('faster', {'ssd': 'yes'}, ['cmp-2'])
     hear(store, NovaAggregate(uuid=uuid, name='faster', metadata={'x': 'y'}, hosts=['cmp-1']))
-    (found,) = aggregates(store).values()
-    assert (found.uuid, found.name, found.metadata) == (uuid, 'faster', {'x': 'y'})
-    assert found.hosts == ['cmp-1']
+    (aggregate,) = aggregates(store).values()
+    assert (aggregate.uuid, aggregate.name, aggregate.metadata) == (uuid, 'faster', {'x': 'y'})
+    assert aggregate.hosts == ['cmp-1']
     assert (hosts[0].row.aggregates, hosts[1].row.aggregates) == ([uuid], [])
 
 

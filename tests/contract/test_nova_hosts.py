@@ -143,7 +143,7 @@ def test_a_list_of_a_clock_that_was_put_back_keeps_whom_it_names(store, nova, ho
         result = nova.sync(hosts[0], other, third.consumer, new_uuid())
         assert (result.confirmed, result.released, result.adopted) == ([], [], [])
         assert store.claims.sweep(10).outcomes == []
-    assert {state_of(store, one) for one in (claim, second)} == {'confirmed'}
+    assert {state_of(store, reported) for reported in (claim, second)} == {'confirmed'}
     assert store.claims.load_claim(second.id).absences == 0
     assert state_of(store, third) == 'reserved'
     # Its clock has caught up.
@@ -211,7 +211,7 @@ def test_a_batch_is_folded_in_its_order(store, nova, hosts):
     nova.receive(
         GuestsListed(host='cmp-2', consumers=[guest]), GuestsListed(host='?', consumers=[])
     )
-    assert [one[0] for one in live(store, guest)] in (['cmp-2'], ['cmp-1', 'cmp-2'])
+    assert [row[0] for row in live(store, guest)] in (['cmp-2'], ['cmp-1', 'cmp-2'])
     assert store.claims.audit() == CLEAN
 
 
@@ -258,8 +258,8 @@ def test_moves_that_nobody_ended_are_found_and_settled(store, nova, hosts):
     nova.sync(hosts[1])
     target = moved(store, hosts[1], guest, purpose='live_migrate')
     assert store.nova.open_moves(3600.0, 10) == []
-    (found,) = store.nova.open_moves(-1.0, 10)
-    assert (found.source.id, found.target.id) == (source.id, target.id)
+    (move,) = store.nova.open_moves(-1.0, 10)
+    assert (move.source.id, move.target.id) == (source.id, target.id)
     result = store.nova.resolve_guest(GuestLocation(consumer=guest, host='cmp-1'))
     assert result.released == [target.id]
     assert store.nova.open_moves(-1.0, 10) == []
@@ -276,15 +276,15 @@ def test_claims_that_nobody_confirmed_are_found_where_they_are_asked_for(store, 
     nova.update(hosts[1], alternate)
     nova.update(hosts[0], moving)
     moved(store, hosts[1], moving, purpose='resize')
-    assert [one.target.consumer for one in store.nova.open_moves(-1.0, 10)] == [moving]
+    assert [move.target.consumer for move in store.nova.open_moves(-1.0, 10)] == [moving]
     assert len(store.nova.open_moves(3600.0, 10, reserved=True)) == 0
-    found = store.nova.open_moves(-1.0, 10, reserved=True)
-    assert [one.target.consumer for one in found] == [moving, failed, alternate]
-    assert [one.source.id for one in found[1:]] == [first.id, second.id]
+    moves = store.nova.open_moves(-1.0, 10, reserved=True)
+    assert [move.target.consumer for move in moves] == [moving, failed, alternate]
+    assert [move.source.id for move in moves[1:]] == [first.id, second.id]
     assert store.nova.resolve_guest(GuestLocation(consumer=failed)).released == [first.id]
     settled = store.nova.resolve_guest(GuestLocation(consumer=alternate, host='cmp-2'))
     assert settled.released == [second.id]
-    assert [one.target.consumer for one in store.nova.open_moves(-1.0, 10, reserved=True)] == [
+    assert [move.target.consumer for move in store.nova.open_moves(-1.0, 10, reserved=True)] == [
         moving
     ]
     assert store.claims.audit() == CLEAN
@@ -296,8 +296,8 @@ def test_those_of_other_hosts_do_not_stand_in_the_way_of_what_is_asked_for(store
     planned = claimed(store, a_draft().taking(hosts[0], lifecycle='plan'))[0]
     awaited = claimed(store, a_draft().taking(hosts[0]))[0]
     assert planned.lifecycle == 'plan'
-    found = store.nova.open_moves(-1.0, 1, reserved=True)
-    assert [one.target.id for one in found] == [awaited.id]
+    moves = store.nova.open_moves(-1.0, 1, reserved=True)
+    assert [move.target.id for move in moves] == [awaited.id]
 
 
 # -- claims that Nova hands over to its migrations ------------------------------------------
@@ -339,8 +339,8 @@ def test_a_move_that_is_taken_back_gives_the_claim_back(store, nova, hosts):
     handed_over(store, guest, migration)
     target = moved(store, hosts[1], guest, vcpu=3, purpose='resize')
     handed_over(store, migration, guest)
-    (left,) = [c for c in store.claims.list_claims() if c.is_live]
-    assert (left.id, left.consumer, left.guest) == (claim.id, guest, None)
+    (remaining,) = [c for c in store.claims.list_claims() if c.is_live]
+    assert (remaining.id, remaining.consumer, remaining.guest) == (claim.id, guest, None)
     assert state_of(store, target) == 'released'
     assert nova.sync(hosts[0], guest, times=2).adopted == []
     assert (hosts[1].row.used, store.claims.audit()) == ({}, CLEAN)

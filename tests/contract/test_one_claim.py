@@ -102,10 +102,11 @@ def test_a_guest_that_was_found_running_bars_it_as_well(store, host):
 
 def owned(draft, project):
     """The draft with its claims made in the name of a project."""
-    made = [
-        replace(one, claim=replace(one.claim, project_id=project)) for one in draft.fields['claims']
+    claims = [
+        replace(drafted, claim=replace(drafted.claim, project_id=project))
+        for drafted in draft.fields['claims']
     ]
-    return draft.having(project_id=project, claims=made)
+    return draft.having(project_id=project, claims=claims)
 
 
 @pytest.mark.parametrize('purpose', ['create', 'unshelve', 'resize', 'migrate'])

@@ -77,13 +77,13 @@ def test_words_of_a_hosts_former_life_are_gone(store, host):
 
 # -- aggregates -------------------------------------------------------------------------------
 def test_an_aggregate_is_made_with_a_uuid(store):
-    made = store.declarations.save_aggregate(
+    aggregate = store.declarations.save_aggregate(
         'rack-1', {'availability_zone': 'az-1'}, ['cmp-1', 'cmp-9']
     )
-    assert (made.name, made.metadata) == ('rack-1', {'availability_zone': 'az-1'})
-    assert sorted(made.hosts) == ['cmp-1', 'cmp-9']
-    assert made.uuid and made.id
-    assert store.feed.load_everything().aggregates == [made]
+    assert (aggregate.name, aggregate.metadata) == ('rack-1', {'availability_zone': 'az-1'})
+    assert sorted(aggregate.hosts) == ['cmp-1', 'cmp-9']
+    assert aggregate.uuid and aggregate.id
+    assert store.feed.load_everything().aggregates == [aggregate]
 
 
 def test_an_aggregate_may_bring_its_uuid(store):
@@ -130,10 +130,10 @@ def test_a_change_of_membership_grows_the_generation(store, host):
 
 
 def test_a_report_says_membership_by_name_or_uuid(store, host):
-    known = store.declarations.save_aggregate('rack-1', {}, [])
+    aggregate = store.declarations.save_aggregate('rack-1', {}, [])
     other = store.declarations.save_aggregate('rack-2', {}, ['cmp-1'])
     host.send(host.says().having(aggregates=['rack-1']))
-    assert host.row.aggregates == [known.uuid]
+    assert host.row.aggregates == [aggregate.uuid]
     host.send(host.says().having(aggregates=[other.uuid]))
     assert host.row.aggregates == [other.uuid]
     members = {a.name: a.hosts for a in store.feed.load_everything().aggregates}
@@ -148,8 +148,12 @@ def test_a_report_that_is_silent_leaves_membership_to_the_operator(store, host):
 
 def test_a_report_may_name_an_aggregate_that_nobody_made(store, host):
     host.send(host.says().having(aggregates=['rack-9']))
-    made = store.feed.load_everything().aggregates[0]
-    assert (made.name, made.hosts, host.row.aggregates) == ('rack-9', ['cmp-1'], [made.uuid])
+    aggregate = store.feed.load_everything().aggregates[0]
+    assert (aggregate.name, aggregate.hosts, host.row.aggregates) == (
+        'rack-9',
+        ['cmp-1'],
+        [aggregate.uuid],
+    )
 
 
 def test_an_aggregate_that_is_not_known_is_not_found(store):

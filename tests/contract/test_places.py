@@ -48,21 +48,21 @@ def test_a_plan_makes_a_place_for_each_member_and_is_kept(store, host, other):
     draft = a_plan(group, {'web-1': host, 'db-1': other}, project='p1', vcpu=2)
     result = commit(store, draft)
     assert result.outcomes[0].outcome is CommitStatus.PLACED
-    found = places(store, group)
-    assert {name: claim.host for name, claim in found.items()} == {
+    place_of = places(store, group)
+    assert {name: claim.host for name, claim in place_of.items()} == {
         'web-1': 'cmp-1',
         'db-1': 'cmp-2',
     }
-    one = found['web-1']
-    assert one.is_free_place and one.consumer == place_consumer(group, 'web-1')
-    assert (one.request_id, one.lifecycle, one.state) == (draft.id, 'plan', 'reserved')
+    place = place_of['web-1']
+    assert place.is_free_place and place.consumer == place_consumer(group, 'web-1')
+    assert (place.request_id, place.lifecycle, place.state) == (draft.id, 'plan', 'reserved')
     plan = store.plans.load_group_plan(group)
     assert (plan.request_id, plan.project_id, plan.revision) == (draft.id, 'p1', 1)
     assert (plan.description, plan.plan) == (b'{}', b'packed')
-    assert plan.lease_until == one.lease_until > plan.created_at + 3000
-    known = store.groups.load_group(group)
-    assert (known.policy, known.rule.policies) == (POLICIES, DOCUMENT)
-    assert result.groups == {group: known.generation}
+    assert plan.lease_until == place.lease_until > plan.created_at + 3000
+    loaded = store.groups.load_group(group)
+    assert (loaded.policy, loaded.rule.policies) == (POLICIES, DOCUMENT)
+    assert result.groups == {group: loaded.generation}
     assert host.row.used == {'VCPU': 2}
     assert store.claims.audit() == CLEAN
 
@@ -104,7 +104,7 @@ def test_a_second_plan_of_a_group_needs_the_first_one(store, host):
 def test_two_plans_of_a_group_in_one_batch_are_one(store, host):
     group = new_uuid()
     result = commit(store, a_plan(group, {'a': host}), a_plan(group, {'b': host}))
-    assert [one.outcome for one in result.outcomes] == ['placed', 'group_changed']
+    assert [outcome.outcome for outcome in result.outcomes] == ['placed', 'group_changed']
     assert list(places(store, group)) == ['a']
     assert store.claims.audit() == CLEAN
 
@@ -140,19 +140,20 @@ def test_a_plan_replaces_the_rule_of_a_group_that_is_there(store, host):
     assert report_outcome(store, draft).outcome is CommitStatus.GROUP_CHANGED
     swap = GroupSwap(group.uuid, group.generation, POLICIES, policies=DOCUMENT, replaces=True)
     assert report_outcome(store, a_plan(group.uuid, {'a': host}, swap=swap)).outcome == 'placed'
-    known = store.groups.load_group(group.uuid)
-    assert (known.policy, known.rule.policies) == (POLICIES, DOCUMENT)
+    loaded = store.groups.load_group(group.uuid)
+    assert (loaded.policy, loaded.rule.policies) == (POLICIES, DOCUMENT)
     rules, _ = store.feed.read_groups([group.uuid])
     assert rules[group.uuid].policies == DOCUMENT
     none = PolicySet(policies=[]).text
-    other_rule = GroupSwap(group.uuid, known.generation, POLICIES, policies=none)
+    other_rule = GroupSwap(group.uuid, loaded.generation, POLICIES, policies=none)
     draft = a_draft(group=other_rule).taking(host)
     assert report_outcome(store, draft).outcome is CommitStatus.GROUP_CHANGED
 
 
 def test_a_plan_is_taken_back_with_its_request(store, host, place):
     assert [
-        one.outcome for one in store.requests.cancel_request(place.request_id, 'no').outcomes
+        outcome.outcome
+        for outcome in store.requests.cancel_request(place.request_id, 'no').outcomes
     ] == ['ok']
     assert state_of(store, place) == 'released'
     assert host.row.used == {}
@@ -186,11 +187,11 @@ def test_a_create_takes_over_a_place(store, host, place):
 
 def test_who_follows_the_table_sees_the_consumer(store, host, place):
     feed = store.feed.load_everything()
-    known = {change.provider_id: change.row.version for change in feed.hosts}
+    versions = {change.provider_id: change.row.version for change in feed.hosts}
     created(store, place, consumer := new_uuid())
-    news = store.feed.poll(feed.position, known)
-    assert [[one.consumer for one in change.placed] for change in news.hosts] == [[consumer]]
-    assert [one.group for one in news.hosts[0].placed] == [place.group]
+    news = store.feed.poll(feed.position, versions)
+    assert [[placed.consumer for placed in change.placed] for change in news.hosts] == [[consumer]]
+    assert [placed.group for placed in news.hosts[0].placed] == [place.group]
 
 
 def test_a_repeat_of_a_create_gets_its_answer(store, place):
@@ -215,7 +216,7 @@ def test_a_place_is_had_by_one_create(store, place):
 def test_of_two_creates_in_one_batch_the_first_has_it(store, place):
     first, second = a_create(by(place)), a_create(by(place))
     result = commit(store, first, second)
-    assert [one.outcome for one in result.outcomes] == ['placed', 'dropped']
+    assert [outcome.outcome for outcome in result.outcomes] == ['placed', 'dropped']
     assert now(store, place).request_id == first.id
     assert store.claims.audit() == CLEAN
 
@@ -250,10 +251,10 @@ def test_a_place_goes_back_when_its_consumer_claims_elsewhere(store, host, other
 
 
 def test_a_consumer_changes_to_another_place(store, host):
-    found = planned(store, {'a': host, 'b': host})
-    created(store, found['a'], consumer := new_uuid())
-    created(store, found['b'], consumer)
-    at_last = places(store, found['a'].group)
+    place_of = planned(store, {'a': host, 'b': host})
+    created(store, place_of['a'], consumer := new_uuid())
+    created(store, place_of['b'], consumer)
+    at_last = places(store, place_of['a'].group)
     assert at_last['a'].is_free_place and at_last['b'].consumer == consumer
     assert store.claims.audit() == CLEAN
 
@@ -268,16 +269,16 @@ def test_a_consumer_that_runs_gets_no_place(store, host, place):
 
 
 def test_several_members_take_several_places(store, host, other):
-    found = planned(store, {'a': host, 'b': other, 'c': host})
-    first = created(store, found['a'])
-    takes = [by(one) for one in found.values()]
+    place_of = planned(store, {'a': host, 'b': other, 'c': host})
+    first = created(store, place_of['a'])
+    takes = [by(place) for place in place_of.values()]
     whole = report_outcome(store, a_create(*takes).whole())
     assert (whole.outcome, whole.taken) == ('dropped', [])
-    assert now(store, found['b']).is_free_place
+    assert now(store, place_of['b']).is_free_place
     some = report_outcome(store, draft := a_create(*takes))
     assert (some.outcome, some.taken, some.refused) == ('partial', [1, 2], 'place')
     store.requests.cancel_request(first.id, 'make room')
-    again = by(places(store, found['a'].group)['a'])
+    again = by(places(store, place_of['a'].group)['a'])
     rest = a_create(again, request_id=draft.id).having(continues=True)
     assert report_outcome(store, rest).outcome is CommitStatus.PLACED
     assert {claim.request_id for claim in live(store)} == {draft.id}
@@ -364,7 +365,7 @@ def end(how, store, host, draft, place):
         case 'release':
             assert host.release(place)[0].outcome == 'ok'
         case 'expire':
-            assert [one.claim_id for one in store.claims.sweep(10).outcomes] == [place.id]
+            assert [outcome.claim_id for outcome in store.claims.sweep(10).outcomes] == [place.id]
 
 
 ENDED = {'cancel': 'released', 'refuse': 'refused', 'release': 'released', 'expire': 'expired'}
@@ -492,26 +493,29 @@ def test_a_place_that_was_confirmed_is_cancelled_no_more(store, host, place):
 
 
 def test_a_create_that_is_given_up_gives_its_places_back(store, host):
-    found = planned(store, {'a': host, 'b': host})
-    draft = a_create(by(found['a']), by(found['b'])).unfinished()
+    place_of = planned(store, {'a': host, 'b': host})
+    draft = a_create(by(place_of['a']), by(place_of['b'])).unfinished()
     assert report_outcome(store, draft).outcome is CommitStatus.PARTIAL
     store.requests.give_up(draft.id, 'worker-1', 1)
-    assert [one.is_free_place for one in places(store, found['a'].group).values()] == [True, True]
+    assert [place.is_free_place for place in places(store, place_of['a'].group).values()] == [
+        True,
+        True,
+    ]
     assert store.requests.load_request(draft.id) is None
     assert store.claims.audit() == CLEAN
 
 
 def test_an_attempt_that_is_taken_over_goes_on_with_its_place_or_gives_it_back(store, host):
-    found = planned(store, {'a': host, 'b': host})
-    takes = [by(one) for one in found.values()]
+    place_of = planned(store, {'a': host, 'b': host})
+    takes = [by(place) for place in place_of.values()]
     draft = a_create(*takes).unfinished().within(-1)
     assert report_outcome(store, draft).outcome is CommitStatus.PARTIAL
     again = a_create(takes[0], request_id=draft.id).taking_over(1)
     assert report_outcome(store, again).outcome is CommitStatus.PLACED
-    one, other = places(store, found['a'].group).values()
-    assert (one.id, one.request_id, one.attempt) == (found['a'].id, draft.id, 2)
-    assert one.planned.request_id == found['a'].request_id
-    assert other.is_free_place and state_of(store, found['b']) == 'released'
+    taken, other = places(store, place_of['a'].group).values()
+    assert (taken.id, taken.request_id, taken.attempt) == (place_of['a'].id, draft.id, 2)
+    assert taken.planned.request_id == place_of['a'].request_id
+    assert other.is_free_place and state_of(store, place_of['b']) == 'released'
     assert store.claims.audit() == CLEAN
 
 
@@ -529,7 +533,7 @@ def test_an_attempt_that_is_taken_over_claims_elsewhere_for_the_same_consumer(st
 
 def test_a_free_place_ends_with_the_lease_of_its_plan(store, host):
     place = planned(store, {'a': host}, seconds=-1)['a']
-    assert [one.claim_id for one in store.claims.sweep(10).outcomes] == [place.id]
+    assert [outcome.claim_id for outcome in store.claims.sweep(10).outcomes] == [place.id]
     assert state_of(store, place) == 'expired'
     outcome = report_outcome(store, a_create(by(place)))
     assert (outcome.outcome, outcome.reason) == (
@@ -541,21 +545,21 @@ def test_a_free_place_ends_with_the_lease_of_its_plan(store, host):
 
 # -- leases, and the end of a plan ------------------------------------------------------
 def test_a_plan_is_extended_whoever_has_its_places(store, host):
-    found = planned(store, {'a': host, 'b': host, 'c': host}, seconds=100)
-    group = found['a'].group
-    created(store, found['b'])
-    created(store, found['c'])
-    host.confirm(found['c'])
-    before = now(store, found['b'])
+    place_of = planned(store, {'a': host, 'b': host, 'c': host}, seconds=100)
+    group = place_of['a'].group
+    created(store, place_of['b'])
+    created(store, place_of['c'])
+    host.confirm(place_of['c'])
+    before = now(store, place_of['b'])
     result = store.plans.extend_plan(group, 5000, 1000)
-    assert [one.outcome for one in result.outcomes] == ['ok', 'ok', 'kept']
+    assert [outcome.outcome for outcome in result.outcomes] == ['ok', 'ok', 'kept']
     free, taken, plan = (
-        now(store, found['a']),
-        now(store, found['b']),
+        now(store, place_of['a']),
+        now(store, place_of['b']),
         store.plans.load_group_plan(group),
     )
     assert free.lease_until == taken.planned.lease_until == plan.lease_until
-    assert found['a'].lease_until + 800 < plan.lease_until < found['a'].lease_until + 1000
+    assert place_of['a'].lease_until + 800 < plan.lease_until < place_of['a'].lease_until + 1000
     assert taken.lease_until == before.lease_until
     store.plans.extend_plan(group, 1, 1000)
     assert store.plans.load_group_plan(group).lease_until == plan.lease_until
@@ -563,35 +567,39 @@ def test_a_plan_is_extended_whoever_has_its_places(store, host):
 
 
 def test_a_spare_place_is_not_held_longer_unless_a_create_has_it(store, host):
-    found = planned(store, {'a': host, 'b': host, 'c': host}, seconds=100)
-    created(store, found['b'])
-    spare = [found['a'].id, found['b'].id]
-    result = store.plans.extend_plan(found['a'].group, 5000, 5000, spare)
-    assert [one.outcome for one in result.outcomes] == ['kept', 'ok', 'ok']
-    until = store.plans.load_group_plan(found['a'].group).lease_until
-    assert now(store, found['a']).lease_until == found['a'].lease_until < until
-    assert now(store, found['b']).planned.lease_until == now(store, found['c']).lease_until == until
+    place_of = planned(store, {'a': host, 'b': host, 'c': host}, seconds=100)
+    created(store, place_of['b'])
+    spare = [place_of['a'].id, place_of['b'].id]
+    result = store.plans.extend_plan(place_of['a'].group, 5000, 5000, spare)
+    assert [outcome.outcome for outcome in result.outcomes] == ['kept', 'ok', 'ok']
+    until = store.plans.load_group_plan(place_of['a'].group).lease_until
+    assert now(store, place_of['a']).lease_until == place_of['a'].lease_until < until
+    assert (
+        now(store, place_of['b']).planned.lease_until
+        == now(store, place_of['c']).lease_until
+        == until
+    )
     assert store.claims.audit() == CLEAN
 
 
 def test_a_plan_that_holds_nothing_is_not_held_longer(store, host):
-    found = planned(store, {'a': host}, seconds=100)
-    created(store, found['a'])
-    host.confirm(found['a'])
-    before = store.plans.load_group_plan(found['a'].group)
+    place_of = planned(store, {'a': host}, seconds=100)
+    created(store, place_of['a'])
+    host.confirm(place_of['a'])
+    before = store.plans.load_group_plan(place_of['a'].group)
     result = store.plans.extend_plan(before.group_uuid, 5000, 5000)
-    assert [one.outcome for one in result.outcomes] == ['kept']
+    assert [outcome.outcome for outcome in result.outcomes] == ['kept']
     assert store.plans.load_group_plan(before.group_uuid).lease_until == before.lease_until
 
 
 def test_a_request_extends_the_places_that_it_has_and_no_others(store, place):
     kept = store.requests.extend_request(place.request_id, 9000, 9000, 9000).outcomes
-    assert [one.outcome for one in kept] == ['kept']
+    assert [outcome.outcome for outcome in kept] == ['kept']
     assert now(store, place).lease_until == place.lease_until
     draft = created(store, place)
     before = now(store, place)
     result = store.requests.extend_request(draft.id, 9000, 500, 9000)
-    assert [one.outcome for one in result.outcomes] == ['ok']
+    assert [outcome.outcome for outcome in result.outcomes] == ['ok']
     after = now(store, place)
     assert before.lease_until + 300 < after.lease_until < before.lease_until + 500
     assert after.planned == before.planned
@@ -599,25 +607,25 @@ def test_a_request_extends_the_places_that_it_has_and_no_others(store, place):
 
 
 def test_a_plan_is_released_and_creates_go_on_without_it(store, host):
-    found = planned(store, {'a': host, 'b': host, 'c': host})
-    group = found['a'].group
-    draft = created(store, found['b'])
-    created(store, found['c'])
-    host.confirm(found['c'])
+    place_of = planned(store, {'a': host, 'b': host, 'c': host})
+    group = place_of['a'].group
+    draft = created(store, place_of['b'])
+    created(store, place_of['c'])
+    host.confirm(place_of['c'])
     result = store.plans.release_plan(group, 'not needed')
-    assert [one.outcome for one in result.outcomes] == ['ok', 'kept', 'kept']
-    assert (state_of(store, found['a']), now(store, found['a']).reason) == (
+    assert [outcome.outcome for outcome in result.outcomes] == ['ok', 'kept', 'kept']
+    assert (state_of(store, place_of['a']), now(store, place_of['a']).reason) == (
         'released',
         'not needed',
     )
     assert store.plans.load_group_plan(group) is None
-    taken = now(store, found['b'])
+    taken = now(store, place_of['b'])
     assert (taken.lifecycle, taken.planned, taken.member_name) == ('host', None, 'b')
     assert host.row.used == {'VCPU': 2}
     assert store.claims.audit() == CLEAN
     store.requests.cancel_request(draft.id, 'over')
-    assert state_of(store, found['b']) == 'released'
-    assert state_of(store, found['c']) == 'confirmed'
+    assert state_of(store, place_of['b']) == 'released'
+    assert state_of(store, place_of['c']) == 'confirmed'
     assert store.claims.audit() == CLEAN
 
 
@@ -629,13 +637,17 @@ def test_a_create_without_a_plan_any_more_is_confirmed(store, host, place):
 
 
 def test_members_of_a_plan_are_released_alone(store, host):
-    found = planned(store, {'a': host, 'b': host, 'c': host})
-    group = found['a'].group
-    created(store, found['b'])
+    place_of = planned(store, {'a': host, 'b': host, 'c': host})
+    group = place_of['a'].group
+    created(store, place_of['b'])
     store.plans.release_plan(group, 'shrunk', ['a', 'b'])
-    assert [state_of(store, one) for one in found.values()] == ['released', 'reserved', 'reserved']
-    assert now(store, found['b']).lifecycle == 'host'
-    assert now(store, found['c']).is_free_place
+    assert [state_of(store, place) for place in place_of.values()] == [
+        'released',
+        'reserved',
+        'reserved',
+    ]
+    assert now(store, place_of['b']).lifecycle == 'host'
+    assert now(store, place_of['c']).is_free_place
     assert store.plans.load_group_plan(group) is not None
     assert store.claims.audit() == CLEAN
 
@@ -645,8 +657,8 @@ def test_a_plan_that_was_made_beside_another_is_made_again_whatever_bars_it(stor
     created(store, place)
     host.confirm(place)
     late = a_plan(place.group, {'a': host}, generation=generation_of(store, place.group))
-    [made] = late.build().claims
-    runs = msgspec.structs.replace(made.claim, consumer=now(store, place).consumer)
+    [drafted] = late.build().claims
+    runs = msgspec.structs.replace(drafted.claim, consumer=now(store, place).consumer)
     late = late.having(claims=[ClaimDraft(claim=runs)])
     assert commit(store, late).outcomes[0].outcome is CommitStatus.GROUP_CHANGED
     other = ClaimDraft(claim=msgspec.structs.replace(runs, member_name='b'))
@@ -663,9 +675,9 @@ def test_a_release_of_an_earlier_plan_ends_no_later_one(store, host):
     store.plans.release_plan(group, 'not needed', planned_by=earlier)
     generation = generation_of(store, group)
     later = planned(store, {'a': host}, group=group, generation=generation)['a']
-    with pytest.raises(exceptions.Refused, match=r'request\.planned_by: expected') as found:
+    with pytest.raises(exceptions.Refused, match=r'request\.planned_by: expected') as refusal:
         store.plans.release_plan(group, 'not needed', planned_by=earlier)
-    assert found.value.kwargs['field'] == 'request.planned_by'
+    assert refusal.value.kwargs['field'] == 'request.planned_by'
     assert now(store, later).is_free_place
     store.plans.release_plan(group, '', planned_by=store.plans.load_group_plan(group).request_id)
     assert not now(store, later).is_live
@@ -700,28 +712,28 @@ def test_plans_are_listed_by_project(store, host):
 
 
 def test_places_are_read_by_group_with_those_that_ended(store, host):
-    found = planned(store, {'b': host, 'a': host})
-    group, empty = found['a'].group, new_uuid()
+    place_of = planned(store, {'b': host, 'a': host})
+    group, empty = place_of['a'].group, new_uuid()
     store.plans.release_plan(group, '', ['b'])
     live_ones = store.plans.load_places([group, empty])
-    assert [claim.id for claim in live_ones[group]] == [found['a'].id]
+    assert [claim.id for claim in live_ones[group]] == [place_of['a'].id]
     assert live_ones[empty] == []
     ended = store.plans.load_places([group], ended=True)[group]
-    assert [(one.member_name, str(one.state)) for one in ended] == [
+    assert [(claim.member_name, str(claim.state)) for claim in ended] == [
         ('a', 'reserved'),
         ('b', 'released'),
     ]
-    assert [one.id for one in store.claims.list_claims(group=group)] == sorted(
-        one.id for one in ended
+    assert [claim.id for claim in store.claims.list_claims(group=group)] == sorted(
+        claim.id for claim in ended
     )
     assert store.claims.list_claims(group=empty) == []
 
 
 def test_what_places_hold_counts_until_they_are_confirmed(store, host):
-    found = planned(store, {'a': host, 'b': host, 'c': host}, project='p1', vcpu=2, ram=512)
-    draft = a_create(*(by(found[name], project_id='p1') for name in 'bc'))
+    place_of = planned(store, {'a': host, 'b': host, 'c': host}, project='p1', vcpu=2, ram=512)
+    draft = a_create(*(by(place_of[name], project_id='p1') for name in 'bc'))
     assert report_outcome(store, draft).outcome is CommitStatus.PLACED
-    host.confirm(found['c'])
+    host.confirm(place_of['c'])
     usage = store.plans.planned_usage('p1')
     assert (usage.places, usage.amounts) == (2, {'VCPU': 4, 'MEMORY_MB': 1024})
     assert store.plans.planned_usage('p2').places == 0

@@ -33,8 +33,8 @@ def go(place):
 
 def anew(store, place, host, **taken):
     """A request that places the member of a place anew."""
-    known = store.groups.load_group(place.group)
-    swap = GroupSwap(place.group, known.generation, POLICIES, policies=DOCUMENT, makes=False)
+    loaded = store.groups.load_group(place.group)
+    swap = GroupSwap(place.group, loaded.generation, POLICIES, policies=DOCUMENT, makes=False)
     draft = a_draft(group=swap, project_id='p1', lets_go=(go(place),))
     return draft.taking(host, **({'vcpu': 1} | taken))
 
@@ -68,8 +68,8 @@ def test_a_place_that_a_create_has_is_not_let_go(store, host, other, place):
 
 def test_a_place_that_has_ended_is_no_place_to_let_go(store, host, other, place):
     store.plans.release_plan(place.group, 'done')
-    known = store.groups.load_group(place.group)
-    if known is None:
+    loaded = store.groups.load_group(place.group)
+    if loaded is None:
         return  # the group went with its last claim
     assert report_outcome(store, anew(store, place, other)).outcome is not CommitStatus.PLACED
     assert other.row.used.get('VCPU', 0) == 0
@@ -77,7 +77,7 @@ def test_a_place_that_has_ended_is_no_place_to_let_go(store, host, other, place)
 
 def test_of_two_in_a_batch_one_lets_the_place_go(store, host, other, place):
     drafts = [anew(store, place, other), anew(store, place, other)]
-    outcomes = [one.outcome for one in commit(store, *drafts).outcomes]
+    outcomes = [outcome.outcome for outcome in commit(store, *drafts).outcomes]
     assert outcomes.count(CommitStatus.PLACED) == 1
     assert other.row.used == {'VCPU': 1}
     assert store.claims.load_claim(place.id).state == 'released'

@@ -15,9 +15,9 @@ KINDS = READERS
 def _claim(store, host, project, **short):
     """A claim of a project."""
     draft = a_draft().taking(host, **short)
-    [one] = draft.fields['claims']
-    whose = msgspec.structs.replace(one.claim, project_id=project)
-    return claimed(store, draft.having(claims=[msgspec.structs.replace(one, claim=whose)]))[0]
+    [drafted] = draft.fields['claims']
+    whose = msgspec.structs.replace(drafted.claim, project_id=project)
+    return claimed(store, draft.having(claims=[msgspec.structs.replace(drafted, claim=whose)]))[0]
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def three(store, host):
     return first, second, third
 
 
-def _lines(found):
-    return [(u.project_id, u.claims, u.claims_in_flight, u.consumers, u.amounts) for u in found]
+def _lines(usages):
+    return [(u.project_id, u.claims, u.claims_in_flight, u.consumers, u.amounts) for u in usages]
 
 
 RED = ('red', 2, 1, 2, {'VCPU': 4, 'MEMORY_MB': 1024})
@@ -56,8 +56,8 @@ def test_the_usage_of_one_project_is_found_by_its_claims(make_store):
 
     def note(_conn, cursor, statement, parameters, *_rest):
         if 'count(distinct' in statement.lower():
-            found = cursor.connection.execute(f'EXPLAIN QUERY PLAN {statement}', parameters)
-            plans.append(' '.join(row[-1] for row in found))
+            rows = cursor.connection.execute(f'EXPLAIN QUERY PLAN {statement}', parameters)
+            plans.append(' '.join(row[-1] for row in rows))
 
     sa.event.listen(store.database.engine, 'before_cursor_execute', note)
     assert store.quotas.usages(1, project='red') == []

@@ -15,9 +15,11 @@ A, B, C = (uuid_of(f'aggregate {name}') for name in 'abc')
 AVX, SSE = 'HW_CPU_X86_AVX', 'HW_CPU_X86_SSE'
 
 
-def names(store, **wanted):
+def names(store, **criteria):
     """Names of the providers that are found."""
-    return [one.name for one in store.providers.find_providers(ProviderFilter(**wanted))]
+    return [
+        provider.name for provider in store.providers.find_providers(ProviderFilter(**criteria))
+    ]
 
 
 def sets(*groups):
@@ -26,17 +28,21 @@ def sets(*groups):
 
 # -- classes and traits -----------------------------------------------------------------
 def test_standard_classes_are_there_and_custom_ones_come_and_go(store):
-    known = {one.name: one.changed_at for one in store.vocabulary.resource_classes()}
-    assert {'VCPU', 'VGPU', 'FPGA'} <= known.keys()
+    before = {
+        declared.name: declared.changed_at for declared in store.vocabulary.resource_classes()
+    }
+    assert {'VCPU', 'VGPU', 'FPGA'} <= before.keys()
     assert store.vocabulary.create_class('CUSTOM_A') is True
     assert store.vocabulary.create_class('CUSTOM_A') is False
-    made = {one.name: one.changed_at for one in store.vocabulary.resource_classes()}
-    assert made.keys() - known.keys() == {'CUSTOM_A'}
-    assert made['CUSTOM_A'] > 0
+    after = {declared.name: declared.changed_at for declared in store.vocabulary.resource_classes()}
+    assert after.keys() - before.keys() == {'CUSTOM_A'}
+    assert after['CUSTOM_A'] > 0
     store.vocabulary.rename_class('CUSTOM_A', 'CUSTOM_B')
-    assert {one.name for one in store.vocabulary.resource_classes()} - known.keys() == {'CUSTOM_B'}
+    assert {declared.name for declared in store.vocabulary.resource_classes()} - before.keys() == {
+        'CUSTOM_B'
+    }
     store.vocabulary.delete_class('CUSTOM_B')
-    assert {one.name for one in store.vocabulary.resource_classes()} == known.keys()
+    assert {declared.name for declared in store.vocabulary.resource_classes()} == before.keys()
 
 
 def test_a_class_that_a_provider_has_is_neither_renamed_nor_deleted(store):
@@ -70,14 +76,17 @@ def test_traits_by_name_prefix_and_whether_a_provider_has_them(store):
     assert store.vocabulary.create_trait('CUSTOM_FAST')[1] is False
     assert store.vocabulary.create_trait('CUSTOM_SLOW')[1] is True
     store.providers.save_provider_traits(pool.uuid, ['CUSTOM_FAST', AVX])
-    assert [one.name for one in store.vocabulary.traits(prefix='CUSTOM_')] == [
+    assert [trait.name for trait in store.vocabulary.traits(prefix='CUSTOM_')] == [
         'CUSTOM_FAST',
         'CUSTOM_SLOW',
     ]
-    assert [one.name for one in store.vocabulary.traits(associated=True)] == [AVX, 'CUSTOM_FAST']
+    assert [trait.name for trait in store.vocabulary.traits(associated=True)] == [
+        AVX,
+        'CUSTOM_FAST',
+    ]
     unused = store.vocabulary.traits(prefix='CUSTOM_', associated=False)
-    assert [one.name for one in unused] == ['CUSTOM_SLOW']
-    assert [one.name for one in store.vocabulary.traits(names=[SSE, 'CUSTOM_NONE'])] == [SSE]
+    assert [trait.name for trait in unused] == ['CUSTOM_SLOW']
+    assert [trait.name for trait in store.vocabulary.traits(names=[SSE, 'CUSTOM_NONE'])] == [SSE]
     with pytest.raises(exceptions.InUse):
         store.vocabulary.delete_trait('CUSTOM_FAST')
     store.vocabulary.delete_trait('CUSTOM_SLOW')
@@ -89,8 +98,8 @@ def test_traits_by_name_prefix_and_whether_a_provider_has_them(store):
 def test_a_change_of_traits_is_one_generation_and_what_is_none_is_none(store):
     pool = store.providers.create_provider('pool')
     assert store.providers.load_provider_traits(pool.uuid).traits == []
-    found = store.providers.save_provider_traits(pool.uuid, [SSE, AVX], 0)
-    assert ([one.name for one in found.traits], found.generation) == ([AVX, SSE], 1)
+    saved = store.providers.save_provider_traits(pool.uuid, [SSE, AVX], 0)
+    assert ([trait.name for trait in saved.traits], saved.generation) == ([AVX, SSE], 1)
     assert store.providers.save_provider_traits(pool.uuid, [AVX, SSE], 1).generation == 1
     with pytest.raises(exceptions.StaleGeneration) as met:
         store.providers.save_provider_traits(pool.uuid, [], 0)
@@ -98,7 +107,7 @@ def test_a_change_of_traits_is_one_generation_and_what_is_none_is_none(store):
     with pytest.raises(exceptions.NotFound) as unknown:
         store.providers.save_provider_traits(pool.uuid, ['CUSTOM_NONE', AVX], 1)
     assert unknown.value.kwargs['names'] == ['CUSTOM_NONE']
-    assert store.providers.load_provider_traits(pool.uuid) == found
+    assert store.providers.load_provider_traits(pool.uuid) == saved
     assert store.providers.save_provider_traits(pool.uuid, []).generation == 2
     assert store.providers.load_provider_traits(NOBODY) is None
     with pytest.raises(exceptions.NotFound):
@@ -109,8 +118,8 @@ def test_aggregates_count_a_generation_where_one_is_given(store):
     pool = store.providers.create_provider('pool')
     assert store.providers.save_provider_aggregates(pool.uuid, [B, A]).generation == 0
     assert store.providers.load_provider_aggregates(pool.uuid).aggregates == sorted([A, B])
-    found = store.providers.save_provider_aggregates(pool.uuid, [A, C], 0)
-    assert (found.aggregates, found.generation) == (sorted([A, C]), 1)
+    saved = store.providers.save_provider_aggregates(pool.uuid, [A, C], 0)
+    assert (saved.aggregates, saved.generation) == (sorted([A, C]), 1)
     assert store.providers.save_provider_aggregates(pool.uuid, [A, C], 1).generation == 2
     with pytest.raises(exceptions.StaleGeneration):
         store.providers.save_provider_aggregates(pool.uuid, [], 1)
@@ -155,12 +164,12 @@ def test_inventories_change_from_what_they_are_now(store):
 )
 def test_ratios_and_units_at_their_ends(store, inventory, cap):
     pool = store.providers.create_provider('pool')
-    found = store.providers.change_inventories(
+    provider = store.providers.change_inventories(
         pool.uuid, lambda now: {'VCPU': inventory, 'FPGA': inventory}
     )
-    assert found.inventories == {'VCPU': inventory, 'FPGA': inventory}
+    assert provider.inventories == {'VCPU': inventory, 'FPGA': inventory}
     assert inventory.cap == cap
-    for name in found.inventories:
+    for name in provider.inventories:
         most = min(cap, inventory.largest)
         if most >= inventory.min_unit:
             assert names(store, resources={name: most}) == ['pool']
@@ -185,9 +194,9 @@ def test_less_than_is_used_is_fine_and_none_of_it_is_not(store):
 # -- names and places -------------------------------------------------------------------
 def test_a_name_and_a_parent_change_together_and_no_generation_does(store):
     root, other = store.providers.create_provider('root'), store.providers.create_provider('other')
-    found = store.providers.update_provider(other.uuid, name='child', parent=root.uuid)
-    assert (found.name, found.parent, found.root) == ('child', root.uuid, root.uuid)
-    assert found.generation == 0
+    provider = store.providers.update_provider(other.uuid, name='child', parent=root.uuid)
+    assert (provider.name, provider.parent, provider.root) == ('child', root.uuid, root.uuid)
+    assert provider.generation == 0
     assert names(store, in_tree=other.uuid) == ['root', 'child']
     assert store.providers.update_provider(other.uuid, name='child').parent == root.uuid
     with pytest.raises(exceptions.InvalidMessage) as kept:
@@ -241,10 +250,10 @@ def test_providers_are_found_by_all_that_is_asked(store):
 
 def test_a_host_is_found_and_says_itself_what_it_has(store):
     a_host().on(store)
-    [found] = store.providers.find_providers(ProviderFilter())
-    uuid = found.uuid
-    assert (found.root, found.parent) == (uuid, None)
-    assert names(store, resources={'VCPU': 1}) == [found.name]
+    [provider] = store.providers.find_providers(ProviderFilter())
+    uuid = provider.uuid
+    assert (provider.root, provider.parent) == (uuid, None)
+    assert names(store, resources={'VCPU': 1}) == [provider.name]
     for change in (
         lambda: store.providers.change_inventories(uuid, lambda now: {}),
         lambda: store.providers.save_provider_traits(uuid, [AVX]),

@@ -16,9 +16,14 @@ NOBODY = uuid_of('nobody')
 
 def seen(store):
     """Uuid -> (kind, parent, root), of all providers."""
-    found = store.providers.list_providers(limit=1000)
-    assert [one.uuid for one in found] == sorted(one.uuid for one in found)
-    return {one.uuid: (str(one.kind), one.parent, one.root) for one in found}
+    providers = store.providers.list_providers(limit=1000)
+    assert [provider.uuid for provider in providers] == sorted(
+        provider.uuid for provider in providers
+    )
+    return {
+        provider.uuid: (str(provider.kind), provider.parent, provider.root)
+        for provider in providers
+    }
 
 
 def a_tree(store):
@@ -34,12 +39,12 @@ def with_share(draft, provider, **amounts):
     return draft.having(
         claims=[
             msgspec.structs.replace(
-                made,
+                drafted,
                 claim=msgspec.structs.replace(
-                    made.claim, allocations={**made.claim.allocations, provider.id: amounts}
+                    drafted.claim, allocations={**drafted.claim.allocations, provider.id: amounts}
                 ),
             )
-            for made in draft.fields['claims']
+            for drafted in draft.fields['claims']
         ]
     )
 
@@ -71,10 +76,10 @@ def test_what_is_below_another_has_its_root(store):
 def test_a_host_is_a_provider_by_the_name_of_its_node(store):
     host = a_host('cmp-1').with_room(vcpu=4).on(store, node='node-1.example')
     other = a_host('cmp-2').on(store)
-    found = store.providers.load_provider(host.row.uuid)
-    assert (found.id, found.name, found.host) == (host.id, 'node-1.example', 'cmp-1')
-    assert (found.kind, found.parent, found.root) == (HostKind.HOST, None, found.uuid)
-    assert found.inventories == host.row.facts.inventories
+    provider = store.providers.load_provider(host.row.uuid)
+    assert (provider.id, provider.name, provider.host) == (host.id, 'node-1.example', 'cmp-1')
+    assert (provider.kind, provider.parent, provider.root) == (HostKind.HOST, None, provider.uuid)
+    assert provider.inventories == host.row.facts.inventories
     assert store.providers.load_provider(other.row.uuid).name == 'cmp-2'
 
 
@@ -94,19 +99,19 @@ def test_the_own_name_stays_when_a_host_registers_again(store):
 def test_providers_are_listed_by_name_by_tree_and_in_parts(store):
     root, first, second, deep = a_tree(store)
     pool, host = store.providers.create_provider('pool').uuid, a_host('cmp-1').on(store).row.uuid
-    assert [one.uuid for one in store.providers.list_providers(name='deep')] == [deep]
-    assert [one.uuid for one in store.providers.list_providers(name='cmp-1')] == [host]
+    assert [provider.uuid for provider in store.providers.list_providers(name='deep')] == [deep]
+    assert [provider.uuid for provider in store.providers.list_providers(name='cmp-1')] == [host]
     assert store.providers.list_providers(name='nobody') == []
     for inside in (root, deep):
-        found = {one.uuid for one in store.providers.list_providers(tree=inside)}
-        assert found == {root, first, second, deep}
-    assert [one.uuid for one in store.providers.list_providers(tree=pool)] == [pool]
+        uuids = {provider.uuid for provider in store.providers.list_providers(tree=inside)}
+        assert uuids == {root, first, second, deep}
+    assert [provider.uuid for provider in store.providers.list_providers(tree=pool)] == [pool]
     assert store.providers.list_providers(tree=NOBODY) == []
     every = sorted([root, first, second, deep, pool, host])
-    assert [one.uuid for one in store.providers.list_providers(limit=2)] == every[:2]
-    assert [one.uuid for one in store.providers.list_providers(limit=9, marker=every[1])] == every[
-        2:
-    ]
+    assert [provider.uuid for provider in store.providers.list_providers(limit=2)] == every[:2]
+    assert [
+        provider.uuid for provider in store.providers.list_providers(limit=9, marker=every[1])
+    ] == every[2:]
     assert store.providers.load_provider(NOBODY) is None
 
 
@@ -210,9 +215,9 @@ def test_only_a_leaf_without_claims_is_deleted(store, host):
     store.providers.delete_provider(deep)
     store.providers.delete_provider(first)
     assert store.providers.load_provider(deep) is None
-    assert {one.uuid for one in store.providers.list_providers(tree=root)} == seen(store).keys() - {
-        host.row.uuid
-    }
+    assert {provider.uuid for provider in store.providers.list_providers(tree=root)} == seen(
+        store
+    ).keys() - {host.row.uuid}
     assert store.providers.create_provider('deep', uuid=deep).root == deep  # both are free again
 
 
@@ -267,13 +272,13 @@ def test_claims_take_from_nested_and_shared_providers_under_their_locks(store, h
         pool.id: {'DISK_GB': 50, 'CUSTOM_IOPS': 2},
         below.id: {'CUSTOM_IOPS': 8},
     }
-    used = {one.uuid: one.used for one in store.providers.list_providers()}
+    used = {provider.uuid: provider.used for provider in store.providers.list_providers()}
     assert used[pool.uuid] == {'DISK_GB': 50, 'CUSTOM_IOPS': 2}
     assert used[below.uuid] == {'CUSTOM_IOPS': 8}
     assert host.row.used == {'VCPU': 2}
     full = [with_share(a_draft().taking(host), pool, DISK_GB=41)]
     full += [with_share(a_draft().taking(host), below, CUSTOM_IOPS=1)]
-    assert [commit(store, one).outcomes[0].accepted for one in full] == [[], []]
+    assert [commit(store, draft).outcomes[0].accepted for draft in full] == [[], []]
     assert claimed(store, with_share(a_draft().taking(host), pool, DISK_GB=40))
     assert store.claims.audit() == CLEAN
     host.confirm(claim)
@@ -345,24 +350,28 @@ def test_only_hosts_are_among_the_hosts(store, host):
     feed = store.feed.poll(everything.position, {})
     assert [change.row.name for change in feed.hosts] == [host.name]
     ids = sorted(
-        one.id for one in store.providers.list_providers() if one.kind is not HostKind.HOST
+        provider.id
+        for provider in store.providers.list_providers()
+        if provider.kind is not HostKind.HOST
     )
     assert feed.providers == ids
-    for found in (store.feed.load_everything(), store.feed.compare({})):
-        assert [change.row.name for change in found.hosts] == [host.name]
+    for listing in (store.feed.load_everything(), store.feed.compare({})):
+        assert [change.row.name for change in listing.hosts] == [host.name]
     assert store.feed.compare({}).providers == ids
     assert store.feed.poll(feed.position, {}).providers == []
     store.providers.delete_provider(deep)
     gone = store.feed.poll(feed.position, {})
-    assert set(ids) - {one.id for one in store.providers.list_providers()} <= set(gone.providers)
+    assert set(ids) - {provider.id for provider in store.providers.list_providers()} <= set(
+        gone.providers
+    )
     assert gone.hosts == []
 
 
 def test_what_is_below_a_host_is_news_of_the_host(store, host):
     position = store.feed.load_everything().position
-    known = {host.id: host.row.version}
+    versions = {host.id: host.row.version}
     store.providers.create_provider('below', parent=host.row.uuid)
-    assert [change.provider_id for change in store.feed.poll(position, known).hosts] == [host.id]
+    assert [change.provider_id for change in store.feed.poll(position, versions).hosts] == [host.id]
 
 
 def test_no_word_of_a_host_is_about_a_provider_of_its_name(store):
@@ -377,29 +386,29 @@ def test_no_word_of_a_host_is_about_a_provider_of_its_name(store):
 
 # -- a provider becomes a host ----------------------------------------------------------
 def test_the_provider_that_somebody_has_made_becomes_the_host(store):
-    made = store.providers.create_provider('node-1', uuid=uuid_of('node'), inventories=DISKS)
-    below = store.providers.create_provider('below', parent=made.uuid)
+    provider = store.providers.create_provider('node-1', uuid=uuid_of('node'), inventories=DISKS)
+    below = store.providers.create_provider('below', parent=provider.uuid)
     position = store.feed.load_everything().position
-    host = a_host('cmp-1').on(store, uuid=made.uuid, node='node-1')
-    assert (host.id, host.row.uuid, host.row.name) == (made.id, made.uuid, 'cmp-1')
-    now = store.providers.load_provider(made.uuid)
+    host = a_host('cmp-1').on(store, uuid=provider.uuid, node='node-1')
+    assert (host.id, host.row.uuid, host.row.name) == (provider.id, provider.uuid, 'cmp-1')
+    now = store.providers.load_provider(provider.uuid)
     assert (now.name, now.kind, now.host) == ('node-1', HostKind.HOST, 'cmp-1')
-    assert store.providers.load_provider(below.uuid).root == made.uuid
+    assert store.providers.load_provider(below.uuid).root == provider.uuid
     feed = store.feed.poll(position, {})
-    assert [change.provider_id for change in feed.hosts] == [made.id]
-    assert feed.providers == [made.id]
+    assert [change.provider_id for change in feed.hosts] == [provider.id]
+    assert feed.providers == [provider.id]
     assert store.feed.compare({}).providers == [below.id]
     claimed(store, a_draft().taking(host, DISK_GB=1))
     assert store.claims.audit() == CLEAN
 
 
 def test_what_is_claimed_there_before_stays(store):
-    made = store.providers.create_provider('node-1', uuid=uuid_of('node'), inventories=DISKS)
-    claim = claimed(store, a_draft().taking(made.id, lifecycle='api', DISK_GB=7))[0]
-    said = RegisterHost(name='cmp-1', boot_nonce=new_uuid(), uuid=made.uuid)
+    provider = store.providers.create_provider('node-1', uuid=uuid_of('node'), inventories=DISKS)
+    claim = claimed(store, a_draft().taking(provider.id, lifecycle='api', DISK_GB=7))[0]
+    said = RegisterHost(name='cmp-1', boot_nonce=new_uuid(), uuid=provider.uuid)
     registered, change = store.reports.register_host(said)
     assert (change.row.used, change.row.cap('DISK_GB')) == ({'DISK_GB': 7}, 90)
-    assert [one.claim_id for one in change.placed] == [claim.id]
+    assert [placed.claim_id for placed in change.placed] == [claim.id]
     assert store.reports.register_host(said)[0] == registered  # the same nonce again
     assert store.claims.audit() == CLEAN
 
@@ -408,8 +417,8 @@ def test_a_host_that_was_removed_gets_the_next_epoch_there(store):
     host = a_host('cmp-1').on(store)
     last = host.epoch
     store.hosts.remove_host('cmp-1')
-    made = store.providers.create_provider('node-1')
-    assert a_host('cmp-1').on(store, uuid=made.uuid).epoch > last
+    provider = store.providers.create_provider('node-1')
+    assert a_host('cmp-1').on(store, uuid=provider.uuid).epoch > last
 
 
 def test_a_provider_below_another_does_not_become_a_host(store):
@@ -433,13 +442,13 @@ def test_a_host_that_is_known_does_not_take_over_another_provider(store, host):
 
 
 def test_two_hosts_do_not_become_one_provider(store):
-    made = store.providers.create_provider('node-1')
+    provider = store.providers.create_provider('node-1')
     said = [
-        RegisterHost(name=name, boot_nonce=new_uuid(), uuid=made.uuid)
+        RegisterHost(name=name, boot_nonce=new_uuid(), uuid=provider.uuid)
         for name in ('cmp-1', 'cmp-2', 'cmp-3')
     ]
-    found = store.reports.register_hosts(said[:2])
-    assert found[0][0].uuid == made.uuid
-    assert isinstance(found[1], exceptions.InvalidMessage)
-    assert found[1].message.startswith('register_host.uuid: ')
+    registered = store.reports.register_hosts(said[:2])
+    assert registered[0][0].uuid == provider.uuid
+    assert isinstance(registered[1], exceptions.InvalidMessage)
+    assert registered[1].message.startswith('register_host.uuid: ')
     assert isinstance(store.reports.register_hosts(said[2:])[0], exceptions.InvalidMessage)

@@ -67,7 +67,9 @@ def test_there_is_a_bound_on_all_limits(store, monkeypatch):
         store.quotas.set_quotas('blue', {'live_claims': 1})
     assert len(store.quotas.limits()) == 2
     store.quotas.set_quotas('red', {'live_claims': 5, 'server_groups': 7})
-    assert [one.limit for one in store.quotas.limits()] == [5, 7], 'what is there may be changed'
+    assert [limit.limit for limit in store.quotas.limits()] == [5, 7], (
+        'what is there may be changed'
+    )
     store.quotas.set_quotas('red', {'server_groups': None})
     store.quotas.set_quotas('blue', {'live_claims': 1})
     assert len(store.quotas.limits()) == 2
@@ -126,7 +128,11 @@ def test_a_consumer_that_moves_counts_once_with_the_larger_amount_of_each_class(
 def test_server_groups_are_counted_by_project(store):
     for project in ('red', 'red', 'blue', None):
         store.groups.save_group(a_group(project_id=project))
-    assert [store.groups.count_groups(one) for one in ('red', 'blue', 'nobody')] == [2, 1, 0]
+    assert [store.groups.count_groups(project) for project in ('red', 'blue', 'nobody')] == [
+        2,
+        1,
+        0,
+    ]
 
 
 # -- what writers of allocations made ------------------------------------------------------------
@@ -208,11 +214,11 @@ def _wish(consumer, shares):
 
 
 def test_places_of_plans_are_claims_in_flight_when_a_create_has_them(store, host):
-    found = planned(store, {'web-1': host, 'web-2': host}, project='red', vcpu=1)
+    place_of = planned(store, {'web-1': host, 'web-2': host}, project='red', vcpu=1)
     usage = store.quotas.quota_usage(['red'], ['VCPU'])['red']
     assert (usage.claims_in_flight, usage.live_claims, usage.amounts) == (0, 2, {'VCPU': 2})
     assert store.plans.planned_usage('red').places == 2
-    place = by(found['web-1'], project_id='red')
+    place = by(place_of['web-1'], project_id='red')
     assert report_outcome(store, a_create(place)).taken == [0]
     assert store.quotas.quota_usage(['red'], [])['red'].claims_in_flight == 1
     (shown,) = store.quotas.usages(10, project='red')

@@ -143,11 +143,11 @@ def test_the_next_registration_of_a_journal_begins_an_epoch_and_a_repeat_does_no
 
 def test_of_two_journals_the_one_that_registers_last_counts(store, host):
     """Another machine of that name, or a disk that was lost."""
-    one, other = new_uuid(), new_uuid()
-    epoch = host.register(journal=one, journal_count=7)
+    journal, other = new_uuid(), new_uuid()
+    epoch = host.register(journal=journal, journal_count=7)
     assert host.register(journal=other, journal_count=1) == epoch + 1
     assert (host.row.journal, host.row.journal_count) == (other, 1)
-    assert host.register(journal=one, journal_count=8) == epoch + 2
+    assert host.register(journal=journal, journal_count=8) == epoch + 2
 
 
 def test_who_has_no_journal_registers_as_ever(store, host):
@@ -415,9 +415,9 @@ def test_an_adopted_member_voids_what_is_planned_for_its_group(store, host):
     host.confirm(claim)
     store.claims.force_release(claim.id, '')
     host.report([claim])
-    known = store.groups.load_group(group)
-    assert known.members == [claim.consumer]
-    assert known.generation == before + 1
+    loaded = store.groups.load_group(group)
+    assert loaded.members == [claim.consumer]
+    assert loaded.generation == before + 1
     assert (
         report_outcome(store, a_draft().planned_at(before, group).taking(host)).outcome
         == 'group_changed'

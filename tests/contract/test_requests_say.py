@@ -34,12 +34,12 @@ def test_what_the_reports_of_a_host_say_is_refused_to_requests(store, host):
 
 
 def test_requests_say_all_of_it_and_everybody_reads_that(store, mine):
-    uuid, known = mine.row.uuid, {mine.id: mine.row.version}
+    uuid, versions = mine.row.uuid, {mine.id: mine.row.version}
     position, generation = store.feed.load_everything().position, mine.row.generation
     assert store.providers.save_inventories(uuid, OTHERS).inventories == OTHERS
     assert mine.row.generation == generation + 1
     traits = store.providers.save_provider_traits(uuid, [NVME, AVX], generation + 1)
-    assert [one.name for one in traits.traits] == [AVX, NVME]
+    assert [trait.name for trait in traits.traits] == [AVX, NVME]
     assert traits.generation == mine.row.generation == generation + 2
     with pytest.raises(exceptions.StaleGeneration):
         store.providers.save_provider_aggregates(uuid, [RACK], generation)
@@ -47,14 +47,17 @@ def test_requests_say_all_of_it_and_everybody_reads_that(store, mine):
     row = mine.row
     assert (row.facts.inventories, row.facts.traits) == (OTHERS, [AVX, NVME])
     assert row.aggregates == [RACK]
-    (change,) = store.feed.poll(position, known).hosts
+    (change,) = store.feed.poll(position, versions).hosts
     assert change.row == row
-    assert [one.row for one in store.feed.compare({}).hosts] == [row]
+    assert [change.row for change in store.feed.compare({}).hosts] == [row]
     mine.report()
     again = mine.row
     assert (again.facts, again.aggregates) == (row.facts, row.aggregates)
     assert store.providers.load_provider_aggregates(uuid).aggregates == [RACK]
-    assert [one.name for one in store.providers.load_provider_traits(uuid).traits] == [AVX, NVME]
+    assert [trait.name for trait in store.providers.load_provider_traits(uuid).traits] == [
+        AVX,
+        NVME,
+    ]
     assert store.claims.audit() == CLEAN
 
 
@@ -95,15 +98,15 @@ def test_a_host_is_in_aggregates_by_its_name_and_by_their_uuids(store, mine):
 
 
 def test_what_a_provider_has_it_has_as_a_host(store):
-    made = store.providers.create_provider('node-1', uuid=uuid_of('node'), inventories=OTHERS).uuid
-    store.providers.save_provider_traits(made, [AVX])
-    store.providers.save_provider_aggregates(made, [RACK])
+    uuid = store.providers.create_provider('node-1', uuid=uuid_of('node'), inventories=OTHERS).uuid
+    store.providers.save_provider_traits(uuid, [AVX])
+    store.providers.save_provider_aggregates(uuid, [RACK])
     named = store.declarations.save_aggregate('rack-1', {}, ['cmp-1'])
-    host = a_host('cmp-1').having(traits=[NVME], aggregates=['rack-2']).on(store, uuid=made)
+    host = a_host('cmp-1').having(traits=[NVME], aggregates=['rack-2']).on(store, uuid=uuid)
     row = host.row
     assert (row.facts.inventories, row.facts.traits) == (OTHERS, [AVX])
     assert row.aggregates == sorted([named.uuid, RACK])
-    store.providers.save_provider_traits(made, [])
+    store.providers.save_provider_traits(uuid, [])
     assert host.row.facts.traits == []
     assert store.claims.audit() == CLEAN
 

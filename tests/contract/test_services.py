@@ -34,7 +34,7 @@ def _silence(store, name, seconds):
 
 
 def _names(store):
-    return {one.name for one in store.services.list_services()}
+    return {service.name for service in store.services.list_services()}
 
 
 def test_a_process_is_kept_as_it_noted_itself_last(store):
@@ -47,19 +47,25 @@ def test_a_process_is_kept_as_it_noted_itself_last(store):
         up_seconds=80.0,
     )
     store.services.note_service(later)
-    [found] = store.services.list_services()
-    assert (found.configuration, found.problem, found.kind, found.host, found.version) == (
+    [service] = store.services.list_services()
+    assert (
+        service.configuration,
+        service.problem,
+        service.kind,
+        service.host,
+        service.version,
+    ) == (
         '4567',
         'no such filter',
         'scheduler',
         'ctl-1',
         '2.0',
     )
-    assert found.alarm == 'forged: 3 (cmp-1)'
-    assert found.up_seconds == pytest.approx(80, abs=10)
-    assert found.configured_seconds == pytest.approx(5, abs=10)
-    assert found.seen_seconds == pytest.approx(0, abs=10)
-    assert not found.is_silent
+    assert service.alarm == 'forged: 3 (cmp-1)'
+    assert service.up_seconds == pytest.approx(80, abs=10)
+    assert service.configured_seconds == pytest.approx(5, abs=10)
+    assert service.seen_seconds == pytest.approx(0, abs=10)
+    assert not service.is_silent
 
 
 @pytest.mark.mysql
@@ -92,7 +98,7 @@ def test_a_new_process_takes_the_place_of_silent_ones_like_it(store):
         store.services.note_service(note)
     for note in (same, elsewhere, api):
         _silence(store, note.name, SILENT_SECONDS + 1)
-    assert {one.name for one in store.services.list_services() if one.is_silent} == {
+    assert {service.name for service in store.services.list_services() if service.is_silent} == {
         'same',
         'elsewhere',
         'api',
@@ -112,5 +118,5 @@ def test_a_silent_one_is_remembered_for_a_day(store):
 
 def test_a_long_reason_is_cut(store):
     store.services.note_service(_named('wordy', problem='x' * 5000))
-    [found] = store.services.list_services()
-    assert found.problem.startswith('x' * 1000)
+    [service] = store.services.list_services()
+    assert service.problem.startswith('x' * 1000)

@@ -28,24 +28,24 @@ def compared(verdict: ShadowVerdict = ShadowVerdict.SAME, **fields) -> Compared:
     )
 
 
-def ids(found):
-    return [one.id for one in found]
+def ids(shadows):
+    return [shadow.id for shadow in shadows]
 
 
 def test_they_are_kept_as_said_once_and_newest_first(store):
-    made = [
+    shadows = [
         compared(verdict)
         for verdict in (ShadowVerdict.SAME, ShadowVerdict.REMOVED, ShadowVerdict.NOT_OBSERVED)
     ]
-    for one in made:
-        store.shadows.save_shadows([one], 10)
-    store.shadows.save_shadows([compared(ShadowVerdict.OTHER, id=made[0].id)], 10)
-    found = store.shadows.list_shadows(None, 10)
-    assert ids(found) == ids(reversed(made))
-    assert found[0].created_at > 0
-    assert found[2] == msgspec.structs.replace(made[0], created_at=found[2].created_at)
-    assert ids(store.shadows.list_shadows(list(DIFFER), 10)) == [made[1].id]
-    assert ids(store.shadows.list_shadows(None, 1)) == [made[2].id]
+    for shadow in shadows:
+        store.shadows.save_shadows([shadow], 10)
+    store.shadows.save_shadows([compared(ShadowVerdict.OTHER, id=shadows[0].id)], 10)
+    listed = store.shadows.list_shadows(None, 10)
+    assert ids(listed) == ids(reversed(shadows))
+    assert listed[0].created_at > 0
+    assert listed[2] == msgspec.structs.replace(shadows[0], created_at=listed[2].created_at)
+    assert ids(store.shadows.list_shadows(list(DIFFER), 10)) == [shadows[1].id]
+    assert ids(store.shadows.list_shadows(None, 1)) == [shadows[2].id]
     assert store.shadows.count_shadows() == {
         ShadowVerdict.SAME: 1,
         ShadowVerdict.REMOVED: 1,
@@ -54,9 +54,9 @@ def test_they_are_kept_as_said_once_and_newest_first(store):
 
 
 def test_only_the_newest_are_kept(store):
-    made = [compared() for _ in range(5)]
-    for one in made:
-        store.shadows.save_shadows([one], 3)
-    assert ids(store.shadows.list_shadows(None, 10)) == ids(reversed(made[2:]))
+    shadows = [compared() for _ in range(5)]
+    for shadow in shadows:
+        store.shadows.save_shadows([shadow], 3)
+    assert ids(store.shadows.list_shadows(None, 10)) == ids(reversed(shadows[2:]))
     store.shadows.save_shadows([], 0)
     assert store.shadows.list_shadows(None, 10) == []

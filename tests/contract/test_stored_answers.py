@@ -19,9 +19,9 @@ KINDS = READERS
 
 @pytest.fixture
 def world(store):
-    made = World(store, hosts=4)
-    made.select(a_request())  # a store knows with its first commit that it may refer
-    return made
+    new_world = World(store, hosts=4)
+    new_world.select(a_request())  # a store knows with its first commit that it may refer
+    return new_world
 
 
 def whole(answer):
@@ -44,8 +44,8 @@ def test_a_repeat_is_answered_the_same_alternates_included(world, count):
 
 def test_it_is_read_for_who_asks_what_became_of_a_request(world):
     first = world.select(request := a_request(2))
-    found = world.scheduler.get_request(GetRequest(request_id=request.request_id))
-    assert whole(found) == whole(first)
+    answer = world.scheduler.get_request(GetRequest(request_id=request.request_id))
+    assert whole(answer) == whole(first)
 
 
 def test_another_scheduler_that_has_seen_nothing_of_it_answers_the_same(world):

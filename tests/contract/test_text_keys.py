@@ -12,7 +12,10 @@ ALIKE = ['fast', 'Fast', 'fást', 'fa\u0301st', 'ｆａｓｔ', 'fast ', 'fast  
 def test_hosts_with_names_alike_are_hosts_of_their_own(store):
     hosts = [a_host(name).with_room(vcpu=n).on(store) for n, name in enumerate(ALIKE, 1)]
     assert len({host.id for host in hosts}) == len(ALIKE)
-    totals = {one.row.name: one.row.facts.inventories for one in store.feed.load_everything().hosts}
+    totals = {
+        change.row.name: change.row.facts.inventories
+        for change in store.feed.load_everything().hosts
+    }
     assert {name: of['VCPU'].total for name, of in totals.items()} == {
         name: number for number, name in enumerate(ALIKE, 1)
     }
@@ -23,7 +26,10 @@ def test_no_word_of_one_host_for_a_trait_bars_another_host(store, names):
     for number, name in enumerate(names):
         a_host(f'cmp-{number}').having(traits=[name]).on(store)
     a_host('all').having(traits=sorted(names)).on(store)
-    said = {one.row.name: set(one.row.facts.traits) for one in store.feed.load_everything().hosts}
+    said = {
+        change.row.name: set(change.row.facts.traits)
+        for change in store.feed.load_everything().hosts
+    }
     assert said == {f'cmp-{n}': {name} for n, name in enumerate(names)} | {'all': set(names)}
 
 
@@ -31,10 +37,15 @@ def test_aggregates_with_names_alike_are_aggregates_of_their_own(store):
     for number, name in enumerate(ALIKE):
         store.declarations.save_aggregate(name, {name: str(number)}, [name])
     now = {
-        one.name: (one.metadata, list(one.hosts)) for one in store.feed.load_everything().aggregates
+        aggregate.name: (aggregate.metadata, list(aggregate.hosts))
+        for aggregate in store.feed.load_everything().aggregates
     }
     assert now == {name: ({name: str(n)}, [name]) for n, name in enumerate(ALIKE)}
     together = {name: name for name in ALIKE}
     store.declarations.save_aggregate('keys', together, ALIKE)
-    kept = next(one for one in store.feed.load_everything().aggregates if one.name == 'keys')
+    kept = next(
+        aggregate
+        for aggregate in store.feed.load_everything().aggregates
+        if aggregate.name == 'keys'
+    )
     assert (kept.metadata, sorted(kept.hosts)) == (together, sorted(ALIKE))

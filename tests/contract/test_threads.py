@@ -41,7 +41,7 @@ def test_callers_in_a_race_for_one_host_get_no_more_than_it_has(store):
         drafts = [a_draft(owner=f'w{number}').taking(host) for _ in range(3)]
         return [report_outcome(store, draft).outcome for draft in drafts]
 
-    fates = Counter(fate for found in at_once(work) for fate in found)
+    fates = Counter(fate for of_caller in at_once(work) for fate in of_caller)
     assert fates == {CommitStatus.PLACED: 5, CommitStatus.DROPPED: 3 * CALLERS - 5}
     assert host.row.used == {'VCPU': 5}
     assert store.claims.audit() == CLEAN
@@ -82,7 +82,7 @@ def test_of_registrations_in_a_race_none_comes_before_an_older_one_of_its_journa
         except exceptions.StaleRegistration:
             return 0
 
-    epochs = [found for found in at_once(work) if found]
+    epochs = [epoch for epoch in at_once(work) if epoch]
     assert epochs == sorted(epochs)
     assert (host.row.journal_count, host.row.boot_nonce) == (CALLERS, f'n{CALLERS - 1}')
     assert host.row.epoch == epoch + len(epochs)
@@ -92,15 +92,15 @@ def test_hosts_in_opposite_order_do_not_wait_in_a_circle(store):
     hosts = [a_host(f'cmp-{i}').with_room(vcpu=100).on(store) for i in (1, 2, 3)]
 
     def work(number):
-        found = []
+        outcomes = []
         for _ in range(4):
             draft = a_draft(owner=f'w{number}')
             for host in hosts if number % 2 else reversed(hosts):
                 draft = draft.taking(host)
-            found.append(report_outcome(store, draft).outcome)
-        return found
+            outcomes.append(report_outcome(store, draft).outcome)
+        return outcomes
 
-    assert {fate for found in at_once(work) for fate in found} == {CommitStatus.PLACED}
+    assert {fate for of_caller in at_once(work) for fate in of_caller} == {CommitStatus.PLACED}
     assert [host.row.used for host in hosts] == [{'VCPU': 4 * CALLERS}] * 3
     assert store.claims.audit() == CLEAN
 

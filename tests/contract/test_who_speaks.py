@@ -25,7 +25,7 @@ def words(guest):
     casts = [listed(number=number) for number in range(3)]
     return [
         *casts,
-        *(NovaCast(id=new_uuid(), asked_at=TIME + 900, word=one) for one in (gone, there)),
+        *(NovaCast(id=new_uuid(), asked_at=TIME + 900, word=word) for word in (gone, there)),
     ]
 
 

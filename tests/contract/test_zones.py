@@ -77,8 +77,8 @@ def finish(store, request, *claims, **changes):
 
 def stored(store, *args, **query):
     """Claims below without their times."""
-    found = store.zone_claims.claims_below(*args, **query)
-    return [msgspec.structs.replace(one, created_at=0.0, updated_at=0.0) for one in found]
+    rows = store.zone_claims.claims_below(*args, **query)
+    return [msgspec.structs.replace(row, created_at=0.0, updated_at=0.0) for row in rows]
 
 
 def became(store, claim, state):
@@ -239,21 +239,21 @@ def test_what_a_split_request_has_here_becomes_its_own_with_its_answer(store, ho
     store.zones.save_child_zone(EAST)
     request = a_request(consumers=[new_uuid(), new_uuid()])
     assert outcome_of(store, request) == 'ours'
-    (made,) = claimed(store, a_draft().taking(host, consumer=request.consumers[1]))
-    share = OwnShare(key=made.request_id, members={made.id: 1}, parent='top')
+    (own_claim,) = claimed(store, a_draft().taking(host, consumer=request.consumers[1]))
+    share = OwnShare(key=own_claim.request_id, members={own_claim.id: 1}, parent='top')
     assert not finish(store, request, below(request), own=share, owner='worker-2')
-    assert store.claims.load_claim(made.id).request_id == share.key
+    assert store.claims.load_claim(own_claim.id).request_id == share.key
     assert store.zone_claims.claims_of_parent('top', 0.0, 10) == [], 'it is no answer yet'
     assert finish(store, request, below(request), own=share)
     (claim,) = store.requests.load_request(request.id).claims
-    assert (claim.id, claim.member, claim.attempt) == (made.id, 1, request.attempt)
+    assert (claim.id, claim.member, claim.attempt) == (own_claim.id, 1, request.attempt)
     assert store.requests.load_request(share.key) is None
     (said,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
-    assert (said.claim.claim_id, said.claim.key) == (made.id, request.id)
+    assert (said.claim.claim_id, said.claim.key) == (own_claim.id, request.id)
     assert store.claims.audit() == CLEAN
     assert not store.requests.cancel_request(share.key, 'given back too late').outcomes
     store.requests.cancel_request(request.id, 'not wanted')
-    assert not store.claims.load_claim(made.id).is_live
+    assert not store.claims.load_claim(own_claim.id).is_live
     assert store.claims.audit() == CLEAN
 
 
@@ -262,9 +262,9 @@ def test_an_overdue_request_is_taken_over_and_its_first_owner_finishes_nothing(s
     request = a_request(seconds=-1.0)
     first = store.zone_requests.open_request(request)
     later = msgspec.structs.replace(request, owner='worker-2', seconds=60.0)
-    found = store.zone_requests.open_request(later)
-    assert (found.outcome.outcome, found.outcome.attempt) == (CommitStatus.OVERDUE, 1)
-    assert found.opening == first.opening, 'by which what the first one claimed is ended'
+    opened = store.zone_requests.open_request(later)
+    assert (opened.outcome.outcome, opened.outcome.attempt) == (CommitStatus.OVERDUE, 1)
+    assert opened.opening == first.opening, 'by which what the first one claimed is ended'
     later = msgspec.structs.replace(later, takes_over=1, attempt=2)
     mine = store.zone_requests.open_request(later)
     assert mine.outcome is None and mine.opening != first.opening
@@ -276,8 +276,8 @@ def test_a_consumer_is_on_its_way_by_one_request(store):
     store.zones.save_child_zone(EAST)
     first, second = a_request(), a_request()
     assert outcome_of(store, first) == 'ours'
-    found = store.zone_requests.open_request(second).outcome
-    assert found.outcome is CommitStatus.BARRED and first.consumers[0] in found.reason
+    outcome = store.zone_requests.open_request(second).outcome
+    assert outcome.outcome is CommitStatus.BARRED and first.consumers[0] in outcome.reason
     assert store.requests.load_request(second.id) is None, 'nothing is left of one that cannot be'
     move = a_request(purpose=Purpose.LIVE_MIGRATE)
     assert outcome_of(store, move) == 'ours'
@@ -367,11 +367,13 @@ def test_who_takes_over_notes_what_the_first_one_may_have_claimed(store):
     second = store.zone_requests.open_request(taken).opening
     # By the request itself, or by another one for its consumer.
     assert outcome_of(store, a_request()) == 'ours'
-    left = {(place, key_of(one, place)) for one in (first, second) for place in (EAST.uuid, own)}
-    assert store.give_backs.give_backs_waiting().number == len(left)
-    assert given_back_of(store) == left
+    give_backs = {
+        (place, key_of(request, place)) for request in (first, second) for place in (EAST.uuid, own)
+    }
+    assert store.give_backs.give_backs_waiting().number == len(give_backs)
+    assert given_back_of(store) == give_backs
     assert store.give_backs.due_give_backs(10) == [], 'others try it for now'
-    store.give_backs.end_give_backs(left)
+    store.give_backs.end_give_backs(give_backs)
     assert store.give_backs.give_backs_waiting() == (0, 0.0)
 
 
@@ -380,7 +382,7 @@ def given_back_of(store):
     table = models.give_backs
     with store.database.engine.begin() as connection:
         connection.execute(table.update().values(next_at=0.0))
-    return {(one.child, one.key) for one in store.give_backs.due_give_backs(100)}
+    return {(give_back.child, give_back.key) for give_back in store.give_backs.due_give_backs(100)}
 
 
 def test_what_is_left_open_is_found_once_its_time_is_over_and_forgotten(store, host):
@@ -388,17 +390,17 @@ def test_what_is_left_open_is_found_once_its_time_is_over_and_forgotten(store, h
     request, other = a_request(seconds=-60.0), a_request(consumers=[new_uuid()])
     opening = store.zone_requests.open_request(request).opening
     assert outcome_of(store, other) == 'ours'
-    made = a_draft(request.id, continues=True, attempt=1, owner=request.owner)
-    [left] = store.give_backs.left_requests(10)
-    assert left == (request.id, opening)
-    store.give_backs.leave_request(left._replace(opening='another'))
+    draft = a_draft(request.id, continues=True, attempt=1, owner=request.owner)
+    [left_request] = store.give_backs.left_requests(10)
+    assert left_request == (request.id, opening)
+    store.give_backs.leave_request(left_request._replace(opening='another'))
     assert store.requests.load_request(request.id) is not None
-    store.give_backs.leave_request(left)
+    store.give_backs.leave_request(left_request)
     assert store.requests.load_request(request.id) is None
     assert (EAST.uuid, key_of(opening, EAST.uuid)) in given_back_of(store)
     assert store.give_backs.left_requests(10) == []
     assert not finish(store, request, below(request))
-    assert report_outcome(store, made.taking(host)).outcome is CommitStatus.LOST
+    assert report_outcome(store, draft.taking(host)).outcome is CommitStatus.LOST
     again = a_request(consumers=request.consumers)
     assert outcome_of(store, again) == 'ours'
     assert store.requests.load_request(other.id) is not None
@@ -454,13 +456,15 @@ def noted(store, *allocation, **said):
         store.zones.save_parent_zone(
             ParentRecord(name=parent, identity=f'of-{parent}', project_id='demo')
         )
-    wanted = sent(*allocation, **said)
-    return [] if store.orders.note_new_allocation(wanted) else store.orders.note_allocation(wanted)
+    message = sent(*allocation, **said)
+    return (
+        [] if store.orders.note_new_allocation(message) else store.orders.note_allocation(message)
+    )
 
 
 def test_an_allocation_is_noted_at_once_where_nothing_is_known_of_it(store):
     store.zones.save_parent_zone(PARENT)
-    one, two, known = new_uuid(), new_uuid(), new_uuid()
+    one, two, cancelled_key = new_uuid(), new_uuid(), new_uuid()
 
     def note(key, order, *consumers):
         return store.orders.note_new_allocation(sent('top', key, order, consumers))
@@ -475,8 +479,10 @@ def test_an_allocation_is_noted_at_once_where_nothing_is_known_of_it(store):
     assert orders() == ({one: own_name('top', 'k1')} if may else {})
     for seen in (('k1', 5, one), ('k2', 7, one)):
         assert not note(*seen)
-    store.requests.cancel_request(own_name('top', known), 'it was given back before it came')
-    assert not note(known, 8, two)
+    store.requests.cancel_request(
+        own_name('top', cancelled_key), 'it was given back before it came'
+    )
+    assert not note(cancelled_key, 8, two)
     assert two not in orders()
     if may:
         # Others on this connection wait for the disk.
@@ -512,8 +518,8 @@ def test_the_place_of_a_group_is_promised_to_a_request_as_long_as_it_is_open(sto
     store.zones.save_child_zone(EAST)
     group, own = uuid_of('group'), uuid_of('own')
     first, second = a_request(), a_request(consumers=[new_uuid()])
-    for one in (first, second):
-        assert outcome_of(store, one) == 'ours'
+    for request in (first, second):
+        assert outcome_of(store, request) == 'ours'
 
     def decide(request, place):
         return store.zone_requests.decide_group_place(group, own, place, request.id, 60.0)
@@ -546,11 +552,13 @@ def test_a_request_that_is_finished_while_claims_are_compared_is_not_forgotten(s
     read, finished = session.Tx.all, []
 
     def meanwhile(self, query, **given):
-        found = read(self, query, **given)
-        if not finished and any(query is one for one in (changes.STATES, changes.OPENINGS)):
+        rows = read(self, query, **given)
+        if not finished and any(
+            query is statement for statement in (changes.STATES, changes.OPENINGS)
+        ):
             finished.append(query)
             assert finish(store, request, claim)
-        return found
+        return rows
 
     monkeypatch.setattr(session.Tx, 'all', meanwhile)
     assert store.zone_claims.unknown_below(EAST.uuid, [said]) == ([], set())
@@ -582,15 +590,15 @@ def test_a_parent_claims_for_no_consumer_with_a_claim_of_others(store, host):
 def test_what_was_written_here_bars_who_may_place_it_below_and_zones_above(store, host):
     """The request that had it open before, too; on hosts of here its writer is not asked."""
     store.zones.save_child_zone(EAST)
-    left = a_request(consumers=[uuid_of('written')], seconds=-1.0)
-    assert outcome_of(store, left) == 'ours'
+    overdue = a_request(consumers=[uuid_of('written')], seconds=-1.0)
+    assert outcome_of(store, overdue) == 'ours'
     own = {'project_id': 'red', 'user_id': 'eve'}
     shares = {host.row.uuid: {'VCPU': 1}}
-    [consumer] = left.consumers
+    [consumer] = overdue.consumers
     store.allocations.write_allocations(
         [AllocationWish(consumer=consumer, allocations=shares, **own)]
     )
-    again = msgspec.structs.replace(left, owner='w2', attempt=2, takes_over=1, seconds=9.0)
+    again = msgspec.structs.replace(overdue, owner='w2', attempt=2, takes_over=1, seconds=9.0)
     assert outcome_of(store, again) is CommitStatus.BARRED
     assert outcome_of(store, a_request(consumers=[consumer])) is CommitStatus.BARRED
     assert outcome_of(store, a_request(consumers=[consumer], stays=True)) == 'ours'
@@ -627,10 +635,10 @@ def test_a_zone_above_is_not_forgotten_while_an_allocation_of_it_is_under_way(st
     store.requests.cancel_request(own_name('top', 'k1'), 'it is given back')
     store.zones.remove_parent_zone('top')
     for order in (0, 6):
-        wanted = sent('top', 'k2', order, [new_uuid()])
-        assert not store.orders.note_new_allocation(wanted)
+        message = sent('top', 'k2', order, [new_uuid()])
+        assert not store.orders.note_new_allocation(message)
         with pytest.raises(exceptions.NotFound, match='top'):
-            store.orders.note_allocation(wanted)
+            store.orders.note_allocation(message)
     # Of one whose time is over nothing comes any more.
     assert noted(store, 'top', 'k3', 7, [new_uuid()], seconds=-1.0) == []
     store.zones.remove_parent_zone('top')
@@ -649,14 +657,14 @@ def test_a_zone_above_hears_of_its_claims_by_its_own_keys_and_with_its_receipts(
 def test_of_many_requests_for_one_consumer_one_is_opened(store):
     for n in range(4):
         guest = uuid_of('guest', n)
-        found = Counter(
+        outcomes = Counter(
             at_once(
                 lambda number, guest=guest: outcome_of(
                     store, a_request(owner=f'w{number}', consumers=[guest])
                 )
             )
         )
-        assert found['ours'] == 1, found
+        assert outcomes['ours'] == 1, outcomes
 
 
 def test_of_many_who_take_over_and_the_owner_that_wakes_up_one_finishes(store):
@@ -703,14 +711,14 @@ def test_what_became_of_claims_is_noted_and_shown_to_the_zone_above(store):
     assert (zone.incarnation, zone.revision, zone.own_incarnation) == (5, 7.5, 3)
 
 
-def as_said(one, **changes):
+def as_said(claim, **changes):
     """A claim as its zone says it."""
     said = ClaimBelow(
-        claim_id=one.claim_id,
-        key=one.key,
-        consumer=one.consumer,
+        claim_id=claim.claim_id,
+        key=claim.key,
+        consumer=claim.consumer,
         state=State.RESERVED,
-        purpose=one.purpose,
+        purpose=claim.purpose,
     )
     return msgspec.structs.replace(said, **changes)
 
@@ -758,9 +766,9 @@ def test_what_was_forgotten_is_read_back_and_holds_its_consumer(store):
         store.zone_claims.read_back(claims, {key: b'answer'})
     assert sorted(stored(store, key), key=str) == sorted(claims, key=str)
     assert store.requests.load_request(key).answer == b'answer'
-    for one in claims:
-        wanted = a_request(consumers=[one.consumer])
-        for request in (wanted, msgspec.structs.replace(wanted, stays=True)):
+    for claim in claims:
+        template = a_request(consumers=[claim.consumer])
+        for request in (template, msgspec.structs.replace(template, stays=True)):
             assert outcome_of(store, request) is CommitStatus.BARRED
     assert store.zone_figures.claims_to_look_at() == {EAST.uuid: (0, 2, 0)}
     assert store.zone_requests.place_of_group(group, uuid_of('own')) == EAST.uuid
@@ -789,7 +797,7 @@ def test_what_is_lost_holds_its_consumer_until_somebody_ends_it_or_it_is_found(s
         store.zone_requests.open_request(request)
         claims.append(below(request, parent='top'))
         finish(store, request, claims[-1])
-    note(store, EAST.uuid, {one.claim_id: 'lost' for one in claims})
+    note(store, EAST.uuid, {claim.claim_id: 'lost' for claim in claims})
     assert store.zone_figures.claims_to_look_at() == {EAST.uuid: (2, 0, 0)}
     assert store.zone_claims.claims_of_parent('top', 0.0, 10) == [], (
         'nobody knows that it has ended'
@@ -803,7 +811,7 @@ def test_what_is_lost_holds_its_consumer_until_somebody_ends_it_or_it_is_found(s
         store.zones.remove_child_zone(EAST.uuid)
     store.zone_claims.end_lost(EAST.uuid, claims[0].key)
     became(store, claims[1], 'confirmed')
-    assert {one.claim_id: one.state for one in store.zone_claims.claims_below()} == {
+    assert {row.claim_id: row.state for row in store.zone_claims.claims_below()} == {
         claims[0].claim_id: 'released',
         claims[1].claim_id: 'confirmed',
     }
@@ -812,17 +820,19 @@ def test_what_is_lost_holds_its_consumer_until_somebody_ends_it_or_it_is_found(s
 
 def test_changes_are_shown_oldest_first_as_many_as_wanted(store):
     store.zones.save_child_zone(EAST)
-    made = []
+    claims_below = []
     for n in range(5):
         request = a_request(consumers=[uuid_of('guest', n)])
         store.zone_requests.open_request(request)
-        made.append(below(request, parent='top'))
-        finish(store, request, made[-1])
-    found = store.zone_claims.claims_of_parent('top', 0.0, 3)
-    assert [one.claim.consumer for one in found] == [one.consumer for one in made[:3]]
-    rest = store.zone_claims.claims_of_parent('top', found[-1].at, 10)
-    seen = {one.claim.consumer for one in [*found, *rest]}
-    assert seen == {one.consumer for one in made}
+        claims_below.append(below(request, parent='top'))
+        finish(store, request, claims_below[-1])
+    page = store.zone_claims.claims_of_parent('top', 0.0, 3)
+    assert [change.claim.consumer for change in page] == [
+        claim.consumer for claim in claims_below[:3]
+    ]
+    rest = store.zone_claims.claims_of_parent('top', page[-1].at, 10)
+    seen = {change.claim.consumer for change in [*page, *rest]}
+    assert seen == {claim.consumer for claim in claims_below}
 
 
 def test_old_requests_are_forgotten_with_what_they_had_below(store):

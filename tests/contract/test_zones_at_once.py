@@ -36,7 +36,9 @@ def removed(store):
 def agree(store, request, is_finished, is_removed):
     """Either the claim below is stored with its zone, or neither is there."""
     assert is_finished is not is_removed
-    assert [one.uuid for one in store.zones.child_zones()] == ([EAST.uuid] if is_finished else [])
+    assert [child.uuid for child in store.zones.child_zones()] == (
+        [EAST.uuid] if is_finished else []
+    )
     assert len(store.zone_claims.claims_below(request.id)) == is_finished
 
 
@@ -98,22 +100,22 @@ def registered(save):
 
 def test_of_zones_below_that_come_at_once_under_one_name_one_is_registered(store):
     zones = [msgspec.structs.replace(EAST, uuid=uuid_of(f'east {n}')) for n in range(CALLERS)]
-    found = at_once(lambda n: registered(lambda: store.zones.save_child_zone(zones[n])))
+    answers = at_once(lambda n: registered(lambda: store.zones.save_child_zone(zones[n])))
     [there] = store.zones.child_zones()
-    assert [said == 'it is' for said in found] == [one.uuid == there.uuid for one in zones]
-    others = {said for said in found if said != 'it is'}
+    assert [said == 'it is' for said in answers] == [zone.uuid == there.uuid for zone in zones]
+    others = {said for said in answers if said != 'it is'}
     assert others == {"another zone is called 'east'; expected a name of its own"}
 
 
 def test_one_zone_below_that_comes_at_once_under_many_names_has_one(store):
     zones = [msgspec.structs.replace(EAST, name=f'east-{n}') for n in range(CALLERS)]
-    found = at_once(lambda n: registered(lambda: store.zones.save_child_zone(zones[n])))
+    answers = at_once(lambda n: registered(lambda: store.zones.save_child_zone(zones[n])))
     [there] = store.zones.child_zones()
-    assert [said == 'it is' for said in found] == [one.name == there.name for one in zones]
+    assert [said == 'it is' for said in answers] == [zone.name == there.name for zone in zones]
 
 
 def test_of_zones_above_that_come_at_once_with_one_identity_one_is_registered(store):
     zones = [msgspec.structs.replace(PARENT, name=f'top-{n}') for n in range(CALLERS)]
-    found = at_once(lambda n: registered(lambda: store.zones.save_parent_zone(zones[n])))
+    answers = at_once(lambda n: registered(lambda: store.zones.save_parent_zone(zones[n])))
     [there] = store.zones.parent_zones()
-    assert [said == 'it is' for said in found] == [one.name == there.name for one in zones]
+    assert [said == 'it is' for said in answers] == [zone.name == there.name for zone in zones]

@@ -72,10 +72,12 @@ def play(world: World) -> None:
     store.shadows.save_shadows([Compared(purpose='create', verdict=verdict, **words, **ids)], 10)
     note = ServiceNote(name='a:1', kind='scheduler', host='a', version='1.0', configuration='01')
     store.services.note_service(note)
-    row = next(one.row for one in store.feed.load_everything().hosts if one.row.name == 'cmp-1')
+    row = next(
+        change.row for change in store.feed.load_everything().hosts if change.row.name == 'cmp-1'
+    )
     members, ids = {'web-1': row, 'db-1': row}, {'group': PEOPLE[60], 'request_id': PEOPLE[61]}
-    found = planned(store, members, seconds=1.0, project='p1', vcpu=1, **ids)
-    created(store, found['web-1'], PEOPLE[62], request_id=PEOPLE[63])
+    place_of = planned(store, members, seconds=1.0, project='p1', vcpu=1, **ids)
+    created(store, place_of['web-1'], PEOPLE[62], request_id=PEOPLE[63])
     shares = {pool.uuid: {'CUSTOM_LICENSE': 2}, row.uuid: {'VCPU': 1}}
     wish = {'project_id': 'p1', 'user_id': 'ann', 'consumer_type': 'INSTANCE'}
     store.allocations.write_allocations(
@@ -112,22 +114,22 @@ def _any_of(kind: Any) -> Any:
 def read(store: SqlStores) -> Any:
     """Return what the code knows of the rows, as JSON has it."""
     claims = store.claims.list_claims(limit=1000)
-    known = {
+    stored = {
         'claims': claims,
         'hosts': [host.row for host in store.feed.load_everything().hosts],
         'providers': store.providers.list_providers(),
         'groups': store.feed.load_everything().groups,
         'plans': store.plans.group_plans(100),
         'requests': [
-            store.requests.load_request(one.id) for one in store.requests.list_requests(100)
+            store.requests.load_request(request.id) for request in store.requests.list_requests(100)
         ],
         'allocations': {c.consumer: store.allocations.load_allocations(c.consumer) for c in claims},
         'decisions': store.records.list_decisions(limit=100),
         'shadows': store.shadows.list_shadows(None, 100),
-        'services': [one.name for one in store.services.list_services()],
+        'services': [service.name for service in store.services.list_services()],
         'quotas': store.quotas.limits(),
     }
-    return json.loads(msgspec.json.encode(known))
+    return json.loads(msgspec.json.encode(stored))
 
 
 def rows(engine: sa.Engine) -> list[tuple[str, dict[str, Any]]]:
@@ -200,7 +202,7 @@ def statements(url: str) -> list[str]:
     )
     migration.sync(engine)
     engine.dispose()
-    return [one for one in said if one.startswith(words)]
+    return [statement for statement in said if statement.startswith(words)]
 
 
 def main(folder: str, *urls: str) -> None:

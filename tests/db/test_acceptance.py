@@ -113,27 +113,32 @@ class Side:
         result = self.store.requests.commit(built)
         self.paths[result.path.value] += 1
         return [
-            (one.outcome, one.accepted, one.refused, one.reason.replace(self.story, ''))
-            for one in result.outcomes
+            (
+                outcome.outcome,
+                outcome.accepted,
+                outcome.refused,
+                outcome.reason.replace(self.story, ''),
+            )
+            for outcome in result.outcomes
         ]
 
     def draft(self, taken, whole):
         self.serial += 1
         draft = a_draft(uuid_of('request', self.story, self.serial), whole=whole)
         for number, lifecycle, of, more, guest, beyond in taken:
-            who = None if guest is None else uuid_of('guest', self.story, guest)
+            consumer = None if guest is None else uuid_of('guest', self.story, guest)
             host = self.hosts[number]
-            draft = draft.taking(host, who, lifecycle=lifecycle, **of, **(more or {}))
+            draft = draft.taking(host, consumer, lifecycle=lifecycle, **of, **(more or {}))
             if beyond:
                 draft = shared(draft, self.hosts[number - 1], beyond)
-        for member, one in enumerate(draft.fields['claims']):
-            self.claims[one.claim.id] = self.serial, member
+        for member, drafted in enumerate(draft.fields['claims']):
+            self.claims[drafted.claim.id] = self.serial, member
         return draft
 
     def live(self, *hosts):
         """The live claims there, in an order that is the same on every side."""
-        found = [one for host in hosts for one in live(self.store, host=host.name)]
-        return sorted(found, key=lambda claim: self.claims[claim.id])
+        claims = [claim for host in hosts for claim in live(self.store, host=host.name)]
+        return sorted(claims, key=lambda claim: self.claims[claim.id])
 
     def report(self, number, has, outside):
         host = self.hosts[number]
@@ -156,12 +161,12 @@ class Side:
 
     def rows(self):
         """What the hosts of this story have become, and who is on them."""
-        found = []
+        rows = []
         for host in self.hosts:
             row = host.row
-            on = [(self.claims[one.id], one.lifecycle) for one in self.live(host)]
-            found.append((row.used, row.foreign, row.over_committed, row.is_open, on))
-        return found
+            on = [(self.claims[claim.id], claim.lifecycle) for claim in self.live(host)]
+            rows.append((row.used, row.foreign, row.over_committed, row.is_open, on))
+        return rows
 
 
 def shared(draft, host, of):
@@ -183,10 +188,10 @@ def agree(sides, examples):
         for side in sides:
             side.begin(number, held)
         for word in said:
-            expected, *found = [side.receive(*word) for side in sides]
-            assert all(one == expected for one in found), (word, expected, found)
-            expected, *found = [side.rows() for side in sides]
-            assert all(one == expected for one in found), (word, expected, found)
+            expected, *others = [side.receive(*word) for side in sides]
+            assert all(other == expected for other in others), (word, expected, others)
+            expected, *others = [side.rows() for side in sides]
+            assert all(other == expected for other in others), (word, expected, others)
 
     tell()
     for side in sides:
@@ -196,7 +201,7 @@ def agree(sides, examples):
 def sides_of(open_store, *kinds):
     sides = [Side('plain', memory_stores(clock=ManualClock()))]
     for kind in kinds:
-        first = next((one.store for one in sides if one.name == 'postgresql'), None)
+        first = next((side.store for side in sides if side.name == 'postgresql'), None)
         if kind in ('careful', 'portable') and first is not None:
             store = open_store(like=first, fast=kind == 'careful')
         else:

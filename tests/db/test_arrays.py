@@ -29,26 +29,26 @@ class Tx(NamedTuple):
 @pytest.fixture(scope='module')
 def connection(postgresql_url):
     engine = sa.create_engine(postgresql_url)
-    with engine.connect() as made:
-        yield made.connection.driver_connection
+    with engine.connect() as opened:
+        yield opened.connection.driver_connection
     engine.dispose()
 
 
 @settings(deadline=None, max_examples=200)
 @given(TEXTS)
 def test_texts_come_back(connection, values):
-    (found,) = connection.execute(b'SELECT %s::text[]', [arrays.texts(values)]).fetchone()
-    assert found == [None if v is None else storable(v) for v in values]
+    (texts,) = connection.execute(b'SELECT %s::text[]', [arrays.texts(values)]).fetchone()
+    assert texts == [None if v is None else storable(v) for v in values]
 
 
 @settings(deadline=None, max_examples=100)
 @given(NUMBERS)
 def test_numbers_come_back(connection, values):
-    (found,) = connection.execute(b'SELECT %s::float8[]', [arrays.numbers(values)]).fetchone()
-    assert found == [None if v is None else float(v) for v in values]
+    (numbers,) = connection.execute(b'SELECT %s::float8[]', [arrays.numbers(values)]).fetchone()
+    assert numbers == [None if v is None else float(v) for v in values]
     whole = [v for v in values if not isinstance(v, float)]
-    (found,) = connection.execute(b'SELECT %s::bigint[]', [arrays.numbers(whole)]).fetchone()
-    assert found == whole
+    (numbers,) = connection.execute(b'SELECT %s::bigint[]', [arrays.numbers(whole)]).fetchone()
+    assert numbers == whole
 
 
 @pytest.mark.parametrize('find', [arrays.one_of, None], ids=['one_of', 'among'])

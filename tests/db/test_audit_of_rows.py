@@ -37,18 +37,18 @@ def host(store):
 @pytest.fixture
 def pool(store, host):
     """Something is taken of it."""
-    made = store.providers.create_provider('ceph', inventories=DISKS)
-    claimed(store, with_share(a_draft().taking(host), made, DISK_GB=5, CUSTOM_IOPS=2))
+    ceph = store.providers.create_provider('ceph', inventories=DISKS)
+    claimed(store, with_share(a_draft().taking(host), ceph, DISK_GB=5, CUSTOM_IOPS=2))
     assert store.claims.audit() == CLEAN
-    return made
+    return ceph
 
 
 def lines(store, kind='providers'):
     """What is found, all of one kind; there is something to do about each line."""
-    found = store.claims.audit()
-    assert {name for name, some in found.items() if some} == {kind}, found
-    assert remedies(found)
-    return found[kind]
+    findings = store.claims.audit()
+    assert {name for name, some in findings.items() if some} == {kind}, findings
+    assert remedies(findings)
+    return findings[kind]
 
 
 def written_anew(store, pool):
@@ -84,8 +84,8 @@ def test_a_capacity_in_the_row_that_its_inventory_does_not_say(store, damage, po
 @pytest.mark.parametrize('cap', [-1, 9, 11])
 def test_a_capacity_that_the_numbers_do_not_make(store, damage, pool, cap):
     damage.write_inventory(pool, 'CUSTOM_IOPS', cap=cap)
-    found = store.claims.audit()
-    assert found['providers'] == [
+    findings = store.claims.audit()
+    assert findings['providers'] == [
         f'provider {pool.uuid} (ceph): CUSTOM_IOPS: its inventory says capacity {cap}, its numbers '
         'make 10'
     ]
@@ -152,16 +152,16 @@ def test_a_host_that_adopts_what_it_has_nothing_of_keeps_what_is_used(store, dam
 
 def test_what_is_claimed_of_a_class_without_a_row(store, damage, host):
     """Of a host and of a pool, where nothing is left that a statement of inventories could read."""
-    made = store.providers.create_provider('ceph', inventories={'CUSTOM_IOPS': Inventory(total=10)})
-    claimed(store, with_share(a_draft().taking(host, vcpu=1, CUSTOM_X=1), made, CUSTOM_IOPS=2))
-    for one in (host, made):
-        damage.drop_inventories(one)
-    found = store.claims.audit()
-    assert found['over_commit'] == [
+    ceph = store.providers.create_provider('ceph', inventories={'CUSTOM_IOPS': Inventory(total=10)})
+    claimed(store, with_share(a_draft().taking(host, vcpu=1, CUSTOM_X=1), ceph, CUSTOM_IOPS=2))
+    for provider in (host, ceph):
+        damage.drop_inventories(provider)
+    findings = store.claims.audit()
+    assert findings['over_commit'] == [
         'cmp-1: CUSTOM_X used is 0, its live claims take 1',
         'ceph: CUSTOM_IOPS used is 0, its live claims take 2',
     ]
-    assert len(found['providers']) == 3  # how many rows there are, and the capacity for VCPU
+    assert len(findings['providers']) == 3  # how many rows there are, and the capacity for VCPU
 
 
 # -- where a provider stands -----------------------------------------------------------------------
@@ -176,7 +176,7 @@ def tree(store):
 def whole(store, *tree):
     root = tree[0].uuid
     return store.claims.audit() == CLEAN and {
-        store.providers.load_provider(one.uuid).root for one in tree
+        store.providers.load_provider(provider.uuid).root for provider in tree
     } == {root}
 
 
@@ -206,8 +206,8 @@ def test_a_wrong_root_is_mended_by_the_parent_that_it_has(store, damage, tree, w
 def test_a_whole_subtree_with_a_wrong_root(store, damage, tree):
     root, middle, leaf = tree
     other = store.providers.create_provider('other')
-    for one in (middle, leaf):
-        damage.write_provider(one, root_id=other.id)
+    for provider in (middle, leaf):
+        damage.write_provider(provider, root_id=other.id)
     assert len(lines(store)) == 2
     store.providers.update_provider(middle.uuid, parent=root.uuid)
     assert whole(store, *tree)
@@ -236,13 +236,14 @@ def test_a_root_that_says_another_root(store, damage, tree):
 
 @pytest.mark.parametrize('which', ['root', 'middle'])
 def test_a_kind_that_the_parent_contradicts(store, damage, tree, which):
-    one = dict(zip(('root', 'middle'), tree, strict=False))[which]
+    provider = dict(zip(('root', 'middle'), tree, strict=False))[which]
     kind, place = ('nested', 'is a root') if which == 'root' else ('pool', 'is below another one')
-    damage.write_provider(one, kind=kind)
+    damage.write_provider(provider, kind=kind)
     assert lines(store) == [
-        f'provider {one.uuid} ({which}): is of kind {kind}, has no record of a host and {place}'
+        f'provider {provider.uuid} ({which}): is of kind {kind}, has no record of a host '
+        f'and {place}'
     ]
-    store.providers.update_provider(one.uuid, parent=None if which == 'root' else tree[0].uuid)
+    store.providers.update_provider(provider.uuid, parent=None if which == 'root' else tree[0].uuid)
     assert whole(store, *tree)
 
 
@@ -268,8 +269,8 @@ def test_a_host_without_its_record_and_a_record_of_no_host(store, damage, host):
     other = a_host('cmp-2').on(store)
     damage.drop_record(host)
     damage.write_provider(other, kind='pool')
-    found = [line.partition('): ')[2] for line in lines(store)]
-    assert found == [
+    reasons = [line.partition('): ')[2] for line in lines(store)]
+    assert reasons == [
         'is of kind host, has no record of a host and is a root',
         'is of kind pool, has the record of a host and is a root',
     ]
@@ -294,7 +295,7 @@ def test_an_inheritance_that_cannot_be_read(store, damage, host, pool):
     damage.let_inherit(claim, pool, DISK_GB=5)
     with store.database.engine.begin() as connection:
         connection.execute(models.allocations.update().values(inherits='{"DISK_GB":'))
-    (line, *_) = [one for one in store.claims.audit()['lost'] if claim.id in one]
+    (line, *_) = [line for line in store.claims.audit()['lost'] if claim.id in line]
     assert ': cannot be read: ' in line
 
 

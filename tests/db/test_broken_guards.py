@@ -153,19 +153,19 @@ def test_a_guard_that_is_left_out_is_found(guard, open_store, monkeypatch):
 def sweep_beside_a_confirm(stores, monkeypatch):
     """The host's word comes when the sweeper has found the claim, before it holds the row."""
     host = a_host().on(stores[0])
-    one = claimed(stores[0], a_draft().leased(-1).taking(host))[0]
+    leased = claimed(stores[0], a_draft().leased(-1).taking(host))[0]
     lock, confirmed = UnitOfWork.lock, []
 
     def late(self, provider_ids):
         if not confirmed:
             confirmed.append(True)
-            assert host.confirm(one)[0].outcome == 'ok'
+            assert host.confirm(leased)[0].outcome == 'ok'
         lock(self, provider_ids)
 
     monkeypatch.setattr(UnitOfWork, 'lock', late)
     stores[1].claims.sweep(10)
     assert confirmed
-    assert state_of(stores[0], one) == 'confirmed'
+    assert state_of(stores[0], leased) == 'confirmed'
     assert host.row.used == {'VCPU': 1}
 
 
@@ -228,10 +228,10 @@ def on(stores):
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_a_group_whose_generation_says_nothing_is_found(stores, monkeypatch):
-    def as_planned(self, found):
+    def as_planned(self, groups):
         for entry in self.going():
             if entry.draft.group is not None:
-                self.groups[entry.draft.group.uuid] = found[entry.draft.group.uuid].generation
+                self.groups[entry.draft.group.uuid] = groups[entry.draft.group.uuid].generation
 
     monkeypatch.setattr(batch.CommitBatch, 'judge_groups', as_planned)
     assert fails(races.test_members_of_a_group_never_meet_on_a_host, stores)
@@ -253,7 +253,7 @@ def any_order(patch):
 
 def leases_of_the_confirmed(patch):
     """The sweeper ends whatever has a lease behind it."""
-    patch.setattr(claim_rows, 'expires_at', lambda one: one.lease_until)
+    patch.setattr(claim_rows, 'expires_at', lambda row: row.lease_until)
     patch.setitem(claim.TRANSITIONS, (State.CONFIRMED, Event.EXPIRE), State.EXPIRED)
 
 

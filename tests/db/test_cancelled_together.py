@@ -36,10 +36,10 @@ def hosts(store):
 
 def of_pool(draft, pool):
     """The draft, its claim taking one of the pool as well."""
-    (made,) = draft.fields['claims']
-    taken = {**made.claim.allocations, pool.id: {'CUSTOM_IOPS': 1}}
-    claim = msgspec.structs.replace(made.claim, allocations=taken)
-    return draft.having(claims=[msgspec.structs.replace(made, claim=claim)])
+    (drafted,) = draft.fields['claims']
+    taken = {**drafted.claim.allocations, pool.id: {'CUSTOM_IOPS': 1}}
+    claim = msgspec.structs.replace(drafted.claim, allocations=taken)
+    return draft.having(claims=[msgspec.structs.replace(drafted, claim=claim)])
 
 
 def placed(store, hosts, pool, count=COUNT):
@@ -56,12 +56,12 @@ def used(store, pool):
 
 def cancelled_behind_a_lock(store, pool, request_ids):
     """Taken back by as many threads while somebody else has the pool; results by id."""
-    found = {}
+    results = {}
 
     def cancel(request_id):
-        found[request_id] = store.requests.cancel_request(request_id, f'because of {request_id}')
+        results[request_id] = store.requests.cancel_request(request_id, f'because of {request_id}')
 
-    threads = [threading.Thread(target=cancel, args=(one,)) for one in request_ids]
+    threads = [threading.Thread(target=cancel, args=(request_id,)) for request_id in request_ids]
 
     def work(tx):
         providers.lock(tx, store.database.memory, [pool.id])
@@ -73,21 +73,21 @@ def cancelled_behind_a_lock(store, pool, request_ids):
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-    return found
+    return results
 
 
 def test_each_result_is_of_its_own_claims(store, hosts, pool):
     claims = placed(store, hosts, pool)
     unknown = new_uuid()
-    found = cancelled_behind_a_lock(store, pool, [*(c.request_id for c in claims), unknown])
+    results = cancelled_behind_a_lock(store, pool, [*(c.request_id for c in claims), unknown])
     for claim in claims:
-        result = found[claim.request_id]
+        result = results[claim.request_id]
         assert [(of.claim_id, of.outcome) for of in result.outcomes] == [(claim.id, 'ok')]
         assert [change.provider_id for change in result.hosts] == [claim.provider_id]
         (ended,) = store.claims.list_claims(request_id=claim.request_id)
         assert (ended.is_live, ended.reason) == (False, f'because of {claim.request_id}')
         assert store.requests.load_request(claim.request_id).state == 'cancelled'
-    assert found[unknown].outcomes == []
+    assert results[unknown].outcomes == []
     assert store.requests.load_request(unknown).state == 'cancelled'
     assert used(store, pool) == 0
     assert store.claims.audit() == CLEAN
@@ -108,8 +108,8 @@ def test_claims_of_one_guest_end_one_after_another(store, hosts, pool):
     there_draft = of_pool(a_draft().taking(hosts[1], guest, purpose='migrate'), pool)
     (there,) = claimed(store, there_draft)
     assert used(store, pool) == 1
-    wanted = [Cancellation(one.request_id, 'gone') for one in (here, there)]
-    assert not store.requests._cancel_together(wanted)
+    cancellations = [Cancellation(claim.request_id, 'gone') for claim in (here, there)]
+    assert not store.requests._cancel_together(cancellations)
     assert used(store, pool) == 1
     cancelled_behind_a_lock(store, pool, [here.request_id, there.request_id])
     assert used(store, pool) == 0

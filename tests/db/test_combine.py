@@ -24,9 +24,9 @@ class Desk:
         self.alone, self.together = [], []
         self.combined = Combined(self.do_one, self.do_several)
 
-    def do_one(self, one):
+    def do_one(self, job):
         self.go_on.wait(10)
-        self.alone.append(one)
+        self.alone.append(job)
 
     def do_several(self, several):
         if isinstance(self.works, Exception):
@@ -35,11 +35,11 @@ class Desk:
             self.together.append(list(several))
         return self.works
 
-    def ask(self, *wanted, key=lambda one: one):
+    def ask(self, *jobs, key=lambda job: job):
         """All of them come while as many as may work stand still."""
         threads = []
-        for one in wanted:
-            work = lambda one=one: self.met(one, frozenset([key(one)]))  # noqa: E731
+        for job in jobs:
+            work = lambda job=job: self.met(job, frozenset([key(job)]))  # noqa: E731
             threads.append(threading.Thread(target=work))
             threads[-1].start()
             time.sleep(0.02)
@@ -50,9 +50,9 @@ class Desk:
 
     problems: list = []
 
-    def met(self, one, keys):
+    def met(self, job, keys):
         try:
-            self.combined.do(one, keys)
+            self.combined.do(job, keys)
         except exceptions.GanttError as e:
             self.problems = [*self.problems, e]
 
@@ -60,23 +60,23 @@ class Desk:
 def test_who_comes_while_others_work_is_done_together():
     desk = Desk()
     desk.ask(*range(6))
-    assert sorted([*desk.alone, *(one for some in desk.together for one in some)]) == list(range(6))
+    assert sorted([*desk.alone, *(job for some in desk.together for job in some)]) == list(range(6))
     assert max(map(len, desk.together)) > 1
 
 
 def test_while_one_is_held_up_another_one_goes_on():
     held_up, through = threading.Event(), []
 
-    def alone(one):
-        if one == 'held up':
+    def alone(job):
+        if job == 'held up':
             assert held_up.wait(60)
-        through.append(one)
+        through.append(job)
 
     combined = Combined(alone, lambda several: False)
     first = threading.Thread(target=combined.do, args=('held up', frozenset('a')))
     first.start()
     others = [
-        threading.Thread(target=combined.do, args=(one, frozenset([one]))) for one in ('b', 'c')
+        threading.Thread(target=combined.do, args=(job, frozenset([job]))) for job in ('b', 'c')
     ]
     for other in others:
         other.start()
@@ -97,15 +97,15 @@ def test_once_nobody_is_held_up_one_works_at_a_time(monkeypatch):
         most.append(len(working))
         if 'held up' in several:
             assert held_up.wait(60)
-        for one in several:
-            working.remove(one)
+        for job in several:
+            working.remove(job)
         return True
 
-    combined = Combined(lambda one: work([one]), work)
+    combined = Combined(lambda job: work([job]), work)
 
-    def come(*wanted):
+    def come(*jobs):
         threads = [
-            threading.Thread(target=combined.do, args=(one, frozenset([one]))) for one in wanted
+            threading.Thread(target=combined.do, args=(job, frozenset([job]))) for job in jobs
         ]
         for thread in threads:
             thread.start()
@@ -119,7 +119,7 @@ def test_once_nobody_is_held_up_one_works_at_a_time(monkeypatch):
     for thread in first:
         thread.join(60)
     del most[:]
-    combined._alone = combined._together = lambda wanted: most.append(len(combined._began)) or True
+    combined._alone = combined._together = lambda jobs: most.append(len(combined._began)) or True
     for thread in come(*range(40)):
         thread.join(60)
         assert not thread.is_alive()
@@ -141,9 +141,9 @@ def test_what_several_met_each_is_told():
 
 def test_nothing_with_a_key_in_common_is_done_together():
     desk = Desk()
-    desk.ask(*range(8), key=lambda one: one % 2)
-    assert all(len({one % 2 for one in some}) == len(some) for some in desk.together)
-    assert sorted([*desk.alone, *(one for some in desk.together for one in some)]) == list(range(8))
+    desk.ask(*range(8), key=lambda job: job % 2)
+    assert all(len({job % 2 for job in some}) == len(some) for some in desk.together)
+    assert sorted([*desk.alone, *(job for some in desk.together for job in some)]) == list(range(8))
 
 
 @pytest.mark.parametrize('kind', SERVERS)
@@ -170,13 +170,17 @@ def test_many_threads_of_one_process_write(kind, open_store):
                 pass
         return told
 
-    told = [one for some in together(*(lambda n=n: write(n) for n in range(8))) for one in some]
+    told = [
+        consumer
+        for some in together(*(lambda n=n: write(n) for n in range(8)))
+        for consumer in some
+    ]
     assert (len(told), host.row.used['VCPU'], store.claims.audit()) == (30, 30, CLEAN)
-    assert all(store.allocations.load_allocations(one).generation == 1 for one in told)
+    assert all(store.allocations.load_allocations(consumer).generation == 1 for consumer in told)
     generation = store.providers.load_provider(host.row.uuid).generation
     together(
         *(
-            lambda n=n: [store.allocations.delete_allocations(one) for one in told[n::8]]
+            lambda n=n: [store.allocations.delete_allocations(consumer) for consumer in told[n::8]]
             for n in range(8)
         )
     )

@@ -45,7 +45,7 @@ def test_projects_of_any_length_are_counted(kind, open_store):
     for project in (long, long, twin):
         claimed(store, a_draft(project_id=project).taking(host))
     usage = store.quotas.quota_usage([long, twin], ['VCPU'])
-    assert [usage[one].live_claims for one in (long, twin)] == [2, 1]
+    assert [usage[project].live_claims for project in (long, twin)] == [2, 1]
     assert len(store.claims.list_claims(project=long)) == 2
 
 
@@ -58,13 +58,13 @@ def test_what_was_inserted_and_confirmed_meanwhile_is_looked_at_again(
     store = open_store(kind, waits=PATIENT)
     other = open_store(like=store, waits=PATIENT)
     here, there = a_host('here').on(store), a_host('there').on(other)
-    consumer, begun, made = new_uuid(), [], []
+    consumer, begun, claims = new_uuid(), [], []
 
     def meanwhile():
         if not begun:
             begun.append(True)
-            made.extend(claimed(other, a_draft().taking(there, consumer)))
-            there.confirm(made[0])
+            claims.extend(claimed(other, a_draft().taking(there, consumer)))
+            there.confirm(claims[0])
 
     judge, execute = CommitBatch.judge_consumers, getattr(store.requests.ledger, 'execute', None)
 
@@ -85,7 +85,7 @@ def test_what_was_inserted_and_confirmed_meanwhile_is_looked_at_again(
     else:
         monkeypatch.setattr(CommitBatch, 'judge_consumers', judge_then)
     fate = commit(store, draft).outcomes[0]
-    assert made
+    assert claims
     assert fate.outcome == 'barred'
     assert store.claims.audit() == CLEAN
 

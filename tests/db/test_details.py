@@ -25,15 +25,15 @@ TRAITS = ['HW_CPU_X86_AVX2', 'STORAGE_DISK_SSD']
 @contextlib.contextmanager
 def reads_of_rows(store):
     """Statements that ask for what hosts have, with what they were asked for."""
-    found = []
+    reads = []
 
     def note(connection, cursor, statement, parameters, *rest):
         asks = 'provider_traits' in statement and statement.startswith('SELECT')
         if asks and 'MISC_SHARES_VIA_AGGREGATE' not in str(parameters):  # which pools there are
-            found.append(parameters)
+            reads.append(parameters)
 
     sa.event.listen(store.database.engine, 'before_cursor_execute', note)
-    yield found
+    yield reads
     sa.event.remove(store.database.engine, 'before_cursor_execute', note)
 
 
@@ -71,19 +71,19 @@ def test_a_metric_is_read_without_rows(store, open_store):
     host = a_host().having(traits=TRAITS).on(store)
     other = open_store(like=store)
     start = other.feed.load_everything()
-    known = {host.id: host.row.version}
+    versions = {host.id: host.row.version}
     host.send(with_load(host, 0.5))
-    with reads_of_rows(other) as found:
-        (change,) = other.feed.poll(start.position, known).hosts
+    with reads_of_rows(other) as reads:
+        (change,) = other.feed.poll(start.position, versions).hosts
         assert change.row.facts.metrics['load'].value == 0.5
         assert change.row.facts.traits == TRAITS
-        assert found == []
+        assert reads == []
         claimed(other, a_draft().taking(host))
-        assert found == []
-    with reads_of_rows(store) as found:
+        assert reads == []
+    with reads_of_rows(store) as reads:
         host.send(with_load(host, 0.7))
         host.report()
-        assert found == []
+        assert reads == []
 
 
 def test_of_hosts_that_have_the_same_one_is_asked(store, open_store):
@@ -91,9 +91,9 @@ def test_of_hosts_that_have_the_same_one_is_asked(store, open_store):
     for number, host in enumerate(hosts):
         host.send(with_load(host, number / 10))
     other = open_store(like=store)
-    with reads_of_rows(other) as found:
+    with reads_of_rows(other) as reads:
         rows = [change.row for change in other.feed.load_everything().hosts]
-    assert len(found) == 1
+    assert len(reads) == 1
     assert len({id(row.facts.inventories) for row in rows}) == 1
     assert len({id(row.facts.traits) for row in rows}) == 1
     assert [row.facts.metrics['load'].value for row in rows] == [n / 10 for n in range(6)]
@@ -147,7 +147,7 @@ def test_marks_are_of_their_rows_whoever_writes_at_once(kind, open_store):
     all_of = Writers(open_store, kind)
     store, works = all_of.store, (all_of.report, all_of.ask, all_of.group, all_of.change)
     with futures.ThreadPoolExecutor(len(works)) as threads:
-        for done in [threads.submit(all_of.turns, one) for one in works]:
+        for done in [threads.submit(all_of.turns, work) for work in works]:
             done.result(timeout=120)
     ids = [host.id for host in all_of.hosts]
     has = store.database.reads.read(lambda tx: details.read(tx, ids))
@@ -163,7 +163,7 @@ def test_marks_are_of_their_rows_whoever_writes_at_once(kind, open_store):
 # -- who knows nothing of hosts writes what they have ---------------------------------------
 AGGREGATE_CHANGES = {
     'joins': lambda store, hosts: store.declarations.save_aggregate(
-        'new', {}, [one.name for one in hosts]
+        'new', {}, [host.name for host in hosts]
     ),
     'leaves': lambda store, hosts: store.declarations.save_aggregate('rack', {}, []),
     'other uuid': lambda store, hosts: store.declarations.save_aggregate(
@@ -182,16 +182,18 @@ def test_others_learn_what_a_process_writes_that_knows_no_host(store, open_store
     hosts = [a_host('cmp-1').on(store), a_host('cmp-2').on(store)]
     store.declarations.save_aggregate('rack', {}, [hosts[0].name])
     start = store.feed.load_everything()
-    known = {one.provider_id: one.row.version for one in start.hosts}
-    before = {one.provider_id: one.row for one in start.hosts}
+    versions = {change.provider_id: change.row.version for change in start.hosts}
+    before = {change.provider_id: change.row for change in start.hosts}
     AGGREGATE_CHANGES[change](open_store(like=store), hosts)
-    found = {one.provider_id: one.row for one in store.feed.poll(start.position, known).hosts}
+    news = {
+        change.provider_id: change.row for change in store.feed.poll(start.position, versions).hosts
+    }
     has = store.database.reads.read(lambda tx: details.read(tx, list(before)))
-    rows = before | found
+    rows = before | news
     assert {pid: row.aggregates for pid, row in rows.items()} == {
         pid: of.aggregates for pid, of in has.items()
     }
-    assert all(rows[pid].generation > row.generation for pid, row in before.items() if pid in found)
+    assert all(rows[pid].generation > row.generation for pid, row in before.items() if pid in news)
     for host in hosts:
         assert details.mark_of(record_of(store, host)) == has[host.id].digest
     assert store.claims.audit() == CLEAN
@@ -216,16 +218,16 @@ def test_what_requests_say_is_news_to_who_knew_the_host(store, open_store):
     store.hosts.set_inventories_by(host.name, API)
     other = open_store(like=store)
     start = other.feed.load_everything()
-    known = {host.id: host.row.version}
+    versions = {host.id: host.row.version}
     store.providers.save_inventories(host.row.uuid, {'VCPU': Inventory(total=1)})
     store.providers.save_provider_traits(host.row.uuid, TRAITS)
     store.providers.save_provider_aggregates(host.row.uuid, [uuid_of('rack')])
-    (change,) = other.feed.poll(start.position, known).hosts
+    (change,) = other.feed.poll(start.position, versions).hosts
     row = change.row
     assert row.facts.inventories == {'VCPU': Inventory(total=1)}
     assert (row.facts.traits, row.aggregates) == (TRAITS, [uuid_of('rack')])
     assert [line.what for line in store.hosts.host_history(host.name, 10)][:1] == [
-        f'traits: {", ".join(f"+{one}" for one in TRAITS)}'
+        f'traits: {", ".join(f"+{trait}" for trait in TRAITS)}'
     ]
 
 
@@ -240,5 +242,5 @@ def test_a_host_that_is_renamed_or_removed_takes_all_of_it_along(store):
     assert row.aggregates == sorted([named.uuid, uuid_of('rack')])
     store.hosts.decommission_host('rack1-07')
     with store.database.engine.connect() as connection:
-        left = sa.select(sa.func.count()).select_from(models.provider_aggregates)
-        assert connection.execute(left).scalar_one() == 0
+        remaining = sa.select(sa.func.count()).select_from(models.provider_aggregates)
+        assert connection.execute(remaining).scalar_one() == 0

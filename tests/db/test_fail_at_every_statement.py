@@ -178,9 +178,11 @@ def scenario_operators(store):
 def scenario_attach(store):
     """The provider that is there becomes the host that registers with its uuid."""
     inventories = {'VCPU': Inventory(total=4), 'VGPU': Inventory(total=2)}
-    made = store.providers.create_provider('node', uuid=uuid_of('node'), inventories=inventories)
-    store.providers.create_provider('below', uuid=uuid_of('below'), parent=made.uuid)
-    said = RegisterHost(name='cmp-1', node='node', boot_nonce='nonce', uuid=made.uuid)
+    provider = store.providers.create_provider(
+        'node', uuid=uuid_of('node'), inventories=inventories
+    )
+    store.providers.create_provider('below', uuid=uuid_of('below'), parent=provider.uuid)
+    said = RegisterHost(name='cmp-1', node='node', boot_nonce='nonce', uuid=provider.uuid)
     return lambda: store.reports.register_host(said)
 
 
@@ -193,10 +195,10 @@ def scenario_trees(store):
     less = {'VCPU': Inventory(total=1), 'PGPU': Inventory(total=1)}
 
     def run():
-        made = store.providers.create_provider(
+        provider = store.providers.create_provider(
             'new', uuid=uuid_of('new'), parent=middle, inventories=inventories
         )
-        store.providers.save_inventories(made.uuid, less)
+        store.providers.save_inventories(provider.uuid, less)
         store.providers.update_provider(middle, parent=host)
         store.providers.delete_provider(pool)
 
@@ -207,14 +209,14 @@ def a_planned_group(store):
     """Places a, b and c on two hosts, of which a create has a, and another one had b."""
     one, two = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
     members = {'a': one, 'b': two, 'c': one}
-    found = planned(store, members, group=uuid_of('group'), request_id=uuid_of('plan'))
-    created(store, found['a'], uuid_of('consumer'), request_id=uuid_of('create'))
-    return one, two, found
+    place_of = planned(store, members, group=uuid_of('group'), request_id=uuid_of('plan'))
+    created(store, place_of['a'], uuid_of('consumer'), request_id=uuid_of('create'))
+    return one, two, place_of
 
 
 def scenario_plan(store):
     """A plan of a second revision, one place of which is another one than before."""
-    one, two, found = a_planned_group(store)
+    one, two, place_of = a_planned_group(store)
     group = uuid_of('group')
     at = generation_of(store, group)
     members = {'b': one, 'd': two}
@@ -224,18 +226,18 @@ def scenario_plan(store):
 
 def scenario_creates(store):
     """A place is taken, another one goes back, a third one stays with an attempt that is new."""
-    one, two, found = a_planned_group(store)
-    open_one = a_create(by(found['b'], uuid_of('x')), request_id=uuid_of('open'))
+    one, two, place_of = a_planned_group(store)
+    open_one = a_create(by(place_of['b'], uuid_of('x')), request_id=uuid_of('open'))
     commit(store, open_one.unfinished().within(-1))
     drafts = [
-        a_create(by(found['c'], uuid_of('consumer')), request_id=uuid_of('newer')).taking(two),
-        a_create(by(found['b'], uuid_of('x')), request_id=uuid_of('open')).taking_over(1),
+        a_create(by(place_of['c'], uuid_of('consumer')), request_id=uuid_of('newer')).taking(two),
+        a_create(by(place_of['b'], uuid_of('x')), request_id=uuid_of('open')).taking_over(1),
     ]
     return lambda: commit(store, *drafts)
 
 
 def scenario_give_back(store):
-    one, two, found = a_planned_group(store)
+    one, two, place_of = a_planned_group(store)
     return lambda: store.requests.cancel_request(uuid_of('create'), 'no longer wanted')
 
 

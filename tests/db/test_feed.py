@@ -16,33 +16,33 @@ def store(request, open_store):
     return open_store(request.param)
 
 
-def versions(found):
-    return {change.provider_id: change.row.version for change in found.hosts}
+def versions(news):
+    return {change.provider_id: change.row.version for change in news.hosts}
 
 
 def test_a_number_drawn_early_and_committed_late_is_still_news(store):
     slow, quick = a_host('slow').on(store), a_host('quick').on(store)
     start = store.feed.load_everything()
-    known = versions(start)
+    known_versions = versions(start)
     p, x = models.providers, models.changes
     with store.database.engine.connect() as late:
         late.execute(x.insert().values(kind='host', ref=str(slow.id)))
         late.execute(p.update().where(p.c.id == slow.id).values(version=p.c.version + 1))
         commit(store, a_draft().taking(quick))
-        found = store.feed.poll(start.position, known)
-        assert set(versions(found)) == {quick.id}
-        known.update(versions(found))
+        news = store.feed.poll(start.position, known_versions)
+        assert set(versions(news)) == {quick.id}
+        known_versions.update(versions(news))
         late.commit()
-    again = store.feed.poll(found.position, known, found.gaps)
+    again = store.feed.poll(news.position, known_versions, news.gaps)
     assert set(versions(again)) == {slow.id}
-    known.update(versions(again))
-    assert store.feed.poll(again.position, known, again.gaps).hosts == []
+    known_versions.update(versions(again))
+    assert store.feed.poll(again.position, known_versions, again.gaps).hosts == []
 
 
 def test_a_number_is_asked_for_as_long_as_its_transaction_lives(store):
     slow, quick = a_host('slow').on(store), a_host('quick').on(store)
     start = store.feed.load_everything()
-    known, position, gaps = versions(start), start.position, start.gaps
+    known_versions, position, gaps = versions(start), start.position, start.gaps
     p, x = models.providers, models.changes
     with store.database.engine.connect() as late:
         if store.database.engine.dialect.name == 'postgresql':  # however slow the machine is
@@ -51,24 +51,24 @@ def test_a_number_is_asked_for_as_long_as_its_transaction_lives(store):
         late.execute(p.update().where(p.c.id == slow.id).values(version=p.c.version + 1))
         for _ in range(10):
             commit(store, *(a_draft().taking(quick, ram=1) for _ in range(10)))
-            found = store.feed.poll(position, known, gaps)
-            position, gaps = found.position, found.gaps
-            known.update(versions(found))
+            news = store.feed.poll(position, known_versions, gaps)
+            position, gaps = news.position, news.gaps
+            known_versions.update(versions(news))
         late.commit()
-    assert slow.id in versions(store.feed.poll(position, known, gaps))
+    assert slow.id in versions(store.feed.poll(position, known_versions, gaps))
 
 
 def test_a_poll_without_news_reads_no_host(store):
     a_host().on(store)
     start = store.feed.load_everything()
-    position, known = start.position, versions(start)
+    position, known_versions = start.position, versions(start)
     statements = []
 
     def note(connection, cursor, statement, *rest):
         statements.append(statement)
 
     sa.event.listen(store.database.engine, 'before_cursor_execute', note)
-    assert store.feed.poll(position, known).hosts == []
+    assert store.feed.poll(position, known_versions).hosts == []
     assert len(statements) == 1
     assert not any('provider_facts' in statement for statement in statements)
 
@@ -110,9 +110,9 @@ def test_the_generation_of_a_group_is_never_newer_than_its_members(store, open_s
         commit(store, a_draft().taking(host))  # so that there are news at all
         draft = a_draft().planned_at(generation, group).taking(host)
         with Meanwhile(store, number, lambda draft=draft: commit(other, draft)) as meanwhile:
-            found = store.feed.poll(start.position, versions(start))
-        placed = {p.group for change in found.hosts for p in change.placed}
-        if found.groups.get(group, 0) > generation:
+            news = store.feed.poll(start.position, versions(start))
+        placed = {p.group for change in news.hosts for p in change.placed}
+        if news.groups.get(group, 0) > generation:
             assert group in placed, f'before statement {number}'
     assert meanwhile.left > 0, 'a poll has more statements than were tried'
 

@@ -13,11 +13,11 @@ pytestmark = pytest.mark.postgresql
 @pytest.fixture
 def engine(postgresql_url):
     """An engine on a database without any table; others find it so again."""
-    found = session.build_engine(postgresql_url)
-    _clear(found)
-    yield found
-    _clear(found)
-    found.dispose()
+    built = session.build_engine(postgresql_url)
+    _clear(built)
+    yield built
+    _clear(built)
+    built.dispose()
 
 
 def _clear(engine):
@@ -30,8 +30,8 @@ def _clear(engine):
 def test_busy_tables_have_room_on_their_pages(make, engine):
     make(engine)
     with engine.connect() as connection:
-        found = connection.execute(
+        tables = connection.execute(
             sa.text("SELECT relname, reloptions FROM pg_class WHERE relkind = 'r'")
         ).all()
-    wanted = {name: [f'fillfactor={percent}'] for name, percent in models.FILL_FACTORS.items()}
-    assert {name: options for name, options in found if options} == wanted
+    expected = {name: [f'fillfactor={percent}'] for name, percent in models.FILL_FACTORS.items()}
+    assert {name: options for name, options in tables if options} == expected

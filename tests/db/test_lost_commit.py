@@ -74,15 +74,15 @@ def test_a_batch_is_made_once_and_answered_as_made(store, host, lost):
 def test_a_provider_is_made_and_deleted_once(store, lost, before):
     pool = store.providers.create_provider('pool').uuid
     Losing(store, lost, before)
-    made = store.providers.create_provider('below', uuid=uuid_of('below'), parent=pool)
-    assert store.providers.list_providers(name='below') == [made]
+    provider = store.providers.create_provider('below', uuid=uuid_of('below'), parent=pool)
+    assert store.providers.list_providers(name='below') == [provider]
     with pytest.raises(exceptions.InvalidMessage, match=r'provider.uuid: '):
-        store.providers.create_provider('below', uuid=made.uuid)
+        store.providers.create_provider('below', uuid=provider.uuid)
     Losing(store, lost, before)
-    store.providers.delete_provider(made.uuid)
+    store.providers.delete_provider(provider.uuid)
     with pytest.raises(exceptions.NotFound):
-        store.providers.delete_provider(made.uuid)
-    assert [one.uuid for one in store.providers.list_providers()] == [pool]
+        store.providers.delete_provider(provider.uuid)
+    assert [provider.uuid for provider in store.providers.list_providers()] == [pool]
 
 
 def test_a_batch_that_was_not_committed_is_made_then(store, host):

@@ -30,9 +30,9 @@ class Follower:
 
     def follow(self):
         versions = {pid: change.row.version for pid, change in self.known.items()}
-        found = self.store.feed.poll(self.position, versions, self.gaps)
-        self.position, self.gaps = found.position, found.gaps
-        self.known |= {change.provider_id: change for change in found.hosts}
+        news = self.store.feed.poll(self.position, versions, self.gaps)
+        self.position, self.gaps = news.position, news.gaps
+        self.known |= {change.provider_id: change for change in news.hosts}
 
 
 def placed_anew(open_store, store):
@@ -49,7 +49,7 @@ def a_step(rng, store, hosts):
         claimed(store, a_draft().taking(rng.choice(hosts)))
         return
     claim = rng.choice(here)
-    host = next(one for one in hosts if one.id == claim.provider_id)
+    host = next(host for host in hosts if host.id == claim.provider_id)
     match rng.randrange(4):
         case 0:
             store.requests.cancel_request(claim.request_id, '')
@@ -82,8 +82,8 @@ def test_what_is_followed_is_what_is_there(stores, open_store, seed):
         for _ in range(rng.randrange(1, 5)):
             a_step(rng, store, hosts)
         follower.follow()
-        known = {pid: list(change.placed) for pid, change in follower.known.items()}
-        assert known == placed_anew(open_store, store)
+        followed = {pid: list(change.placed) for pid, change in follower.known.items()}
+        assert followed == placed_anew(open_store, store)
 
 
 def test_a_host_that_lost_its_last_claim_has_none(stores, open_store):

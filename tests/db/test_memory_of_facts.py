@@ -42,40 +42,40 @@ def cells(used):
 
 
 def test_hosts_of_one_model_share_their_cells():
-    known = details.KnownDetails()
+    memory = details.KnownDetails()
     facts = [HostFacts(numa=cells(0), location=f'rack-{n}') for n in range(3)]
-    shared = [known.sharing(one) for one in facts]
+    shared = [memory.sharing(host_facts) for host_facts in facts]
     assert shared == facts
-    assert all(one.numa is facts[0].numa for one in shared)
-    assert known.sharing(HostFacts(numa=cells(1))).numa == cells(1)
+    assert all(host_facts.numa is facts[0].numa for host_facts in shared)
+    assert memory.sharing(HostFacts(numa=cells(1))).numa == cells(1)
 
 
 def test_as_many_different_parts_are_remembered_as_may_be():
-    known = details.KnownDetails()
-    first = known.sharing(HostFacts(numa=cells(0))).numa
+    memory = details.KnownDetails()
+    first = memory.sharing(HostFacts(numa=cells(0))).numa
     for used in range(1, details.PARTS_MAX + 1):
-        known.sharing(HostFacts(numa=cells(used)))
-    assert known.sharing(HostFacts(numa=cells(0))).numa is not first
-    assert len(known._parts) == details.PARTS_MAX
+        memory.sharing(HostFacts(numa=cells(used)))
+    assert memory.sharing(HostFacts(numa=cells(0))).numa is not first
+    assert len(memory._parts) == details.PARTS_MAX
 
 
 def test_what_many_have_is_remembered_once_and_not_for_ever():
-    known = details.KnownDetails()
-    made = [details.details_of(DISKS, ['HW_CPU_X86_AVX2'], [f'rack-{n}']) for n in range(3)]
-    shared = [known.shared(one, most=0) for one in made]
-    assert shared == made
-    assert len({id(one.inventories) for one in shared}) == 1
-    assert len({id(one.traits) for one in shared}) == 1
-    assert known.known(made[0].digest) is shared[0]
+    memory = details.KnownDetails()
+    in_racks = [details.details_of(DISKS, ['HW_CPU_X86_AVX2'], [f'rack-{n}']) for n in range(3)]
+    shared = [memory.shared(host_details, most=0) for host_details in in_racks]
+    assert shared == in_racks
+    assert len({id(host_details.inventories) for host_details in shared}) == 1
+    assert len({id(host_details.traits) for host_details in shared}) == 1
+    assert memory.known(in_racks[0].digest) is shared[0]
     for n in range(details.DETAILS_MIN):
-        known.shared(details.details_of({}, [f'T{n}'], []), most=0)
-    assert known.known(made[0].digest) is None
-    assert len(known._known) == details.DETAILS_MIN
+        memory.shared(details.details_of({}, [f'T{n}'], []), most=0)
+    assert memory.known(in_racks[0].digest) is None
+    assert len(memory._known) == details.DETAILS_MIN
 
 
 def test_cells_are_shared_by_whoever_reports_and_whoever_reads(store):
     for name in ('one', 'two'):
         a_host(name).having(numa=cells(0)).on(store)
-    found = [change.row.facts.numa for change in store.feed.load_everything().hosts]
-    assert found == [cells(0), cells(0)]
-    assert found[0] is found[1]
+    numas = [change.row.facts.numa for change in store.feed.load_everything().hosts]
+    assert numas == [cells(0), cells(0)]
+    assert numas[0] is numas[1]

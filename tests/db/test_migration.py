@@ -30,12 +30,12 @@ def engine(request, tmp_path):
         url = f'sqlite:///{tmp_path}/empty.db'
     else:
         url = request.getfixturevalue(f'{request.param}_url')
-    found = session.build_engine(url)
-    with found.begin() as connection:
+    built = session.build_engine(url)
+    with built.begin() as connection:
         models.metadata.drop_all(connection)
         connection.exec_driver_sql('DROP TABLE IF EXISTS alembic_version')
-    yield found
-    found.dispose()
+    yield built
+    built.dispose()
 
 
 def test_an_empty_database_has_no_version(engine):
@@ -64,9 +64,9 @@ def test_sync_again_changes_nothing(engine):
 
 
 def test_the_steps_are_read_as_alembic_reads_them():
-    found = script.ScriptDirectory.from_config(migration._config())
-    assert [step.revision for step in found.walk_revisions()] == list(migration.revisions())
-    assert found.get_heads() == [migration.expected()]
+    scripts = script.ScriptDirectory.from_config(migration._config())
+    assert [step.revision for step in scripts.walk_revisions()] == list(migration.revisions())
+    assert scripts.get_heads() == [migration.expected()]
 
 
 def test_a_process_that_serves_imports_no_alembic():

@@ -54,19 +54,21 @@ class Scheduler:
         """Plan, commit, and bring the table in line, as the scheduler does."""
         drafts = [self.draft(*plan).build() for plan in plans]
         for draft in drafts:
-            self.cache.do(table_log.Picks(True, [self.pick(one.claim) for one in draft.claims]))
+            self.cache.do(
+                table_log.Picks(True, [self.pick(drafted.claim) for drafted in draft.claims])
+            )
         result = self.store.requests.commit(drafts)
         self.paths.append(result.path)
         claims, written = set(), set()
         for draft, outcome in zip(drafts, result.outcomes, strict=True):
-            lost = [one for i, one in enumerate(draft.claims) if i not in outcome.accepted]
-            self.cache.do(table_log.Picks(False, [self.pick(one.claim) for one in lost]))
-            for made in (draft.claims[i].claim for i in outcome.accepted):
-                claims.add(made.id)
-                written.add(made.provider_id)
+            lost = [drafted for i, drafted in enumerate(draft.claims) if i not in outcome.accepted]
+            self.cache.do(table_log.Picks(False, [self.pick(drafted.claim) for drafted in lost]))
+            for claim in (draft.claims[i].claim for i in outcome.accepted):
+                claims.add(claim.id)
+                written.add(claim.provider_id)
         self.cache.commit_applied(result.hosts, written - set(result.freed), claims, result.stepped)
         freed = [self.hosts[0].id - host for host in result.freed]
-        return [lasting(one) for one in result.outcomes], freed, result.groups
+        return [lasting(outcome) for outcome in result.outcomes], freed, result.groups
 
     def pick(self, claim):
         placed = Placed(claim.id, claim.consumer, claim.provider_id, image=claim.image)
@@ -83,9 +85,9 @@ class Scheduler:
         if options.get('unfinished'):
             draft = draft.unfinished()
         for number, consumer, purpose, lifecycle, amounts in takes:
-            who = consumer and uuid_of(consumer)
+            guest = consumer and uuid_of(consumer)
             host = self.hosts[number]
-            draft = draft.taking(host, who, purpose=purpose, lifecycle=lifecycle, **amounts)
+            draft = draft.taking(host, guest, purpose=purpose, lifecycle=lifecycle, **amounts)
         return draft
 
     def elsewhere(self, plans):
@@ -93,7 +95,7 @@ class Scheduler:
         store, self.store = self.store, self.other
         drafts = [self.draft(*plan) for plan in plans]
         self.store = store
-        return [lasting(one) for one in commit(self.other, *drafts).outcomes]
+        return [lasting(outcome) for outcome in commit(self.other, *drafts).outcomes]
 
     def word(self, number, verb, picks):
         here = [c for c in live(self.store, host=self.hosts[number].name)]
@@ -181,8 +183,8 @@ class Chance:
         return f'request {rnd.randrange(self.serial) if again else self.serial}', takes, options
 
     def amounts(self):
-        found = {'vcpu': self.rnd.choice([1, 1, 2, 4]), 'ram': self.rnd.choice([64, 512])}
-        return {**found, 'VGPU': 1} if self.rnd.random() < 0.02 else found
+        amounts = {'vcpu': self.rnd.choice([1, 1, 2, 4]), 'ram': self.rnd.choice([64, 512])}
+        return {**amounts, 'VGPU': 1} if self.rnd.random() < 0.02 else amounts
 
     def word(self):
         verb = self.rnd.choice(['confirm', 'confirm', 'refuse', 'release', 'release'])
@@ -200,14 +202,14 @@ class Chance:
 
 def stored(scheduler):
     """Every row of every table, but for what is drawn; times as spans since the row was made."""
-    first, found = scheduler.hosts[0].id, {}
+    first, rows = scheduler.hosts[0].id, {}
     with scheduler.store.database.engine.connect() as connection:
         for table in models.metadata.sorted_tables:
             if table.name not in UNLIKE:
-                rows = [row._mapping for row in connection.execute(sa.select(table))]
-                kept = (_comparable(table.name, row, first) for row in rows)
-                found[table.name] = sorted(map(str, kept))
-    return found
+                by_table = [row._mapping for row in connection.execute(sa.select(table))]
+                kept = (_comparable(table.name, row, first) for row in by_table)
+                rows[table.name] = sorted(map(str, kept))
+    return rows
 
 
 def _comparable(name, row, first):
@@ -231,8 +233,8 @@ def history(seed, length, store, other, careful):
     """What every word of a scheduler leads to, and the paths that its batches took."""
     scheduler, steps = Scheduler(store, other, careful), []
     for word, said in Chance(seed).words(length):
-        found = getattr(scheduler, word)(*said)
-        told = found if word in ('batch', 'elsewhere', 'word') else None
+        result = getattr(scheduler, word)(*said)
+        told = result if word in ('batch', 'elsewhere', 'word') else None
         kept = stored(scheduler)
         scheduler.read()
         steps.append((word, said, told, kept, scheduler.seen()))
@@ -245,9 +247,9 @@ def check(seed, length, open_store):
     for careful in (True, False):
         store = open_store('postgresql')
         ways.append(history(seed, length, store, open_store(like=store), careful))
-    (expected, never), (found, paths) = ways
-    for step, (one, other) in enumerate(zip(found, expected, strict=True)):
-        word, said, told, kept, seen = one
+    (expected, never), (observed, paths) = ways
+    for step, (actual, other) in enumerate(zip(observed, expected, strict=True)):
+        word, said, told, kept, seen = actual
         where = f'seed {seed}, step {step}: {word} {said}'
         assert told == other[2], where
         for table in kept:
@@ -275,21 +277,21 @@ def test_one_trip_ends_as_the_careful_way_does_for_long(seed, open_store):
 def test_a_table_needs_no_news_after_one_trip(open_store):
     """Where nobody else wrote a host, it is known whole by its version."""
     store = open_store('postgresql')
-    one = Scheduler(store, store)
-    one.batch([('a', [(0, None, 'create', 'host', {'vcpu': 2, 'ram': 64})] * 3, {})])
-    one.batch(
+    scheduler = Scheduler(store, store)
+    scheduler.batch([('a', [(0, None, 'create', 'host', {'vcpu': 2, 'ram': 64})] * 3, {})])
+    scheduler.batch(
         [
             ('b', [(0, None, 'create', 'host', {'vcpu': 1})], {}),
             ('c', [(1, None, 'create', 'host', {'vcpu': 1})], {}),
         ]
     )
-    assert one.paths == ['one_trip'] * 2
-    before = one.seen()
-    news = store.feed.poll(0, one.cache.versions, [])
+    assert scheduler.paths == ['one_trip'] * 2
+    before = scheduler.seen()
+    news = store.feed.poll(0, scheduler.cache.versions, [])
     assert {change.row.name for change in news.hosts} == set()
-    one.cache.forget()
-    one.read()
-    whole = one.seen()
+    scheduler.cache.forget()
+    scheduler.read()
+    whole = scheduler.seen()
     # A guest that is being built is counted by who has placed it until the host reports.
     assert [row[:8] for row in before] == [row[:8] for row in whole]
     assert [row[-1] for row in before] == [row[-1] for row in whole]
@@ -298,17 +300,17 @@ def test_a_table_needs_no_news_after_one_trip(open_store):
 @pytest.mark.postgresql
 def test_a_host_that_others_wrote_is_left_to_the_feed(open_store):
     store = open_store('postgresql')
-    one = Scheduler(store, open_store(like=store))
+    scheduler = Scheduler(store, open_store(like=store))
     takes = [(0, None, 'create', 'host', {'vcpu': 2})]
-    one.elsewhere([('theirs', takes, {})])
-    one.batch([('ours', takes, {})])
-    assert one.paths == ['one_trip']
+    scheduler.elsewhere([('theirs', takes, {})])
+    scheduler.batch([('ours', takes, {})])
+    assert scheduler.paths == ['one_trip']
     # Theirs is not known yet: what is free is believed to be more than it is, never for long.
-    assert one.cache.working.hosts[0].version == one.hosts[0].row.version - 2
-    assert one.cache.working.used[0, 0] == 2
-    one.read()
-    assert one.cache.working.hosts[0].version == one.hosts[0].row.version
-    assert one.cache.working.used[0, 0] == 4
+    assert scheduler.cache.working.hosts[0].version == scheduler.hosts[0].row.version - 2
+    assert scheduler.cache.working.used[0, 0] == 2
+    scheduler.read()
+    assert scheduler.cache.working.hosts[0].version == scheduler.hosts[0].row.version
+    assert scheduler.cache.working.used[0, 0] == 4
 
 
 # -- what is in the way ------------------------------------------------------------------
@@ -329,7 +331,7 @@ def first(result):
 
 def test_a_plain_batch_goes_in_one_trip(store, host):
     other = a_host('cmp-2').on(store)
-    before = {one.id: one.row.version for one in (host, other)}
+    before = {each_host.id: each_host.row.version for each_host in (host, other)}
     result = commit(
         store, a_draft().taking(host, vcpu=2).taking(host, vcpu=1), a_draft().taking(other)
     )

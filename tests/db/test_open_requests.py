@@ -79,11 +79,11 @@ def test_a_request_is_open_for_one_and_its_consumers_are_on_their_way(store):
         wanted(*request.consumers, request_id=request.id, owner='two')
     )
     assert other.outcome.outcome is CommitStatus.OPEN
-    assert finish(store, request, *(below(request, one) for one in request.consumers))
+    assert finish(store, request, *(below(request, consumer) for consumer in request.consumers))
     repeat = store.zone_requests.open_request(request)
     assert (repeat.outcome.outcome, repeat.outcome.answer) == (CommitStatus.REPEAT, b'answer')
-    found = store.zone_claims.claims_below(request.id)
-    assert sorted(one.consumer for one in found) == sorted(request.consumers)
+    rows = store.zone_claims.claims_below(request.id)
+    assert sorted(row.consumer for row in rows) == sorted(request.consumers)
 
 
 @pytest.mark.parametrize('also', [(), ('new',)])
@@ -117,9 +117,9 @@ def test_who_has_it_no_more_finishes_nothing(store):
 def test_what_a_zone_says_is_noted_of_claims_that_are_known(store):
     request = wanted(new(), new())
     store.zone_requests.open_request(request)
-    claims = [below(request, one) for one in request.consumers]
+    claims = [below(request, consumer) for consumer in request.consumers]
     finish(store, request, *claims)
-    ended, same = (one.claim_id for one in claims)
+    ended, same = (claim.claim_id for claim in claims)
     said = [
         ClaimBelow(
             claim_id=ended, key=claims[0].key, consumer=claims[0].consumer, state=State.RELEASED
@@ -131,9 +131,9 @@ def test_what_a_zone_says_is_noted_of_claims_that_are_known(store):
     ]
     changes = ZoneChanges(incarnation=1, revision=2.0, claims=said)
     before = contents(store)
-    known = {one.claim_id: str(one.state) for one in said}
-    store.zone_claims.note_changes_below(CHILD, changes, known, 1)
-    states = {one.claim_id: one.state for one in store.zone_claims.claims_below(request.id)}
+    known_states = {change.claim_id: str(change.state) for change in said}
+    store.zone_claims.note_changes_below(CHILD, changes, known_states, 1)
+    states = {row.claim_id: row.state for row in store.zone_claims.claims_below(request.id)}
     assert states == {ended: 'released', same: 'reserved'}
     unchanged = [row for row in contents(store)['claims_below'] if row[0] == same]
     assert unchanged == [row for row in before['claims_below'] if row[0] == same]

@@ -26,10 +26,10 @@ def connections(store_url):
         **{'host': url.host, 'port': url.port, 'user': url.username, 'database': url.database},
         **{'password': url.password or '', 'charset': 'utf8mb4'},
     }
-    made = [packets.PacketConnection(**where), pymysql.connect(**where)]
-    yield made
-    for one in made:
-        one.close()
+    opened = [packets.PacketConnection(**where), pymysql.connect(**where)]
+    yield opened
+    for connection in opened:
+        connection.close()
 
 
 def answer(connection, statement, kind=pymysql.cursors.Cursor):
@@ -54,15 +54,15 @@ def test_columns_that_are_others_since_are_read_as_they_are(connections):
     answer(plain, 'CREATE TABLE changing (a INTEGER)')
     answer(plain, 'INSERT INTO changing VALUES (1)')
     plain.commit()
-    found = []
+    rows = []
     for kind in ('BIGINT', 'VARCHAR(20)', 'DOUBLE', 'VARBINARY(20)'):
-        found.append(answer(own, 'SELECT a FROM changing')[1])
+        rows.append(answer(own, 'SELECT a FROM changing')[1])
         own.commit()
         answer(plain, f'ALTER TABLE changing MODIFY a {kind}')
         assert answer(own, 'SELECT a FROM changing') == answer(plain, 'SELECT a FROM changing')
         own.commit()
         plain.commit()
-    assert found == [((1,),), ((1,),), (('1',),), ((1.0,),)]
+    assert rows == [((1,),), ((1,),), (('1',),), ((1.0,),)]
 
 
 def test_what_is_remembered_is_bounded(connections, monkeypatch):

@@ -91,9 +91,9 @@ class History:
 
     def claims_on(self, host):
         """In an order that does not depend on ids that a store draws."""
-        found = self.store.claims.list_claims(host=host.name, limit=1000)
+        claims = self.store.claims.list_claims(host=host.name, limit=1000)
         return sorted(
-            found, key=lambda c: (c.consumer, c.request_id or '', c.member, c.attempt, c.state)
+            claims, key=lambda c: (c.consumer, c.request_id or '', c.member, c.attempt, c.state)
         )
 
     def word(self, number, verb, picks):
@@ -110,7 +110,7 @@ class History:
         here = [c for c in self.claims_on(host) if c.is_live]
         running = [c for i, c in enumerate(here) if keep[i % len(keep)]]
         coming = [c for c in here if c not in running] if pending else []
-        strangers = [uuid_of('stranger', one) for one in extra]
+        strangers = [uuid_of('stranger', number) for number in extra]
         text = host.says().listing([*running, *strangers], coming).having(**said)
         if said.get('running', 1) is None:
             text = text.without_opinion()
@@ -196,7 +196,7 @@ class Chance:
 
     def batch(self):
         names = {self.name() for _ in range(self.rnd.randrange(1, 5))}
-        return ([self.plan(one) for one in sorted(names)],)
+        return ([self.plan(name) for name in sorted(names)],)
 
     def plan(self, name):
         rnd = self.rnd
@@ -267,21 +267,21 @@ def test_a_long_random_history_ends_like_the_plain_store(kind, seed, open_store)
     check(kind, seed, 300, open_store)
 
 
-def same(found, expected):
+def same(actual, expected):
     """Equal, but for hosts that the plain store reads back beyond those named."""
-    if isinstance(found, tuple) and len(found) == 3 and isinstance(found[1], dict):
-        more = {name: expected[1][name] for name in found[1] if name in expected[1]}
+    if isinstance(actual, tuple) and len(actual) == 3 and isinstance(actual[1], dict):
+        more = {name: expected[1][name] for name in actual[1] if name in expected[1]}
         expected = (expected[0], more, expected[2])
-    return found == expected
+    return actual == expected
 
 
 def check(kind, seed, length, open_store):
     plain, real = History(memory_stores(clock=ManualClock())), History(open_store(kind))
     for step, (word, said) in enumerate(Chance(seed).history(length)):
         where = f'seed {seed}, step {step}: {word} {said}'
-        expected, found = plain.play(word, *said), real.play(word, *said)
-        assert same(found, expected), where
+        expected, actual = plain.play(word, *said), real.play(word, *said)
+        assert same(actual, expected), where
         assert real.state() == plain.state(), where
-    expected, found = plain.store.claims.audit(), real.store.claims.audit()
-    assert {k: sorted(v) for k, v in found.items()} == {k: sorted(v) for k, v in expected.items()}
+    expected, actual = plain.store.claims.audit(), real.store.claims.audit()
+    assert {k: sorted(v) for k, v in actual.items()} == {k: sorted(v) for k, v in expected.items()}
     assert real.store.claims.audit()['over_commit'] == CLEAN['over_commit']

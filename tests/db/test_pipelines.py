@@ -86,9 +86,9 @@ def raw(postgresql_url):
 
 
 def kept(raw):
-    found = raw.execute('SELECT number FROM kept ORDER BY number').fetchall()
+    rows = raw.execute('SELECT number FROM kept ORDER BY number').fetchall()
     raw.rollback()
-    return [number for (number,) in found]
+    return [number for (number,) in rows]
 
 
 def test_a_pipeline_is_one_transaction_from_its_first_statement(raw):

@@ -39,7 +39,7 @@ def on(hosts, names):
 
 def test_each_place_has_one_create_whoever_comes_first(stores, hosts):
     names = [f'm-{n}' for n in range(12)]
-    found = planned(stores[0], on(hosts, names), group=GROUP)
+    place_of = planned(stores[0], on(hosts, names), group=GROUP)
     before = deadlocks(stores[0])
 
     def create(store, number):
@@ -47,7 +47,7 @@ def test_each_place_has_one_create_whoever_comes_first(stores, hosts):
         mine = {}
         for start in range(0, len(order), 3):
             drafts = [
-                a_create(by(found[name]), request_id=uuid_of(number, name))
+                a_create(by(place_of[name]), request_id=uuid_of(number, name))
                 for name in order[start : start + 3]
             ]
             for name, outcome in zip(order[start:], commit(store, *drafts).outcomes, strict=False):
@@ -115,8 +115,8 @@ def test_creates_cancels_and_plans_at_once_leave_each_member_one_place(stores, h
     def create(store, number):
         dice = random.Random(number)
         for turn in range(15):
-            found = store.plans.load_places([GROUP])[GROUP]
-            place = dice.choice(found)
+            claims = store.plans.load_places([GROUP])[GROUP]
+            place = dice.choice(claims)
             draft = a_create(by(place), request_id=uuid_of(number, turn))
             draft = draft.leased(dice.choice([-1, 100]))
             outcome = commit(store, draft).outcomes[0]
@@ -126,12 +126,12 @@ def test_creates_cancels_and_plans_at_once_leave_each_member_one_place(stores, h
     def plan(store):
         dice = random.Random(9)
         for turn in range(10):
-            known = store.plans.load_group_plan(GROUP)
+            group_plan = store.plans.load_group_plan(GROUP)
             members = on(hosts[turn % 3 :] + hosts, dice.sample(names, 3))
             draft = a_plan(
                 GROUP,
                 members,
-                revision=known.revision + 1,
+                revision=group_plan.revision + 1,
                 generation=generation_of(store, GROUP),
                 request_id=uuid_of('plan', turn),
             )

@@ -46,14 +46,14 @@ def test_no_statement_of_the_commit_reads_a_whole_table(open_store, name):
     text = STATEMENTS[name].decode()
     numbers = iter(range(1, 100))
     text = re.sub('%[bs]', lambda _: f'${next(numbers)}', text)
-    wanted = next(numbers) - 1
+    columns = next(numbers) - 1
     store = open_store('postgresql')
     with store.database.commits.connection() as connection:
         raw = connection.connection.driver_connection
         for forget in NEVER_ANALYZED:
             raw.execute(forget)
         raw.execute(f'PREPARE it AS {text}'.encode())
-        nothing = ', '.join(['NULL'] * wanted)
+        nothing = ', '.join(['NULL'] * columns)
         plan = '\n'.join(row[0] for row in raw.execute(f'EXPLAIN EXECUTE it ({nothing})'.encode()))
         raw.rollback()
     assert 'Seq Scan' not in plan, plan

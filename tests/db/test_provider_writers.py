@@ -68,9 +68,9 @@ def test_writers_that_name_no_generation_lose_nothing(stores):
         )
 
     together(*[add(store, name) for store, name in zip(stores, names, strict=True)])
-    found = stores[0].providers.load_provider(uuid)
-    assert sorted(found.inventories) == names
-    assert found.generation == len(names)
+    provider = stores[0].providers.load_provider(uuid)
+    assert sorted(provider.inventories) == names
+    assert provider.generation == len(names)
 
 
 def test_a_class_is_deleted_or_comes_into_use(stores):
@@ -94,5 +94,5 @@ def test_a_class_is_deleted_or_comes_into_use(stores):
             return 1
 
         together(use, delete)
-        known = {one.name for one in stores[2].vocabulary.resource_classes()}
-        assert set(stores[2].providers.load_provider(uuid).inventories) <= known
+        classes = {declared.name for declared in stores[2].vocabulary.resource_classes()}
+        assert set(stores[2].providers.load_provider(uuid).inventories) <= classes

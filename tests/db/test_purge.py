@@ -29,7 +29,7 @@ def test_what_may_go_is_found_behind_many_that_stay(store):
     while store.retention.purge(decisions=1000, limit=2, **OLD) or not store.retention.is_purged:
         rounds += 1
         assert rounds < 100
-    assert [one for one in going if store.requests.load_request(one)] == []
+    assert [request_id for request_id in going if store.requests.load_request(request_id)] == []
     assert all(store.requests.load_request(d.id) for d in drafts if d.id not in going)
     assert store.claims.audit() == CLEAN
 

@@ -20,14 +20,14 @@ SHORT = session.Waits(lock=1.0, idle_transaction=2)
 @pytest.fixture(params=['postgresql', 'mysql'])
 def engine(request):
     """A server with two rows."""
-    found = session.build_engine(request.getfixturevalue(f'{request.param}_url'), waits=SHORT)
-    with found.begin() as connection:
+    built = session.build_engine(request.getfixturevalue(f'{request.param}_url'), waits=SHORT)
+    with built.begin() as connection:
         connection.exec_driver_sql('CREATE TABLE retry_rows (id INT PRIMARY KEY, n INT)')
         connection.exec_driver_sql('INSERT INTO retry_rows VALUES (1, 0), (2, 0)')
-    yield found
-    with found.begin() as connection:
+    yield built
+    with built.begin() as connection:
         connection.exec_driver_sql('DROP TABLE retry_rows')
-    found.dispose()
+    built.dispose()
 
 
 def error_of(work):

@@ -159,10 +159,10 @@ def _at_once(database, count):
     """So many of its connections in use at the same time; they are kept."""
     barrier = threading.Barrier(count)
     with concurrent.futures.ThreadPoolExecutor(count) as threads:
-        for one in [
+        for future in [
             threads.submit(database.read, lambda tx: barrier.wait(10)) for _ in 'x' * count
         ]:
-            one.result()
+            future.result()
 
 
 @pytest.mark.postgresql
@@ -218,7 +218,7 @@ def test_an_engine_that_nobody_uses_any_more_is_freed(store_url):
 def test_work_that_gives_up_leaves_a_connection_that_serves(open_store):
     database = open_store('postgresql').database.writes
 
-    def who(tx):
+    def backend(tx):
         return tx.connection.exec_driver_sql('SELECT pg_backend_pid()').scalar_one()
 
     def gives_up(tx):
@@ -227,10 +227,10 @@ def test_work_that_gives_up_leaves_a_connection_that_serves(open_store):
         except Exception as e:
             raise session.GivenUp from e
 
-    before = database.read(who)
+    before = database.read(backend)
     with pytest.raises(session.GivenUp):
         database.write(gives_up)
-    assert database.read(who) == before
+    assert database.read(backend) == before
 
 
 class Cut:
@@ -258,7 +258,7 @@ def test_of_many_connections_that_broke_together_one_try_is_lost(tmp_path):
     cut = [Cut() for _ in range(8)]
     database._idle = list(cut)
     assert database.write(lambda tx: tx.kind) == 'sqlite'
-    assert all(one.ended for one in cut)
+    assert all(connection.ended for connection in cut)
     database.close()
 
 

@@ -21,7 +21,11 @@ def is_text(column):
 def key_columns(table):
     """Columns of text that some key or index of the table has."""
     keys = [table.primary_key, *table.indexes]
-    keys += [one for one in table.constraints if isinstance(one, sa.UniqueConstraint)]
+    keys += [
+        constraint
+        for constraint in table.constraints
+        if isinstance(constraint, sa.UniqueConstraint)
+    ]
     return sorted({c.name for key in keys for c in key.columns if is_text(c)})
 
 

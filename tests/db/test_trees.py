@@ -28,16 +28,16 @@ def stores(request, open_store):
 
 def the_trees(store):
     """Uuid -> parent, of providers of which each leads to its root and says the right one."""
-    found = {one.uuid: one for one in store.providers.list_providers(limit=1000)}
-    for one in found.values():
-        top, steps = one, 0
+    by_uuid = {provider.uuid: provider for provider in store.providers.list_providers(limit=1000)}
+    for provider in by_uuid.values():
+        top, steps = provider, 0
         while top.parent is not None:
-            top, steps = found[top.parent], steps + 1
-            assert steps <= len(found), 'a circle'
-        assert one.root == top.uuid
-        kinds = ['pool', 'host'] if one.parent is None else ['nested']
-        assert str(one.kind) in kinds
-    return {one.uuid: one.parent for one in found.values()}
+            top, steps = by_uuid[top.parent], steps + 1
+            assert steps <= len(by_uuid), 'a circle'
+        assert provider.root == top.uuid
+        kinds = ['pool', 'host'] if provider.parent is None else ['nested']
+        assert str(provider.kind) in kinds
+    return {provider.uuid: provider.parent for provider in by_uuid.values()}
 
 
 def moved(store, uuid, parent):
@@ -76,21 +76,21 @@ def test_no_circle_and_no_deadlock_whatever_is_moved_made_and_deleted(stores):
 
     def work(store, seed):
         rnd = random.Random(seed)
-        made = []
+        created = []
         for n in range(25):
             uuid = rnd.choice(uuids)
             moved(store, uuid, rnd.choice([*uuids, *roots, None]))
             if n % 5 == 0:
                 name = f'{seed} {n}'
-                made.append(store.providers.create_provider(name, parent=rnd.choice(uuids)).uuid)
+                created.append(store.providers.create_provider(name, parent=rnd.choice(uuids)).uuid)
             if n % 7 == 0:
-                store.providers.delete_provider(made.pop(rnd.randrange(len(made))))
+                store.providers.delete_provider(created.pop(rnd.randrange(len(created))))
             claimed(store, a_draft().taking(rnd.choice(hosts)))
-        return made
+        return created
 
-    made = together(*(lambda s=s, n=n: work(s, n) for n, s in enumerate(stores)))
+    by_thread = together(*(lambda s=s, n=n: work(s, n) for n, s in enumerate(stores)))
     parents = the_trees(first)
-    assert parents.keys() == {*uuids, *roots, *(uuid for some in made for uuid in some)}
+    assert parents.keys() == {*uuids, *roots, *(uuid for some in by_thread for uuid in some)}
     assert deadlocks(first) == before
     assert first.claims.audit() == CLEAN
 
@@ -127,7 +127,7 @@ def test_broken_trees_are_changed_by_several_at_once_and_mended_in_the_end(store
     for n, uuid in enumerate(uuids):
         above = rnd.choice([*uuids[:n], host.row.uuid, None])
         first.providers.create_provider(uuid, uuid=uuid, parent=above)
-    ids = {one.uuid: one.id for one in first.providers.list_providers(limit=100)}
+    ids = {provider.uuid: provider.id for provider in first.providers.list_providers(limit=100)}
     gone = first.providers.create_provider('gone')
     with first.database.engine.begin() as connection:
         connection.execute(_p.delete().where(_p.c.id == gone.id))
@@ -138,7 +138,7 @@ def test_broken_trees_are_changed_by_several_at_once_and_mended_in_the_end(store
     before = deadlocks(first)
 
     def work(store, seed):
-        rnd, made = random.Random(seed), 0
+        rnd, count = random.Random(seed), 0
         for n in range(12):
             moved(store, rnd.choice(uuids), rnd.choice([*uuids, host.row.uuid, None]))
             if n % 5 == 0:
@@ -146,20 +146,22 @@ def test_broken_trees_are_changed_by_several_at_once_and_mended_in_the_end(store
                 below = store.providers.create_provider(
                     f'{seed} {n}', parent=rnd.choice(uuids)
                 ).uuid
-                made += 1
+                count += 1
                 moved(store, below, rnd.choice(uuids))
             elif n % 5 == 1:
                 moved(store, below, None)
                 store.providers.delete_provider(below)
-                made -= 1
-        return made
+                count -= 1
+        return count
 
-    made = together(*(lambda s=s, n=n: work(s, f'{seed} {n}') for n, s in enumerate(stores)))
+    counts = together(*(lambda s=s, n=n: work(s, f'{seed} {n}') for n, s in enumerate(stores)))
     assert deadlocks(first) == before
-    found = {one.uuid: one.parent for one in first.providers.list_providers(limit=100)}
-    assert len(found) == len(uuids) + 1 + sum(made)
-    for uuid in sorted(found.keys() - {host.row.uuid}, key=lambda one: depth(found, one)):
-        first.providers.update_provider(uuid, parent=found[uuid])
+    parents = {
+        provider.uuid: provider.parent for provider in first.providers.list_providers(limit=100)
+    }
+    assert len(parents) == len(uuids) + 1 + sum(counts)
+    for uuid in sorted(parents.keys() - {host.row.uuid}, key=lambda child: depth(parents, child)):
+        first.providers.update_provider(uuid, parent=parents[uuid])
     the_trees(first)
     assert first.claims.audit() == CLEAN
 
@@ -203,30 +205,32 @@ def test_a_name_is_given_once(stores):
             assert e.kwargs['field'] == 'provider.name'
             return None
 
-    made = together(*(lambda s=s: make(s) for s in stores))
-    assert sum(uuid is not None for uuid in made) == 1
+    uuids = together(*(lambda s=s: make(s) for s in stores))
+    assert sum(uuid is not None for uuid in uuids) == 1
     assert len(stores[0].providers.list_providers()) == 1
 
 
 def test_copies_of_a_registration_attach_once(stores):
     """Two schedulers read the same message, and another host says the same uuid."""
-    made = stores[0].providers.create_provider('node-1').uuid
+    uuid = stores[0].providers.create_provider('node-1').uuid
 
     def register(store, name):
         try:
-            said = RegisterHost(name=name, boot_nonce='nonce', uuid=made)
+            said = RegisterHost(name=name, boot_nonce='nonce', uuid=uuid)
             return store.reports.register_host(said)[0]
         except exceptions.InvalidMessage as e:
             assert e.kwargs['field'] == 'register_host.uuid'
             return None
 
     names = ['cmp-1', 'cmp-1', 'cmp-2', 'cmp-2']
-    found = together(*(lambda s=s, n=n: register(s, n) for s, n in zip(stores, names, strict=True)))
-    (winner,) = {one.name for one in found if one is not None}
-    assert [one is not None for one in found] == [name == winner for name in names]
-    assert {one.epoch for one in found if one is not None} == {1}
+    registered = together(
+        *(lambda s=s, n=n: register(s, n) for s, n in zip(stores, names, strict=True))
+    )
+    (winner,) = {record.name for record in registered if record is not None}
+    assert [record is not None for record in registered] == [name == winner for name in names]
+    assert {record.epoch for record in registered if record is not None} == {1}
     (host,) = stores[0].providers.list_providers()
-    assert (host.uuid, host.host) == (made, winner)
+    assert (host.uuid, host.host) == (uuid, winner)
 
 
 @pytest.fixture(params=KINDS)
@@ -239,13 +243,13 @@ def test_hosts_without_a_name_have_one_when_they_register_again(store):
     host = a_host('cmp-1').on(store, node='node-1')
     with store.database.engine.begin() as connection:
         connection.execute(_p.update().values(own_name=None))
-    (known,) = store.providers.list_providers()
-    assert (known.name, known.root, known.parent) == ('cmp-1', known.uuid, None)
-    assert store.providers.list_providers(name='cmp-1') == [known]
+    (provider,) = store.providers.list_providers()
+    assert (provider.name, provider.root, provider.parent) == ('cmp-1', provider.uuid, None)
+    assert store.providers.list_providers(name='cmp-1') == [provider]
     with pytest.raises(exceptions.InvalidMessage, match=r'provider.name: '):
         store.providers.create_provider('cmp-1')
     a_host('cmp-2').on(store, node='cmp-1')
-    assert {one.host: one.name for one in store.providers.list_providers()} == {
+    assert {provider.host: provider.name for provider in store.providers.list_providers()} == {
         'cmp-1': 'cmp-1',
         'cmp-2': 'cmp-2',
     }
@@ -258,7 +262,7 @@ def test_a_renamed_host_has_the_new_name_where_it_had_the_old_one(store):
     a_host('cmp-2').on(store, node='node-2')
     store.hosts.rename_host('cmp-1', 'new-1')
     store.hosts.rename_host('cmp-2', 'new-2')
-    assert {one.host: one.name for one in store.providers.list_providers()} == {
+    assert {provider.host: provider.name for provider in store.providers.list_providers()} == {
         'new-1': 'new-1',
         'new-2': 'node-2',
     }

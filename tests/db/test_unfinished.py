@@ -16,22 +16,22 @@ IDLE = 0.3
 
 @pytest.fixture
 def store(make_store):
-    made = make_store('postgresql', waits=Waits(idle_transaction=IDLE))
-    a_host().on(made)
-    return made
+    opened = make_store('postgresql', waits=Waits(idle_transaction=IDLE))
+    a_host().on(opened)
+    return opened
 
 
 @pytest.fixture
 def half_sent(store):
     """``half_sent(name, statement)``: a pipeline without its end; the process id of its server."""
-    made = []
+    connections = []
 
     def send(name: str, statement: bytes) -> int:
         url = store.database.engine.url.set(drivername='postgresql').render_as_string(
             hide_password=False
         )
         connection = psycopg.connect(url, application_name=name)
-        made.append(connection)
+        connections.append(connection)
         driver = connection.pgconn
         driver.enter_pipeline_mode()
         for text in (b'BEGIN', statement):
@@ -41,14 +41,14 @@ def half_sent(store):
         return driver.backend_pid
 
     yield send
-    for connection in made:
+    for connection in connections:
         connection.close()
 
 
 def is_there(store, pid: int) -> bool:
-    found = sa.text('SELECT count(*) FROM pg_stat_activity WHERE pid = :pid')
+    query = sa.text('SELECT count(*) FROM pg_stat_activity WHERE pid = :pid')
     with store.database.engine.connect() as connection:
-        return bool(connection.execute(found, {'pid': pid}).scalar())
+        return bool(connection.execute(query, {'pid': pid}).scalar())
 
 
 LOCKS = b'SELECT id FROM providers FOR UPDATE'

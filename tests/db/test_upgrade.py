@@ -85,8 +85,8 @@ def test_an_upgrade_ends_at_the_schema_of_the_models_and_keeps_what_rows_say(eng
         store.claims.sweep(100)
         (row,) = [row for row in before['hosts'] if row['name'] == 'cmp-1']
         host = a_host('cmp-1').at_work(store, row)
-        made = claimed(store, a_draft().taking(host))
-        assert [one.outcome for one in host.confirm(*made)] == ['ok']
+        claims = claimed(store, a_draft().taking(host))
+        assert [outcome.outcome for outcome in host.confirm(*claims)] == ['ok']
         assert store.claims.audit() == CLEAN
 
 

@@ -38,8 +38,8 @@ class Letters:
 
 @pytest.fixture
 def letters():
-    with contextlib.closing(Letters()) as made:
-        yield made
+    with contextlib.closing(Letters()) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -72,9 +72,9 @@ def later(letters, *texts):
 def test_what_comes_before_the_answer_to_a_commit_is_read(raw, letters):
     sending = later(letters, b'one', b'two')
     with raw.pipeline():
-        found = raw.execute('SELECT 7 FROM pg_sleep(1)')
+        cursor = raw.execute('SELECT 7 FROM pg_sleep(1)')
         raw.commit()
-    assert found.fetchall() == [(7,)]
+    assert cursor.fetchall() == [(7,)]
     sending.join()
     assert letters.got == [b'one', b'two']
 
@@ -82,8 +82,8 @@ def test_what_comes_before_the_answer_to_a_commit_is_read(raw, letters):
 def test_nothing_is_read_while_others_wait_for_what_is_locked(raw, letters):
     letters.far.send(b'one')
     with raw.pipeline():
-        found = raw.execute('SELECT 7 FROM pg_sleep(0.2)')
-    assert found.fetchall() == [(7,)]
+        cursor = raw.execute('SELECT 7 FROM pg_sleep(0.2)')
+    assert cursor.fetchall() == [(7,)]
     raw.execute('SELECT 1 FROM pg_sleep(0.1)')
     raw.commit()
     assert (letters.asked, letters.got) == (0, [])
@@ -120,9 +120,9 @@ def test_a_server_that_ends_the_connection_is_noticed(postgresql_url, raw, lette
 def test_a_socket_that_was_closed_meanwhile_holds_nothing_up(raw, letters):
     letters.far.close()
     with raw.pipeline():
-        found = raw.execute('SELECT 7 FROM pg_sleep(0.2)')
+        cursor = raw.execute('SELECT 7 FROM pg_sleep(0.2)')
         raw.commit()
-    assert found.fetchall() == [(7,)]
+    assert cursor.fetchall() == [(7,)]
     assert set(letters.got) == {b''}
 
 

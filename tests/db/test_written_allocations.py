@@ -70,10 +70,10 @@ def test_no_update_is_lost(stores):
     def add(store, times):
         for _ in range(times):
             for _ in range(200):
-                found = store.allocations.load_allocations(VM)
-                amount = 1 + (found.allocations[uuid]['VCPU'] if found else 0)
-                known = found and found.generation
-                if written(store, wish(VM, {uuid: {'VCPU': amount}}, generation=known)) != (
+                recorded = store.allocations.load_allocations(VM)
+                amount = 1 + (recorded.allocations[uuid]['VCPU'] if recorded else 0)
+                generation = recorded and recorded.generation
+                if written(store, wish(VM, {uuid: {'VCPU': amount}}, generation=generation)) != (
                     'changed'
                 ):
                     break
@@ -100,19 +100,19 @@ class Crowd:
 
     def shares(self, rnd):
         names, pools = rnd.sample(self.names, rnd.randint(0, 2)), rnd.sample(self.pools, 1)
-        found = {uuid: {'VCPU': rnd.randint(1, 6)} for uuid in names}
-        return found | {uuid: {'DISK_GB': rnd.randint(1, 20)} for uuid in pools}
+        amounts = {uuid: {'VCPU': rnd.randint(1, 6)} for uuid in names}
+        return amounts | {uuid: {'DISK_GB': rnd.randint(1, 20)} for uuid in pools}
 
     def write(self, store, rnd):
         for _ in range(25):
             some = rnd.sample(self.consumers, rnd.randint(1, 3))
-            written(store, *(wish(one, self.shares(rnd)) for one in some))
+            written(store, *(wish(consumer, self.shares(rnd)) for consumer in some))
             with contextlib.suppress(exceptions.NotFound):
                 store.allocations.delete_allocations(rnd.choice(self.consumers))
             giver, heir = rnd.sample(self.consumers, 2)
-            found = store.allocations.load_allocations(giver) if rnd.random() < 0.3 else None
-            if found is not None:
-                written(store, wish(giver, {}), wish(heir, found.allocations))
+            recorded = store.allocations.load_allocations(giver) if rnd.random() < 0.3 else None
+            if recorded is not None:
+                written(store, wish(giver, {}), wish(heir, recorded.allocations))
 
     def schedule(self, store, rnd):
         for _ in range(25):
@@ -155,10 +155,10 @@ def test_what_is_known_of_consumers_goes_with_their_last_claim(make_store):
     store = make_store('sqlite')
     host = a_host().on(store)
     store.allocations.write_allocations([wish(VM, {host.row.uuid: {'VCPU': 1}})])
-    known = sa.select(models.written_consumers.c.uuid)
-    assert [row.uuid for row in store.database.writes.read(lambda tx: tx.all(known))] == [VM]
+    query = sa.select(models.written_consumers.c.uuid)
+    assert [row.uuid for row in store.database.writes.read(lambda tx: tx.all(query))] == [VM]
     store.allocations.delete_allocations(VM)
-    assert store.database.writes.read(lambda tx: tx.all(known)) == []
+    assert store.database.writes.read(lambda tx: tx.all(query)) == []
 
 
 def between(monkeypatch, act):
@@ -221,8 +221,8 @@ def test_a_provider_is_where_it_stands_now(make_store, moves):
     other = uuid_of('other')
     store.allocations.write_allocations([wish(other, {**shares, host.row.uuid: {'VCPU': 1}})])
     claims = store.database.writes.read(lambda tx: claim_rows.load_claims(tx, live=True))
-    (made,) = (claim for claim in claims if claim.consumer == other)
-    assert made.provider_id == host.row.id
+    (moved,) = (claim for claim in claims if claim.consumer == other)
+    assert moved.provider_id == host.row.id
     assert store.allocations.load_allocations(other).allocations == {
         **shares,
         host.row.uuid: {'VCPU': 1},
@@ -232,7 +232,7 @@ def test_a_provider_is_where_it_stands_now(make_store, moves):
     # Of it alone: on the root that it has now.
     store.allocations.write_allocations([wish(other, shares)])
     claims = store.database.writes.read(lambda tx: claim_rows.load_claims(tx, live=True))
-    (made,) = (claim for claim in claims if claim.consumer == other)
+    (moved,) = (claim for claim in claims if claim.consumer == other)
     root = store.providers.load_provider(store.providers.load_provider(pool).root)
-    assert made.provider_id == root.id
+    assert moved.provider_id == root.id
     assert store.claims.audit() == CLEAN
