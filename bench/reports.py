@@ -379,12 +379,12 @@ def _spread(farm: Farm, period: float) -> None:
 
 
 def _outcomes(made: Rig) -> dict[str, float]:
-    """Return reports so far by their fate, from the scheduler's own metrics."""
+    """Return reports so far by their outcome, from the scheduler's own metrics."""
     (line,) = [x for x in made.config.read_text().splitlines() if x.startswith('metrics_port')]
     port = int(line.partition('=')[2])
     with urllib.request.urlopen(f'http://127.0.0.1:{port}/metrics', timeout=10) as answer:
         text = answer.read().decode()
-    counts = re.findall(r'^gantt_reports_total\{fate="(\w+)"\} (\S+)', text, re.MULTILINE)
+    counts = re.findall(r'^gantt_reports_total\{outcome="(\w+)"\} (\S+)', text, re.MULTILINE)
     return {fate: float(count) for fate, count in counts}
 
 

@@ -54,7 +54,7 @@ def _above(parent: dict[str, Any]) -> Iterator[str]:
 def _below(child: dict[str, Any]) -> Iterable[str]:
     latency = child['milliseconds']
     state = child['state'].replace('_', ' ')
-    yield f'{state} in {latency:g} ms' if latency is not None and state == 'answers' else state
+    yield f'{state} in {latency:g} ms' if latency is not None and state == 'responding' else state
     if child['hosts'] is not None:
         hosts = text.count(child['hosts'], 'host')
         yield f'{hosts}, {child["room"]} with room for a vCPU'

@@ -12,7 +12,7 @@ from gantt.cli.text import TextColumn
 def _state(zone: dict[str, Any]) -> str:
     if not zone['enabled']:
         return 'disabled'
-    return 'silent' if zone['problem'] else 'answers'
+    return 'unresponsive' if zone['problem'] else 'responding'
 
 
 #: Argument types with the bounds of the interface.

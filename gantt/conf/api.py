@@ -122,7 +122,7 @@ OPTS = [
         'look at a provider, or a part of a candidate, and takes about a microsecond. Beyond, the '
         'query is answered 503, '
         'gantt.search_out_of_budget, never with a part of the list. Raise it where honest queries '
-        'without limit meet it; gantt_candidates_out_of_budget_total counts them.',
+        'without limit meet it; gantt_candidate_searches_over_budget_total counts them.',
     ),
     cfg.StrOpt(
         'site_name',

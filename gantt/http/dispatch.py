@@ -322,7 +322,7 @@ class Observer:
     ) -> None:
         """Measure by route, never by path: the labels stay few."""
         self._metrics.observe(
-            'gantt_http_seconds',
+            'gantt_http_request_duration_seconds',
             time.monotonic() - req.context.began,
             method=req.method if resource else 'any',
             route=getattr(resource, 'path', 'unknown'),

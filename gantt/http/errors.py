@@ -144,7 +144,7 @@ class Handlers:
     def _ours(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:
         if error.http_status < 500:
             where = f'{req.method} {req.uri_template}' if req.uri_template else 'unknown path'
-            self._metrics.count('gantt_messages_refused_total', method=where, code=error.code)
+            self._metrics.count('gantt_http_requests_refused_total', method=where, code=error.code)
         else:
             LOG.warning('%s %s: %s', req.method, path_shown(req), error.message)
         req.context.code, req.context.what = error.code, error.message[: base.TEXT_MAX]
@@ -184,7 +184,7 @@ class Handlers:
         self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
     ) -> None:
         LOG.exception('%s %s failed', req.method, path_shown(req), exc_info=error)
-        self._metrics.count('gantt_errors_total', where='http')
+        self._metrics.count('gantt_errors_total', component='http')
         bug = exceptions.Bug(
             'the service met an error that it did not expect; its log has it under this request id'
         )

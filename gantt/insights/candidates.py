@@ -72,7 +72,7 @@ class Candidates:
         try:
             return self.look(lambda table: answering(table, find(table, query, self._steps)))
         except exceptions.SearchOutOfBudget:
-            self._count('gantt_candidates_out_of_budget_total')
+            self._count('gantt_candidate_searches_over_budget_total')
             raise
 
     @property

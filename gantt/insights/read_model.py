@@ -475,17 +475,17 @@ class Insights:
 
     def export(self, gauge: Callable[..., None]) -> None:
         """Set the gauges that are read from the table, by ``gauge``; as far as it is known."""
-        gauge('gantt_candidates_providers', self.candidates.providers)
+        gauge('gantt_candidate_providers', self.candidates.providers)
         age = self.candidates.age_seconds
         if age is not None:
-            gauge('gantt_candidates_age_seconds', age)
+            gauge('gantt_candidate_table_age_seconds', age)
         try:
             reader = self._reader()
         except exceptions.Unavailable:
             return
         for condition, count in reader.conditions.items():
             gauge('gantt_hosts', count, state=condition)
-        gauge('gantt_table_age_seconds', self.cache.age_seconds)
+        gauge('gantt_host_table_age_seconds', self.cache.age_seconds)
 
 
 def _services(

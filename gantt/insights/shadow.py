@@ -154,14 +154,14 @@ class Shadow:
         request = observed_request.request
         if request.request_id in self._pending:
             return
-        self.count('gantt_shadow_requests_total', fate='heard')
+        self.count('gantt_shadow_requests_total', outcome='received')
         pending = _Pending(observed_request, self.clock.monotonic() + self.settings.outcome_seconds)
         try:
             if len(self._pending) >= self.settings.pending_most:
                 raise queue.Full
             self._queue_of_pending.put_nowait(pending)
         except queue.Full:
-            self.count('gantt_shadow_requests_total', fate='dropped')
+            self.count('gantt_shadow_requests_total', outcome='dropped')
             return
         self._pending[request.request_id] = pending
         for consumer in request.consumers:
@@ -219,7 +219,7 @@ class Shadow:
         except Exception:
             LOG.exception('request %s was not decided', request.request_id)
             problem = 'it met a defect'
-        self.count('gantt_shadow_requests_total', fate='failed' if problem else 'decided')
+        self.count('gantt_shadow_requests_total', outcome='failed' if problem else 'decided')
         with self._lock:
             pending.decided_at = self.clock.monotonic()
             pending.decision, pending.problem = decision, problem
@@ -264,7 +264,7 @@ class Shadow:
             return 0
         del self._waiting[: len(batch)]
         for comparison in batch:
-            self.count('gantt_shadow_compared_total', verdict=comparison.verdict.value)
+            self.count('gantt_shadow_comparisons_total', verdict=comparison.verdict.value)
         return len(batch)
 
     def _compared(self, pending: _Pending) -> list[Compared]:

@@ -169,11 +169,11 @@ class Source:
         try:
             self._step()
         except Exception:
-            self.count('gantt_nova_source_passes_total', fate='failed')
+            self.count('gantt_nova_source_passes_total', outcome='failed')
             raise
         outcome = 'fenced' if self._fenced else 'done'
-        self.count('gantt_nova_source_passes_total', fate=outcome)
-        self.gauge('gantt_nova_source_seconds', time.monotonic() - start)
+        self.count('gantt_nova_source_passes_total', outcome=outcome)
+        self.gauge('gantt_nova_source_pass_duration_seconds', time.monotonic() - start)
 
     def _step(self) -> None:
         is_full = self._passes % NOW_AND_THEN == 0
@@ -256,12 +256,12 @@ class Source:
         refused = self._port.refused & update.hosts.keys()
         fenced = self._fenced & update.hosts.keys()
         for state, count in {
-            'yes': len(update.hosts.keys() - refused - fenced),
-            'no': len(update.silent),
+            'reported': len(update.hosts.keys() - refused - fenced),
+            'incomplete': len(update.silent),
             'fenced': len(fenced),
             'refused': len(refused),
         }.items():
-            self.gauge('gantt_nova_source_hosts', count, said=state)
+            self.gauge('gantt_nova_source_hosts', count, state=state)
 
     def _bring(self, host: str, host_picture: HostPicture, was: HostPicture | None) -> None:
         member = self._members.get(host)
@@ -302,7 +302,9 @@ class Source:
         if due:
             result = self.nova.list_guests(listed(host, host_picture))
             for outcome in ('confirmed', 'released', 'adopted'):
-                self.count('gantt_nova_source_claims_total', getattr(result, outcome), what=outcome)
+                self.count(
+                    'gantt_nova_source_claims_total', getattr(result, outcome), action=outcome
+                )
         self._guests.done(host, host_picture, pictures=due)
         unknown_classes = self._port.left_out
         inventories = {
@@ -380,7 +382,7 @@ class Source:
             )
         if locations:
             self.nova.settle_guests(GuestLocations(guests=locations))
-            self.count('gantt_nova_source_settled_total', len(locations))
+            self.count('gantt_nova_source_guest_locations_total', len(locations))
 
     def _is_ours(self, move: PendingMove) -> bool:
         return move.consumer not in self._moving and not {move.source, move.target} & self._fenced

@@ -72,7 +72,7 @@ class ClaimUpdates:
         ]
         if registered:
             self.cache.offer([change for _, change in registered])
-            self.recorder.count('gantt_registrations_total', len(registered))
+            self.recorder.count('gantt_host_registrations_total', len(registered))
         seconds = self.settings.report_seconds
         return [
             outcome
@@ -95,7 +95,7 @@ class ClaimUpdates:
             if isinstance(outcome, exceptions.GanttError) or row is None:
                 continue
             if registration.is_elsewhere(row, host_message, self.cache.database_now, held_seconds):
-                self.recorder.count('gantt_registrations_elsewhere_total')
+                self.recorder.count('gantt_host_registration_conflicts_total')
                 LOG.warning(
                     'host %s: it was registered from another journal %.0f s after an agent with '
                     'the last one had reported: are there two agents of that name, or does '
@@ -120,7 +120,7 @@ class ClaimUpdates:
                 refused,
                 update.reason,
             )
-            self.recorder.count('gantt_disagreements_total', refused)
+            self.recorder.count('gantt_claims_refused_total', refused)
         return outcomes
 
     def release(self, update: ClaimUpdate) -> list[ClaimOutcome]:
@@ -188,7 +188,7 @@ class ClaimUpdates:
     def _counted(self, method: str, result: ClaimResult) -> list[ClaimOutcome]:
         self.cache.offer(result.hosts)
         for outcome in result.outcomes:
-            self.recorder.count('gantt_claim_words_total', word=method, fate=outcome.outcome)
+            self.recorder.count('gantt_claim_updates_total', action=method, outcome=outcome.outcome)
         return result.outcomes
 
 

@@ -322,7 +322,7 @@ class HostCache:
                 if change.provider_id not in deleted_ids and self._is_unseen(change)
             ]
         if hosts and not was_far:
-            self._count('gantt_feed_missed_total', len(hosts))
+            self._count('gantt_change_feed_missed_total', len(hosts))
             LOG.warning(
                 'The change feed did not bring what changed on %d hosts, which a full '
                 'comparison has found',
@@ -362,7 +362,7 @@ class HostCache:
             'run "gantt-manage db incarnation": hosts register anew, and what they run is adopted',
             self._went_back,
         )
-        self._count('gantt_database_went_back_total')
+        self._count('gantt_database_restores_total')
         self._fetch_everything(started)
 
     def _fetch_everything(self, started: float) -> None:

@@ -57,7 +57,7 @@ class Alarm:
 
     def raise_(self, method: str, error: exceptions.NotProven) -> None:
         """Count one more forged message."""
-        self._count('gantt_forged_messages_total', method=method)
+        self._count('gantt_signature_failures_total', method=method)
         host = str(error.kwargs.get('host', ''))
         with self._lock:
             self.total += 1

@@ -137,16 +137,16 @@ class Housekeeping:
                 job.complained = now
         except Exception:
             LOG.exception('%s failed', job.name)
-        self._recorder.count('gantt_jobs_failed_total', job=job.name)
+        self._recorder.count('gantt_job_failures_total', job=job.name)
         return 0
 
     def _measure(self) -> None:
         """Set gauges of this process's view."""
         table = self._cache.working
         stale = table.count_stale(self._settings.stale_after_seconds)
-        self._recorder.gauge('gantt_table_age_seconds', self._cache.age_seconds)
+        self._recorder.gauge('gantt_host_table_age_seconds', self._cache.age_seconds)
         self._recorder.gauge('gantt_hosts', len(table) - stale, state='reporting')
-        self._recorder.gauge('gantt_hosts', self._unheard(table), state='unheard')
+        self._recorder.gauge('gantt_hosts', self._unheard(table), state='mass_outage')
         self._recorder.gauge('gantt_hosts', stale, state='stale')
         self._log_stale(table, stale)
 

@@ -299,7 +299,7 @@ class Scheduler:
             else [AtOnce(replies, handle, too_often)]
         )
         for carrier, waiting_handle, answer in refused:
-            self.recorder.count('gantt_turned_away_total', outcome=answer.outcome.value)
+            self.recorder.count('gantt_requests_rejected_total', outcome=answer.outcome.value)
             carrier.send_soon([(waiting_handle, answer)])
 
     def read_from(self, inbox: Inbox) -> None:

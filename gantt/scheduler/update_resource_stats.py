@@ -91,7 +91,7 @@ class Intake:
             metrics.check_report(report, self.cache.working.declared_metrics)
         future: Future[ReportOutcome] | None = Future() if notify else None
         if not self._put(Item(report.name, _encode(report), future)):
-            self.recorder.count('gantt_reports_total', fate='busy')
+            self.recorder.count('gantt_reports_total', outcome='busy')
             raise exceptions.Busy(
                 reason=f'{self.work_queue.depth} reports are waiting',
                 retry_after_ms=1000 * self.settings.report_seconds // 4,
@@ -139,7 +139,7 @@ class Intake:
             # Rows of no single host stay locked, of a group or of a consumer: soon they are free.
             self._set_aside(batch)
         except exceptions.Unavailable as e:
-            self.recorder.count('gantt_reports_total', len(batch), fate='unavailable')
+            self.recorder.count('gantt_reports_total', len(batch), outcome='unavailable')
             self._fail(batch, e)
         except Exception as e:
             if len(batch) > 1:
@@ -148,7 +148,7 @@ class Intake:
                     self._apply([item])
                 return
             LOG.exception('the report of host %s was dropped', batch[0].name)
-            self.recorder.count('gantt_reports_total', fate='failed')
+            self.recorder.count('gantt_reports_total', outcome='failed')
             self._fail(batch, e)
         else:
             locked: list[Item] = []
@@ -168,7 +168,7 @@ class Intake:
         """Let reports that need locked rows wait for the next batches."""
         expired_items = self._aside.put(items, ending=self.work_queue.ending.is_set())
         if expired_items:
-            self.recorder.count('gantt_reports_total', len(expired_items), fate='busy')
+            self.recorder.count('gantt_reports_total', len(expired_items), outcome='busy')
             reason = 'rows that the report needs stay locked by another process'
             self._fail(expired_items, exceptions.Busy(reason=reason, retry_after_ms=1000))
 
@@ -193,10 +193,10 @@ class Intake:
         return (self.settings.report_wait_ms if item.future is None else WAITED_FOR_MS) / 1000
 
     def _resolve(self, outcome: ReportOutcome, future: 'Future[ReportOutcome] | None') -> None:
-        self.recorder.count('gantt_reports_total', fate=outcome.outcome)
+        self.recorder.count('gantt_reports_total', outcome=outcome.outcome)
         if outcome.adopted:
             # A host runs a guest without a request, or a claim was lost: an alarm.
-            self.recorder.count('gantt_adopted_total', len(outcome.adopted))
+            self.recorder.count('gantt_guests_adopted_total', len(outcome.adopted))
             LOG.warning(
                 'host %s: adopted %d consumers that run without a live claim: %s',
                 outcome.name,

@@ -69,7 +69,7 @@ class WorkThread:
             except Exception:  # the thread must outlive any one round
                 self.failures += 1
                 LOG.exception('%s: round failed, the %d. in a row', self.name, self.failures)
-                self._recorder.count('gantt_errors_total', where=self.name)
+                self._recorder.count('gantt_errors_total', component=self.name)
                 self.ending.wait(min(PAUSE_MOST, PAUSE_SECONDS * self.failures))
 
 

@@ -49,7 +49,7 @@ _SIZES = tuple(float(2**n) for n in range(10))
 
 #: Of each metric: kind, name and labels; below it what it counts or measures.
 _ROWS = """
-histogram gantt_decision_seconds outcome
+histogram gantt_decision_duration_seconds outcome
   Time from a request's arrival to its answer, queueing included.
 gauge gantt_configuration_refused
   1 where the options that SIGHUP had read again were wrong, so that the old ones hold.
@@ -57,162 +57,163 @@ gauge gantt_queue_depth
   Requests inside: waiting, being placed or parked.
 gauge gantt_queue_projects
   Projects that have requests inside.
-histogram gantt_batch_size
+histogram gantt_commit_batch_size
   Requests in one group commit.
-histogram gantt_commit_seconds
+histogram gantt_commit_duration_seconds
   Time of one group commit.
-counter gantt_commit_path_total path
-  Group commits by how they were written: in one_trip; careful, in two, because more was asked for
-  than room or something was in the way; or portable, by the statements of every database.
-counter gantt_locked_total
+counter gantt_commits_total path
+  Group commits by how they were written: optimistic, in one round trip; pessimistic, in two, where
+  more was requested than room or another writer was in the way; or portable, by the statements of
+  every database.
+counter gantt_lock_conflicts_total
   Requests planned again, or waiting, because another process kept a row of theirs locked.
-counter gantt_members_planned_total way
-  Members that were planned for a commit: ``looked``, by a look at all hosts, or ``alike``, by
-  what was seen for the one before.
+counter gantt_members_planned_total method
+  Members that were planned for a commit: ``evaluated`` on all hosts, or ``identical``, placed by
+  the evaluation of the member before.
 counter gantt_layout_hosts_total result
   Hosts left by the filters where cells, CPUs or devices were to be laid out: ``searched`` for a
-  layout, ``ruled_out`` without a search, or ``outranked``, not looked at because one before them
+  layout, ``ruled_out`` without a search, or ``outranked``, not searched because a better one
   fits; ``alternate``: searched later, for alternates.
-counter gantt_steps_wrong_total weigher
-  Times that a weigher was found to say wrongly what a pick changes of its raw value; from
-  then on it is asked for each member.
+counter gantt_weigher_increments_wrong_total weigher
+  Times that the increment a weigher declared for a pick differed from its raw value; from then on
+  it is called for each member.
 counter gantt_conflicts_total
   Members planned again because another writer was faster on a host or a group.
-gauge gantt_spread
-  Among how many of the best hosts requests pick, because races were lost; 1 (or 0, before the
+gauge gantt_host_subset_size
+  Number of best hosts among which requests pick at random after lost races; 1 (or 0, before the
   first was lost): the best one is taken.
-counter gantt_repeats_total
+counter gantt_repeated_requests_total
   Requests answered with the answer stored before.
-counter gantt_rejections_total filter
+counter gantt_filtered_hosts_total filter
   Hosts removed, by the filter that did.
-counter gantt_turned_away_total outcome
-  Requests answered at the door without being queued.
+counter gantt_requests_rejected_total outcome
+  Requests answered at admission without being queued.
 counter gantt_zone_requests_total outcome
-  Requests that could go down to other zones, answered, wherever they were placed.
-counter gantt_zone_calls_saved_total strategy
-  Zones below that a request did not have to query, by the strategy that left them out.
-histogram gantt_zone_call_seconds zone call outcome
-  Time of calls to zones directly below, by the zone, the call (discover, summary, evaluate,
-  capacity, allocate, allocation, extend, give_back, changes, explain, marks) and its outcome:
-  answered, refused, or silent.
+  Requests that could be delegated to other zones, answered, wherever they were placed.
+counter gantt_zone_queries_saved_total strategy
+  Child zones that a request did not have to query, by the strategy that left them out.
+histogram gantt_zone_call_duration_seconds zone call outcome
+  Time of calls to child zones, by the zone, the call (discover, summary, evaluate, capacity,
+  allocate, allocation, extend, release, changes, explain, host_digests) and its outcome: answered,
+  refused, or unresponsive.
 gauge gantt_zones state
-  Zones directly below, as a scheduler follows them: answering, silent, disabled.
-gauge gantt_zone_give_backs_waiting
-  Allocations in zones below that those were not told to end yet: room that is held there.
-gauge gantt_zone_give_backs_oldest_seconds
-  For how long the oldest of them waits.
-counter gantt_zone_give_backs_dropped_total
-  Allocations in zones below that those were not told to end in a day: their leases have ended.
+  Child zones, as a scheduler follows them: responding, unresponsive, disabled.
+gauge gantt_zone_releases_pending
+  Allocations in child zones whose release those have not confirmed yet: room that is held there.
+gauge gantt_zone_releases_oldest_age_seconds
+  Time that the oldest of them has been pending.
+counter gantt_zone_releases_dropped_total
+  Releases that a child zone did not confirm within a day: the leases there have ended.
 counter gantt_quota_refusals_total limit
   Requests, dry runs and server groups refused because the project has as much as its quota lets
   it have, by the name of the limit.
-histogram gantt_group_plan_seconds
+histogram gantt_group_plan_duration_seconds
   Time that one plan of a group took, its check included; a group that lost races has several.
-counter gantt_group_plans_total status by
-  Plans of groups by status (optimal, feasible, partial, infeasible) and by what made them:
-  sequential placing, search, or the solver.
+counter gantt_group_plans_total status method
+  Plans of groups by status (optimal, feasible, partial, infeasible) and by method: sequential
+  placing, search, or the solver.
 counter gantt_group_conflicts_total
   Plans of groups that were planned again because another writer was faster on a host or a group.
 gauge gantt_group_queue_depth
   Groups that wait to be planned.
-counter gantt_batches_failed_total
-  Batches whose commit failed: the outcome is unknown, callers ask again.
-counter gantt_give_up_failed_total
-  Given-up requests whose claims wait for their lease, the database being away.
+counter gantt_commit_failures_total
+  Group commits that failed: the outcome is unknown, callers repeat their requests.
+counter gantt_request_abort_failures_total
+  Aborted requests whose claims end with their lease only, the database being away.
 counter gantt_decisions_dropped_total
   Decision records dropped because the recorder's queue was full.
-counter gantt_claims_made_total
+counter gantt_claims_created_total
   Claims committed for requests.
-counter gantt_places_taken_total
-  Places of planned groups that creates have taken over.
-counter gantt_adopted_total
+counter gantt_reservations_taken_total
+  Reservations of planned groups that creates have taken over.
+counter gantt_guests_adopted_total
   Guests found running without a claim, and adopted.
-counter gantt_disagreements_total
+counter gantt_claims_refused_total
   Claims that a compute host refused at its second check.
-counter gantt_claim_words_total word fate
-  Words of compute hosts about claims (confirm, refuse, release), by what became of them.
+counter gantt_claim_updates_total action outcome
+  Updates of claims by compute hosts, by action (confirm, refuse, release) and outcome.
 counter gantt_claims_unreadable_total
   Claims past their lease that the sweeper could not read and left, each time it found so.
-counter gantt_registrations_total
+counter gantt_host_registrations_total
   Registrations of compute hosts.
-counter gantt_registrations_elsewhere_total
+counter gantt_host_registration_conflicts_total
   Registrations of a host from another journal while an agent with the last one reported.
-counter gantt_forged_messages_total method
+counter gantt_signature_failures_total method
   Messages in the name of hosts that were not signed with their keys, by method; each changed
   nothing.
 gauge gantt_hosts state
-  Known hosts: reporting, stale, and unheard: silent since most fell silent together
+  Known hosts: reporting, stale, and mass_outage: unresponsive since most became so together
   (schedulers); up, stale, new, disabled and over_committed (API).
-counter gantt_reports_total fate
-  Reports of hosts, by what became of them.
-gauge gantt_table_age_seconds
+counter gantt_reports_total outcome
+  Reports of hosts, by their outcome.
+gauge gantt_host_table_age_seconds
   Age of the host table: time since it was last current, but for what is on its way: since the
   oldest change that is missing from the feed.
-gauge gantt_candidates_providers
+gauge gantt_candidate_providers
   Providers in the table that this process searches for allocation candidates; 0 before the first
   query.
-gauge gantt_candidates_age_seconds
+gauge gantt_candidate_table_age_seconds
   Time since that table was last current: each query brings it up to date first.
-counter gantt_candidates_out_of_budget_total
+counter gantt_candidate_searches_over_budget_total
   Queries for allocation candidates answered 503 because their search took more steps than [api]
   candidate_steps_max.
-counter gantt_feed_missed_total
+counter gantt_change_feed_missed_total
   Hosts whose change a full comparison found and the change feed had not brought.
-counter gantt_database_went_back_total
-  Times that the database was found at an older state than had been read of it, and everything
-  was read again.
-counter gantt_jobs_failed_total job
+counter gantt_database_restores_total
+  Times that the database was found at an older state than had been read of it, as after a restore,
+  and everything was read again.
+counter gantt_job_failures_total job
   Periodic jobs that failed and will be tried again.
-counter gantt_rpc_refused_total code
+counter gantt_rpc_messages_refused_total code
   RPC messages refused, by error code.
-counter gantt_dead_letters_total fate
-  Messages at fault for [rpc] dead_letter_queue, by whether it took them: kept, dropped, or
-  beyond_share, of a project or host that has sent its part of the queue.
+counter gantt_dead_letters_total outcome
+  Faulty messages for [rpc] dead_letter_queue, by whether it took them: kept, dropped, or
+  over_quota, of a project or host that has sent its part of the queue.
 counter gantt_rpc_replies_lost_total reason
-  Answers that did not reach their caller; asking again gets the same answer.
-counter gantt_rpc_self_pings_total fate
-  Calls of a scheduler process to itself over the broker, by fate: answered or failed.
+  Answers that did not reach their caller; a repeated request gets the same answer.
+counter gantt_rpc_self_pings_total outcome
+  Calls of a scheduler process to itself over the broker, by outcome: answered or failed.
 counter gantt_rpc_pauses_total
-  Times that calls were left to other schedulers because the database was silent.
-counter gantt_rpc_rebuilds_total fate
+  Times that calls were left to other schedulers because the database did not respond.
+counter gantt_rpc_self_ping_exits_total
   1 where the process ends, for another one to take its place, because no self-ping was answered
-  although the broker works; fate: done.
-counter gantt_messages_refused_total method code
+  although the broker works.
+counter gantt_http_requests_refused_total method code
   HTTP requests refused, by method and route and by error code.
-counter gantt_nova_events_total event fate
-  Broadcasts of an unmodified Nova, by kind and by fate: heard, and of these dropped, failed, or
-  not_novas: an agent of its own reports for the host.
-counter gantt_nova_notifications_total fate
-  Notifications in the name of nova-scheduler, by fate: sent, dropped, failed.
-counter gantt_nova_claims_total what
+counter gantt_nova_events_total event outcome
+  Broadcasts of an unmodified Nova, by kind and by outcome: received, and of these dropped, failed,
+  or other_reporter: an agent of Gantt reports for the host.
+counter gantt_nova_notifications_total outcome
+  Notifications in the name of nova-scheduler, by outcome: sent, dropped, failed.
+counter gantt_nova_claims_total action
   Claims that broadcasts of Nova changed: confirmed, released, adopted.
 gauge gantt_nova_moves_overdue
-  Moves between hosts of Nova open for longer than [claims] nova_move_seconds: somebody has to
-  say where the instance is.
-counter gantt_nova_source_passes_total fate
-  Passes of gantt-nova-source over the APIs, by fate: done, failed, fenced: somebody else
+  Moves between hosts of Nova open for longer than [claims] nova_move_seconds: an operator has to
+  state where the instance is.
+counter gantt_nova_source_passes_total outcome
+  Passes of gantt-nova-source over the APIs, by outcome: done, failed, fenced: another source
   registered some of its hosts.
-gauge gantt_nova_source_seconds
+gauge gantt_nova_source_pass_duration_seconds
   Time that its last pass took.
-gauge gantt_nova_source_hosts said
-  Hosts of Nova that something is said of, yes, that nothing can be said of, no, that somebody
-  else registered later, fenced, and that the scheduler did not give us, refused.
-counter gantt_nova_source_claims_total what
+gauge gantt_nova_source_hosts state
+  Hosts of Nova by state: reported; incomplete, of which too little is known to report; fenced,
+  registered later by another source; and refused by the scheduler.
+counter gantt_nova_source_claims_total action
   Claims that its lists of guests changed: confirmed, released, adopted.
-counter gantt_nova_source_settled_total
-  Guests of moves that nobody had ended, settled where Nova says that they are.
-counter gantt_nova_facts_total fate
-  Words of agents next to nova-compute about cells, devices and metrics, by fate: applied, stale,
+counter gantt_nova_source_guest_locations_total
+  Guests of moves without an end, corrected to the host where Nova has them.
+counter gantt_nova_facts_total outcome
+  Facts of cells, devices and metrics from agents next to nova-compute, by outcome: applied, stale,
   unknown_host, refused.
-counter gantt_shadow_requests_total fate
-  Requests to Nova that gantt-shadow listened to, by fate: heard, and of these decided, failed
+counter gantt_shadow_requests_total outcome
+  Requests to Nova that gantt-shadow observed, by outcome: received, and of these decided, failed
   or dropped; and messages that were unreadable.
-counter gantt_shadow_compared_total verdict
+counter gantt_shadow_comparisons_total verdict
   Instances whose host by Nova was compared with the one decided here: same, tie, other,
-  removed, not_known, nova_none, neither, not_heard, not_decided.
-counter gantt_errors_total where
-  Unexpected errors caught, by place.
-histogram gantt_http_seconds method route status
+  removed, not_known, nova_none, neither, not_observed, not_decided.
+counter gantt_errors_total component
+  Unexpected errors caught, by component.
+histogram gantt_http_request_duration_seconds method route status
   Time of HTTP requests, by route and status.
 """
 

@@ -202,11 +202,11 @@ def sides_of(open_store, *kinds):
     sides = [Side('plain', memory_stores(clock=ManualClock()))]
     for kind in kinds:
         first = next((side.store for side in sides if side.name == 'postgresql'), None)
-        if kind in ('careful', 'portable') and first is not None:
-            store = open_store(like=first, fast=kind == 'careful')
+        if kind in ('pessimistic', 'portable') and first is not None:
+            store = open_store(like=first, fast=kind == 'pessimistic')
         else:
             store = open_store(kind)
-        if kind == 'careful':
+        if kind == 'pessimistic':
             store.requests.ledger = CarefulLedger(store.database.memory)
         sides.append(Side(kind, store))
     return sides
@@ -223,14 +223,14 @@ def test_the_plain_store_and_mariadb_accept_the_same(open_store):
 
 @pytest.mark.postgresql
 def test_the_ways_of_postgresql_accept_the_same(open_store):
-    sides = sides_of(open_store, 'postgresql', 'careful', 'portable')
+    sides = sides_of(open_store, 'postgresql', 'pessimistic', 'portable')
     agree(sides, 15)
     # Whatever the stories were, nothing is in the way of this one.
     sides[1].begin('plain', HOSTS * [{'VCPU': Inventory(total=8)}])
     sides[1].commit([([(0, 'host', {'vcpu': 1}, None, None, None)], False)])
     _, at_once, careful, portable = (set(side.paths) for side in sides)
-    assert {'one_trip', 'careful'} <= at_once
-    assert 'careful' in careful and 'one_trip' not in careful
+    assert {'optimistic', 'pessimistic'} <= at_once
+    assert 'pessimistic' in careful and 'optimistic' not in careful
     assert portable == {'portable'}
 
 
@@ -238,4 +238,4 @@ def test_the_ways_of_postgresql_accept_the_same(open_store):
 @pytest.mark.mysql
 @pytest.mark.postgresql
 def test_all_ways_accept_the_same_for_long(open_store):
-    agree(sides_of(open_store, 'sqlite', 'postgresql', 'careful', 'portable', 'mysql'), 60)
+    agree(sides_of(open_store, 'sqlite', 'postgresql', 'pessimistic', 'portable', 'mysql'), 60)

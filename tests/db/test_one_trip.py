@@ -255,7 +255,7 @@ def check(seed, length, open_store):
         for table in kept:
             assert kept[table] == other[3][table], f'{where}: {table}'
         assert seen == other[4], where
-    assert 'one_trip' not in never
+    assert 'optimistic' not in never
     return paths
 
 
@@ -263,7 +263,7 @@ def check(seed, length, open_store):
 @pytest.mark.parametrize('seed', range(2))
 def test_one_trip_ends_as_the_careful_way_does(seed, open_store):
     paths = check(seed, 40, open_store)
-    assert paths.count('one_trip') >= 5 and len(set(paths)) > 1
+    assert paths.count('optimistic') >= 5 and len(set(paths)) > 1
 
 
 @pytest.mark.slow
@@ -285,7 +285,7 @@ def test_a_table_needs_no_news_after_one_trip(open_store):
             ('c', [(1, None, 'create', 'host', {'vcpu': 1})], {}),
         ]
     )
-    assert scheduler.paths == ['one_trip'] * 2
+    assert scheduler.paths == ['optimistic'] * 2
     before = scheduler.seen()
     news = store.feed.poll(0, scheduler.cache.versions, [])
     assert {change.row.name for change in news.hosts} == set()
@@ -304,7 +304,7 @@ def test_a_host_that_others_wrote_is_left_to_the_feed(open_store):
     takes = [(0, None, 'create', 'host', {'vcpu': 2})]
     scheduler.elsewhere([('theirs', takes, {})])
     scheduler.batch([('ours', takes, {})])
-    assert scheduler.paths == ['one_trip']
+    assert scheduler.paths == ['optimistic']
     # Theirs is not known yet: what is free is believed to be more than it is, never for long.
     assert scheduler.cache.working.hosts[0].version == scheduler.hosts[0].row.version - 2
     assert scheduler.cache.working.used[0, 0] == 2
@@ -335,7 +335,7 @@ def test_a_plain_batch_goes_in_one_trip(store, host):
     result = commit(
         store, a_draft().taking(host, vcpu=2).taking(host, vcpu=1), a_draft().taking(other)
     )
-    assert first(result) == ('one_trip', 'placed')
+    assert first(result) == ('optimistic', 'placed')
     assert result.hosts == []
     assert result.stepped == {id: version + 1 for id, version in before.items()}
     assert (host.row.used, other.row.used) == ({'VCPU': 3}, {'VCPU': 1})
@@ -344,9 +344,9 @@ def test_a_plain_batch_goes_in_one_trip(store, host):
 
 def test_a_request_is_continued_in_one_trip(store, host):
     begun = a_draft().unfinished().taking(host).taking(host)
-    assert first(commit(store, begun)) == ('one_trip', 'partial')
+    assert first(commit(store, begun)) == ('optimistic', 'partial')
     rest = begun.having(completes=True).continuing(2).taking(host)
-    assert first(commit(store, a_draft().taking(host), rest)) == ('one_trip', 'placed')
+    assert first(commit(store, a_draft().taking(host), rest)) == ('optimistic', 'placed')
     stored = store.requests.load_request(begun.id)
     assert (stored.state, stored.answer) == ('placed', b'answer')
     assert sorted(claim.member for claim in stored.claims) == [0, 1, 2]
@@ -500,7 +500,7 @@ def test_what_is_in_the_way_sends_it_the_careful_way(scenario, store, host):
     draft, fate = scenario(store, host)
     beside = a_host('cmp-2').on(store)
     result = commit(store, draft, a_draft().taking(beside))
-    assert result.path in ('careful', 'portable')
+    assert result.path in ('pessimistic', 'portable')
     assert [outcome.outcome for outcome in result.outcomes] == [fate, 'placed']
     assert beside.row.used == {'VCPU': 1}
     assert store.claims.audit() == CLEAN
@@ -532,7 +532,7 @@ NOT_TRIED = {
 def test_what_asks_for_more_than_room_is_not_tried(what, store):
     host = a_host().with_room(vcpu=8, VGPU=2).on(store)
     result = commit(store, *NOT_TRIED[what](host))
-    assert result.path in ('careful', 'portable')
+    assert result.path in ('pessimistic', 'portable')
     assert {outcome.outcome for outcome in result.outcomes} <= {'placed', 'lost'}
     assert not store.requests.ledger.caution.is_due()
     assert store.claims.audit() == CLEAN

@@ -247,7 +247,10 @@ def gone(faulty_site, seconds):
     )
     assert max(grown.values()) <= MEMORY_MB_MOST
     assert faulty_site.processes() == before
-    assert [faulty_site.site.metric(name, 'gantt_rpc_rebuilds_total') for name in NAMES] == [0, 0]
+    assert [faulty_site.site.metric(name, 'gantt_rpc_self_ping_exits_total') for name in NAMES] == [
+        0,
+        0,
+    ]
     faulty_site.check(told)
 
 
@@ -278,7 +281,10 @@ def test_the_broker_takes_nothing(faulty_site, what):
     faulty_site.places(60)
     faulty_site.until_well(60)
     assert faulty_site.processes() == before
-    assert [faulty_site.site.metric(name, 'gantt_rpc_rebuilds_total') for name in NAMES] == [0, 0]
+    assert [faulty_site.site.metric(name, 'gantt_rpc_self_ping_exits_total') for name in NAMES] == [
+        0,
+        0,
+    ]
     faulty_site.check(told)
 
 

@@ -108,7 +108,7 @@ class FaultySite:
         assert guests <= self.everybody(), 'nothing is killed'
         for one in NAMES:
             assert self.site.process(one).poll() is None
-            assert self.site.metric(one, 'gantt_database_went_back_total') >= 1
+            assert self.site.metric(one, 'gantt_database_restores_total') >= 1
         self.running(10)
         self.agree('the views are equal for good')
         assert all(len(here) <= SLOTS for here in self.hamlet.guests().values())

@@ -70,7 +70,7 @@ def test_it_places_without_a_broker_and_goes_on_with_its_database(site):
         site.processes['first'].send_signal(signal.SIGUSR2)
         until(lambda: 'Gantt API' in (log := site.log('first')) and 'Gantt scheduler' in log)
         metrics = api.get('/metrics').text
-        assert 'gantt_claims_made_total 1' in metrics, 'those of scheduler and API together'
+        assert 'gantt_claims_created_total 1' in metrics, 'those of scheduler and API together'
     assert site.stop('first') == 0
     with running(site, 'again') as api:
         again = api.post('/v1/requests', json=wanted)

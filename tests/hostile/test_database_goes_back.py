@@ -193,8 +193,8 @@ def test_a_hard_rule_holds_after_the_database_went_back_unnoticed(any_store, way
     again = a_request().in_group(group).build()
     assert world.select(again).outcome == 'no_valid_host'
     assert len(members_by_host(any_store)) == 1
-    assert world.recorder.counts['gantt_database_went_back_total'] == 1
-    assert other.recorder.counts['gantt_database_went_back_total'] == 0
+    assert world.recorder.counts['gantt_database_restores_total'] == 1
+    assert other.recorder.counts['gantt_database_restores_total'] == 0
 
 
 @pytest.mark.finding(*NOTICED)
@@ -271,7 +271,7 @@ def test_what_was_lost_before_anybody_had_polled_it_is_noticed(store):
     break_connections(store)
     world.turn(1.1, times=3)
     assert world.select(world_request(ram=32_768)).outcome == 'placed'
-    assert world.recorder.counts['gantt_database_went_back_total'] == 1
+    assert world.recorder.counts['gantt_database_restores_total'] == 1
 
 
 @pytest.mark.finding(*NOTICED)
@@ -290,8 +290,8 @@ def test_what_is_no_rollback_is_not_taken_for_one(any_store):
         assert host.epoch > turn
         any_store.retention.purge(decisions=0, tombstone_seconds=0, request_seconds=0, limit=100)
         world.turn(1.1)
-    assert world.recorder.counts['gantt_database_went_back_total'] == 0
-    assert world.recorder.counts['gantt_feed_missed_total'] == 0
+    assert world.recorder.counts['gantt_database_restores_total'] == 0
+    assert world.recorder.counts['gantt_change_feed_missed_total'] == 0
 
 
 # -- epochs ---------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ def test_room_that_others_overtook_is_known_with_the_next_poll(store, other, hol
     held.end()
     world.turn(0.3)
     assert full(world).outcome is Outcome.PLACED
-    assert world.recorder.counts['gantt_feed_missed_total'] == 0
+    assert world.recorder.counts['gantt_change_feed_missed_total'] == 0
 
 
 @pytest.mark.finding('D5', 'the age of an answer counts from the oldest gap')
@@ -170,7 +170,7 @@ def test_what_only_a_comparison_finds_is_counted(store, other):
     world.turn(0.3)
     assert full(world).outcome is Outcome.NO_VALID_HOST
     world.turn(world.scheduler.settings.reload_seconds + 1)
-    assert world.recorder.counts['gantt_feed_missed_total'] == 1
+    assert world.recorder.counts['gantt_change_feed_missed_total'] == 1
     assert full(world).outcome is Outcome.PLACED
 
 

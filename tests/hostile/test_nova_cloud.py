@@ -279,7 +279,7 @@ def test_a_host_that_is_as_good_is_a_tie():
     found = side.one()
     assert (found.verdict, found.theirs) == ('tie', theirs)
     assert f'{theirs} is as good' in found.why
-    assert side.counts['compared_total', 'tie'] == 1
+    assert side.counts['comparisons_total', 'tie'] == 1
 
 
 @pytest.mark.finding('C4', 'shadow mode counts hosts that are as good apart from those that differ')

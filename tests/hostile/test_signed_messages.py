@@ -245,7 +245,7 @@ def test_forged_words_of_each_kind_change_no_row(kind, count, make_store, caplog
                 assert not site.cast(body)
     assert site.rows() == before
     assert sent == 5 * count
-    assert site.alarms == site.counted('gantt_forged_messages_total') == sent
+    assert site.alarms == site.counted('gantt_signature_failures_total') == sent
     # The clock stands still: one line for all of them.
     assert sum('not signed with their keys' in r.getMessage() for r in caplog.records) == 1
     assert len(caplog.records) < 20
@@ -512,7 +512,7 @@ def test_words_about_claims_that_are_gone_do_not_move_the_numbers(store):
 @LEAPS
 def test_a_host_registered_from_another_journal_while_it_reports_is_noticed(caplog):
     site = Site()
-    name = 'gantt_registrations_elsewhere_total'
+    name = 'gantt_host_registration_conflicts_total'
     agent, journal = Agent(site), str(uuid.uuid4())
     agent.register(journal=journal, journal_count=1)
     site.call(casts.METHOD, agent.report())

@@ -51,27 +51,27 @@ def test_an_alert_asks_for_what_there_is(rule):
 
 def test_what_is_worth_an_alarm_has_one():
     asked = {name for rule in RULES for name, _ in USE.findall(rule['expr'])}
-    assert asked >= {'gantt_adopted_total', 'gantt_disagreements_total', 'gantt_hosts'}
+    assert asked >= {'gantt_guests_adopted_total', 'gantt_claims_refused_total', 'gantt_hosts'}
     assert asked >= {'gantt_nova_source_passes_total', 'gantt_nova_source_hosts'}
-    assert asked >= {'gantt_forged_messages_total', 'gantt_registrations_elsewhere_total'}
+    assert asked >= {'gantt_signature_failures_total', 'gantt_host_registration_conflicts_total'}
     assert len({rule['alert'] for rule in RULES}) == len(RULES)
 
 
 def test_hosts_of_nova_that_stay_out_raise_an_alarm_whatever_the_reason():
-    (rule,) = [rule for rule in RULES if rule['alert'] == 'GanttNovaHostsUnsaid']
-    (asked,) = re.findall(r'said=~"([^"]*)"', rule['expr'])
+    (rule,) = [rule for rule in RULES if rule['alert'] == 'GanttNovaHostsNotReported']
+    (asked,) = re.findall(r'state=~"([^"]*)"', rule['expr'])
     told = METRICS['gantt_nova_source_hosts'].help
-    values = re.findall(r', (yes|no|fenced|refused)\b', told)
+    values = re.findall(r'(reported|incomplete|fenced|refused)\b', told)
     assert len(values) == 4
     # Those that another source reads, fenced, are said there.
-    assert [value for value in values if re.fullmatch(asked, value)] == ['no', 'refused']
+    assert [value for value in values if re.fullmatch(asked, value)] == ['incomplete', 'refused']
 
 
 def test_a_section_names_the_metric_of_its_alert():
     text = (PAGES / 'runbook.rst').read_text()
     for alert, metric in (
         ('GanttDefect', 'gantt_errors_total'),
-        ('GanttReportsOfUnknownHosts', 'gantt_reports_total{fate="unknown_host"}'),
+        ('GanttReportsOfUnknownHosts', 'gantt_reports_total{outcome="unknown_host"}'),
     ):
         (rule,) = [rule for rule in RULES if rule['alert'] == alert]
         section = text.split(f'.. _runbook-{rule["annotations"]["runbook"]}:')[1]

@@ -65,7 +65,7 @@ def test_what_is_in_it(site, manage):
     assert manage('db', 'sync')[0] == 0
     (site / 'log').write_bytes(b'first line\n' + b'x' * 99 + b'\n' + b'y\n' * bundle.LOG_MAX)
     metrics = MetricRegistry()
-    metrics.count('gantt_claims_made_total', 7)
+    metrics.count('gantt_claims_created_total', 7)
     listener = ProbeListener(metrics, '127.0.0.1', 0)
     try:
         text = (site / 'gantt.conf').read_text()
@@ -85,7 +85,7 @@ def test_what_is_in_it(site, manage):
     assert 'Schema of the database' in found['upgrade-check.txt']
     assert {'status.json', 'services.json', 'health/gantt-api.json'} <= found.keys()
     assert not any(json.loads(found['audit.json']).values())
-    assert 'gantt_claims_made_total' in found['metrics/gantt-scheduler-0.txt']
+    assert 'gantt_claims_created_total' in found['metrics/gantt-scheduler-0.txt']
     assert found['metrics/gantt-api.txt'].startswith('cannot be had from http://127.0.0.1:8790')
     assert len(found['logs/log']) <= bundle.LOG_MAX and 'first line' not in found['logs/log']
     assert 'schema.txt' in out

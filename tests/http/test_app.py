@@ -178,13 +178,13 @@ def test_an_unexpected_error_is_counted_and_logged_but_not_told(
     assert _error(answer)['code'] == 'gantt.bug'
     assert 'secret inside' not in answer.text
     assert 'secret inside' in caplog.text
-    assert site.metrics.value('gantt_errors_total', where='http') == 1
+    assert site.metrics.value('gantt_errors_total', component='http') == 1
 
 
 def test_refusals_are_counted_by_route_and_code(site: Site, caller: httpx.Client) -> None:
     caller.get('/v1/hosts/nobody')
     counted = site.metrics.value(
-        'gantt_messages_refused_total', method='GET /v1/hosts/{name}', code='gantt.not_found'
+        'gantt_http_requests_refused_total', method='GET /v1/hosts/{name}', code='gantt.not_found'
     )
     assert counted == 1
 

@@ -117,7 +117,7 @@ def test_a_search_that_takes_too_long_is_no_answer(site):
     answer = site.candidates(f'{groups}&group_policy=none')
     assert answer.status_code == 503
     assert 'ended after 300 steps' in answer.text
-    assert site.metrics.value('gantt_candidates_out_of_budget_total') == 1
+    assert site.metrics.value('gantt_candidate_searches_over_budget_total') == 1
     assert len(roots_of(site.candidates(f'{groups}&group_policy=none&limit=1'))) == 1
 
 
@@ -127,7 +127,7 @@ def test_the_table_tells_its_size_and_its_age(site):
     assert site.table.providers == 8
     first = site.table.age_seconds
     assert 0 <= first <= site.table.age_seconds
-    assert site.metrics.value('gantt_candidates_out_of_budget_total') == 0
+    assert site.metrics.value('gantt_candidate_searches_over_budget_total') == 0
 
 
 class HeldUp(Candidates):

@@ -23,7 +23,7 @@ def test_a_node_that_is_left_over_takes_nothing_from_its_host(openstack, region,
     assert (region.row('cmp-1').uuid, region.row('cmp-1').epoch) == (row.uuid, row.epoch)
     assert region.live(guest) == [('cmp-1', 'confirmed')]
     assert boots_to(region) == [('cmp-1', 'cmp-1.example.org')]
-    assert region.counts['gantt_nova_source_hosts', 'no'] == 1
+    assert region.counts['gantt_nova_source_hosts', 'incomplete'] == 1
     said = [one for one in caplog.messages if 'cmp-1-old' in one]
     assert len(said) == 1
     assert 'service cmp-1 runs one node, and cmp-1.example.org' in said[0]

@@ -340,7 +340,7 @@ def test_a_live_migration_that_was_rolled_back_frees_its_destination(openstack, 
     assert len(region.live(guest)) == 2
     region.passes(4)
     assert region.live(guest) == [('cmp-1', 'confirmed')]
-    assert region.counts['gantt_nova_source_settled_total',] == 1
+    assert region.counts['gantt_nova_source_guest_locations_total',] == 1
 
 
 def test_a_guest_that_was_deleted_in_its_move_is_nowhere(openstack, region):

@@ -6,7 +6,7 @@ from tests.world import Host, a_request, hosts_of
 
 
 def hosts(region):
-    """said -> how many."""
+    """State -> number of hosts."""
     return {
         labels[0]: n
         for (name, *labels), n in region.counts.items()
@@ -25,12 +25,12 @@ def test_the_one_that_is_fenced_counts_no_pass_as_done(openstack, region, caplog
     caplog.clear()
     region.passes(20)
     assert region.counts['gantt_nova_source_passes_total', 'done'] == done
-    assert hosts(region) == {'yes': 0, 'no': 0, 'fenced': 3, 'refused': 0}
+    assert hosts(region) == {'reported': 0, 'incomplete': 0, 'fenced': 3, 'refused': 0}
     said = [one for one in caplog.messages if 'stop one of both' in one]
     assert 1 <= len(said) <= 3
     assert 'Not reported: 3 of 3 hosts' in said[0]
     region.passes(by=other)
-    assert hosts(region)['yes'] == 3
+    assert hosts(region)['reported'] == 3
 
 
 def test_the_one_that_is_fenced_tells_no_aggregates_and_settles_nothing(openstack, region):
@@ -83,7 +83,7 @@ def test_a_host_that_an_own_agent_reports_for_is_left_alone(openstack, region, c
         region.source.step()
         agent.report()
         region.world.turn()
-    assert hosts(region) == {'yes': 1, 'no': 0, 'fenced': 0, 'refused': 1}
+    assert hosts(region) == {'reported': 1, 'incomplete': 0, 'fenced': 0, 'refused': 1}
     assert region.live(guest) == []
     row = region.row('cmp-1')
     assert row.speaks_for != 'nova' and row.epoch == epoch

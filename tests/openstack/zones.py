@@ -202,7 +202,7 @@ def wrong_credentials(trial: Trial) -> str:
             expect(zone.credential['secret'] not in found.text, found.text)
             tree = zone.call('GET', '/v1/zone-tree').json()
             [cloud] = tree['children']
-            expect(cloud['state'] != 'answers' and CREDENTIAL in cloud['problem'], str(cloud))
+            expect(cloud['state'] != 'responding' and CREDENTIAL in cloud['problem'], str(cloud))
             return f'{cloud["state"]}: {cloud["problem"][:60]}'
 
         def is_placed() -> bool:

@@ -109,7 +109,7 @@ def test_what_cannot_be_decoded_is_counted_told_and_kept(keeping, kept, wire, to
     [letter] = kept.take(1)
     assert about(letter) == ('gantt.invalid_message', topic, 'a message')
     assert bytes(letter.body) == b'\xff\xfe not json'
-    assert keeping.counts.values['gantt_rpc_refused_total', 'gantt.invalid_message'] == 1
+    assert keeping.counts.values['gantt_rpc_messages_refused_total', 'gantt.invalid_message'] == 1
     assert 'cannot be decoded' in caplog.text
     assert 'not json' in caplog.text
     assert 'Traceback' not in caplog.text
@@ -149,7 +149,7 @@ def test_each_project_has_its_share_of_the_queue(keeping, kept, wire):
     for number in range(3 * SHARES):
         send('loud', number)
     send('quiet', 1)
-    beyond = 'gantt_dead_letters_total', 'beyond_share'
+    beyond = 'gantt_dead_letters_total', 'over_quota'
     until(lambda: keeping.counts.values.get(beyond) == 3 * SHARES - 3)
     senders = [dead_letters_of.sender(bytes(letter.body)) for letter in kept.take(5)]
     assert senders == [b'quiet', b'loud', b'loud', b'loud', b'quiet']
@@ -220,7 +220,7 @@ def test_a_small_message_that_unpacks_to_much_costs_no_memory(keeping, kept, wir
 
 def test_a_call_without_a_place_for_its_answer_is_no_defect(bus, wire, caplog):
     wire.send(envelope(a_call('no') | {'_msg_id': 'a'}), topic='gantt-claims')
-    key = ('gantt_rpc_refused_total', 'gantt.invalid_message')
+    key = ('gantt_rpc_messages_refused_total', 'gantt.invalid_message')
     until(lambda: bus.counts.values.get(key) == 1)
     wire.call(a_call('no'), topic='gantt-claims')
     assert 'Traceback' not in caplog.text
@@ -255,7 +255,7 @@ def test_what_is_right_but_refused_is_not_kept(keeping, kept, wire, bus):
 def test_without_a_queue_they_are_logged_and_counted(bus, wire, kept, caplog):
     caplog.set_level(logging.INFO, 'gantt')
     wire.send(envelope(REPORT | {'args': {'name': 'cmp-7', 'stats': 5}}), topic='gantt-stats')
-    key = ('gantt_rpc_refused_total', 'gantt.invalid_message')
+    key = ('gantt_rpc_messages_refused_total', 'gantt.invalid_message')
     until(lambda: bus.counts.values.get(key) == 1)
     assert 'on gantt-stats: stats: expected an object' in caplog.text
     assert 'cmp-7' in caplog.text

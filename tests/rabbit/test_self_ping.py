@@ -63,7 +63,7 @@ def failed(bus):
 
 
 def rebuilt(bus):
-    return counted(bus, 'gantt_rpc_rebuilds_total', 'done')
+    return counted(bus, 'gantt_rpc_self_ping_exits_total')
 
 
 def two_more_answers(bus):

@@ -142,7 +142,7 @@ def test_a_request_of_5_mb_is_refused_unread(bus):
     assert isinstance(error, exceptions.PayloadTooLarge)
     assert error.kwargs['size'] > 5_000_000
     assert error.kwargs['limit'] == base.REQUEST_BYTES_MAX
-    assert bus.counts.values[('gantt_rpc_refused_total', 'gantt.payload_too_large')] == 1
+    assert bus.counts.values[('gantt_rpc_messages_refused_total', 'gantt.payload_too_large')] == 1
 
 
 def test_the_limit_is_an_option(make_bus):
@@ -231,7 +231,9 @@ def test_no_line_of_a_traceback_travels(bus):
 
 def test_a_casted_refusal_is_counted_and_nothing_else(bus):
     bus.raw('gantt-stats').cast({}, 'update_resource_stats', name='cmp-1', stats={'full': 1})
-    until(lambda: bus.counts.values.get(('gantt_rpc_refused_total', 'gantt.invalid_message')))
+    until(
+        lambda: bus.counts.values.get(('gantt_rpc_messages_refused_total', 'gantt.invalid_message'))
+    )
     assert not bus.facade.reports
 
 

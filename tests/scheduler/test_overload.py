@@ -214,5 +214,5 @@ def test_every_answer_of_a_batch_is_measured_by_its_outcome():
     for vcpu in (1, 1, 1000, 2):
         world.ask(a_request(vcpu=vcpu))
     assert world.scheduler.placing.step() == 4
-    assert metrics.value('gantt_decision_seconds', outcome='placed') == 3
-    assert metrics.value('gantt_decision_seconds', outcome='no_valid_host') == 1
+    assert metrics.value('gantt_decision_duration_seconds', outcome='placed') == 3
+    assert metrics.value('gantt_decision_duration_seconds', outcome='no_valid_host') == 1

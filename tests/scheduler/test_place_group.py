@@ -84,7 +84,7 @@ def test_a_repeat_gets_the_stored_answer_from_whoever_is_asked(world, planner):
     first = place(planner, request)
     assert place(a_planner(world), request) == first
     assert len(places(world, first.group)) == 3
-    assert world.recorder.counts['gantt_repeats_total'] == 1
+    assert world.recorder.counts['gantt_repeated_requests_total'] == 1
 
 
 def test_another_body_under_the_same_id_is_refused(planner):
@@ -372,7 +372,7 @@ def test_a_commit_whose_outcome_is_not_known_is_found_out_by_a_repeat(world):
     request = a_plan_request()
     assert isinstance(refused(broken, request), exceptions.DatabaseUnavailable)
     answer = place(a_planner(world), request)
-    assert world.recorder.counts['gantt_repeats_total'] == 1
+    assert world.recorder.counts['gantt_repeated_requests_total'] == 1
     assert {c.host for c in places(world, answer.group).values()} == set(hosts_of(answer).values())
     assert len(places(world, answer.group)) == 3
 

@@ -83,7 +83,7 @@ def test_the_others_of_its_batch_are_placed_and_it_alone_fails(store, scheduler)
     live = {claim.request_id for claim in store.claims.list_claims() if claim.is_live}
     assert set(answers) <= live <= {*answers, bad.request_id}
     assert store.claims.audit() == CLEAN
-    assert scheduler.recorder.counts['gantt_batches_failed_total'] >= 2
+    assert scheduler.recorder.counts['gantt_commit_failures_total'] >= 2
 
 
 def test_what_fails_once_an_answer_is_on_its_way_costs_no_answer_and_no_thread():

@@ -63,7 +63,7 @@ def test_a_guest_without_a_claim_is_adopted_and_takes_its_room():
     world.turn()
     (claim,) = world.store.claims.list_claims()
     assert (claim.consumer, claim.state, claim.adopted) == (consumer, 'confirmed', True)
-    assert world.recorder.counts['gantt_adopted_total'] == 1
+    assert world.recorder.counts['gantt_guests_adopted_total'] == 1
     assert world.select(a_request(ram=4096)).outcome is Outcome.NO_VALID_HOST
 
 

@@ -28,9 +28,9 @@ def test_the_same_host():
         'create',
     )
     assert side.counts == {
-        ('requests_total', 'heard'): 1,
+        ('requests_total', 'received'): 1,
         ('requests_total', 'decided'): 1,
-        ('compared_total', 'same'): 1,
+        ('comparisons_total', 'same'): 1,
     }
 
 
@@ -79,8 +79,8 @@ def test_a_host_that_is_not_known_here():
     [
         pytest.param([ObservedBegin], 1, 'nova_none', id='refused'),
         pytest.param([ObservedBegin], 1000, 'neither', id='refused-by-both'),
-        pytest.param([ObservedBegin, ObservedEnd], 1, 'not_heard', id='placed-and-lost'),
-        pytest.param([], 1, 'not_heard', id='silence'),
+        pytest.param([ObservedBegin, ObservedEnd], 1, 'not_observed', id='placed-and-lost'),
+        pytest.param([], 1, 'not_observed', id='silence'),
     ],
 )
 def test_what_became_of_it_is_concluded_when_time_is_up(words, vcpu, verdict):
@@ -103,7 +103,7 @@ def test_a_notice_that_names_a_guest_is_about_its_request():
 def test_without_notifications_nobody_says_that_nova_refused():
     side = Side(outcome_seconds=60.0)
     side.asked(origin='req-2')
-    assert side.one(61.0).verdict == 'not_heard'
+    assert side.one(61.0).verdict == 'not_observed'
 
 
 def test_the_source_of_a_move_does_not_tell_where_it_goes():
@@ -119,7 +119,7 @@ def test_of_a_move_that_may_stay_nothing_tells():
     side = Side(outcome_seconds=60.0)
     request = side.asked(purpose='resize')
     side.seen('cmp-2', request)
-    assert side.one(61.0).verdict == 'not_heard'
+    assert side.one(61.0).verdict == 'not_observed'
 
 
 def test_members_are_compared_one_by_one():

@@ -386,4 +386,4 @@ def test_what_is_wrong_is_counted_and_listening_goes_on(nova, listened):
             )
     nova.nova().call('boot')
     assert listened.heard(ObservedRequest, 1)
-    assert listened.counts.count({'fate': 'unreadable'}) == 2
+    assert listened.counts.count({'outcome': 'unreadable'}) == 2

@@ -79,21 +79,21 @@ def test_names_follow_the_rules_of_prometheus_and_say_their_kind():
 
 def test_what_was_counted_is_shown():
     world = metrics.MetricRegistry()
-    world.count('gantt_rejections_total', 3, filter='ComputeFilter')
-    world.count('gantt_rejections_total', filter='ComputeFilter')
+    world.count('gantt_filtered_hosts_total', 3, filter='ComputeFilter')
+    world.count('gantt_filtered_hosts_total', filter='ComputeFilter')
     world.gauge('gantt_queue_depth', 7)
-    world.observe('gantt_decision_seconds', 0.004, outcome='placed')
-    world.observe('gantt_decision_seconds', 70.0, outcome='placed')
+    world.observe('gantt_decision_duration_seconds', 0.004, outcome='placed')
+    world.observe('gantt_decision_duration_seconds', 70.0, outcome='placed')
     text = world.render().decode()
-    assert 'gantt_rejections_total{filter="ComputeFilter"} 4.0' in text
+    assert 'gantt_filtered_hosts_total{filter="ComputeFilter"} 4.0' in text
     assert 'gantt_queue_depth 7.0' in text
-    assert 'gantt_decision_seconds_bucket{le="0.005",outcome="placed"} 1.0' in text
-    assert 'gantt_decision_seconds_bucket{le="60.0",outcome="placed"} 1.0' in text
-    assert 'gantt_decision_seconds_bucket{le="+Inf",outcome="placed"} 2.0' in text
+    assert 'gantt_decision_duration_seconds_bucket{le="0.005",outcome="placed"} 1.0' in text
+    assert 'gantt_decision_duration_seconds_bucket{le="60.0",outcome="placed"} 1.0' in text
+    assert 'gantt_decision_duration_seconds_bucket{le="+Inf",outcome="placed"} 2.0' in text
     assert 'process_resident_memory_bytes' in text
-    assert world.value('gantt_rejections_total', filter='ComputeFilter') == 4
-    assert world.value('gantt_decision_seconds', outcome='placed') == 2
-    assert world.value('gantt_repeats_total') == 0
+    assert world.value('gantt_filtered_hosts_total', filter='ComputeFilter') == 4
+    assert world.value('gantt_decision_duration_seconds', outcome='placed') == 2
+    assert world.value('gantt_repeated_requests_total') == 0
 
 
 def _shown(registry):
@@ -104,23 +104,26 @@ def _shown(registry):
 def test_values_of_a_batch_are_shown_as_if_each_had_been_added_by_itself():
     rng = random.Random(7)
     # Sums of such values differ in their last digits by the order in which they are added.
-    bounds = metrics.BY_NAME['gantt_decision_seconds'].buckets
+    bounds = metrics.BY_NAME['gantt_decision_duration_seconds'].buckets
     values = [rng.choice((rng.random() / 3, rng.choice(bounds), 61.7)) for _ in range(400)]
     one_by_one, together = metrics.MetricRegistry(), metrics.MetricRegistry()
     for outcome in ('placed', 'no_valid_host', 'placed'):
         for value in values:
-            one_by_one.observe('gantt_decision_seconds', value, outcome=outcome)
+            one_by_one.observe('gantt_decision_duration_seconds', value, outcome=outcome)
         for begin in range(0, len(values), 50):
             batch = values[begin : begin + 50]
-            together.observe_all('gantt_decision_seconds', batch, outcome=outcome)
+            together.observe_all('gantt_decision_duration_seconds', batch, outcome=outcome)
     assert _shown(together) == _shown(one_by_one)
-    assert together.value('gantt_decision_seconds', outcome='placed') == 800
+    assert together.value('gantt_decision_duration_seconds', outcome='placed') == 800
 
 
 def test_two_registries_share_nothing():
     one, other = metrics.MetricRegistry(), metrics.MetricRegistry()
-    one.count('gantt_repeats_total')
-    assert (one.value('gantt_repeats_total'), other.value('gantt_repeats_total')) == (1, 0)
+    one.count('gantt_repeated_requests_total')
+    assert (
+        one.value('gantt_repeated_requests_total'),
+        other.value('gantt_repeated_requests_total'),
+    ) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +131,20 @@ def test_two_registries_share_nothing():
     [
         (lambda m: m.count('gantt_no_such_total'), 'gantt_no_such_total is a declared counter'),
         (lambda m: m.count('gantt_queue_depth'), 'gantt_queue_depth is a declared counter'),
-        (lambda m: m.gauge('gantt_repeats_total', 1), 'gantt_repeats_total is a declared gauge'),
-        (lambda m: m.observe('gantt_batch_size', 1, host='a'), r'with the labels \[\]'),
-        (lambda m: m.observe_all('gantt_batch_size', [1], host='a'), r'with the labels \[\]'),
+        (
+            lambda m: m.gauge('gantt_repeated_requests_total', 1),
+            'gantt_repeated_requests_total is a declared gauge',
+        ),
+        (lambda m: m.observe('gantt_commit_batch_size', 1, host='a'), r'with the labels \[\]'),
+        (
+            lambda m: m.observe_all('gantt_commit_batch_size', [1], host='a'),
+            r'with the labels \[\]',
+        ),
         (lambda m: m.observe_all('gantt_queue_depth', [1]), 'is a declared histogram'),
-        (lambda m: m.count('gantt_rejections_total'), r"with the labels \['filter'\], not \[\]"),
+        (
+            lambda m: m.count('gantt_filtered_hosts_total'),
+            r"with the labels \['filter'\], not \[\]",
+        ),
         (lambda m: m.value('gantt_no_such_total'), 'gantt_no_such_total is a declared metric'),
     ],
 )
@@ -155,23 +167,23 @@ def test_counting_from_many_threads_loses_nothing():
 
     def work():
         for _ in range(500):
-            world.count('gantt_reports_total', fate='applied')
+            world.count('gantt_reports_total', outcome='applied')
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert world.value('gantt_reports_total', fate='applied') == 4000
+    assert world.value('gantt_reports_total', outcome='applied') == 4000
 
 
 def test_the_listener_shows_metrics_and_stops():
     world = metrics.MetricRegistry()
-    world.count('gantt_repeats_total')
+    world.count('gantt_repeated_requests_total')
     listener = ProbeListener(world, '127.0.0.1', 0)
     url = f'http://127.0.0.1:{listener.port}/metrics'
     with urllib.request.urlopen(url, timeout=10) as answer:
-        assert b'gantt_repeats_total 1.0' in answer.read()
+        assert b'gantt_repeated_requests_total 1.0' in answer.read()
     listener.stop()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(url, timeout=10)

@@ -209,12 +209,12 @@ def test_tries_pause_longer_and_longer_are_measured_and_end_with_the_longest_lea
         assert count == tries
         pauses.append(at - now)
     assert pauses == pytest.approx([2, 4, 8, 16], abs=1.5)
-    assert 'gantt_zone_give_backs_waiting 1' in top.metrics.render().decode()
+    assert 'gantt_zone_releases_pending 1' in top.metrics.render().decode()
     # After the longest lease that there is nothing can be held by it.
     pause(created_at=1.0)
     follower.step()
     assert not waiting(top)
-    assert 'gantt_zone_give_backs_dropped_total 1' in top.metrics.render().decode()
+    assert 'gantt_zone_releases_dropped_total 1' in top.metrics.render().decode()
 
 
 def test_a_zone_that_is_removed_has_nothing_to_give_back(tree):

@@ -63,7 +63,7 @@ def test_facts_rule_a_zone_out_until_they_change(zone, monkeypatch):
     assert children_of(top.select(a_request(**needs))) == ['west']
     assert calls == {'west': 1}
     saved = top.metrics.render().decode()
-    assert 'gantt_zone_calls_saved_total{strategy="StaticRuleOut"} 1' in saved
+    assert 'gantt_zone_queries_saved_total{strategy="StaticRuleOut"} 1' in saved
     # A host that has it has come meanwhile: before there is no place the facts are read again.
     east.report('east-1', vcpu=64, traits=['CUSTOM_GPU'])
     assert children_of(top.select(a_request(vcpu=32, **needs))) == ['east']

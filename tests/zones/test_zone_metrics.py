@@ -14,12 +14,12 @@ def test_calls_silent_zones_and_what_they_were_not_told_are_counted(zone):
 
     def calls(of, call, outcome):
         labels = {'zone': of, 'call': call, 'outcome': outcome}
-        return metrics.value('gantt_zone_call_seconds', **labels)
+        return metrics.value('gantt_zone_call_duration_seconds', **labels)
 
     def zones():
         return [
             metrics.value('gantt_zones', state=state)
-            for state in ('answering', 'silent', 'disabled')
+            for state in ('responding', 'unresponsive', 'disabled')
         ]
 
     top.put('/v1/zones/other', {'enabled': False})
@@ -36,10 +36,10 @@ def test_calls_silent_zones_and_what_they_were_not_told_are_counted(zone):
     top.scheduler.cancel(CancelClaims(request_id=request.request_id))
     follower.step()
     assert zones() == [0, 2, 1]
-    assert metrics.value('gantt_zone_give_backs_waiting') == 1
+    assert metrics.value('gantt_zone_releases_pending') == 1
     # As it was cancelled; it is tried again after a pause.
-    assert calls('east', 'give_back', 'silent') == 1
-    assert calls('cloud', 'changes', 'silent') == 1
+    assert calls('east', 'release', 'unresponsive') == 1
+    assert calls('cloud', 'changes', 'unresponsive') == 1
     other.put('/v1/parents/top', {'enabled': False})
     follower.step()
     assert calls('other', 'changes', 'refused') == 1

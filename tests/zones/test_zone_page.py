@@ -30,7 +30,7 @@ def test_the_dashboard_shows_zones_where_there_are_some(zone, browser, tmp_path)
         browser.wait(LOADED)
         assert browser.run('document.documentElement.scrollWidth') <= width
         silent, answers, above = sorted(browser.run(ROWS), key=lambda row: row.split()[0])
-        assert silent.startswith('cloud last resort') and 'silent' in silent
+        assert silent.startswith('cloud last resort') and 'unresponsive' in silent
         assert answers.startswith('east') and answers.split()[-3:] == ['3', '3', '0']
         assert above.startswith('over (above)')
     browser.open(f'{east.url}/dashboard')

@@ -33,7 +33,7 @@ def test_the_tree_has_this_zone_its_parents_and_its_children(zone, capsys, monke
         (child['name'], child['state'], child['hosts'], child['room'], child['complete'])
         for child in top_tree['children']
     ]
-    assert rows == [('east', 'answers', 3, 3, True), ('north', 'answers', 2, 2, True)]
+    assert rows == [('east', 'responding', 3, 3, True), ('north', 'responding', 2, 2, True)]
     # Of what is below it a zone says how much there is, and nothing else.
     below = tree(over)
     assert [(child['name'], child['hosts']) for child in below['children']] == [('top', 6)]
@@ -46,7 +46,7 @@ def test_the_tree_has_this_zone_its_parents_and_its_children(zone, capsys, monke
         'over (above): project of-over, leases of 600 s at most, 1 live claim of it here'
     )
     assert lines[1].startswith(f'└─ this zone ({top.uuid}): 1 host, 1 up, ')
-    assert lines[2].startswith('   ├─ east: answers in ') and '3 hosts, 3 with room' in lines[2]
+    assert lines[2].startswith('   ├─ east: responding in ') and '3 hosts, 3 with room' in lines[2]
     assert lines[3].startswith('   └─ north: ')
 
 
@@ -59,12 +59,12 @@ def test_a_zone_below_that_is_not_well_says_why(zone, capsys):
     top.put('/v1/zones/other', {'enabled': False})
     states = {child['name']: (child['state'], child['hosts']) for child in tree(top)['children']}
     assert states == {
-        'east': ('refuses', None),
-        'cloud': ('silent', None),
+        'east': ('refused', None),
+        'cloud': ('unresponsive', None),
         'other': ('disabled', None),
     }
     code, out = shown(top, capsys, 'tree')
-    assert code == 0 and 'cloud: silent, last resort, 0 live claims of here' in out
+    assert code == 0 and 'cloud: unresponsive, last resort, 0 live claims of here' in out
     assert 'gantt.forbidden' in out  # what it says no with
     # None of it is a reason to take this API out of service.
     until(lambda: 'zones below' in health(top)['zones']['detail'])
@@ -72,7 +72,7 @@ def test_a_zone_below_that_is_not_well_says_why(zone, capsys):
     response = top.get('/v1/health')
     assert response.status_code == 200 and response.json()['healthy']
     detail = health(top)['zones']['detail']
-    assert 'cloud silent' in detail and 'east refuses' in detail and 'other' not in detail
+    assert 'cloud unresponsive' in detail and 'east refused' in detail and 'other' not in detail
 
 
 def health(zone):
@@ -96,13 +96,13 @@ def test_other_scores_and_another_clock_are_seen(zone):
         return condition.state, condition.problem
 
     own = top.around.score_set()
-    assert condition_with(own, 0.0) == (ZoneState.ANSWERS, '')
+    assert condition_with(own, 0.0) == (ZoneState.RESPONDING, '')
     assert condition_with(own, 100.0) == (
-        ZoneState.ANSWERS,
+        ZoneState.RESPONDING,
         'the clock of its database is 100 s before ours',
     )
     state, problem = condition_with('other', 0.0)
-    assert state is ZoneState.OTHER_SCORES and 'do not count' in problem
+    assert state is ZoneState.SCORE_MISMATCH and 'do not count' in problem
 
 
 def test_who_has_no_zones_below_is_well(zone):

@@ -299,7 +299,7 @@ def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
             f'{providers} providers',
             f'each process that is asked for allocation candidates keeps all of them, some {size} '
             'MB: its first query reads them, and its report (SIGUSR2) and '
-            'gantt_candidates_age_seconds say how far it is',
+            'gantt_candidate_table_age_seconds say how far it is',
             'Give its processes that much memory, and no more processes than that allows',
         )
 

@@ -17,20 +17,20 @@ from gantt.scheduler.zones.conditions import ZoneConditions, ZoneState
 
 #: State -> how bad it is, and what to do.
 _STATES = {
-    ZoneState.SILENT: (
+    ZoneState.UNRESPONSIVE: (
         warning,
         'Start it, correct its address with "gantt zone set NAME --url", or "gantt zone disable"',
     ),
-    ZoneState.REFUSES: (
+    ZoneState.REFUSED: (
         error,
         'Let this zone ask there ("gantt parent list" in that zone), or correct the credential',
     ),
     ZoneState.UNUSABLE: (error, 'Correct [zones] credentials_file'),
-    ZoneState.OTHER_SCORES: (
+    ZoneState.SCORE_MISMATCH: (
         warning,
         'Give both the same weighers, or "gantt zone set NAME --accept-scores" with a scale',
     ),
-    ZoneState.ANSWERS: (warning, 'Set the clocks of both by NTP'),
+    ZoneState.RESPONDING: (warning, 'Set the clocks of both by NTP'),
 }
 
 #: Of the counts in ToLookAt, claims that only one side has after a database was restored.

@@ -344,8 +344,8 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
 class CommitPath(enum.StrEnum):
     """Way in which a batch was written; the outcome is the same."""
 
-    ONE_TRIP = 'one_trip'  # in one round trip, PostgreSQL only: no conflict
-    CAREFUL = 'careful'  # in two round trips, PostgreSQL only
+    OPTIMISTIC = 'optimistic'  # in one round trip, PostgreSQL only: no conflict
+    PESSIMISTIC = 'pessimistic'  # in two round trips, PostgreSQL only
     PORTABLE = 'portable'  # by the statements that every database understands
 
 

@@ -22,7 +22,7 @@ class ShadowVerdict(enum.StrEnum):
     NOT_KNOWN = 'not_known'
     NOVA_NONE = 'nova_none'
     NEITHER = 'neither'
-    NOT_OBSERVED = 'not_heard'
+    NOT_OBSERVED = 'not_observed'
     NOT_DECIDED = 'not_decided'
 
 

@@ -264,7 +264,7 @@ class CarefulLedger(ledger.Ledger):
             raise _Rare  # claims without any amounts on their hosts
         self._write_rare(tx, commit_batch)
         unit.step_all()
-        result = commit_batch.result(unit, CommitPath.CAREFUL)
+        result = commit_batch.result(unit, CommitPath.PESSIMISTIC)
         tried.append((commit_batch, result))
         self._flush(raw, unit, commit_batch)
         return result

@@ -468,7 +468,7 @@ class PlainBatch:
                 for draft in self.batch
             ],
             now=now,
-            path=CommitPath.ONE_TRIP,
+            path=CommitPath.OPTIMISTIC,
             **hosts,
         )
 

@@ -38,8 +38,8 @@ class TreeParent(View, frozen=True, kw_only=True):
 class TreeChild(View, frozen=True, kw_only=True):
     """A zone directly below.
 
-    :ivar state: ``answers``, ``disabled``, ``silent``, ``refuses``, ``unusable`` or
-        ``other_scores``
+    :ivar state: ``responding``, ``disabled``, ``unresponsive``, ``refused``, ``unusable`` or
+        ``score_mismatch``
     :ivar problem: what is wrong, in words; '' where nothing is
     :ivar milliseconds: until it said who it is; null where it did not
     :ivar minor: of the interface, the newest that it serves; null where it is not known
@@ -115,7 +115,7 @@ def show_zone_tree(world: HandlerContext, caller: Caller) -> ZoneTree:
 
 def _room(world: HandlerContext, one: ZoneCondition) -> ZoneCapacity | None:
     """Return the capacity of a zone that answers; None: it does not report one."""
-    if one.state not in (ZoneState.ANSWERS, ZoneState.OTHER_SCORES):
+    if one.state not in (ZoneState.RESPONDING, ZoneState.SCORE_MISMATCH):
         return None
     spec, guest = RequestSpec(resources=SHAPE), str(uuid.uuid4())
     request = SelectDestinations(request_id=str(uuid.uuid4()), spec=spec, consumers=[guest])

@@ -123,7 +123,7 @@ class PlacementErrors:
         self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
     ) -> None:
         LOG.exception('%s %s failed', req.method, errors.path_shown(req), exc_info=error)
-        self._metrics.count('gantt_errors_total', where='http')
+        self._metrics.count('gantt_errors_total', component='http')
         problem = (
             'the service met an error that it did not expect; its log has it under this request id'
         )

@@ -168,10 +168,10 @@ class DeadLetters:
         )
         with self._changed:
             if not self._shares.take(sender(dead_letter.body)):
-                self._count('gantt_dead_letters_total', 1, fate='beyond_share')
+                self._count('gantt_dead_letters_total', 1, outcome='over_quota')
                 return
             if self._stopping or len(self._waiting) >= WAITING:
-                self._count('gantt_dead_letters_total', 1, fate='dropped')
+                self._count('gantt_dead_letters_total', 1, outcome='dropped')
                 return
             self._waiting.append(dead_letter)
             if self._thread is None:
@@ -215,9 +215,9 @@ class DeadLetters:
                     channel.basic_publish(_message(batch[0]), exchange='', routing_key=name)
                     batch.popleft()
         except Exception as e:  # sockets, AMQP, TLS: letters are not worth more than a line
-            self._count('gantt_dead_letters_total', len(batch), fate='dropped')
+            self._count('gantt_dead_letters_total', len(batch), outcome='dropped')
             LOG.warning('%d messages could not be stored in queue %s: %s', len(batch), name, e)
-        self._count('gantt_dead_letters_total', total - len(batch), fate='kept')
+        self._count('gantt_dead_letters_total', total - len(batch), outcome='kept')
 
 
 def _message(dead_letter: DeadLetter) -> Any:

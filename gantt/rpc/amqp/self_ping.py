@@ -103,7 +103,7 @@ class SelfPing:
         problems = self._unanswered()
         if self._stopping.is_set():
             return
-        self._count('gantt_rpc_self_pings_total', 1, fate='failed' if problems else 'answered')
+        self._count('gantt_rpc_self_pings_total', 1, outcome='failed' if problems else 'answered')
         if not problems:
             self.failed = self._stuck = self.rebuilds = 0
             return
@@ -122,7 +122,7 @@ class SelfPing:
                 self.problem,
             )
             self.rebuilds = 1
-            self._count('gantt_rpc_rebuilds_total', 1, fate='done')
+            self._count('gantt_rpc_self_ping_exits_total')
             self._on_stuck(self.problem)
 
     def _broker_works(self) -> bool:

@@ -86,7 +86,7 @@ class NovaNotifier:
         try:
             self._queue.put_nowait(notice)
         except queue.Full:
-            self._count('gantt_nova_notifications_total', fate='dropped')
+            self._count('gantt_nova_notifications_total', outcome='dropped')
 
     def _run(self) -> None:
         while (notice := self._queue.get()) is not None:
@@ -95,10 +95,10 @@ class NovaNotifier:
                 notification_context = notifications.context(context)
                 for notifier, payload in self._forms:
                     notifier.info(notification_context, event, payload(spec))
-                self._count('gantt_nova_notifications_total', fate='sent')
+                self._count('gantt_nova_notifications_total', outcome='sent')
             except Exception:
                 LOG.warning('a notification could not be sent', exc_info=True)
-                self._count('gantt_nova_notifications_total', fate='failed')
+                self._count('gantt_nova_notifications_total', outcome='failed')
 
 
 def _carrier(conf: Any, url: str) -> Any:

@@ -304,7 +304,7 @@ class BroadcastTap:
                 envelope.bounded(raw_message, self.terms.payload_bytes_max), self.terms
             )
         except exceptions.GanttError as e:
-            self.count('gantt_shadow_requests_total', fate='unreadable')
+            self.count('gantt_shadow_requests_total', outcome='unreadable')
             LOG.info('A message of Nova is not understood: %s', e)
             return
         except Exception:

@@ -426,7 +426,7 @@ class Topic:
         if isinstance(error, exceptions.NotProven):
             # Any sender can send any number of them: an alarm of a bounded rate reports them.
             LOG.debug('Refused %s of %s: %s', what, log_id, error)
-            self._count('gantt_rpc_refused_total', 1, code=error.code)
+            self._count('gantt_rpc_messages_refused_total', 1, code=error.code)
             return
         if not is_answer(error):
             code = 'gantt.error'
@@ -445,6 +445,6 @@ class Topic:
             else:
                 error_text = quoting.plain(f'{error}', LOGGED_CHARACTERS)
                 LOG.info('Refused %s of %s: %s', what, log_id, error_text)
-        self._count('gantt_rpc_refused_total', 1, code=code)
+        self._count('gantt_rpc_messages_refused_total', 1, code=code)
         if self._dead_letters is not None:
             self._dead_letters.put(body, error, topic=self.name, method=what, request=log_id)

@@ -287,7 +287,7 @@ class PlaceGroups:
         match outcome.outcome:
             case CommitStatus.PLACED:
                 self._cache.reload_soon()
-                self._recorder.count('gantt_claims_made_total', len(planning.planned))
+                self._recorder.count('gantt_claims_created_total', len(planning.planned))
                 return Happened(event, answer)
             case CommitStatus.OVERDUE:
                 return Happened(event, number=outcome.attempt)
@@ -296,7 +296,7 @@ class PlaceGroups:
                 return Happened(event, conflict=conflict)
             case CommitStatus.LOCKED:
                 # A try like any other: other groups wait for this thread meanwhile.
-                self._recorder.count('gantt_locked_total')
+                self._recorder.count('gantt_lock_conflicts_total')
                 self._clock.sleep(LOOK_SECONDS)
                 return Happened(RequestEvent.DROPPED, conflict=conflict)
             case CommitStatus.OPEN | CommitStatus.LOST | CommitStatus.PARTIAL:
@@ -497,8 +497,8 @@ class PlaceGroups:
             placed=placed,
             over=self._over(end),
         )
-        self._recorder.observe('gantt_group_plan_seconds', self._clock.monotonic() - began)
-        self._recorder.count('gantt_group_plans_total', status=plan.status, by=plan.by)
+        self._recorder.observe('gantt_group_plan_duration_seconds', self._clock.monotonic() - began)
+        self._recorder.count('gantt_group_plans_total', status=plan.status, method=plan.by)
         return plan
 
     def _over(self, end: float) -> Over:
@@ -647,7 +647,7 @@ class PlaceGroups:
         """
         began = self._clock.monotonic()
         (outcome,) = self._requests.commit([draft]).outcomes
-        self._recorder.observe('gantt_commit_seconds', self._clock.monotonic() - began)
+        self._recorder.observe('gantt_commit_duration_seconds', self._clock.monotonic() - began)
         return outcome
 
     def _lease(self, request: Request) -> float:

@@ -190,7 +190,7 @@ class GroupPlanner:
         call = PendingGroup(request, self.clock.monotonic() + request.budget_ms / 1000)
         for refused in self.queue.enter(call, future, self._replies):
             if isinstance(refused.answer, exceptions.Busy):
-                self.recorder.count('gantt_turned_away_total', outcome='busy')
+                self.recorder.count('gantt_requests_rejected_total', outcome='busy')
             raise refused.answer
         return future
 

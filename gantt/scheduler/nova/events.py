@@ -70,7 +70,7 @@ class NovaEvents:
 
         :raises Busy: the queue is full
         """
-        self._count(cast, 'heard')
+        self._count(cast, 'received')
         if not self.work_queue.put(cast):
             self._count(cast, 'dropped')
             raise exceptions.Busy(
@@ -79,7 +79,7 @@ class NovaEvents:
 
     def receive(self, cast: NovaCast) -> NovaUpdateResult:
         """Fold a host's list of its guests at once: may wait for the database."""
-        self._count(cast, 'heard')
+        self._count(cast, 'received')
         self._has_received = True
         result = self.nova.apply_guest_events([cast])
         host = getattr(cast.word, 'host', None)
@@ -152,7 +152,7 @@ class NovaEvents:
                 self._apply(batch)
                 return
             except exceptions.Unavailable as e:
-                self.recorder.count('gantt_jobs_failed_total', job='nova words')
+                self.recorder.count('gantt_job_failures_total', job='nova events')
                 LOG.warning('%d broadcasts of Nova wait for the database: %s', len(batch), e)
                 if self.work_queue.ending.wait(AWAY_SECONDS):
                     for cast in batch:
@@ -188,7 +188,7 @@ class NovaEvents:
         hosts, now = set(result.not_novas), self.clock.monotonic()
         for cast in batch:
             if getattr(cast.word, 'host', None) in hosts:
-                self._count(cast, 'not_novas')
+                self._count(cast, 'other_reporter')
         for host in sorted(hosts):
             if now - self._logged.get(host, -AGAIN_SECONDS) >= AGAIN_SECONDS:
                 self._logged[host] = now
@@ -200,13 +200,13 @@ class NovaEvents:
 
     def _log_result(self, result: NovaUpdateResult, how: str = 'by broadcasts') -> None:
         self.cache.offer(result.hosts)
-        for what, ids in (
+        for action, ids in (
             ('confirmed', result.confirmed),
             ('released', result.released),
             ('adopted', result.adopted),
         ):
             if ids:
-                self.recorder.count('gantt_nova_claims_total', len(ids), what=what)
+                self.recorder.count('gantt_nova_claims_total', len(ids), action=action)
         if result.adopted:
             LOG.warning(
                 '%d guests of Nova run without a claim: adopted %s, as claims %s',
@@ -216,7 +216,9 @@ class NovaEvents:
             )
 
     def _count(self, cast: NovaCast, outcome: str) -> None:
-        self.recorder.count('gantt_nova_events_total', event=type(cast.word).__name__, fate=outcome)
+        self.recorder.count(
+            'gantt_nova_events_total', event=type(cast.word).__name__, outcome=outcome
+        )
 
     # -- moves left open -----------------------------------------------------------
     def look_for_moves(self) -> None:

@@ -75,7 +75,7 @@ class NovaSource:
             self.alarm.raise_('tell_facts', e)
             raise
         self.cache.offer(result.hosts)
-        self.recorder.count('gantt_nova_facts_total', fate=result.outcome)
+        self.recorder.count('gantt_nova_facts_total', outcome=result.outcome)
         if result.outcome == host_facts.UNKNOWN:
             raise exceptions.NotFound(kind='host', name=update.host)
         if result.outcome == host_facts.NOT_OURS:

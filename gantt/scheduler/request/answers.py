@@ -180,7 +180,7 @@ class EarlierAnswers(Generic[C]):
 
     def placed(self, call: C, stored: bytes) -> Any:
         """Return the answer stored with a request that was placed before."""
-        self._recorder.count('gantt_repeats_total')
+        self._recorder.count('gantt_repeated_requests_total')
         return self._read(call, stored)
 
     def cancelled(self, call: C) -> Any:
@@ -268,6 +268,6 @@ class Answers:
         for sent in answered:
             seconds.setdefault(sent.answer.outcome.value, []).append(sent.seconds)
         for outcome, values in seconds.items():
-            self._recorder.observe_all('gantt_decision_seconds', values, outcome=outcome)
+            self._recorder.observe_all('gantt_decision_duration_seconds', values, outcome=outcome)
         if answered and self._on_answers is not None:
             self._on_answers(answered)

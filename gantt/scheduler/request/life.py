@@ -90,7 +90,7 @@ class RequestLife(Generic[C]):
             self.released(self._requests.give_up(request_id, owner, attempt))
         except exceptions.Unavailable:
             # The lease frees the claims; the row's deadline lets a repeat take over.
-            self._recorder.count('gantt_give_up_failed_total')
+            self._recorder.count('gantt_request_abort_failures_total')
 
     # -- of a loop -----------------------------------------------------------------
     def answer(self, call: C, answer: Any) -> None:

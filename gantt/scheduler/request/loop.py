@@ -141,7 +141,7 @@ class Placing(RequestLife[PendingRequest]):
         for call in calls:
             answer = refusal(call.request, Outcome.BUSY, reason, GIVEN_BACK_MS)
             for handle, replies in self.admission.leave(call):
-                self._recorder.count('gantt_turned_away_total', outcome=answer.outcome.value)
+                self._recorder.count('gantt_requests_rejected_total', outcome=answer.outcome.value)
                 replies.send([(handle, answer)])
         return len(calls)
 
@@ -492,15 +492,15 @@ class Placing(RequestLife[PendingRequest]):
                 refused = refusal(plan.call.request, Outcome.FAILED, e.message)
                 self.happens(plan.call, RequestEvent.UNCERTAIN, refused)
             return
-        self._recorder.observe('gantt_commit_seconds', self._clock.monotonic() - started)
-        self._recorder.observe('gantt_batch_size', len(plans))
+        self._recorder.observe('gantt_commit_duration_seconds', self._clock.monotonic() - started)
+        self._recorder.observe('gantt_commit_batch_size', len(plans))
         self._planner.count_planned(plans, self._pipeline, self._recorder)
-        self._recorder.count('gantt_commit_path_total', path=result.path.value)
+        self._recorder.count('gantt_commits_total', path=result.path.value)
         if result.locked:
             self._locked.note(result.locked)
         self._planner.apply_commit(plans, result)
         if self._planner.note_races(plans, result):
-            self._recorder.gauge('gantt_spread', self.contention.spread)
+            self._recorder.gauge('gantt_host_subset_size', self.contention.spread)
         for plan, status in zip(plans, result.outcomes, strict=True):
             self._decide(plan, status)
 
@@ -523,8 +523,8 @@ class Placing(RequestLife[PendingRequest]):
         match status.outcome:
             case CommitStatus.PLACED:
                 places_taken = len(plan.extra.takes)
-                self._recorder.count('gantt_places_taken_total', places_taken)
-                self._recorder.count('gantt_claims_made_total', len(plan.members) - places_taken)
+                self._recorder.count('gantt_reservations_taken_total', places_taken)
+                self._recorder.count('gantt_claims_created_total', len(plan.members) - places_taken)
                 answer = plan.final_answer
             case CommitStatus.PARTIAL | CommitStatus.DROPPED | CommitStatus.GROUP_CHANGED:
                 claims_made, lost_hosts = plan.outcome(status)
@@ -532,7 +532,7 @@ class Placing(RequestLife[PendingRequest]):
                     self._recorder.count('gantt_conflicts_total', len(lost_hosts))
                     conflict = conflict_line(status.outcome.value, lost_hosts, status.reason)
             case CommitStatus.LOCKED:
-                self._recorder.count('gantt_locked_total')
+                self._recorder.count('gantt_lock_conflicts_total')
             case _:
                 answer = self._earlier.resolved(call, status)
         event, number, reason = RequestEvent(status.outcome.value), status.attempt, status.reason
@@ -561,7 +561,7 @@ class Placing(RequestLife[PendingRequest]):
         record: DecisionRecord | None = None
         if plan is not None:
             for rule in plan.removed:
-                self._recorder.count('gantt_rejections_total', rule.removed, filter=rule.name)
+                self._recorder.count('gantt_filtered_hosts_total', rule.removed, filter=rule.name)
             record = plan.record()
         elif excess is not None:
             record = self._planner.refused(call, self._pipeline, excess)
@@ -596,7 +596,7 @@ class Placing(RequestLife[PendingRequest]):
         A request that causes a failure must not cost the others their places.  One that fails
         by itself is answered with that.
         """
-        self._recorder.count('gantt_batches_failed_total')
+        self._recorder.count('gantt_commit_failures_total')
         self._cache.forget()
         calls = [
             batch_call

@@ -617,13 +617,13 @@ class Planner:
         """Count the two ways of planning and the search for layouts; log wrong steps."""
         looked = sum(plan.looks for plan in plans)
         members = sum(len(plan.members) for plan in plans)
-        recorder.count('gantt_members_planned_total', looked, way='looked')
-        recorder.count('gantt_members_planned_total', members - looked, way='alike')
+        recorder.count('gantt_members_planned_total', looked, method='evaluated')
+        recorder.count('gantt_members_planned_total', members - looked, method='identical')
         while pipeline.layout_hosts:
             result, hosts = pipeline.layout_hosts.popitem()
             recorder.count('gantt_layout_hosts_total', hosts, result=result)
         for name in pipeline.distrusted - self._distrusted:
-            recorder.count('gantt_steps_wrong_total', weigher=name)
+            recorder.count('gantt_weigher_increments_wrong_total', weigher=name)
             LOG.error('Weigher %s %s', name, STEP_WRONG)
             self._distrusted.add(name)
 

@@ -30,12 +30,12 @@ CLOCK_SECONDS = 5.0
 class ZoneState(enum.StrEnum):
     """State of a child zone."""
 
-    ANSWERS = 'answers'
+    RESPONDING = 'responding'
     DISABLED = 'disabled'
-    SILENT = 'silent'  # no answer, or none of this zone's
-    REFUSES = 'refuses'  # it does not let this one in
+    UNRESPONSIVE = 'unresponsive'  # no answer, or another zone answers
+    REFUSED = 'refused'  # it does not admit this one
     UNUSABLE = 'unusable'  # the credential for it cannot be read here
-    OTHER_SCORES = 'other_scores'  # its offers cannot be compared, and do not count
+    SCORE_MISMATCH = 'score_mismatch'  # its offers cannot be compared, and do not count
 
 
 class ZoneCondition(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,17 +113,17 @@ class ZoneConditions:
         except exceptions.Misconfigured as e:
             return ZoneCondition(zone=zone, state=ZoneState.UNUSABLE, problem=e.message)
         except exceptions.Unavailable as e:
-            return ZoneCondition(zone=zone, state=ZoneState.SILENT, problem=e.message)
+            return ZoneCondition(zone=zone, state=ZoneState.UNRESPONSIVE, problem=e.message)
         except exceptions.GanttError as e:
-            return ZoneCondition(zone=zone, state=ZoneState.REFUSES, problem=e.message)
+            return ZoneCondition(zone=zone, state=ZoneState.REFUSED, problem=e.message)
         seconds = self._clock.monotonic() - begun
-        state, problem = ZoneState.ANSWERS, ''
+        state, problem = ZoneState.RESPONDING, ''
         apart = info.now - self._now()
         apart = 0.0 if abs(apart) <= seconds else apart
         if not zone.enabled:
             state = ZoneState.DISABLED
         elif info.score_set not in (self._score_set(), zone.score_set):
-            state = ZoneState.OTHER_SCORES
+            state = ZoneState.SCORE_MISMATCH
             problem = 'it has other weighers, multipliers or settings: its offers do not count'
         elif abs(apart) > CLOCK_SECONDS:
             where = 'before' if apart > 0 else 'behind'
@@ -138,7 +138,8 @@ def summed_up(found: Sequence[ZoneCondition]) -> str:
     unwell = [
         condition
         for condition in found
-        if condition.zone.enabled and (condition.problem or condition.state.value != 'answers')
+        if condition.zone.enabled
+        and (condition.problem or condition.state is not ZoneState.RESPONDING)
     ]
     if not unwell:
         return ''

@@ -105,10 +105,14 @@ class ZoneFollower:
             if zone.uuid not in silent and not self._is_followed(zone):
                 silent.add(zone.uuid)
         states = collections.Counter(
-            'disabled' if not zone.enabled else 'silent' if zone.uuid in silent else 'answering'
+            'disabled'
+            if not zone.enabled
+            else 'unresponsive'
+            if zone.uuid in silent
+            else 'responding'
             for zone in zones.values()
         )
-        for state in ('answering', 'silent', 'disabled'):
+        for state in ('responding', 'unresponsive', 'disabled'):
             self._recorder.gauge('gantt_zones', states[state], state=state)
 
     def _is_followed(self, zone: ZoneRecord) -> bool:

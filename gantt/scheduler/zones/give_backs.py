@@ -123,8 +123,8 @@ class GiveBacks:
         if done:
             self._stored.end_give_backs(done)
         waiting = self._stored.give_backs_waiting()
-        self._recorder.gauge('gantt_zone_give_backs_waiting', waiting.number)
-        self._recorder.gauge('gantt_zone_give_backs_oldest_seconds', waiting.seconds)
+        self._recorder.gauge('gantt_zone_releases_pending', waiting.number)
+        self._recorder.gauge('gantt_zone_releases_oldest_age_seconds', waiting.seconds)
         return silent
 
     # -- inside ------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class GiveBacks:
             self._claims.end_lost(zone.uuid, key, claim_id)
             return True
         if due.seconds > FORGET_SECONDS:
-            self._recorder.count('gantt_zone_give_backs_dropped_total')
+            self._recorder.count('gantt_zone_releases_dropped_total')
             LOG.error('zone %s was never told to end %s: its lease has', zone.name, due.key)
             return True
         if due.seconds > COMPLAIN_SECONDS and zone.uuid not in self._complained:

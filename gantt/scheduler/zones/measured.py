@@ -65,9 +65,7 @@ class MeasuredZones:
         )
 
     def give_back(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
-        self._measured(
-            'give_back', zone, lambda: self._zones.give_back(zone, key, seconds, claim_id)
-        )
+        self._measured('release', zone, lambda: self._zones.give_back(zone, key, seconds, claim_id))
 
     def extend(self, zone: ZoneRecord, key: str, lease_seconds: int, seconds: float) -> None:
         self._measured(
@@ -89,14 +87,14 @@ class MeasuredZones:
         )
 
     def marks(self, zone: ZoneRecord, query: HostMarksQuery, seconds: float) -> HostMarksPage:
-        return self._measured('marks', zone, lambda: self._zones.marks(zone, query, seconds))
+        return self._measured('host_digests', zone, lambda: self._zones.marks(zone, query, seconds))
 
     def _measured(self, call: str, zone: ZoneRecord, make: Callable[[], T]) -> T:
         begun, outcome = time.monotonic(), 'answered'
         try:
             return make()
         except exceptions.Unavailable:
-            outcome = 'silent'
+            outcome = 'unresponsive'
             raise
         except exceptions.GanttError:
             outcome = 'refused'
@@ -104,5 +102,9 @@ class MeasuredZones:
         finally:
             seconds = time.monotonic() - begun
             self._observe(
-                'gantt_zone_call_seconds', seconds, zone=zone.name, call=call, outcome=outcome
+                'gantt_zone_call_duration_seconds',
+                seconds,
+                zone=zone.name,
+                call=call,
+                outcome=outcome,
             )

@@ -186,7 +186,7 @@ class ZoneEvaluator:
             search.answered(own.choices)
         skipped = search.not_queried()
         for zone in skipped:
-            self._count('gantt_zone_calls_saved_total', strategy=zone.by)
+            self._count('gantt_zone_queries_saved_total', strategy=zone.by)
         steps = [ZoneStep(zone=x.zone.zone.name, by=x.by, reason=x.reason) for x in skipped]
         steps += [ZoneStep(zone=zone.name, reason=why) for zone, why in left_out]
         choices = choice.ranked(search.found)
