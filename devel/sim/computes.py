@@ -230,7 +230,6 @@ class ComputeProcess(Process):
         )
         self.agent = Agent(
             session,
-            port,
             machine,
             file,
             on_change=self.member.changed,

@@ -139,9 +139,11 @@ class PlannerHealth:
     """
 
     def __init__(self, planner: GroupPlanner, rpc: RpcService) -> None:
-        self._planner, self._rpc = planner, rpc
+        self._planner = planner
+        self._rpc = rpc
         self._database = Knock(planner.stores.database.ping)
-        self.is_stopping, self.refused = False, ''
+        self.is_stopping = False
+        self.refused = ''
 
     def __call__(self) -> tuple[bool, dict[str, Any]]:
         """Return whether the process is healthy, and the body of the answer for JSON."""

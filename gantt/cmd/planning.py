@@ -51,7 +51,8 @@ class Planning:
         pipeline = pipeline_from_conf(conf)
         settings = wiring.settings(conf, pipeline)
         recorder = StoreRecorder(stores.records, metrics, settings.decision_queue_limit)
-        self._solver, self._seconds = solver_of(conf), conf.rpc.drain_seconds
+        self._solver = solver_of(conf)
+        self._seconds = conf.rpc.drain_seconds
         self.planner = GroupPlanner(
             stores, pipeline, recorder, settings, bounds(conf), solver=self._solver
         )

@@ -21,7 +21,7 @@ from gantt.rpc.amqp.consumer import Consumer
 from gantt.rpc.amqp.replies import ReplyWriter
 from gantt.rpc.amqp.timers import DelayedExecutor
 from gantt.rpc.call import RpcCall
-from gantt.rpc.server.server import DEFERRED, Interface, Method, Topic
+from gantt.rpc.server.server import DEFERRED, Interface, Method, Topic, WorkerPool
 
 # -- One queue for the topics of many hosts.
 CHECK_SECONDS = 2.0
@@ -159,8 +159,7 @@ class BuildListener:
             om.Target(exchange=wire.EXCHANGE, topic=self.topic, server=name),
             methods.interface,
             self._replies,
-            threads=threads,
-            queue=queue,
+            WorkerPool(self.topic, threads, queue),
             payload_bytes_max=PAYLOAD_BYTES_MAX,
             count=_count_nothing,
         )

@@ -46,7 +46,8 @@ class VolumeService:
         destroy: Callable[[str], None] = lambda uuid: None,
     ) -> None:
         self._scheduler = scheduler
-        self._make, self._destroy = make, destroy
+        self._make = make
+        self._destroy = destroy
 
     def create(
         self,

@@ -107,7 +107,9 @@ class FairTasks:
     def __init__(
         self, owners: Owners, most: int, of_one: int, dispatcher: Any, sockets: Sockets
     ) -> None:
-        self._owners, self._most, self._of_one = owners, most, of_one
+        self._owners = owners
+        self._most = most
+        self._of_one = of_one
         self._dispatcher = dispatcher
         self._sockets = sockets
         self._queue: FairQueue[TaskTurn] = FairQueue()
@@ -184,7 +186,9 @@ class TaskTurn:
     __slots__ = ('_tasks', 'cost', 'owner', 'task')
 
     def __init__(self, tasks: FairTasks, owner: str, task: Any) -> None:
-        self._tasks, self.owner, self.task = tasks, owner, task
+        self._tasks = tasks
+        self.owner = owner
+        self.task = task
         body = sum(request.body_bytes_received for request in task.requests[:1])
         self.cost = 1 + body // BYTES_OF_A_THREAD
 

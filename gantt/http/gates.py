@@ -34,7 +34,9 @@ class QuotaGate:
     """
 
     def __init__(self, what: str, most: int, of_one: int) -> None:
-        self._what, self._most, self._of_one = what, most, of_one
+        self._what = what
+        self._most = most
+        self._of_one = of_one
         self._inside: collections.Counter[tuple[str, str]] = collections.Counter()
         self._lock = threading.Lock()
 

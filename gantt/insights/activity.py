@@ -158,7 +158,9 @@ class ActivityReader:
     def __init__(
         self, records: Records, claims: Claims, database: DatabaseStatus, clock: Clock
     ) -> None:
-        self._records, self._claims, self._database = records, claims, database
+        self._records = records
+        self._claims = claims
+        self._database = database
         self._remembered = Remembered(clock)
         # Decisions never change.
         self._refusal = functools.lru_cache(_REMEMBERED_MAX)(self._read_refusal)

@@ -32,7 +32,8 @@ class _Published:
     """A table, and its number of readers."""
 
     def __init__(self, table: ProviderTable) -> None:
-        self.table, self.readers = table, 0
+        self.table = table
+        self.readers = 0
 
 
 class Candidates:
@@ -55,7 +56,8 @@ class Candidates:
         self._count = count or (lambda name: None)
         self._reload_seconds = reload_seconds
         self._current_at: float | None = None
-        self._loaded_at, self._lost = float('-inf'), 0
+        self._loaded_at = float('-inf')
+        self._lost = 0
         self._lock = threading.Lock()
         self._counting = threading.Lock()
         self._published = _Published(ProviderTable())

@@ -84,10 +84,14 @@ class Insights:
         count: Callable[..., None] | None = None,
         candidate_steps: int = STEPS_MAX,
     ) -> None:
-        self._claims, self._zone_claims = stores.claims, stores.zone_claims
-        self._requests, self._records = stores.requests, stores.records
-        self._hosts, self._services = stores.hosts, stores.services
-        self._zones, self._zone_figures = stores.zones, stores.zone_figures
+        self._claims = stores.claims
+        self._zone_claims = stores.zone_claims
+        self._requests = stores.requests
+        self._records = stores.records
+        self._hosts = stores.hosts
+        self._services = stores.services
+        self._zones = stores.zones
+        self._zone_figures = stores.zone_figures
         self.settings = settings or SchedulerSettings(worker='gantt-api')
         self.cache = HostFollower(
             stores.feed,
@@ -113,15 +117,21 @@ class Insights:
             stores.candidates, candidate_steps, count, self.settings.reload_seconds
         )
         trials = WhatIfPlanner(stores, self.table, self.cache, pipeline, self.settings, self.quotas)
-        self.dry_run, self.what_if, self.capacity = trials.dry_run, trials.compare, trials.capacity
+        self.dry_run = trials.dry_run
+        self.what_if = trials.compare
+        self.capacity = trials.capacity
         self.roll_up = RollUpReader(self.candidates, self.table, self.cache, self.capacity).read
         reader = DecisionReader(
             stores.records, stores.table_logs, pipeline, self.settings, self.table
         )
-        self.decisions, self.is_decision = reader.summaries, reader.is_decision
-        self.explain, self.scores, self.replay = reader.explain, reader.scores, reader.replay
+        self.decisions = reader.summaries
+        self.is_decision = reader.is_decision
+        self.explain = reader.explain
+        self.scores = reader.scores
+        self.replay = reader.replay
         summed = ActivityReader(stores.records, stores.claims, stores.database, self.cache.clock)
-        self.activity, self.refused = summed.activity, summed.refused
+        self.activity = summed.activity
+        self.refused = summed.refused
         self.pipeline = pipeline
         self.events = EventLog(stores.hosts, self.cache)
         self._max_age = max_age

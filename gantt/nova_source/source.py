@@ -61,7 +61,9 @@ class Port:
         self.left_out: frozenset[str] = frozenset()
         self.refused: set[str] = set()
         self._port = port
-        self.confirm, self.refuse, self.release = port.confirm, port.refuse, port.release
+        self.confirm = port.confirm
+        self.refuse = port.refuse
+        self.release = port.release
 
     def register(self, message: RegisterHost) -> Registered:
         """Register a host.

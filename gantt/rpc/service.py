@@ -33,7 +33,7 @@ from gantt.rpc.call import RpcCall
 from gantt.rpc.nova.notifier import NovaNotifier
 from gantt.rpc.nova.topic import NovaMethods, TopicSettings
 from gantt.rpc.server.pausing import Pausing
-from gantt.rpc.server.server import Interface, Topic
+from gantt.rpc.server.server import Interface, Topic, WorkerPool
 
 LOG = logging.getLogger(__name__)
 
@@ -175,8 +175,7 @@ class RpcService:
             om.Target(exchange=exchange, topic=topic, server=self._server),
             interface,
             self._replies,
-            threads=self._conf.worker_threads,
-            queue=self._conf.worker_queue,
+            WorkerPool(topic, self._conf.worker_threads, self._conf.worker_queue),
             payload_bytes_max=self._conf.payload_bytes_max,
             count=self._count,
             dead_letter_queue=self._dead_letters,

@@ -87,8 +87,10 @@ class HostCache:
         count: Callable[..., None] | None = None,
         working: HostTable | None = None,
     ) -> None:
-        self.feed, self.vocabulary = feed, vocabulary
-        self._count, self.log = count or (lambda name, value=1: None), log
+        self.feed = feed
+        self.vocabulary = vocabulary
+        self._count = count or (lambda name, value=1: None)
+        self.log = log
         self.clock: Clock = clock or SystemClock()
         self.working = HostTable(default_zone=default_zone) if working is None else working
         #: Provider id -> version that the host will be known at when all news is folded:

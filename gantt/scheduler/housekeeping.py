@@ -5,6 +5,7 @@ One thread; every job has a period and survives an unavailable database.
 """
 
 import dataclasses
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -14,12 +15,7 @@ from gantt.core.records.retention import DECISION_SECONDS
 from gantt.core.table.host_table import HostTable
 from gantt.scheduler.claims import ClaimUpdates, jittered
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import (
-    Clock,
-    Recorder,
-    Retention,
-    TableLogs,
-)
+from gantt.scheduler.ports import Recorder, Stores
 from gantt.scheduler.quotas import REFRESH_SECONDS, QuotaChecks
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.request.planner import Contention
@@ -57,25 +53,25 @@ class Housekeeping:
 
     def __init__(
         self,
-        table_logs: TableLogs,
-        retention: Retention,
+        stores: Stores,
         cache: HostCache,
         claims: ClaimUpdates,
         recorder: Recorder,
-        clock: Clock,
         settings: SchedulerSettings,
         contention: Contention,
         quotas: QuotaChecks,
     ) -> None:
-        self._table_logs, self._retention = table_logs, retention
+        self._table_logs = stores.table_logs
+        self._retention = stores.retention
         self._cache = cache
-        self._clock = clock
+        self._clock = cache.clock
         self._recorder = recorder
         self._settings = settings
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         # Whether the last purge left rows, and when to purge all kinds of rows again.
-        self._purge_more, self._purge_whole = False, 0.0
+        self._purge_more = False
+        self._purge_whole = 0.0
         self._stale = 0  # hosts that were silent at the last check
         self._together = False  # whether most fell silent together
         self._jobs = [
@@ -96,8 +92,8 @@ class Housekeeping:
             ),
         ]
         if cache.log is not None:
-            log = cache.log
-            self._jobs.append(Job('table log', lambda: LOG_SECONDS, lambda: log.flush(table_logs)))
+            flush = functools.partial(cache.log.flush, stores.table_logs)
+            self._jobs.append(Job('table log', lambda: LOG_SECONDS, flush))
         if isinstance(recorder, StoreRecorder):
             self._jobs.append(Job('decisions', lambda: 0.2, recorder.flush))
 

@@ -301,7 +301,8 @@ class _RequestedUsage:
         has_paid: bool = False,
         goes_down: bool = False,
     ) -> None:
-        self.key, self.has_paid = (request.request_id, goes_down), has_paid
+        self.key = (request.request_id, goes_down)
+        self.has_paid = has_paid
         self.resources = request.spec.at_most
         self.consumers = [request.consumers[i] for i in members]
 
@@ -377,7 +378,9 @@ class _Known:
     __slots__ = ('beside', 'count', 'used')
 
     def __init__(self, used: Usage, beside: _Standing, count: int) -> None:
-        self.used, self.beside, self.count = used, dict(beside), count
+        self.used = used
+        self.beside = dict(beside)
+        self.count = count
 
     def add(self, standing: _Standing, count: int) -> bool:
         """Add requests let in since; return False where some came and left in between."""
@@ -396,8 +399,10 @@ class QuotaRound:
     """
 
     def __init__(self, quotas: Quotas, claims: Claims, limits: Limits, let_in: LetIn) -> None:
-        self._quotas, self._claims = quotas, claims
-        self._limits, self._let_in = limits, let_in
+        self._quotas = quotas
+        self._claims = claims
+        self._limits = limits
+        self._let_in = let_in
         self._known: dict[str, _Known] = {}
 
     def would_pass(

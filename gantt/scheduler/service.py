@@ -110,7 +110,6 @@ class Scheduler:
             self.cache,
             pipeline,
             recorder,
-            self.clock,
             self.settings,
             self.quotas,
             GroupMembers,
@@ -157,12 +156,10 @@ class Scheduler:
             self.signatures.alarm,
         )
         self.housekeeping = Housekeeping(
-            stores.table_logs,
-            stores.retention,
+            stores,
             self.cache,
             self.claims,
             recorder,
-            self.clock,
             self.settings,
             self.placing.contention,
             self.quotas,

@@ -40,7 +40,9 @@ class WorkThread:
         self.failures = 0
         #: No more items arrive: waiting ones are processed, then the thread ends.
         self.ending = threading.Event()
-        self._work, self._recorder, self._depth = work, recorder, depth
+        self._work = work
+        self._recorder = recorder
+        self._depth = depth
         self._thread: threading.Thread | None = None
 
     @property

@@ -66,7 +66,8 @@ class _Built:
 
     def __init__(self, model: Model, hint: Counts | None, free: Sequence[int] | None) -> None:
         self.cp = cp_model.CpModel()
-        self._model, self._hint = model, hint or {}
+        self._model = model
+        self._hint = hint or {}
         self._free = None if free is None else frozenset(free)
         #: By class and option: a variable for each row, or the number that it stays at.
         self._x: dict[tuple[int, int], list[Any]] = {}

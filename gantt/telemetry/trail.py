@@ -29,7 +29,9 @@ class TrailFile:
     """
 
     def __init__(self, path: str, bytes_max: int, files_limit: int) -> None:
-        self._path, self._bytes_max, self._files_most = path, bytes_max, files_limit
+        self._path = path
+        self._bytes_max = bytes_max
+        self._files_most = files_limit
 
     def write(self, entry: audit_trail.AuditEntry, to_log: bool = True) -> None:
         """Keep it.  A file that cannot be written is an error in the log, not of the caller.

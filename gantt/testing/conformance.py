@@ -154,7 +154,10 @@ class _Looks:
     def __init__(
         self, rule: Filter | Weigher, table: HostTable, spec: RequestSpec, seed: int
     ) -> None:
-        self.rule, self.table, self.spec, self.seed = rule, table, spec, seed
+        self.rule = rule
+        self.table = table
+        self.spec = spec
+        self.seed = seed
         self.hints_requested: set[str] = set()
 
     def answer(self, table: Any = None, spec: Any = None) -> np.ndarray | None:
@@ -463,7 +466,8 @@ class WatchedTable:
         self._table = table
         self.read: set[str] = set()
         # Nothing is kept from before: what it was computed from would not be read.
-        self.mask_cache, self.array_cache = MaskCache(), ArrayCache(table.versions)
+        self.mask_cache = MaskCache()
+        self.array_cache = ArrayCache(table.versions)
 
     def __len__(self) -> int:
         return len(self._table)

@@ -131,7 +131,8 @@ class CopyRound:
         delete: bool,
     ) -> None:
         self._target = target
-        self._wanted, self._now = wanted, now
+        self._wanted = wanted
+        self._now = now
         self._writes = writes
         self._progress = progress
         self._delete = delete

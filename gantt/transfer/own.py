@@ -74,8 +74,10 @@ class OwnSide:
     name = 'Gantt'
 
     def __init__(self, stores: Stores) -> None:
-        self._vocabulary, self._providers = stores.vocabulary, stores.providers
-        self._allocations, self._claims = stores.allocations, stores.claims
+        self._vocabulary = stores.vocabulary
+        self._providers = stores.providers
+        self._allocations = stores.allocations
+        self._claims = stores.claims
 
     # -- read ----------------------------------------------------------------------------
     def classes(self) -> frozenset[str]:

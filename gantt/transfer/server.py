@@ -148,7 +148,8 @@ class PlacementServer:
             is_url = False
         if not is_url:
             raise exceptions.invalid('URL', f'expected such as http://placement:8778, got {url!r}')
-        self._token, self._renew = token(), renew
+        self._token = token()
+        self._renew = renew
         self._client = httpx.Client(
             timeout=httpx.Timeout(timeout, connect=10.0),
             verify=verify if parsed.scheme == 'https' else False,

@@ -135,7 +135,6 @@ class House:
         self.member = HostAgent(session, self.world.port, look, HostAgentSettings(), self.world.rng)
         self.agent = self.member.agent = Agent(
             session,
-            self.world.port,
             self.machine,
             self.journal,
             self.member.changed,

@@ -15,7 +15,7 @@ from gantt.core.messages.request import ExtendClaims, RequestSpec, SelectDestina
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.records.decision import Outcome
 from gantt.rpc.amqp.replies import ReplyWriter
-from gantt.rpc.server.server import Interface, Method, Topic
+from gantt.rpc.server.server import Interface, Method, Topic, WorkerPool
 from tests.rpc.facade import until
 
 
@@ -219,8 +219,7 @@ def test_a_build_reaches_the_agent_of_its_host(bus):
         _target('gantt-compute.cmp-1'),
         Interface({'build': Method(keep), 'delete': Method(keep)}),
         replies,
-        threads=1,
-        queue=10,
+        WorkerPool('gantt-compute.cmp-1', threads=1, limit=10),
         payload_bytes_max=1 << 20,
         count=bus.counts,
     )

@@ -32,7 +32,7 @@ from gantt.compute.agent.journal import (
 )
 from gantt.compute.agent.running_guests import GuestInventory
 from gantt.compute.agent.session import Fenced, Session, Words
-from gantt.compute.ports import GuestDriver, GuestError, HostReadings, RunningGuest, SchedulerPort
+from gantt.compute.ports import GuestDriver, GuestError, HostReadings, RunningGuest
 from gantt.core.messages.build import Build, Delete
 
 LOG = logging.getLogger(__name__)
@@ -95,7 +95,6 @@ class Agent:
     def __init__(
         self,
         session: Session,
-        port: SchedulerPort,
         driver: GuestDriver,
         journal: Journal,
         on_change: Callable[[bool], None],
@@ -107,7 +106,7 @@ class Agent:
         self.name = session.name
         self.disagreements = self.failed_builds = 0
         self._session = session
-        self._claim_client = Words(session, port)
+        self._claim_client = Words(session)
         self._driver = driver
         self._journal = journal
         self._on_change = on_change

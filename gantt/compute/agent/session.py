@@ -72,7 +72,7 @@ class Session:
     ) -> None:
         self.name = announcement.name
         self._announcement = announcement
-        self._port = port
+        self.port = port
         self._boot = uuid.uuid4().hex
         self._journal = journal
         self._registrations = 0
@@ -119,7 +119,7 @@ class Session:
         if self._unanswered is None:
             self._unanswered = self._next()
         try:
-            registered = self._port.register(self._unanswered)
+            registered = self.port.register(self._unanswered)
         except exceptions.StaleRegistration as e:
             with self._lock:
                 self.fence = JournalBehind(
@@ -232,9 +232,9 @@ REASON_MAX = 1000
 class Words:
     """Claim updates of one host, in the order that its session keeps."""
 
-    def __init__(self, session: Session, port: SchedulerPort) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._port = port
+        self._port = session.port
 
     def confirm(self, stamp: Stamp, claim_id: str) -> str:
         """Query whether a guest may start: ``ok``, ``gone``, or '' for an answer that is void.

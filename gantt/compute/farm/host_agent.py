@@ -176,7 +176,6 @@ def with_agent(
     member = HostAgent(session, port, look, settings, rng)
     member.agent = Agent(
         session,
-        port,
         driver,
         journal,
         on_change=member.changed,

@@ -94,7 +94,9 @@ class _Finder:
         anchors: Mask | None,
         steps: int,
     ) -> None:
-        self._table, self._query, self._givers = table, query, givers
+        self._table = table
+        self._query = query
+        self._givers = givers
         self.budget = SearchBudget(steps)
         self.scores = _scores(table, givers, anchors)
         self.roots = self._roots()

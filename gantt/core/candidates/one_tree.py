@@ -33,7 +33,8 @@ class OneTreeSearch:
     """
 
     def __init__(self, query: CandidatesQuery) -> None:
-        self.query, self.parts = query, tuple(query.parts())
+        self.query = query
+        self.parts = tuple(query.parts())
         self._search: TreeSearch | None = None
         groups = [msgspec.structs.replace(part.group, suffix='') for part in self.parts]
         keys = [
@@ -112,7 +113,8 @@ class _RoomOf:
     """Remaining room of one class, by slot."""
 
     def __init__(self, entries: Sequence[ProviderEntry], name: str) -> None:
-        self._entries, self._name = entries, name
+        self._entries = entries
+        self._name = name
 
     def room(self, slot: int) -> int:
         inventory = self._entries[slot].inventories[self._name]

@@ -170,9 +170,14 @@ class _Walk:
     def __init__(
         self, search: TreeSearch, options: Sequence[Sequence[int]], order: Sequence[int]
     ) -> None:
-        self._search, self._options, self._order = search, options, order
-        self._table, self._budget, self._parts = search.table, search.budget, search.parts
-        self._scarce, self._sets_of = search.scarce, search.sets_of
+        self._search = search
+        self._options = options
+        self._order = order
+        self._table = search.table
+        self._budget = search.budget
+        self._parts = search.parts
+        self._scarce = search.scarce
+        self._sets_of = search.sets_of
         self._option_sets = [frozenset(slots) for slots in options] if search.subtrees else []
         self._chosen = [NOWHERE] * len(options)
         self._taken: dict[tuple[int, str], int] = {}
@@ -180,7 +185,9 @@ class _Walk:
         self._occupied: list[set[int]] = [set() for _ in search.apart]
         self._left_over: _LeftOver | None = None
         self._in_vain: set[Hashable] = set()
-        self._found, self._is_packed, self._is_hopeless = 0, False, False
+        self._found = 0
+        self._is_packed = False
+        self._is_hopeless = False
         self._easy_until = self._match_at = search.budget.left - EASY_LOOKS
 
     def solutions(self) -> Iterator[tuple[int, ...]]:

@@ -344,7 +344,9 @@ class Bucket:
     __slots__ = ('_at', '_left', '_limit')
 
     def __init__(self, limit: int, now: float) -> None:
-        self._limit, self._left, self._at = limit, float(limit), now
+        self._limit = limit
+        self._left = float(limit)
+        self._at = now
 
     def take(self, limit: int, now: float) -> Excess | None:
         """Take one token, or return why there is none.

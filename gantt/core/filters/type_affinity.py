@@ -19,7 +19,8 @@ class _TypesCache:
     """The mask for one flavor at one position of the log of changes."""
 
     def __init__(self, at: int, mask: BoolArray) -> None:
-        self.at, self.mask = at, mask
+        self.at = at
+        self.mask = mask
 
 
 class TypeAffinityFilter(Filter):

@@ -105,7 +105,8 @@ class Misfit(ValueError):
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f'{field}: {problem}')
-        self.field, self.problem = field, problem
+        self.field = field
+        self.problem = problem
 
 
 class Message(

@@ -52,9 +52,11 @@ class FilterRun:
     """
 
     def __init__(self, table: HostTable, spec: RequestSpec, pipeline: Pipeline) -> None:
-        self.table, self.pipeline = table, pipeline
+        self.table = table
+        self.pipeline = pipeline
         rewritten = prefilters.rewrite(spec, table, pipeline.settings.prefilters)
-        self.spec, self.added = rewritten.spec, rewritten.added
+        self.spec = rewritten.spec
+        self.added = rewritten.added
         forced = bool(spec.force_hosts or spec.force_nodes)
         # A rebuild names its host by force and is checked all the same.
         forced = forced and spec.purpose is not Purpose.REBUILD
@@ -73,7 +75,8 @@ class FilterRun:
         ] = {}  # per host: (evaluated, passes)
         self._prefix: tuple[int, BoolArray, np.ndarray, int, int, list[FilterCount]] | None = None
         #: Of the last evaluation: its consumer, and the survivors before each closing filter.
-        self._consumer, self._could = '', dict[int, BoolArray]()
+        self._consumer = ''
+        self._could = dict[int, BoolArray]()
         self._changed: list[int] = []
         #: True where no further evaluation is possible: no state was kept for one.
         self.is_last = False

@@ -45,7 +45,9 @@ class Fitting:
     def __init__(
         self, table: 'HostTable', wish: Wish, inside: Inside, filter_run: FilterRun
     ) -> None:
-        self._table, self._wish, self._inside = table, wish, inside
+        self._table = table
+        self._wish = wish
+        self._inside = inside
         self._filter_run = filter_run
         self._counts = filter_run.pipeline.layout_hosts
         self.unfit: set[int] = set()

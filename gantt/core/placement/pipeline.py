@@ -71,7 +71,8 @@ class Weighings:
     ) -> None:
         for weigher in weighers:
             check_multiplier(weigher)
-        self._all, self._normalization = list(weighers), normalization
+        self._all = list(weighers)
+        self._normalization = normalization
         self._comparable = comparable
         self._silent = [
             w.multiplier_option

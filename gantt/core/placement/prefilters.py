@@ -148,7 +148,9 @@ class _Draft:
     """
 
     def __init__(self, spec: RequestSpec, table: 'HostTable', settings: Prefilters) -> None:
-        self.spec, self.table, self.settings = spec, table, settings
+        self.spec = spec
+        self.table = table
+        self.settings = settings
         self.required = dict.fromkeys(spec.required_traits)
         self.forbidden = dict.fromkeys(spec.forbidden_traits)
         self.member_of = list(spec.member_of)

@@ -166,7 +166,8 @@ class OfCapacity(Scale):
 
     def __init__(self, weigher: Weigher, caps: FloatArray, least: float) -> None:
         super().__init__(weigher)
-        self._caps, self._least = caps, least
+        self._caps = caps
+        self._least = least
 
     def whole(self, raw: IntArray | FloatArray) -> FloatArray | None:
         values = self.scaled(raw)[0]
@@ -332,8 +333,10 @@ class ScorePart:
     ) -> None:
         if not isinstance(raw, np.ndarray) or raw.shape != shape:
             raise ValueError(f'raw values: expected one value per host, {shape[0]} of them')
-        self.weigher, self.raw = weigher, raw
-        self.scale, self.multiplier = scale, multiplier
+        self.weigher = weigher
+        self.raw = raw
+        self.scale = scale
+        self.multiplier = multiplier
         self.is_plain = isinstance(multiplier, float) and multiplier == 1.0
         self.is_turned = isinstance(multiplier, float) and multiplier == -1.0
         self.scaled: FloatArray | None = None

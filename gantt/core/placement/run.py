@@ -139,8 +139,11 @@ class Run:
         self._seen: LookResult | None = None
         self.finalists: list[int] = []
         if before is not None:
-            self.ranking, self._steps, self._left = before.ranking, before._steps, before._left
-            self._last, self._seen = before._last, before.members.looks[-1]
+            self.ranking = before.ranking
+            self._steps = before._steps
+            self._left = before._left
+            self._last = before._last
+            self._seen = before.members.looks[-1]
 
     @property
     def age_seconds(self) -> float:

@@ -54,7 +54,8 @@ class _Host:
     __slots__ = ('bound', 'count')
 
     def __init__(self, count: int, bound: str | None) -> None:
-        self.count, self.bound = count, bound
+        self.count = count
+        self.bound = bound
 
 
 def count(

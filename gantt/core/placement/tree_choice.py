@@ -99,7 +99,8 @@ class TreeChoice:
         :param pause: called in long searches, returns how to go on
         :param steps: ``trees``: limits of steps and of searched trees; None: as for one evaluation
         """
-        self._table, self._filter_run = table, filter_run
+        self._table = table
+        self._filter_run = filter_run
         self.query = tree_room.query(table, spec)
         self._search = OneTreeSearch(self.query)
         self._parts = self._search.parts

@@ -60,8 +60,10 @@ class LookResult:
     def __init__(
         self, filters: list[FilterCount], survivors: int, verdicts: np.ndarray, used: list[int]
     ) -> None:
-        self.filters, self.survivors = filters, survivors
-        self.verdicts, self.used = verdicts, used
+        self.filters = filters
+        self.survivors = survivors
+        self.verdicts = verdicts
+        self.used = used
         self.line_rows: list[int] = []
         self.lines: list[float] = []
         self.members: list[int] = []
@@ -159,8 +161,11 @@ class MemberColumns(Sequence[MemberDecision]):
     def __init__(
         self, request_id: str, attempt: int, consumers: Sequence[str], weighers: int, claims: bool
     ) -> None:
-        self.request_id, self.attempt, self.consumers = request_id, attempt, consumers
-        self.weighers, self.claims = weighers, claims
+        self.request_id = request_id
+        self.attempt = attempt
+        self.consumers = consumers
+        self.weighers = weighers
+        self.claims = claims
         self.looks: list[LookResult] = []
         self.failed: MemberDecision | None = None
         self.places: dict[int, Selection] = {}
@@ -239,8 +244,10 @@ class MemberColumns(Sequence[MemberDecision]):
                 others = [line for line in lines if look.line_rows[line] != pick]
                 yield [
                     Finalist(
-                        *(look.line_rows[line], look.used),
-                        *(look.lines[line * width + 1 : (line + 1) * width : 3], look.level),
+                        look.line_rows[line],
+                        look.used,
+                        look.lines[line * width + 1 : (line + 1) * width : 3],
+                        look.level,
                     )
                     for line in (*best, *others)
                 ] or [Finalist(pick, [], [], look.level)]  # a place of a plan is not weighed
@@ -376,7 +383,8 @@ class SelectionColumns(Sequence[list[Selection]]):
     __slots__ = ('_made', 'hosts', 'members')
 
     def __init__(self, hosts: list[AnswerHost], members: list[AnswerMember]) -> None:
-        self.hosts, self.members = hosts, members
+        self.hosts = hosts
+        self.members = members
         self._made: list[list[Selection]] | None = None
 
     @classmethod

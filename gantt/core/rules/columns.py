@@ -172,7 +172,8 @@ class Places:
     """
 
     def __init__(self) -> None:
-        self._parts, self._inside = Codes(['']), Codes([''])
+        self._parts = Codes([''])
+        self._inside = Codes([''])
         self._levels = np.zeros((4, 64), np.int32)
         self._places = np.zeros((4, 64), np.intp)
         self._done = 0

@@ -55,7 +55,8 @@ class Question:
     """
 
     def __init__(self, fact: Fact, key: str, *others: Fact) -> None:
-        self.fact, self.key = fact, key
+        self.fact = fact
+        self.key = key
         self.used = (fact, *others)
         self.columns = frozenset(fact.columns(key)).union(*(other.reads for other in others))
 
@@ -99,7 +100,8 @@ class WithValues(Question):
         self, fact: Fact, key: str, predicate: Predicate, test: Callable[[Any], Any] | None = None
     ) -> None:
         super().__init__(fact, key)
-        self.predicate, self.test = predicate, test
+        self.predicate = predicate
+        self.test = test
 
     def of(self, column: Column, negated: bool) -> BoolArray:
         if isinstance(column, Numbers) or (self.test and column.numbers is not None):
@@ -150,7 +152,8 @@ class OfPath(Question):
 
     def __init__(self, fact: Fact, key: str, places: tuple[str, ...], exact: bool) -> None:
         super().__init__(fact, key)
-        self.places, self.exact = places, exact
+        self.places = places
+        self.exact = exact
 
     def where(self, view: FactView, negated: bool) -> BoolArray:
         places, codes = places_of(view.hosts.locations), view.at(view.hosts.location)

@@ -120,7 +120,8 @@ class _One:
     """A comparison, or its opposite."""
 
     def __init__(self, question: Question, negated: bool) -> None:
-        self._question, self._negated = question, negated
+        self._question = question
+        self._negated = negated
 
     def mask(self, view: FactView) -> BoolArray:
         return self._question.where(view, self._negated)
@@ -130,7 +131,8 @@ class _Joined:
     """Conjunction or disjunction of parts."""
 
     def __init__(self, parts: 'list[_Part]', every: bool) -> None:
-        self._parts, self._every = parts, every
+        self._parts = parts
+        self._every = every
 
     def mask(self, view: FactView) -> BoolArray:
         if not self._parts:

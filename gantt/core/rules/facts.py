@@ -388,7 +388,10 @@ _ALL = (
     _of_class(
         'physical',
         'how much of a class is left without promising any of it twice',
-        *('total', 'reserved', 'cap', 'free'),
+        'total',
+        'reserved',
+        'cap',
+        'free',
     ),
     Fact(
         'metrics',

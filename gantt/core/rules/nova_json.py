@@ -154,7 +154,8 @@ class _Argued:
 
     def __init__(self, part: Part, value: Any, texts: bool) -> None:
         self.value = value
-        self.has, self.lacks = _has(part), _lacks(part)
+        self.has = _has(part)
+        self.lacks = _lacks(part)
         self.is_text = (
             texts and isinstance(part, Look) and part.path[0] == 'stats' and len(part.path) == 2
         )

@@ -176,7 +176,10 @@ class ByClass(np.lib.mixins.NDArrayOperatorsMixin, Generic[T]):
 
         :param lines: code -> line of ``array``; negative: the class is sparse
         """
-        self._name, self._array, self._lines, self._sparse = name, array, lines, sparse
+        self._name = name
+        self._array = array
+        self._lines = lines
+        self._sparse = sparse
 
     def __len__(self) -> int:
         return len(self._lines)

@@ -64,7 +64,8 @@ class HostTable(PooledColumns):
         self.declared_metrics: dict[str, DeclaredMetric] = {}
         self._groups: dict[str, int] = {}
         self._packed_ids: bytes | None = None
-        self.versions, self.mask_cache = Versions(), MaskCache()
+        self.versions = Versions()
+        self.mask_cache = MaskCache()
         self.array_cache = ArrayCache(self.versions)
         self._take_parts(
             HostIndex(), UsageColumns(), Facts(), Membership(), InsideColumns(), PlacedIndex()

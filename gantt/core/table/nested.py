@@ -37,7 +37,9 @@ class _PartCounts:
     __slots__ = ('by_row', 'by_tree', 'changes', 'fit_stamp', 'mask', 'stamp', 'tightest')
 
     def __init__(self, mask: Mask, by_tree: IntArray, changes: int) -> None:
-        self.mask, self.by_tree, self.changes = mask, by_tree, changes
+        self.mask = mask
+        self.by_tree = by_tree
+        self.changes = changes
         self.by_row: IntArray | None = None
         self.stamp: object = None
         self.tightest: dict[int, FloatArray] = {}
@@ -61,7 +63,8 @@ class NestedProviders:
         self._numbers: dict[int, int] = {}  # host -> number of its tree
         self._hosts: list[int] = []  # number -> host
         self._columns: dict[str, ClassColumn] = {}
-        self._traits, self._aggregates = NamedSets(), NamedSets()
+        self._traits = NamedSets()
+        self._aggregates = NamedSets()
         self._changed: list[int] = []  # slots, in the order of changes
         self._counted: dict[object, _PartCounts] = {}
         self._rows: tuple[object, IntArray, IntArray, IntArray] | None = None

@@ -59,8 +59,10 @@ class SharedPools:
         versions: Versions,
     ) -> None:
         """Create the pools of a table that consists of the given parts."""
-        self._index, self._membership = index, membership
-        self._arrays, self._versions = arrays, versions
+        self._index = index
+        self._membership = membership
+        self._arrays = arrays
+        self._versions = versions
         # pool -> stamp of its rows, and the rows that it serves as of that stamp
         self._rows: dict[int, tuple[object, IntArray]] = {}
         self.of_id: dict[int, SharedPool] = {}

@@ -85,7 +85,8 @@ class FreeCell:
         self.id = cell.id
         self.index = index
         self.socket = cell.socket
-        self.networks, self.tunneled = frozenset(cell.networks), cell.tunneled
+        self.networks = frozenset(cell.networks)
+        self.tunneled = cell.tunneled
         self.dedicated = bits_of(cell.pinned_cpus)
         self.free = self.dedicated & ~bits_of(cell.used_pinned_cpus)
         self.cores = _cores(self.dedicated, cell.siblings)
@@ -189,7 +190,8 @@ class Pool:
         self.numa_node = pool.numa_node
         self.tags = {key.lower(): value.lower() for key, value in pool.tags.items()}
         self.dev_type = self.tags.get('dev_type', 'type-pci')
-        self.free, self.count = pool.free, max(pool.count, pool.free)
+        self.free = pool.free
+        self.count = max(pool.count, pool.free)
         self.kind: Kind = (self.vendor_id, self.product_id, frozenset(self.tags.items()))
 
 

@@ -113,9 +113,12 @@ class Search:
     """
 
     def __init__(self, wish: Wish, room: FreeTopology, pack: bool, known: Known) -> None:
-        self.wish, self.room, self._known = wish, room, known
+        self.wish = wish
+        self.room = room
+        self._known = known
         self.is_cut_short = False
-        self.steps, self._steps_max = 0, STEPS_MAX
+        self.steps = 0
+        self._steps_max = STEPS_MAX
         self._order = sorted(room.cells, key=lambda cell: self._preference(cell, pack))
         self._failed: set[tuple[int, int]] = set()
         self._taken: list[FreeCell] = []

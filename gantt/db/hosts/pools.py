@@ -35,7 +35,9 @@ _shares = (
 _POOLS = (
     sa.select(
         *[_p.c[name] for name in rows.COUNTERS],
-        *(_p.c.uuid, _p.c.own_name, _p.c.parent_id),
+        _p.c.uuid,
+        _p.c.own_name,
+        _p.c.parent_id,
         _of_host.label('of_host'),
     )
     .select_from(_p.outerjoin(_root, _root.c.id == _p.c.root_id))

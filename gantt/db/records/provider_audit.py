@@ -35,8 +35,12 @@ CHUNK = 500
 
 NODES = (
     sa.select(
-        *(_p.c.id, _p.c.uuid, sa.func.coalesce(SHOWN_NAME.element, _p.c.uuid)),
-        *(_p.c.kind, _p.c.parent_id, ROOT_ID),
+        _p.c.id,
+        _p.c.uuid,
+        sa.func.coalesce(SHOWN_NAME.element, _p.c.uuid),
+        _p.c.kind,
+        _p.c.parent_id,
+        ROOT_ID,
         sa.case((_f.c.provider_id.is_(None), 0), else_=1),
     )
     .select_from(_p.outerjoin(_f, _f.c.provider_id == _p.c.id))
@@ -76,8 +80,12 @@ _promised = (_i.c.total - _i.c.reserved) * _i.c.allocation_ratio
 #: Compared as far as the arithmetic of all databases is the same; results are computed again.
 CAPS = (
     sa.select(
-        *(_i.c.provider_id, _rc.c.name, _i.c.cap),
-        *(_i.c.total, _i.c.reserved, _i.c.allocation_ratio),
+        _i.c.provider_id,
+        _rc.c.name,
+        _i.c.cap,
+        _i.c.total,
+        _i.c.reserved,
+        _i.c.allocation_ratio,
     )
     .join(_rc, _rc.c.id == _i.c.class_id)
     .where(
@@ -107,7 +115,10 @@ HEIRS = (
     .order_by(_a.c.claim_id, _a.c.provider_id)
 )
 SHARES_OF = claim_rows.other_shares(
-    *(_c.c.id, claim_rows.GUEST.label('guest'), _c.c.consumer, _c.c.provider_id.label('host_id')),
+    _c.c.id,
+    claim_rows.GUEST.label('guest'),
+    _c.c.consumer,
+    _c.c.provider_id.label('host_id'),
     _a.c.inherits,
     where=[_live],
 )

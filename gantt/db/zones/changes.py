@@ -74,8 +74,15 @@ def _behind(at: Any, claim_id: Any) -> Any:
 #: Changed claims of a parent zone, here and below, the oldest change first, with its own key.
 CHANGED_HERE = (
     sa.select(
-        *(_c.c.id, _c.c.request_id, _c.c.consumer, _c.c.state, _c.c.updated_at),
-        *(_c.c.purpose, _c.c.group_uuid, _above.c.request_key, _above.c.receipt),
+        _c.c.id,
+        _c.c.request_id,
+        _c.c.consumer,
+        _c.c.state,
+        _c.c.updated_at,
+        _c.c.purpose,
+        _c.c.group_uuid,
+        _above.c.request_key,
+        _above.c.receipt,
     )
     .outerjoin(_above, _above.c.request_id == _c.c.request_id)
     .where(_c.c.parent_key == _whose, _behind(_c.c.updated_at, _c.c.id))
@@ -86,8 +93,14 @@ CHANGED_HERE = (
 CHANGED_BELOW = (
     sa.select(
         _below.c.claim_id.label('id'),
-        *(_below.c.request_id, _below.c.consumer, _below.c.state, _below.c.updated_at),
-        *(_below.c.purpose, _below.c.group_uuid, _above.c.request_key, _above.c.receipt),
+        _below.c.request_id,
+        _below.c.consumer,
+        _below.c.state,
+        _below.c.updated_at,
+        _below.c.purpose,
+        _below.c.group_uuid,
+        _above.c.request_key,
+        _above.c.receipt,
     )
     .outerjoin(_above, _above.c.request_id == _below.c.request_id)
     .where(_below.c.parent == _whose, _behind(_below.c.updated_at, _below.c.claim_id))

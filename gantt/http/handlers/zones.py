@@ -615,7 +615,8 @@ def _answered(
                         SealedAlternate(
                             alternate.consumer, alternate.host, alternate.child, alternate.place
                         ),
-                        *(parent.name, now),
+                        parent.name,
+                        now,
                     )
                     for alternate in others[:alternates_max]
                 ],

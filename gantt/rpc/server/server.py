@@ -170,6 +170,7 @@ _PING = Method(lambda call: 'pong', inline=True)
 class Topic:
     """A topic that is served: its consumer, its checks and its pool of threads.
 
+    :param pool: runs the methods that may block
     :ivar carrier: the transport it listens on
     """
 
@@ -179,18 +180,18 @@ class Topic:
         target: om.Target,
         interface: Interface,
         replies: ReplyWriter,
+        pool: WorkerPool,
         *,
-        threads: int,
-        queue: int,
         payload_bytes_max: int,
         count: Count,
         dead_letter_queue: DeadLetters | None = None,
     ) -> None:
         self.name = target.topic
-        self.carrier, self.target = transport, target
+        self.carrier = transport
+        self.target = target
         self._interface = interface
         self._replies = replies
-        self._pool = WorkerPool(target.topic, threads, queue)
+        self._pool = pool
         self._count = count
         self._dead_letters = dead_letter_queue
         self._limit = payload_bytes_max

@@ -40,8 +40,10 @@ class GroupMembers:
     """The hook of requests that name a group, see ``request.planner.PlanningHook``."""
 
     def __init__(self, stores: Stores, cache: HostCache, settings: SchedulerSettings) -> None:
-        self._groups, self._zone_requests = stores.groups, stores.zone_requests
-        self._feed, self._cache = stores.feed, cache
+        self._groups = stores.groups
+        self._zone_requests = stores.zone_requests
+        self._feed = stores.feed
+        self._cache = cache
         self._places = PlacesOfPlans(
             stores.plans, cache.clock, lambda: settings.stale_after_seconds
         )
@@ -255,8 +257,10 @@ class _Narrowed:
         offered: PlacesSeen | None,
         places: PlacesOfPlans,
     ) -> None:
-        self.request, self.extra = request, extra
-        self._offered, self._places = offered, places
+        self.request = request
+        self.extra = extra
+        self._offered = offered
+        self._places = places
 
     def left_out(self, table: HostTable) -> contextlib.AbstractContextManager[None]:
         return take_places.left_out(table, self._offered)

@@ -49,12 +49,7 @@ from gantt.scheduler.groups.settings import PlannerSettings
 from gantt.scheduler.groups.standing_places import Staying
 from gantt.scheduler.groups.what_if import without_each
 from gantt.scheduler.host_follower import HostFollower
-from gantt.scheduler.ports import (
-    Clock,
-    Recorder,
-    StoredRequest,
-    Stores,
-)
+from gantt.scheduler.ports import Recorder, StoredRequest, Stores
 from gantt.scheduler.quotas import QuotaChecks
 from gantt.scheduler.request.answers import EarlierAnswers
 from gantt.scheduler.request.life import Happened
@@ -134,8 +129,10 @@ class PendingGroup(QueuedRequest[Request]):
     __slots__ = ('began', 'planning')
 
     def __init__(self, request: Request, deadline: float) -> None:
-        self.request, self.deadline = request, deadline
-        self.fingerprint, self.bytes = request.fingerprint, 0
+        self.request = request
+        self.deadline = deadline
+        self.fingerprint = request.fingerprint
+        self.bytes = 0
         own = request.project_id if isinstance(request, PlaceGroup) else None
         self.project = own or request.only_project or ''
         self.charged = 0
@@ -185,16 +182,22 @@ class PlaceGroups:
         cache: HostFollower,
         pipeline: Callable[[], Pipeline],
         recorder: Recorder,
-        clock: Clock,
         settings: SchedulerSettings,
         bounds: PlannerSettings,
         quotas: QuotaChecks,
         solver: GroupSolver | None = None,
     ) -> None:
-        self._requests, self._plans, self._groups = stores.requests, stores.plans, stores.groups
-        self._zones, self._cache, self._pipeline = stores.zones, cache, pipeline
-        self._recorder, self._clock = recorder, clock
-        self._settings, self._bounds, self._quotas = settings, bounds, quotas
+        self._requests = stores.requests
+        self._plans = stores.plans
+        self._groups = stores.groups
+        self._zones = stores.zones
+        self._cache = cache
+        self._pipeline = pipeline
+        self._recorder = recorder
+        self._clock = cache.clock
+        self._settings = settings
+        self._bounds = bounds
+        self._quotas = quotas
         self._solver = solver
         self._earlier = EarlierAnswers[PendingGroup](stores.requests, GroupCodec(), recorder)
 

@@ -100,7 +100,8 @@ class GroupPlanner:
         self.settings = settings or SchedulerSettings(worker='gantt-planner')
         self.bounds = bounds or PlannerSettings()
         self.clock: Clock = clock or SystemClock()
-        self.stores, self.recorder = stores, recorder
+        self.stores = stores
+        self.recorder = recorder
         #: A host table of its own: no scheduler's is read or waited for.
         self.cache = HostFollower(
             stores.feed,
@@ -132,7 +133,6 @@ class GroupPlanner:
             self.cache,
             lambda: self._pipeline,
             recorder,
-            self.clock,
             self.settings,
             self.bounds,
             self.quotas,

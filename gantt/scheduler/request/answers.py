@@ -47,8 +47,10 @@ class StoredAnswers:
         host_of: Callable[[int], HostRow | None],
         pool_of: Callable[[int], SharedPool | None],
     ) -> None:
-        self._records, self._requests = records, requests
-        self._host_of, self._pool_of = host_of, pool_of
+        self._records = records
+        self._requests = requests
+        self._host_of = host_of
+        self._pool_of = pool_of
 
     def pack(self, answer: Answer) -> bytes:
         """Return an answer as it is stored."""
@@ -152,7 +154,9 @@ class EarlierAnswers(Generic[C]):
     """Answers that requests got before, by their rows, and refusals that are final."""
 
     def __init__(self, requests: Requests, codec: AnswerCodec, recorder: Recorder) -> None:
-        self._requests, self._codec, self._recorder = requests, codec, recorder
+        self._requests = requests
+        self._codec = codec
+        self._recorder = recorder
 
     def of(self, call: C) -> Any:
         """Return the earlier answer to a request; its row where that is open; else None."""
@@ -241,7 +245,9 @@ class Answers:
         clock: Clock,
         on_answers: OnAnswers | None,
     ) -> None:
-        self._admission, self._recorder, self._clock = admission, recorder, clock
+        self._admission = admission
+        self._recorder = recorder
+        self._clock = clock
         self._on_answers = on_answers
         self._waiting: list[tuple[Replies, Any, Answer]] = []
         self._answered: list[Answered] = []

@@ -45,7 +45,9 @@ class RequestLife(Generic[C]):
     """
 
     def __init__(self, requests: Requests, recorder: Recorder, owner: str) -> None:
-        self._requests, self._recorder, self._owner = requests, recorder, owner
+        self._requests = requests
+        self._recorder = recorder
+        self._owner = owner
 
     def happens(
         self,

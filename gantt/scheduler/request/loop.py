@@ -30,7 +30,7 @@ from gantt.core.pause import Pause
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Answer, Outcome
 from gantt.scheduler.host_cache import HostCache
-from gantt.scheduler.ports import ClaimResult, Clock, Recorder, StoredRequest, Stores
+from gantt.scheduler.ports import ClaimResult, Recorder, StoredRequest, Stores
 from gantt.scheduler.quotas import QuotaChecks, QuotaRound
 from gantt.scheduler.request.answers import Answers, EarlierAnswers, OnAnswers, StoredAnswers
 from gantt.scheduler.request.life import RequestLife
@@ -69,13 +69,13 @@ class Placing(RequestLife[PendingRequest]):
         cache: HostCache,
         pipeline: Pipeline,
         recorder: Recorder,
-        clock: Clock,
         settings: SchedulerSettings,
         quotas: QuotaChecks,
         make_hook: MakeHook,
         on_answers: OnAnswers | None = None,
     ) -> None:
         super().__init__(stores.requests, recorder, settings.worker)
+        clock = cache.clock
         self.admission = Admission(
             settings.queue_limit, settings.retry_after_ms, clock, settings.project_weights
         )

@@ -415,7 +415,8 @@ class Planner:
     def __init__(
         self, stores: Stores, cache: HostCache, settings: SchedulerSettings, make_hook: MakeHook
     ) -> None:
-        self._claims, self._may_refer = stores.claims, stores.requests.may_refer
+        self._claims = stores.claims
+        self._may_refer = stores.requests.may_refer
         self._cache = cache
         self._settings = settings
         self.worker = cache.log.worker if cache.log else settings.worker

@@ -54,7 +54,9 @@ class SerialLoop(RequestLife[C], Generic[C]):
         owner: str,
     ) -> None:
         super().__init__(requests, recorder, owner)
-        self.queue, self._planner, self._clock = queue, planner, clock
+        self.queue = queue
+        self._planner = planner
+        self._clock = clock
 
     def step(self, seconds: float = 0.0) -> int:
         """Carry out the next request, waiting for it so long; return how many there were."""

@@ -247,7 +247,8 @@ class ZoneFollower:
             LOG.error(
                 '%d claims live in zone %s and were not known here, as after a database was put '
                 'back: they are read back; "gantt-manage audit" counts them',
-                *(len(rows), zone.name),
+                len(rows),
+                zone.name,
             )
             self._claims.read_back(rows, answers)
         return undecided
@@ -258,7 +259,8 @@ class ZoneFollower:
             LOG.error(
                 'zone %s says that %d claims of us live there which it was never asked for: that '
                 'is not believed, nor are more of them; "gantt-manage audit" lists them',
-                *(zone.name, number),
+                zone.name,
+                number,
             )
             self._complained.add(zone.uuid)
 

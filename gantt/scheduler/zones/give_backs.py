@@ -163,7 +163,10 @@ class GiveBacks:
             LOG.error(
                 'zone %s has not heard for %.0f s that %s is to end, in %d tries; others may wait '
                 'as well',
-                *(zone.name, due.seconds, due.key, due.tries),
+                zone.name,
+                due.seconds,
+                due.key,
+                due.tries,
             )
         return False
 

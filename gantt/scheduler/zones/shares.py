@@ -204,12 +204,16 @@ class ShareClaims:
         except exceptions.Unavailable as e:
             LOG.warning(
                 'zone %s: an allocation was not answered: %s; trace=%s',
-                *(zone.name, e.message, body.request.trace or '-'),
+                zone.name,
+                e.message,
+                body.request.trace or '-',
             )
         except exceptions.GanttError as e:
             LOG.info(
                 'zone %s: an offer is gone: %s; trace=%s',
-                *(zone.name, e.message, body.request.trace or '-'),
+                zone.name,
+                e.message,
+                body.request.trace or '-',
             )
             return None
         # Its outcome is queried by its key.

@@ -148,7 +148,8 @@ class ZonePlanner:
         self._recorder.count('gantt_zone_requests_total', outcome=answer.outcome.value)
         LOG.info(
             'answered over zones: outcome=%s trace=%s',
-            *(answer.outcome.value, call.request.trace or '-'),
+            answer.outcome.value,
+            call.request.trace or '-',
             extra={'request_id': call.request.request_id},
         )
 

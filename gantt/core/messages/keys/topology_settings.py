@@ -23,7 +23,8 @@ class TopologySettings:
     """The extra specs of a flavor and the properties of its image."""
 
     def __init__(self, flavor: Mapping[str, str], image: Mapping[str, str]) -> None:
-        self.flavor, self.image = flavor, image
+        self.flavor = flavor
+        self.image = image
 
     def of_flavor(self, name: str) -> str | None:
         """Return the value of the flavor, stripped."""

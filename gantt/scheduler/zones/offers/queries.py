@@ -223,8 +223,10 @@ class ZoneQueries:
             LOG.log(
                 logging.INFO if refused else logging.WARNING,
                 'zone %s has %s an evaluation: %s; trace=%s',
-                *(zone.name, 'refused' if refused else 'not answered'),
-                *(e.message, body.request.trace or '-'),
+                zone.name,
+                'refused' if refused else 'not answered',
+                e.message,
+                body.request.trace or '-',
             )
             problem = e.message
             is_silent = isinstance(e, exceptions.Unavailable) and not isinstance(e, exceptions.Busy)
