@@ -160,9 +160,9 @@ class ADraft(Builder):
     def taking_over(self, attempt: int) -> Self:
         return self.having(takes_over=attempt, attempt=attempt + 1)
 
-    def continuing(self, made: int) -> Self:
-        """Continue with its row; ``made`` members were claimed before."""
-        return self.having(continues=True, first_member=made, claims=[])
+    def continuing(self, count: int) -> Self:
+        """Continue with its row; ``count`` members were claimed before."""
+        return self.having(continues=True, first_member=count, claims=[])
 
     def planned_at(self, generation: int, group: str, policy: str = 'anti-affinity') -> Self:
         """Place in a server group, planned with its rule at that generation."""
@@ -273,13 +273,13 @@ def a_report(name: str = 'cmp-1', **fields: Any) -> AReport:
     return AReport(**{**base, **fields}).with_room(vcpu=8, ram=16_384, disk=100)
 
 
-def a_guest(what: 'Claim | Running | str', **short: int) -> Running:
+def a_guest(guest: 'Claim | Running | str', **short: int) -> Running:
     """Return an entry of a report: of a claim, of a consumer without one, or as it is."""
-    if isinstance(what, Running):
-        return what
-    if isinstance(what, Claim):
-        return Running(consumer=what.consumer, claim_id=what.id)
-    return Running(consumer=what, resources=amounts(**(short or {'vcpu': 1})))
+    if isinstance(guest, Running):
+        return guest
+    if isinstance(guest, Claim):
+        return Running(consumer=guest.consumer, claim_id=guest.id)
+    return Running(consumer=guest, resources=amounts(**(short or {'vcpu': 1})))
 
 
 # -- hosts ------------------------------------------------------------------------------

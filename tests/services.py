@@ -36,22 +36,22 @@ def own_name() -> str:
     return f'gantt_test_{worker}_{os.getpid()}_{uuid.uuid4().hex[:6]}'
 
 
-def _absent(what: str, variable: str, url: str, problem: object) -> None:
+def _absent(service: str, variable: str, url: str, problem: object) -> None:
     shown = sa.make_url(url).render_as_string(hide_password=True) if '@' in url else url
     pytest.skip(
-        f'NO {what}: nothing usable at {shown} ({str(problem).splitlines()[0][:160]}); '
+        f'NO {service}: nothing usable at {shown} ({str(problem).splitlines()[0][:160]}); '
         f'start one there or set {variable}'
     )
 
 
 @contextlib.contextmanager
-def _database(what: str, variable: str, default: str) -> Iterator[str]:
+def _database(service: str, variable: str, default: str) -> Iterator[str]:
     url = os.environ.get(variable) or default
     try:
         admin = session.build_engine(url, waits=session.Waits(connect=2))
         connection = admin.connect()
     except Exception as e:
-        _absent(what, variable, url, e)
+        _absent(service, variable, url, e)
     name = own_name()
     with connection:
         connection.execution_options(isolation_level='AUTOCOMMIT')
@@ -59,7 +59,7 @@ def _database(what: str, variable: str, default: str) -> Iterator[str]:
         try:
             yield sa.make_url(url).set(database=name).render_as_string(hide_password=False)
         finally:
-            force = ' WITH (FORCE)' if what == 'POSTGRESQL' else ''
+            force = ' WITH (FORCE)' if service == 'POSTGRESQL' else ''
             connection.exec_driver_sql(f'DROP DATABASE {name}{force}')
     admin.dispose()
 

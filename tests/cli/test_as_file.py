@@ -149,9 +149,9 @@ def test_groups_are_made_and_their_rules_never_change(gantt: Gantt, tmp_path: pa
 
 
 def test_the_file_in_the_documents_is_understood() -> None:
-    found = as_file.OfAggregates().read(str(PAGES / 'aggregates.yaml'))
-    assert set(found) == {'ssd', 'licensed'}
-    assert found['licensed'].hosts is None
+    aggregates = as_file.OfAggregates().read(str(PAGES / 'aggregates.yaml'))
+    assert set(aggregates) == {'ssd', 'licensed'}
+    assert aggregates['licensed'].hosts is None
 
 
 def test_groups_with_policies_at_any_level_are_made_as_well(

@@ -24,30 +24,30 @@ def test_columns_are_titles_of_the_table_or_keys_of_the_objects(gantt: Gantt) ->
     lines = gantt('host', 'list', '-c', 'STATE,name', '-c', 'free.VCPU').out.splitlines()
     assert lines[0].split() == ['STATE', 'NAME', 'FREE.VCPU']
     assert lines[1].split() == ['up', 'cmp-1', '16']
-    found = gantt('host', 'list', '-c', 'name,free.VCPU,free_cpu', '-f', 'json')
-    assert json.loads(found.out)[1] == {'name': 'cmp-2', 'free.VCPU': 15, 'FREE CPU': '15/16'}
-    found = gantt('host', 'list', '-c', 'name', '-f', 'yaml', '--limit', '1')
-    assert yaml.safe_load(found.out) == [{'name': 'cmp-1'}]
-    found = gantt('host', 'list', '-c', 'zone,traits,name', '-f', 'csv')
-    assert found.code == 64, 'one that is not there fails, it is not left out'
-    found = gantt('host', 'list', '-c', 'zone,free', '-f', 'csv', '--limit', '1')
-    (row,) = csv.DictReader(io.StringIO(found.out))
+    shown = gantt('host', 'list', '-c', 'name,free.VCPU,free_cpu', '-f', 'json')
+    assert json.loads(shown.out)[1] == {'name': 'cmp-2', 'free.VCPU': 15, 'FREE CPU': '15/16'}
+    shown = gantt('host', 'list', '-c', 'name', '-f', 'yaml', '--limit', '1')
+    assert yaml.safe_load(shown.out) == [{'name': 'cmp-1'}]
+    shown = gantt('host', 'list', '-c', 'zone,traits,name', '-f', 'csv')
+    assert shown.code == 64, 'one that is not there fails, it is not left out'
+    shown = gantt('host', 'list', '-c', 'zone,free', '-f', 'csv', '--limit', '1')
+    (row,) = csv.DictReader(io.StringIO(shown.out))
     assert (row['zone'], json.loads(row['free'])['VCPU']) == ('az1', 16)
 
 
 def test_values_alone_are_for_scripts(gantt: Gantt) -> None:
-    found = gantt('host', 'list', '-f', 'value', '-c', 'name,condition', '--limit', '2')
-    assert found.out == 'cmp-1\tup\ncmp-2\tup\n'
+    shown = gantt('host', 'list', '-f', 'value', '-c', 'name,condition', '--limit', '2')
+    assert shown.out == 'cmp-1\tup\ncmp-2\tup\n'
 
 
 def test_one_thing_in_the_forms_that_scripts_of_openstack_read(gantt: Gantt) -> None:
     show = ('host', 'show', 'cmp-2')
     assert gantt(*show, '-f', 'value', '-c', 'condition').out == 'up\n'
     assert gantt(*show, '-f', 'value', '-c', 'condition', '-c', 'host.zone').out == 'up\naz1\n'
-    found = gantt(*show, '-f', 'shell', '--prefix', 'of_', '-c', 'condition,host.zone')
-    assert found.out == 'of_condition=up\nof_host_zone=az1\n'
-    found = gantt(*show, '-c', 'condition')
-    assert [line.split() for line in found.out.splitlines()] == [
+    shown = gantt(*show, '-f', 'shell', '--prefix', 'of_', '-c', 'condition,host.zone')
+    assert shown.out == 'of_condition=up\nof_host_zone=az1\n'
+    shown = gantt(*show, '-c', 'condition')
+    assert [line.split() for line in shown.out.splitlines()] == [
         ['FIELD', 'VALUE'],
         ['condition', 'up'],
     ]
@@ -64,9 +64,9 @@ def test_one_thing_in_the_forms_that_scripts_of_openstack_read(gantt: Gantt) -> 
 def test_a_shell_takes_values_as_they_are(gantt: Gantt) -> None:
     reason = 'it\'s $(date) "new" memory'
     assert gantt('host', 'disable', 'cmp-3', '--reason', reason).code == 0
-    found = gantt('host', 'show', 'cmp-3', '-f', 'shell', '-c', 'reason')
+    shown = gantt('host', 'show', 'cmp-3', '-f', 'shell', '-c', 'reason')
     told = subprocess.run(
-        ['sh', '-c', f'{found.out}printf %s "$reason"'], capture_output=True, text=True, check=True
+        ['sh', '-c', f'{shown.out}printf %s "$reason"'], capture_output=True, text=True, check=True
     )
     assert told.stdout == reason
 
@@ -112,10 +112,10 @@ def test_filters_all_hold(gantt: Gantt) -> None:
 def test_an_element_of_a_list_is_enough(gantt: Gantt) -> None:
     assert gantt('aggregate', 'set', 'ssd', '--host', 'cmp-2', '--property', 'rack=7').code == 0
     assert gantt('aggregate', 'set', 'hdd', '--host', 'cmp-3').code == 0
-    found = gantt('aggregate', 'list', '--filter', 'hosts=cmp-2', '-f', 'value', '-c', 'name')
-    assert found.out == 'ssd\n'
-    found = gantt('aggregate', 'list', '--filter', 'metadata.rack=7', '-f', 'value', '-c', 'name')
-    assert found.out == 'ssd\n'
+    shown = gantt('aggregate', 'list', '--filter', 'hosts=cmp-2', '-f', 'value', '-c', 'name')
+    assert shown.out == 'ssd\n'
+    shown = gantt('aggregate', 'list', '--filter', 'metadata.rack=7', '-f', 'value', '-c', 'name')
+    assert shown.out == 'ssd\n'
 
 
 def test_a_filter_looks_at_all_rows_and_then_counts(

@@ -101,17 +101,17 @@ def test_arguments_reach_the_spec(site: Site, gantt: Gantt) -> None:
 def test_a_hint_of_nova_is_understood_or_refused_by_name(site: Site, gantt: Gantt) -> None:
     first = json.loads(gantt('select', '--resource', 'VCPU=1', '-f', 'json').out)
     [[there, *_]] = first['answer']['selections']
-    one = ('select', '--resource', 'VCPU=1', '-f', 'json', '--alternates', '0')
+    command = ('select', '--resource', 'VCPU=1', '-f', 'json', '--alternates', '0')
     for hint, beside in (('same_host', True), ('different_host', False)):
-        done = gantt(*one, '--count', '2', '--hint', f'{hint}={there["consumer"]}')
+        done = gantt(*command, '--count', '2', '--hint', f'{hint}={there["consumer"]}')
         answer = json.loads(done.out)['answer']
         hosts = {places[0]['host'] for places in answer['selections']}
         assert (hosts == {there['host']}) is beside, done.err
-    done = gantt(*one, '--hint', 'same_host=web-1')
+    done = gantt(*command, '--hint', 'same_host=web-1')
     assert done.code == 1
     assert 'spec.hints.same_host[0]: expected a UUID' in done.err
     before = len(site.world.store.claims.list_claims())
-    assert gantt(*one, '--hint', 'target_cell=x!y').code == 0
+    assert gantt(*command, '--hint', 'target_cell=x!y').code == 0
     assert len(site.world.store.claims.list_claims()) == before + 1
 
 
@@ -298,14 +298,14 @@ def test_the_life_of_what_is_on_a_pool(site: Site, gantt: Gantt) -> None:
     assert gantt('select', *volume, '--count', '2').code == 2
     some = gantt('select', *volume, '--most', 'DISK_GB=50', '--dry-run').out.splitlines()
     assert some[2].endswith('GIVEN') and some[3].split()[-2:] == ['40G', 'disk']
-    one, other = (claim.consumer for claim in site.world.store.claims.list_claims())
+    first, second = (claim.consumer for claim in site.world.store.claims.list_claims())
     dry = gantt('request', 'confirm', fixed(1), '--dry-run')
     assert dry.out == f'dry run: request {fixed(1)}: 2 claims would be confirmed\n'
     assert gantt('request', 'confirm', fixed(1)).code == 0
-    done = gantt('request', 'release', fixed(1), '--consumer', one, '--reason', 'deleted')
+    done = gantt('request', 'release', fixed(1), '--consumer', first, '--reason', 'deleted')
     assert done.out == f'request {fixed(1)}: 1 claims are released\n'
     states = {claim.consumer: claim.state.value for claim in site.world.store.claims.list_claims()}
-    assert states == {one: 'released', other: 'confirmed'}
+    assert states == {first: 'released', second: 'confirmed'}
 
 
 def test_groups_are_made_listed_and_removed(gantt: Gantt) -> None:
@@ -326,8 +326,8 @@ def test_aggregates_are_set_listed_and_removed(gantt: Gantt) -> None:
     assert gantt('aggregate', 'list').out == 'there is no aggregate\n'
     assert gantt(*ask).code == 0
     assert gantt('aggregate', 'set', 'fast', '--property', 'ssd=').code == 0
-    [found] = json.loads(gantt('aggregate', 'list', '-f', 'json').out)
-    assert (found['metadata'], found['hosts']) == ({'availability_zone': 'z'}, ['cmp-1'])
+    [aggregate] = json.loads(gantt('aggregate', 'list', '-f', 'json').out)
+    assert (aggregate['metadata'], aggregate['hosts']) == ({'availability_zone': 'z'}, ['cmp-1'])
     assert gantt('host', 'list', '--aggregate', 'fast').out.count('cmp-') == 1
     assert gantt('aggregate', 'remove', 'fast').code == 0
 

@@ -24,8 +24,8 @@ def _place(site: Site, number: int, count: int = 1) -> list[str]:
 
 
 def _state(gantt: Gantt, *more: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(gantt('host', 'drain', 'cmp-1', '-f', 'json', *more).out)
-    return found
+    state: dict[str, object] = json.loads(gantt('host', 'drain', 'cmp-1', '-f', 'json', *more).out)
+    return state
 
 
 @pytest.mark.finding('N21', 'one verb drains a host, and says what is left')
@@ -43,7 +43,7 @@ def test_a_drain_disables_and_says_what_each_claim_waits_for(site: Site, gantt: 
     assert (state['claims'], state['is_empty'], state['is_draining']) == (2, False, True)
     obstacles = state['obstacles']
     assert isinstance(obstacles, list)
-    assert [(one['kind'], one['claim']['id']) for one in obstacles] == [
+    assert [(obstacle['kind'], obstacle['claim']['id']) for obstacle in obstacles] == [
         ('running', first),
         ('in_flight', second),
     ]
@@ -63,15 +63,15 @@ def test_a_dry_run_changes_nothing(site: Site, gantt: Gantt) -> None:
 @pytest.mark.finding('N21', 'a drain ends when the host is empty')
 def test_waiting_ends_when_the_host_is_empty(site: Site, gantt: Gantt) -> None:
     claims = _place(site, 1, 2)
-    found: list[Run] = []
+    runs: list[Run] = []
     waiting = threading.Thread(
-        target=lambda: found.append(run('host', 'drain', 'cmp-1', *SOON, '--for', '300'))
+        target=lambda: runs.append(run('host', 'drain', 'cmp-1', *SOON, '--for', '300'))
     )
     waiting.start()
     for claim in claims:
         site.world.store.claims.force_release(claim, 'moved')
     waiting.join(300)
-    [done] = found
+    [done] = runs
     assert done.code == 0, done.err
     assert done.out.splitlines()[-1] == 'host cmp-1 is empty'
 
@@ -87,15 +87,15 @@ def test_waiting_is_bounded_and_names_what_is_left(site: Site, gantt: Gantt) -> 
 
 def test_a_host_that_is_enabled_meanwhile_is_not_waited_for(site: Site, gantt: Gantt) -> None:
     _place(site, 1)
-    found: list[Run] = []
+    runs: list[Run] = []
     waiting = threading.Thread(
-        target=lambda: found.append(run('host', 'drain', 'cmp-1', *SOON, '--for', '300'))
+        target=lambda: runs.append(run('host', 'drain', 'cmp-1', *SOON, '--for', '300'))
     )
     waiting.start()
     while waiting.is_alive():
         site.world.store.hosts.enable_host('cmp-1')
         waiting.join(0.2)
-    [done] = found
+    [done] = runs
     assert done.code == 1
     assert 'was enabled meanwhile' in done.err
 
@@ -121,7 +121,7 @@ def test_a_guest_that_is_moved_and_use_outside_claims_are_told(site: Site, gantt
     site.client.select_destinations(moved)
     obstacles = _state(gantt)['obstacles']
     assert isinstance(obstacles, list)
-    assert [one['kind'] for one in obstacles] == ['moving']
+    assert [obstacle['kind'] for obstacle in obstacles] == ['moving']
     assert 'also on cmp-2' in obstacles[0]['remedy']
     beside = gantt('host', 'drain', 'cmp-2').out
     assert 'what runs there outside any claim uses' in beside

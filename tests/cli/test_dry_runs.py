@@ -79,7 +79,7 @@ def both(gantt: Gantt, site: Site) -> Gantt:
 
 
 def test_a_day_of_a_pool_is_tried_before_it_is_done(both: Gantt) -> None:
-    for words, what in (
+    for words, effect in (
         (('class', 'create', 'CUSTOM_LICENCE'), 'resource class CUSTOM_LICENCE would be there'),
         (
             ('class', 'create', 'CUSTOM_LICENCE'),
@@ -136,7 +136,7 @@ def test_a_day_of_a_pool_is_tried_before_it_is_done(both: Gantt) -> None:
         (('class', 'delete', 'CUSTOM_LICENCE'), 'resource class CUSTOM_LICENCE would be deleted'),
         (('trait', 'delete', 'CUSTOM_SITE'), 'trait CUSTOM_SITE would be deleted'),
     ):
-        assert both(*words).out == f'dry run: {what}\n'
+        assert both(*words).out == f'dry run: {effect}\n'
 
 
 def test_what_would_be_refused_is_refused_in_the_same_words(both: Gantt, gantt: Gantt) -> None:
@@ -222,24 +222,24 @@ def test_programs_read_that_it_was_a_dry_run(gantt: Gantt) -> None:
 
 def _words(dice: random.Random) -> list[str]:
     """Any command of these, about few names."""
-    one = dice.choice
-    provider, name, trait = (functools.partial(one, of) for of in (PROVIDERS, CLASSES, TRAITS))
-    vm, aggregate = uuid_of(f'vm {one("ab")}'), uuid_of(f'aggregate {one("ab")}')
+    choose = dice.choice
+    provider, name, trait = (functools.partial(choose, of) for of in (PROVIDERS, CLASSES, TRAITS))
+    vm, aggregate = uuid_of(f'vm {choose("ab")}'), uuid_of(f'aggregate {choose("ab")}')
     numbers = ('', '', ',reserved=7', ',allocation_ratio=0.5', ',step_size=3', ',max_unit=4')
 
     def some(words: list[str], odds: float = 0.4) -> list[str]:
         return words if dice.random() < odds else []
 
     content = [
-        *some(['--inventory', f'{name()}={one("159")}{one(numbers)}'], 0.7),
+        *some(['--inventory', f'{name()}={choose("159")}{choose(numbers)}'], 0.7),
         *some(['--trait', trait()]),
         *some(['--aggregate', aggregate]),
     ]
     below = some(['--parent', provider()])
-    shares = {f'{provider()}:{name()}': one('123459') for _ in range(dice.randint(1, 2))}
-    return one(
+    shares = {f'{provider()}:{name()}': choose('123459') for _ in range(dice.randint(1, 2))}
+    return choose(
         [
-            [one(('class', 'trait')), one(('create', 'delete')), one((*CLASSES, *TRAITS))],
+            [choose(('class', 'trait')), choose(('create', 'delete')), choose((*CLASSES, *TRAITS))],
             ['provider', 'create', provider(), '--uuid', uuid_of(provider()), *below, *content],
             *[
                 ['provider', 'set', provider(), *below, *content, *some(['--name', provider()])],

@@ -58,8 +58,8 @@ def test_it_prints_what_happens_from_now_on(site: Site, gantt: Gantt) -> None:
     with following(site, '--count', '1', '--host', 'cmp-1', '-f', 'json') as done:
         site.world.store.hosts.disable_host('cmp-3', 'other', 'ann')
         site.world.store.hosts.disable_host('cmp-1', 'fan', 'bob')
-    found = json.loads(done[0].out.splitlines()[0])
-    assert (found['host'], found['claim_id']) == ('cmp-1', None)
+    event = json.loads(done[0].out.splitlines()[0])
+    assert (event['host'], event['claim_id']) == ('cmp-1', None)
 
 
 def test_what_is_not_remembered_is_said_and_it_goes_on(

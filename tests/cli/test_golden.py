@@ -33,10 +33,10 @@ _VOLATILE = (
 def stable(text: str) -> str:
     """Random ids as numbered names; equal ones stay equal."""
     names: dict[str, str] = {}
-    for found in _UUID.findall(text):
-        names.setdefault(found[:8], f'id-{len(names) + 1:05}')
-    for found in _SHORT.findall(text):
-        names.setdefault(found, f'id-{len(names) + 1:05}')
+    for match in _UUID.findall(text):
+        names.setdefault(match[:8], f'id-{len(names) + 1:05}')
+    for match in _SHORT.findall(text):
+        names.setdefault(match, f'id-{len(names) + 1:05}')
     text = _UUID.sub(lambda m: f'{names[m[0][:8]]}-uuid', text)
     text = _SHORT.sub(lambda m: names[m[0]], text)
     for pattern, name in _VOLATILE:

@@ -53,11 +53,11 @@ def shown(gantt: Gantt, *more: str) -> Any:
 
 
 def states(gantt: Gantt) -> dict[str, str]:
-    return {one['name']: one['state'] for one in shown(gantt)['plan']['members']}
+    return {member['name']: member['state'] for member in shown(gantt)['plan']['members']}
 
 
 def hosts(gantt: Gantt) -> dict[str, str]:
-    return {one['name']: one['host'] for one in shown(gantt)['plan']['members']}
+    return {member['name']: member['host'] for member in shown(gantt)['plan']['members']}
 
 
 # -- what people read --------------------------------------------------------------------
@@ -130,14 +130,14 @@ def test_a_repeat_under_its_id_is_one(site: Site, gantt: Gantt, file: Any) -> No
 
 def test_members_are_created_by_name_and_by_what_they_need(gantt: Gantt, file: Any) -> None:
     planned = answered(gantt('group', 'plan', file(), '-f', 'json'))['plan']['members']
-    place = {one['name']: one['host'] for one in planned}
+    place = {member['name']: member['host'] for member in planned}
     named = answered(gantt('select', '--group', GROUP, '--member', 'web-2', *NEEDS, '-f', 'json'))
     alike = answered(gantt('select', '--group', GROUP, *NEEDS, '-f', 'json'))
-    found = [one['answer']['selections'][0][0]['host'] for one in (named, alike)]
-    assert found == [place['web-2'], place['web-1']]
+    hosts_of_both = [reply['answer']['selections'][0][0]['host'] for reply in (named, alike)]
+    assert hosts_of_both == [place['web-2'], place['web-1']]
     assert states(gantt) == {'web-1': 'created', 'web-2': 'created', 'db': 'planned'}
     only = shown(gantt, '--state', 'planned')['plan']['members']
-    assert [one['name'] for one in only] == ['db']
+    assert [member['name'] for member in only] == ['db']
 
 
 def test_a_create_that_differs_names_the_fields(gantt: Gantt, file: Any) -> None:
@@ -190,7 +190,7 @@ def test_a_lost_host_is_healed(site: Site, gantt: Gantt, file: Any) -> None:
     dry = gantt('group', 'heal', GROUP, '--dry-run')
     assert 'would place 1 member on 1 host' in dry.out and hosts(gantt) == before
     answer = answered(gantt('group', 'heal', GROUP, '-f', 'json'))
-    assert [one['name'] for one in answer['plan']['members']] == ['db']
+    assert [member['name'] for member in answer['plan']['members']] == ['db']
     after = hosts(gantt)
     assert after['db'] != before['db'] and after['web-1'] == before['web-1']
     assert gantt('replay', GROUP).code == 0
@@ -215,8 +215,8 @@ def test_places_are_held_longer_and_given_back(gantt: Gantt, file: Any) -> None:
     dry = gantt('group', 'release', GROUP, '--dry-run')
     assert dry.out.startswith('dry run: ') and '3 places would be given back' in dry.out
     assert gantt('group', 'release', GROUP, '--reason', 'done').code == 0
-    found = gantt('group', 'show', GROUP)
-    assert found.code == 0 and 'nobody is in it' in found.out
+    shown_group = gantt('group', 'show', GROUP)
+    assert shown_group.code == 0 and 'nobody is in it' in shown_group.out
     assert (
         'nothing was checked: the group has no plan' in gantt('group', 'show', GROUP, '--check').out
     )

@@ -13,15 +13,15 @@ from tests.http.site import Site
 def test_the_history_says_who_did_what(site: Site, gantt: Gantt) -> None:
     gantt('host', 'disable', 'cmp-1', '--reason', 'disk swap', '--by', 'ann')
     gantt('host', 'undrain', 'cmp-1')
-    found = json.loads(gantt('host', 'history', 'cmp-1', '-f', 'json').out)
-    told = [(one['kind'], one['by'], one['what']) for one in reversed(found['entries'])]
+    history = json.loads(gantt('host', 'history', 'cmp-1', '-f', 'json').out)
+    told = [(entry['kind'], entry['by'], entry['what']) for entry in reversed(history['entries'])]
     assert told[0] == ('registered', '', 'for the first time')
     assert told[-2:] == [
         ('disabled', 'ann', 'disk swap'),
         ('enabled', 'somebody', 'an operator enabled it'),
     ]
     assert ('facts', '', 'zone: - -> az1') in told
-    assert found['truncated'] is False
+    assert history['truncated'] is False
     lines = gantt('host', 'history', 'cmp-1').out.splitlines()
     assert lines[0].split() == ['AGE', 'WHAT', 'BY', 'DETAIL']
     assert lines[2].split()[1:] == ['disabled', 'ann', 'disk', 'swap']

@@ -28,17 +28,19 @@ def keystone(
     site: Site, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Keystone]:
     """A keystone, a site behind it that its catalog has, and no credentials around us."""
-    made = Keystone()
-    server = HttpServer(guarded(site, made, tmp_path), '127.0.0.1', 0, threads=4)
+    server_of_tokens = Keystone()
+    server = HttpServer(guarded(site, server_of_tokens, tmp_path), '127.0.0.1', 0, threads=4)
     server.start()
-    made.catalog.append(identity.endpoints('scheduler', f'http://127.0.0.1:{server.port}'))
+    server_of_tokens.catalog.append(
+        identity.endpoints('scheduler', f'http://127.0.0.1:{server.port}')
+    )
     for name in [name for name in os.environ if name.startswith(('OS_', 'GANTT_'))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv('COLUMNS', '80')
     monkeypatch.setenv('XDG_CONFIG_HOME', str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    yield made
-    made.stop()
+    yield server_of_tokens
+    server_of_tokens.stop()
     assert server.stop(5)
 
 

@@ -25,18 +25,18 @@ def test_a_day_of_a_pool(gantt: Gantt) -> None:
         'resource class CUSTOM_LICENCE is there\n'
     )
     assert gantt('trait', 'create', 'CUSTOM_SITE').out == 'trait CUSTOM_SITE is there\n'
-    made = gantt(
+    run = gantt(
         *('provider', 'create', 'pool', '--uuid', POOL, '--trait', 'CUSTOM_SITE'),
         *('--inventory', 'CUSTOM_LICENCE=20,reserved=2,max_unit=5', '--aggregate', AGGREGATE),
     )
-    assert (made.code, made.out) == (0, f'provider pool is created: {POOL}\n')
+    assert (run.code, run.out) == (0, f'provider pool is created: {POOL}\n')
     assert gantt('provider', 'create', 'below', '--uuid', BELOW, '--parent', 'pool').code == 0
-    found = shown(gantt, 'pool')
-    assert found['inventories']['CUSTOM_LICENCE'] == {
+    provider = shown(gantt, 'pool')
+    assert provider['inventories']['CUSTOM_LICENCE'] == {
         **{'total': 20, 'reserved': 2, 'min_unit': 1, 'max_unit': 5, 'step_size': 1},
         'allocation_ratio': 1.0,
     }
-    assert (found['traits'], found['aggregates']) == (['CUSTOM_SITE'], [AGGREGATE])
+    assert (provider['traits'], provider['aggregates']) == (['CUSTOM_SITE'], [AGGREGATE])
     done = gantt(
         *('allocation', 'set', VM, 'pool:CUSTOM_LICENCE=3', '--project', 'red', '--user', 'ann'),
         *('--type', 'LICENCE'),
@@ -78,12 +78,12 @@ def test_what_is_not_named_stays(gantt: Gantt) -> None:
     )
     assert (changed.code, changed.out) == (0, 'provider disks is changed\n')
     gantt('provider', 'set', 'disks', '--no-trait', 'CUSTOM_T', '--aggregate', AGGREGATE)
-    found = shown(gantt, 'disks')
-    assert set(found['inventories']) == {'CUSTOM_A'}
-    assert found['inventories']['CUSTOM_A']['total'] == 9
-    assert (found['traits'], found['aggregates']) == (['HW_CPU_X86_AVX2'], [AGGREGATE])
+    provider = shown(gantt, 'disks')
+    assert set(provider['inventories']) == {'CUSTOM_A'}
+    assert provider['inventories']['CUSTOM_A']['total'] == 9
+    assert (provider['traits'], provider['aggregates']) == (['HW_CPU_X86_AVX2'], [AGGREGATE])
     gantt('provider', 'create', 'part', '--parent', 'disks')
-    assert shown(gantt, 'part')['parent_provider_uuid'] == found['uuid']
+    assert shown(gantt, 'part')['parent_provider_uuid'] == provider['uuid']
     assert gantt('provider', 'set', 'part', '--no-parent').code == 0
     assert shown(gantt, 'part')['parent_provider_uuid'] is None
 

@@ -18,8 +18,8 @@ def site() -> Site:
 
 
 def _note(name: str, kind: str = 'scheduler', **fields: Any) -> ServiceNote:
-    known: dict[str, Any] = {'host': name, 'version': '2.0', 'configuration': 'a1' * 8, **fields}
-    return ServiceNote(name=f'{name}:{kind}:ab', kind=kind, **known)
+    values: dict[str, Any] = {'host': name, 'version': '2.0', 'configuration': 'a1' * 8, **fields}
+    return ServiceNote(name=f'{name}:{kind}:ab', kind=kind, **values)
 
 
 def test_no_process_is_said(gantt: Gantt) -> None:

@@ -13,7 +13,7 @@ def memory_hosts():
 
 @pytest.fixture
 def house(memory_hosts, tmp_path):
-    made = House(memory_hosts, tmp_path)
-    made.member.turn()
-    yield made
-    made.close()
+    new_house = House(memory_hosts, tmp_path)
+    new_house.member.turn()
+    yield new_house
+    new_house.close()

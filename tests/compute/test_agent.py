@@ -295,7 +295,7 @@ def test_an_earlier_registration_of_the_same_agent_does_not_fence_it(memory_host
     house.member.changed(True)
     house.member.turn()  # is told that it is not known
     house.member.turn()
-    assert [one.journal_count for one in said] == [2, 3]
+    assert [registration.journal_count for registration in said] == [2, 3]
     with pytest.raises(exceptions.StaleRegistration):
         memory_hosts.store.reports.register_host(said[0])  # the broker had it twice
     assert house.agent.build(memory_hosts.claim('cmp-1')).outcome == 'running'

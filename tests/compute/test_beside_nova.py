@@ -131,12 +131,12 @@ def test_a_process_of_this_very_machine_is_seen_as_it_runs():
         (cell,) = Machine().cells()[:1]
         numa = [NumaCell(id=cell.id, pinned_cpus=cpus)]
         qemu = Qemu(executables=[os.path.realpath(sys.executable)], users=[str(os.getuid())])
-        (found,) = [one for one in qemu.guests(numa) if one.consumer == guest]
+        (guest_seen,) = [seen for seen in qemu.guests(numa) if seen.consumer == guest]
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
-    assert [pin for cell in found.cells for pin in cell.pins] == list(enumerate(cpus))
+    assert [pin for cell in guest_seen.cells for pin in cell.pins] == list(enumerate(cpus))
 
 
 # -- guests by a command -----------------------------------------------------------------------
@@ -224,16 +224,16 @@ def test_devices_for_guests_are_in_pools_as_those_of_nova(devices):
 @pytest.mark.parametrize('as_json', [True, False], ids=['json', 'plain'])
 def test_a_device_that_a_guest_has_is_not_free(devices, taken, free, as_json):
     devices.guest(new_uuid(), {0: 2}, devices=(taken,), as_json=as_json)
-    found = pools_of(devices.machine(device_spec=SPECS).look())
-    assert found['type-PCI', '0000:3b:00.0'][1] == free['0000:3b:00.0']
+    pools = pools_of(devices.machine(device_spec=SPECS).look())
+    assert pools['type-PCI', '0000:3b:00.0'][1] == free['0000:3b:00.0']
     for kind in ('type-PF', 'type-VF'):
-        assert found[kind, '0000:05:00.0'][1] == free[kind]
+        assert pools[kind, '0000:05:00.0'][1] == free[kind]
 
 
 def test_an_interface_with_a_macvtap_on_it_is_not_free(devices):
     devices.write('sys/bus/pci/devices/0000:05:02.0/net/eth7/upper_macvtap0', '')
-    found = pools_of(devices.machine(device_spec=SPECS).look())
-    assert (found['type-VF', '0000:05:00.0'], found['type-PF', '0000:05:00.0']) == ((2, 1), (1, 0))
+    pools = pools_of(devices.machine(device_spec=SPECS).look())
+    assert (pools['type-VF', '0000:05:00.0'], pools['type-PF', '0000:05:00.0']) == ((2, 1), (1, 0))
 
 
 @pytest.mark.parametrize(

@@ -101,12 +101,12 @@ def bus(rabbit_url):
         scheduler_settings.SchedulerSettings(worker='worker-1', report_seconds=5),
     )
     scheduler.start()
-    made = Bus(rabbit_url, facade=scheduler)
-    made.town = memory_hosts
-    yield made
-    made.stop()
+    new_bus = Bus(rabbit_url, facade=scheduler)
+    new_bus.town = memory_hosts
+    yield new_bus
+    new_bus.stop()
     scheduler.stop(5)
-    made.close()
+    new_bus.close()
 
 
 @pytest.mark.rabbit

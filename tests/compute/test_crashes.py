@@ -72,9 +72,9 @@ class _Copy:
 
     @classmethod
     def of(cls, owner, field):
-        made = cls(getattr(owner, field))
-        setattr(owner, field, made)
-        return made
+        wrapper = cls(getattr(owner, field))
+        setattr(owner, field, wrapper)
+        return wrapper
 
 
 def _after_the_crash(

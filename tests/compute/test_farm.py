@@ -18,9 +18,9 @@ from tests.compute.hosts_in_memory import HostsInMemory, a_delete
 QUICK = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
 
 
-def until(what, seconds: float = 30.0) -> None:
+def until(condition, seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
-    while not what():
+    while not condition():
         assert time.monotonic() < end, 'it did not happen in time'
         time.sleep(0.01)
 
@@ -28,21 +28,21 @@ def until(what, seconds: float = 30.0) -> None:
 @pytest.fixture
 def farm(memory_hosts):
     """Twenty living hosts; ``change_seconds`` is short so that tests are."""
-    made = a_farm(memory_hosts, 20)
-    yield made
-    assert made.stop(20)
+    new_farm = a_farm(memory_hosts, 20)
+    yield new_farm
+    assert new_farm.stop(20)
 
 
 def a_farm(memory_hosts: HostsInMemory, count: int, events=(), **plan) -> Farm:
-    made = Farm(
+    new_farm = Farm(
         FarmPlan(count=count, seed=7, **plan),
         memory_hosts.port,
         HostAgentSettings(report_seconds=60, change_seconds=0.05),
         events,
     )
-    made.start()
-    until(lambda: made.status()['reporting'] == count)
-    return made
+    new_farm.start()
+    until(lambda: new_farm.status()['reporting'] == count)
+    return new_farm
 
 
 def reported(memory_hosts: HostsInMemory, farm: Farm) -> None:

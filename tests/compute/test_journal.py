@@ -45,18 +45,18 @@ def clock():
 @pytest.fixture(params=['sqlite', 'memory'])
 def journal(request, tmp_path, clock):
     if request.param == 'memory':
-        made = Journal(wall=clock.wall)
+        new_journal = Journal(wall=clock.wall)
     else:
-        made = SqliteJournal(tmp_path / 'deep' / 'journal', wall=clock.wall)
-    yield made
-    made.close()
+        new_journal = SqliteJournal(tmp_path / 'deep' / 'journal', wall=clock.wall)
+    yield new_journal
+    new_journal.close()
 
 
 def test_what_is_added_is_remembered_whole(journal):
     entry = an_entry(lease_until=12.5)
     assert journal.add(entry)
-    found = journal.get(entry.claim_id)
-    assert (found.build, found.state, found.lease_until) == (entry.build, PENDING, 12.5)
+    kept = journal.get(entry.claim_id)
+    assert (kept.build, kept.state, kept.lease_until) == (entry.build, PENDING, 12.5)
 
 
 def test_a_claim_is_added_once(journal):
@@ -92,8 +92,8 @@ def test_the_finished_are_not_live(journal):
     journal.add(over)
     journal.move(over.claim_id, (PENDING,), FINISHED, 'because')
     assert [e.claim_id for e in journal.live()] == [live.claim_id]
-    (found,) = journal.of_consumer(over.consumer)
-    assert (found.state, found.reason) == (FINISHED, 'because')
+    (kept,) = journal.of_consumer(over.consumer)
+    assert (kept.state, kept.reason) == (FINISHED, 'because')
 
 
 def test_a_purge_is_bounded_and_spares_the_young_and_the_live(journal, clock):
@@ -119,8 +119,8 @@ def test_memory_keeps_a_bounded_number_of_tombstones():
         journal.add(entry)
     for entry in entries[:4]:
         journal.move(entry.claim_id, (PENDING,), FINISHED)
-    known = [journal.get(entry.claim_id) is not None for entry in entries]
-    assert known == [False, True, True, True, True]
+    is_known = [journal.get(entry.claim_id) is not None for entry in entries]
+    assert is_known == [False, True, True, True, True]
 
 
 def test_a_file_is_read_again_by_the_next_process(tmp_path, clock):
@@ -144,11 +144,11 @@ def test_registrations_are_counted(journal):
 
 def test_each_journal_has_a_name_of_its_own(tmp_path, clock):
     files = [SqliteJournal(tmp_path / name, wall=clock.wall) for name in ('one', 'other')]
-    names = {made.identity for made in (*files, Journal(), Journal())}
+    names = {opened.identity for opened in (*files, Journal(), Journal())}
     assert len(names) == 4
     assert all(str(uuid.UUID(name)) == name for name in names)
-    for made in files:
-        made.close()
+    for opened in files:
+        opened.close()
 
 
 def test_a_file_goes_on_counting_under_its_name_after_a_crash(tmp_path):
@@ -207,9 +207,9 @@ def test_of_what_is_finished_only_the_claim_stays_in_memory(journal):
     entry = an_entry(state=RUNNING)
     journal.add(entry)
     assert journal.move(entry.claim_id, [RUNNING], FINISHED)
-    found = journal.get(entry.claim_id)
-    assert (found.consumer, found.build.resources) == (entry.consumer, {'VCPU': 2})
-    assert found.build.guest == {}, 'it is large, and has passwords'
+    kept = journal.get(entry.claim_id)
+    assert (kept.consumer, kept.build.resources) == (entry.consumer, {'VCPU': 2})
+    assert kept.build.guest == {}, 'it is large, and has passwords'
 
 
 def spoil(path, entry):
@@ -226,7 +226,7 @@ def test_a_finished_entry_that_cannot_be_read_is_still_known(tmp_path, clock):
     spoil(path, entry)
     again = SqliteJournal(path, wall=clock.wall)
     assert not again.add(entry), 'a claim that has ended is not begun again'
-    assert [one.claim_id for one in again.of_consumer(entry.consumer)] == [entry.claim_id]
+    assert [kept.claim_id for kept in again.of_consumer(entry.consumer)] == [entry.claim_id]
     again.close()
 
 

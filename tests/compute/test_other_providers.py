@@ -45,16 +45,16 @@ def from_answer(world, selection):
 
 def from_store(world, selection):
     """The build of ``gantt-standalone --fake``."""
-    (found,) = standalone.reserved_claims(world.store.claims, world.scheduler)
-    return found
+    (reserved,) = standalone.reserved_claims(world.store.claims, world.scheduler)
+    return reserved
 
 
 def from_api(world, selection):
     """The build of ``gantt-compute --build-claims``."""
     (claim,) = world.store.claims.list_claims(state='reserved', limit=10)
     page = {'claims': [msgspec.to_builtins(views.claim_view(claim, 0.0))], 'next_marker': None}
-    (found,) = compute.reserved_claims(types.SimpleNamespace(get=lambda path, **query: page))
-    return found
+    (reserved,) = compute.reserved_claims(types.SimpleNamespace(get=lambda path, **query: page))
+    return reserved
 
 
 def selected(world, **amounts):
@@ -84,9 +84,9 @@ def test_a_guest_with_a_share_of_a_gpu_and_of_a_pool_is_built_reported_and_delet
     assert not table.over_committed[0]
     claims = [views.claim_view(c, 0.0) for c in store.claims.list_claims(limit=10)]
     detail = HostReader(table, 1e9).detail(0, claims, False)
-    assert {one.resource_class: one.claimed for one in detail.use} == {'VCPU': 4, 'MEMORY_MB': 1024}
+    assert {use.resource_class: use.claimed for use in detail.use} == {'VCPU': 4, 'MEMORY_MB': 1024}
     assert detail.differences == []
-    below = [(one.provider, one.resource_class, one.cap, one.used) for one in detail.below]
+    below = [(use.provider, use.resource_class, use.cap, use.used) for use in detail.below]
     assert below == [('gpu', 'VGPU', 1000, 800)]
     assert house.agent.delete(a_delete(build)).outcome == 'deleted'
     assert store.providers.load_provider(gpu.uuid).used == {'VGPU': 400}
@@ -105,6 +105,6 @@ def test_what_the_host_itself_has_is_checked_as_before(site):
 def test_a_build_needs_a_claim_on_a_host_of_here(site):
     world, _, _ = site
     selection = selected(world)
-    for what in ({'claim_id': None}, {'child': 'north'}):
+    for change in ({'claim_id': None}, {'child': 'north'}):
         with pytest.raises(Exception, match='expected a claim'):
-            msgspec.structs.replace(selection, **what).build()
+            msgspec.structs.replace(selection, **change).build()

@@ -78,9 +78,9 @@ def url(request):
 @pytest.fixture(scope='module')
 def site(url):
     """One for all tests here: it takes seconds to come and to go."""
-    made = Site(url, HostsInMemory())
-    yield made
-    made.close()
+    new_site = Site(url, HostsInMemory())
+    yield new_site
+    new_site.close()
 
 
 def test_a_build_on_the_topic_of_a_host_is_confirmed_and_runs(site):

@@ -39,9 +39,9 @@ hosts:
 
 @pytest.fixture
 def path(tmp_path):
-    made = tmp_path / 'hosts.yaml'
-    made.write_text(FILE)
-    return made
+    hosts_file = tmp_path / 'hosts.yaml'
+    hosts_file.write_text(FILE)
+    return hosts_file
 
 
 def rows(memory_hosts):
@@ -57,12 +57,12 @@ def turns(hosts: ReportOnly, count: int = 1) -> None:
 @pytest.fixture
 def hosts(path, memory_hosts):
     """Nobody runs them: a test gives the turns."""
-    made = ReportOnly(
+    reporter = ReportOnly(
         str(path), memory_hosts.port, Runner(threads=1), HostAgentSettings(report_seconds=60)
     )
-    made.start()
-    turns(made)
-    return made
+    reporter.start()
+    turns(reporter)
+    return reporter
 
 
 def rewrite(path, text: str) -> None:

@@ -42,8 +42,8 @@ class Network(Port):
 
     def report(self, report):
         kept, due = [], []
-        for left, one in self.behind:
-            (due if left <= 1 else kept).append((left - 1, one))
+        for waits, held in self.behind:
+            (due if waits <= 1 else kept).append((waits - 1, held))
         self.behind = kept
         try:
             if isinstance(self.outcome, int) and not report.full:
@@ -58,8 +58,8 @@ class Network(Port):
             return super().report(report)
         finally:
             self.away = False
-            for _, one in due:
-                self.store.reports.apply_reports([one])
+            for _, late in due:
+                self.store.reports.apply_reports([late])
 
 
 def believed(row) -> dict[str, object]:

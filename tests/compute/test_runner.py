@@ -35,10 +35,10 @@ class Counter(PeriodicTasks):
 
 @pytest.fixture
 def runner():
-    made = Runner(threads=3)
-    made.start()
-    yield made
-    assert made.stop(10)
+    new_runner = Runner(threads=3)
+    new_runner.start()
+    yield new_runner
+    assert new_runner.stop(10)
 
 
 def test_each_gets_its_turns_and_never_two_at_once(runner):

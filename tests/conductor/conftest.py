@@ -10,9 +10,9 @@ from tests.conductor.site import Cloud
 @pytest.fixture(scope='module')
 def cloud(tmp_path_factory, rabbit_url: str, postgresql_url: str) -> Iterator[Cloud]:
     """One scheduler process with its hosts for all tests of a module."""
-    made = Cloud(tmp_path_factory.mktemp('cloud'), postgresql_url, rabbit_url)
-    yield made
-    made.close()
+    new_cloud = Cloud(tmp_path_factory.mktemp('cloud'), postgresql_url, rabbit_url)
+    yield new_cloud
+    new_cloud.close()
 
 
 @pytest.fixture(scope='module')

@@ -83,5 +83,5 @@ class Cloud:
         """(host, state) of the live claims of an instance."""
         return sorted((c.host, c.state.value) for c in self.claims(consumer) if c.is_live)
 
-    def until(self, asked: Any, what: str) -> Any:
-        return until(asked, what, 30.0)
+    def until(self, asked: Any, awaited: str) -> Any:
+        return until(asked, awaited, 30.0)

@@ -17,9 +17,9 @@ pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql]
 
 @pytest.fixture(scope='module')
 def cloud(tmp_path_factory, rabbit_url: str, postgresql_url: str) -> Iterator[Cloud]:
-    made = Cloud(tmp_path_factory.mktemp('two'), postgresql_url, rabbit_url, ('one', 'two'))
-    yield made
-    made.close()
+    new_cloud = Cloud(tmp_path_factory.mktemp('two'), postgresql_url, rabbit_url, ('one', 'two'))
+    yield new_cloud
+    new_cloud.close()
 
 
 class Guest:
@@ -40,8 +40,8 @@ class Guest:
 
     def updated(self, host):
         said = copy.deepcopy(load('update_instance_info').args['instance_info'])
-        (one,) = said['nova_object.data']['objects']
-        one['nova_object.data'] |= {'uuid': self.uuid, 'host': host, 'node': host}
+        (host_info,) = said['nova_object.data']['objects']
+        host_info['nova_object.data'] |= {'uuid': self.uuid, 'host': host, 'node': host}
         self.conductor.cast('update_instance_info', host_name=host, instance_info=said)
 
     def deleted(self, host):
@@ -127,16 +127,20 @@ def test_aggregates_are_taken_over(cloud, conductor):
     data = said['nova_object.data']
     data |= {'hosts': ['compute-001'], 'metadata': {'availability_zone': 'north', 'ssd': 'true'}}
     conductor.cast('update_aggregates', aggregates=[said])
-    found = cloud.until(lambda: cloud.site.store.feed.load_everything().aggregates, 'the aggregate')
-    assert [(a.uuid, a.name, a.hosts, a.metadata) for a in found] == [
+    aggregates = cloud.until(
+        lambda: cloud.site.store.feed.load_everything().aggregates, 'the aggregate'
+    )
+    assert [(a.uuid, a.name, a.hosts, a.metadata) for a in aggregates] == [
         (data['uuid'], data['name'], ['compute-001'], data['metadata'])
     ]
 
     def zone():
         """Of the host as it is chosen; schedulers read of the aggregate within a second."""
         said = conductor.select('boot', [str(uuid.uuid4())], ignore=['compute-002'])
-        found = [one for hosts in said.get('selections', ()) for one in hosts]
-        return {one['service_host']: one['availability_zone'] for one in found}.get('compute-001')
+        selections = [selection for hosts in said.get('selections', ()) for selection in hosts]
+        return {
+            selection['service_host']: selection['availability_zone'] for selection in selections
+        }.get('compute-001')
 
     cloud.until(lambda: zone() == 'north', 'its zone')
     conductor.cast('delete_aggregate', aggregate=said)

@@ -22,7 +22,7 @@ def some(count=1):
 
 
 def hosts_of(answer):
-    return [[one['service_host'] for one in hosts] for hosts in answer['selections']]
+    return [[selection['service_host'] for selection in hosts] for hosts in answer['selections']]
 
 
 def chosen(answer):
@@ -35,30 +35,32 @@ def test_a_boot_has_alternates_of_its_own_cell_and_says_all(cloud, conductor):
     ((first, *others),) = answer['selections']
     assert len(others) == 2
     rows = {row.uuid: row for row in (h.row for h in cloud.site.store.feed.load_everything().hosts)}
-    for one in (first, *others):
-        row = rows[one['compute_node_uuid']]
-        assert (one['service_host'], one['nodename'], one['cell_uuid']) == (
+    for selection in (first, *others):
+        row = rows[selection['compute_node_uuid']]
+        assert (selection['service_host'], selection['nodename'], selection['cell_uuid']) == (
             row.name,
             row.name,
             row.cell,
         )
-        assert one['cell_uuid'] == first['cell_uuid']
-        assert one['availability_zone'] == 'nova'
-        assert one['limits'] == {}
-        assert one['allocation_request_version'] == '1.36'
-        assert one['allocation_request'] == {
+        assert selection['cell_uuid'] == first['cell_uuid']
+        assert selection['availability_zone'] == 'nova'
+        assert selection['limits'] == {}
+        assert selection['allocation_request_version'] == '1.36'
+        assert selection['allocation_request'] == {
             'allocations': {row.uuid: {'resources': HELD}},
             'mappings': {'': [row.uuid]},
         }
-    assert len({one['service_host'] for one in (first, *others)}) == 3
+    assert len({selection['service_host'] for selection in (first, *others)}) == 3
     assert cloud.live(guest) == [(first['service_host'], 'reserved')]
 
 
 def test_alternates_stay_in_the_cell_wherever_the_first_is(cloud, conductor):
     (hosts,) = hosts_of(conductor.select('boot', some(), alternates=True, ignore=HERE[1:]))
     assert set(hosts) <= set(HERE) or set(hosts) <= set(THERE)
-    left = HERE[3:] + THERE[1:]
-    (hosts,) = hosts_of(conductor.select('boot', some(), alternates=True, ignore=left + HERE[:2]))
+    ignored = HERE[3:] + THERE[1:]
+    (hosts,) = hosts_of(
+        conductor.select('boot', some(), alternates=True, ignore=ignored + HERE[:2])
+    )
     assert len(hosts) == 1, 'the other host that fits is of another cell'
 
 
@@ -136,8 +138,8 @@ def test_a_guest_with_cells_is_told_the_limits_of_each_host(cloud, conductor):
         'boot', some(), alternates=True, cells=1, extra_specs={'hw:numa_nodes': '1'}
     )
     assert len(answer['selections'][0]) == 3
-    for one in answer['selections'][0]:
-        limits = one['limits']['numa_topology']
+    for selection in answer['selections'][0]:
+        limits = selection['limits']['numa_topology']
         assert (limits['cpu_allocation_ratio'], limits['ram_allocation_ratio']) == (RATIO, 1.0)
 
 
@@ -172,8 +174,8 @@ def test_a_forced_host_and_hosts_to_leave_out_in_every_version(cloud, conductor,
     words = {'objects': False, 'cap': cap}
     (told,) = conductor.select('boot', some(), force='compute-006', **words)['dictionaries']
     assert told['host'] == 'compute-006'
-    left = HERE[1:] + THERE
-    (told,) = conductor.select('boot', some(), ignore=left, **words)['dictionaries']
+    ignored = HERE[1:] + THERE
+    (told,) = conductor.select('boot', some(), ignore=ignored, **words)['dictionaries']
     assert told['host'] == HERE[0]
 
 

@@ -56,8 +56,8 @@ def trimmed(lines):
     return lines
 
 
-def same_columns(one, other, row=0):
-    return [*map(trimmed, columns_of(one, row))] == [*map(trimmed, columns_of(other, row))]
+def same_columns(first, second, row=0):
+    return [*map(trimmed, columns_of(first, row))] == [*map(trimmed, columns_of(second, row))]
 
 
 def test_a_pick_takes_cores_and_gives_them_back():

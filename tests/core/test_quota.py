@@ -28,13 +28,13 @@ limits = st.dictionaries(st.sampled_from(NAMES), st.integers(-1, 200))
 consumers = st.lists(st.sampled_from(['a', 'b', 'x', 'y', 'z']), unique=True, min_size=1)
 
 
-def with_claims(before: list[Claim], wanted: list[str], each: dict[str, int]) -> list[Claim]:
+def with_claims(before: list[Claim], asking: list[str], each: dict[str, int]) -> list[Claim]:
     """Return the claims after a request was let in and committed."""
     return [
         *before,
         *(
             Claim(id=f'new-{c}', request_id='r', consumer=c, provider_id=2, allocations={2: each})
-            for c in wanted
+            for c in asking
         ),
     ]
 

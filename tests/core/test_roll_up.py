@@ -89,10 +89,10 @@ def test_random_clouds_as_counted_one_by_one(seed):
     entries = [*roots, *below]
     table = a_table(*entries)
 
-    def times(one, amount):
-        if one.free < amount or not one.min_unit <= amount <= one.max_unit:
+    def times(provider, amount):
+        if provider.free < amount or not provider.min_unit <= amount <= provider.max_unit:
             return 0
-        return 0 if amount % one.step_size else one.free // amount
+        return 0 if amount % provider.step_size else provider.free // amount
 
     for result in classes_roll_up(table):
         those = [

@@ -27,9 +27,9 @@ def metric_of(name):
     if name in METRICS:
         return METRICS[name], set()
     for part, labels in PARTS.items():
-        found = METRICS.get(name.removesuffix(part))
-        if name.endswith(part) and found is not None and found.kind is MetricKind.HISTOGRAM:
-            return found, labels
+        metric = METRICS.get(name.removesuffix(part))
+        if name.endswith(part) and metric is not None and metric.kind is MetricKind.HISTOGRAM:
+            return metric, labels
     raise AssertionError(f'there is no metric {name}')
 
 
@@ -39,11 +39,11 @@ def test_an_alert_asks_for_what_there_is(rule):
     assert used
     for name, matchers in used:
         metric, beside = metric_of(name)
-        known = {*metric.labels, *beside}
+        labels = {*metric.labels, *beside}
         asked = re.findall(r'(\w+)=', matchers)
         asked += [label for group in BY.findall(rule['expr']) for label in group.split(', ')]
         asked += re.findall(r'\$labels\.(\w+)', rule['annotations']['summary'])
-        assert set(asked) <= known, f'{name} has the labels {sorted(known)}'
+        assert set(asked) <= labels, f'{name} has the labels {sorted(labels)}'
     assert rule['labels']['severity'] in ('info', 'warning', 'critical')
     runbook = (PAGES / 'runbook.rst').read_text()
     assert f'.. _runbook-{rule["annotations"]["runbook"]}:' in runbook

@@ -43,4 +43,4 @@ def test_what_a_run_took_is_told_by_folder():
     first, *others = budget.lines(spent)
     assert first.split()[:4] == ['core', '81', 'of', str(budget.SECONDS['core'])]
     assert 'OVER' in first
-    assert not [one for one in others if 'OVER' in one]
+    assert not [line for line in others if 'OVER' in line]

@@ -17,8 +17,10 @@ SECRETS = sorted({(group, option.dest) for group, option in unknown.listed() if 
 
 
 def _content(path):
-    with tarfile.open(path) as found:
-        return {entry.name.partition('/')[2]: found.extractfile(entry).read() for entry in found}
+    with tarfile.open(path) as archive:
+        return {
+            entry.name.partition('/')[2]: archive.extractfile(entry).read() for entry in archive
+        }
 
 
 def test_there_are_secrets_to_plant():
@@ -45,17 +47,19 @@ def test_no_secret_of_any_option_or_url_is_in_it(site, manage):
     config = site / 'planted.conf'
     config.write_text(f'[DEFAULT]\nstate_path = {site}\nlog_file = {site}/log\n' + ''.join(text))
     log = site / 'log'
-    log.write_text(''.join(f'2026-11-23 somebody said {one} and {one}@x\n' for one in planted))
+    log.write_text(
+        ''.join(f'2026-11-23 somebody said {secret} and {secret}@x\n' for secret in planted)
+    )
     code, out, error = manage('bundle', '--output', str(site / 'it.tar.gz'), config=config)
     assert code == 0, error
-    found = _content(site / 'it.tar.gz')
-    for name, data in found.items():
-        for one in planted:
-            assert one.encode() not in data, (name, one)
-    assert not any(one in out + error for one in planted)
+    contents = _content(site / 'it.tar.gz')
+    for name, data in contents.items():
+        for secret in planted:
+            assert secret.encode() not in data, (name, secret)
+    assert not any(secret in out + error for secret in planted)
     # It was there to be found.
-    assert found['logs/log'].count(b'***') >= 2 * len(planted)
-    shown = found['configuration.txt'].decode()
+    assert contents['logs/log'].count(b'***') >= 2 * len(planted)
+    shown = contents['configuration.txt'].decode()
     assert shown.count('(set; secret)') >= len(SECRETS)
     assert 'https://' in shown and 'ops.example.org' in shown
     assert stat.S_IMODE(os.stat(site / 'it.tar.gz').st_mode) == 0o600
@@ -74,20 +78,20 @@ def test_what_is_in_it(site, manage):
     finally:
         listener.stop()
     assert code == 0, error
-    found = {name: data.decode() for name, data in _content(site / 'it.tar.gz').items()}
+    texts = {name: data.decode() for name, data in _content(site / 'it.tar.gz').items()}
     assert (
-        found['versions.txt'].startswith('gantt ') and 'oslo.messaging==' in found['versions.txt']
+        texts['versions.txt'].startswith('gantt ') and 'oslo.messaging==' in texts['versions.txt']
     )
-    assert 'report_seconds = ' in found['configuration.txt']
-    assert 'ComputeFilter' in found['plugins.txt']
-    assert 'needed 00' in found['schema.txt']
-    assert 'errors ' in found['doctor.txt']
-    assert 'Schema of the database' in found['upgrade-check.txt']
-    assert {'status.json', 'services.json', 'health/gantt-api.json'} <= found.keys()
-    assert not any(json.loads(found['audit.json']).values())
-    assert 'gantt_claims_created_total' in found['metrics/gantt-scheduler-0.txt']
-    assert found['metrics/gantt-api.txt'].startswith('cannot be had from http://127.0.0.1:8790')
-    assert len(found['logs/log']) <= bundle.LOG_MAX and 'first line' not in found['logs/log']
+    assert 'report_seconds = ' in texts['configuration.txt']
+    assert 'ComputeFilter' in texts['plugins.txt']
+    assert 'needed 00' in texts['schema.txt']
+    assert 'errors ' in texts['doctor.txt']
+    assert 'Schema of the database' in texts['upgrade-check.txt']
+    assert {'status.json', 'services.json', 'health/gantt-api.json'} <= texts.keys()
+    assert not any(json.loads(texts['audit.json']).values())
+    assert 'gantt_claims_created_total' in texts['metrics/gantt-scheduler-0.txt']
+    assert texts['metrics/gantt-api.txt'].startswith('cannot be had from http://127.0.0.1:8790')
+    assert len(texts['logs/log']) <= bundle.LOG_MAX and 'first line' not in texts['logs/log']
     assert 'schema.txt' in out
 
 

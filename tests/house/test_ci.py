@@ -70,8 +70,8 @@ def test_there_is_something_to_look_at():
 
 
 def test_each_reason_to_skip_is_loud_and_known_to_the_script():
-    known = _known() | RIGHTS.keys()
-    strange = [f'{where}: {begin}' for where, begin in _beginnings() if begin not in known]
+    known_reasons = _known() | RIGHTS.keys()
+    strange = [f'{where}: {begin}' for where, begin in _beginnings() if begin not in known_reasons]
     assert not strange, 'name what is missing in capitals before a colon, and in .ci/run'
 
 

@@ -19,30 +19,30 @@ ROOT = pathlib.Path(__file__).parents[2]
 SAMPLE = ROOT / 'etc' / 'gantt' / 'gantt.conf.sample'
 ALL = [
     pytest.param(group, option, id=f'{group}-{option.dest}')
-    for group, found in opts.list_opts()
-    for option in found
+    for group, named in opts.list_opts()
+    for option in named
 ]
 
 
 def test_the_sample_is_what_the_generator_writes(tmp_path):
     command = pathlib.Path(sys.executable).with_name('oslo-config-generator')
-    made = tmp_path / 'gantt.conf.sample'
+    written = tmp_path / 'gantt.conf.sample'
     done = subprocess.run(
-        [command, '--config-file', 'etc/gantt/config-generator.conf', '--output-file', made],
+        [command, '--config-file', 'etc/gantt/config-generator.conf', '--output-file', written],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=110,
     )
     assert done.returncode == 0, done.stderr
-    assert made.read_text() == SAMPLE.read_text(), 'run "make genconfig" and commit the result'
+    assert written.read_text() == SAMPLE.read_text(), 'run "make genconfig" and commit the result'
 
 
 def test_the_sample_of_the_policy_is_what_the_generator_writes(tmp_path):
     command = pathlib.Path(sys.executable).with_name('oslopolicy-sample-generator')
-    made = tmp_path / 'policy.yaml.sample'
+    written = tmp_path / 'policy.yaml.sample'
     done = subprocess.run(
-        [command, '--config-file', 'etc/gantt/policy-generator.conf', '--output-file', made],
+        [command, '--config-file', 'etc/gantt/policy-generator.conf', '--output-file', written],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -50,7 +50,7 @@ def test_the_sample_of_the_policy_is_what_the_generator_writes(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     sample = SAMPLE.with_name('policy.yaml.sample').read_text()
-    assert made.read_text() == sample, 'run "make genpolicy" and commit the result'
+    assert written.read_text() == sample, 'run "make genpolicy" and commit the result'
 
 
 @pytest.mark.parametrize(('group', 'option'), ALL)
@@ -74,8 +74,8 @@ def test_all_options_register_on_a_configuration_of_one_s_own():
     for group in section.GROUPS:
         for name in plugin_loader.installed(group):
             section.register_plugin(conf, group, plugin_loader.find(group, name))
-    for group, found in opts.list_opts():
-        for option in found:
+    for group, options_of_group in opts.list_opts():
+        for option in options_of_group:
             holder = conf if group in (None, 'DEFAULT') else conf[group]
             holder[option.dest]
 
@@ -91,8 +91,8 @@ def test_a_hint_leads_to_the_same_group_or_one_of_ours(tmp_path):
     conf = cfg.ConfigOpts()
     options.register_opts(conf)
     conf(['--config-file', str(path)], project='gantt')
-    (found,) = unknown.unread(conf)
-    assert str(found).endswith('did you mean nova_topic?')
+    (problem,) = unknown.unread(conf)
+    assert str(problem).endswith('did you mean nova_topic?')
 
 
 #: Requirement -> why nothing in gantt/ imports it.

@@ -18,7 +18,7 @@ from gantt.telemetry import log
 ROOT = pathlib.Path(__file__).parents[2]
 RECIPE = (ROOT / 'Containerfile').read_text()
 SERVICES = yaml.safe_load((ROOT / 'compose.yaml').read_text())['services']
-OURS = {name: one for name, one in SERVICES.items() if one['image'] == 'gantt'}
+OURS = {name: service for name, service in SERVICES.items() if service['image'] == 'gantt'}
 
 
 def _programs():
@@ -61,53 +61,57 @@ def test_the_image_is_made_in_stages_for_a_user_that_is_not_root():
 def test_commands_are_programs_of_gantt():
     programs = _programs()
     assert re.findall(r'^CMD \["(\S+)"\]$', RECIPE, re.MULTILINE) == ['gantt-scheduler']
-    assert {one['command'][0] for one in OURS.values()} <= programs
-    commands = [one['command'][0] for one in OURS.values()]
+    assert {service['command'][0] for service in OURS.values()} <= programs
+    commands = [service['command'][0] for service in OURS.values()]
     assert commands.count('gantt-scheduler') == 2
     assert {'gantt-api', 'gantt-compute', 'gantt-manage', 'gantt-planner'} <= set(commands)
     assert 'healthcheck' in OURS['api'], 'who waits for the API waits until it answers'
 
 
 def test_what_waits_for_another_waits_for_one_that_is_there():
-    for name, one in SERVICES.items():
-        for other, wanted in one.get('depends_on', {}).items():
+    for name, service in SERVICES.items():
+        for other, condition in service.get('depends_on', {}).items():
             assert other in SERVICES, f'{name}: {other}'
-            if wanted['condition'] == 'service_healthy':
+            if condition['condition'] == 'service_healthy':
                 assert 'healthcheck' in SERVICES[other]
-    for one in OURS.values():
-        for volume in one['volumes']:
+    for service in OURS.values():
+        for volume in service['volumes']:
             assert (ROOT / volume.split(':')[0]).exists(), volume
 
 
 def test_the_configuration_is_understood_and_names_the_services():
-    found = cfg.ConfigOpts()
+    conf = cfg.ConfigOpts()
     for module in (options, log):
-        module.register_opts(found)
+        module.register_opts(conf)
     path = ROOT / 'etc' / 'compose' / 'gantt.conf'
-    files.read(found, ['--config-file', str(path)], 'gantt-scheduler')
-    assert unknown.unread(found) == []
+    files.read(conf, ['--config-file', str(path)], 'gantt-scheduler')
+    assert unknown.unread(conf) == []
     password = SERVICES['database']['environment']['POSTGRES_PASSWORD']
-    assert found.database.connection.endswith(f':{password}@database/gantt')
+    assert conf.database.connection.endswith(f':{password}@database/gantt')
     environment = SERVICES['broker']['environment']
-    (url,) = unknown.parsed(found)[0]['DEFAULT']['transport_url']
+    (url,) = unknown.parsed(conf)[0]['DEFAULT']['transport_url']
     assert url == (
         f'rabbit://{environment["RABBITMQ_DEFAULT_USER"]}:{environment["RABBITMQ_DEFAULT_PASS"]}'
         f'@broker:5672/{environment["RABBITMQ_DEFAULT_VHOST"]}'
     )
     # By which name the played hosts ask for what is claimed.
     asked = SERVICES['compute']['environment']['GANTT_ENDPOINT']
-    assert asked == f'http://api:{found.api.port}' and 'api' in found.api.served_names
-    assert found.api.host == '0.0.0.0'
-    assert SERVICES['api']['ports'] == [f'127.0.0.1:{found.api.port}:{found.api.port}']
+    assert asked == f'http://api:{conf.api.port}' and 'api' in conf.api.served_names
+    assert conf.api.host == '0.0.0.0'
+    assert SERVICES['api']['ports'] == [f'127.0.0.1:{conf.api.port}:{conf.api.port}']
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_image_can_be_built():
-    found = filter(None, map(shutil.which, ('podman', 'buildah', 'docker')))
+    builders = filter(None, map(shutil.which, ('podman', 'buildah', 'docker')))
     # The command alone builds nothing: that of docker asks a daemon.
     builder = next(
-        (one for one in found if not subprocess.run([one, 'info'], capture_output=True).returncode),
+        (
+            program
+            for program in builders
+            if not subprocess.run([program, 'info'], capture_output=True).returncode
+        ),
         None,
     )
     if builder is None:

@@ -122,7 +122,7 @@ def test_what_a_new_filter_says_to_do_next_works(folder, capsys):
 def test_how_a_package_is_built_stays_its_own(folder, name):
     (folder / name).write_text('mine')
     assert new_filter('Gpu') == 0
-    there = {one.name for one in folder.glob('*p*.*') if one.suffix in ('.py', '.toml')}
+    there = {path.name for path in folder.glob('*p*.*') if path.suffix in ('.py', '.toml')}
     assert there == {name}
     assert (folder / name).read_text() == 'mine'
 

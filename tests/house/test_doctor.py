@@ -346,7 +346,7 @@ def test_what_the_doctor_says(a_conf, text, expected):
 
 
 def test_the_cases_have_findings_of_every_severity():
-    assert {one for _, expected in CASES for one, _ in expected} == set(Severity)
+    assert {severity for _, expected in CASES for severity, _ in expected} == set(Severity)
 
 
 def test_the_broker_that_only_shadow_mode_reads_is_not_to_be_removed(a_conf):
@@ -529,8 +529,8 @@ def test_servers_that_do_not_answer_are_a_note_or_with_live_an_error(a_conf):
         + on('postgresql+psycopg://gantt:s4cret@127.0.0.1:9/gantt')
     )
     away = ['message broker', 'database']
-    assert found(conf, None) == [('note', what) for what in away]
-    assert found(conf, True) == [('error', what) for what in away]
+    assert found(conf, None) == [('note', server) for server in away]
+    assert found(conf, True) == [('error', server) for server in away]
     assert found(conf, False) == []
 
 

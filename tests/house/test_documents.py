@@ -26,13 +26,13 @@ BEFORE = re.compile(r'^((?:gantt|gantt-[a-z]+))(?: --(?:config-file|os-cloud) \S
 
 
 def _commands():
-    found = {}
+    pages = {}
     for page in PAGES:
         text = page.read_text().replace('\\\n', '')
         for line in [*QUOTED.findall(text), *BLOCK.findall(text)]:
             command = BEFORE.sub(r'\1', ' '.join(line.split()))
-            found.setdefault(command, page.relative_to(ROOT).as_posix())
-    return found
+            pages.setdefault(command, page.relative_to(ROOT).as_posix())
+    return pages
 
 
 COMMANDS = _commands()
@@ -91,12 +91,14 @@ def test_the_only_command_of_gantt_status_is_the_documented_one():
 
 
 def test_options_that_the_documents_name_exist():
-    known = {(group, option.dest) for group, options in opts.list_opts() for option in options}
-    groups = {group for group, _ in known}
+    known_options = {
+        (group, option.dest) for group, options in opts.list_opts() for option in options
+    }
+    groups = {group for group, _ in known_options}
     wrong = []
     for page in PAGES:
         for group, name in re.findall(r'``\[(\w+)\] (\w+)``', page.read_text()):
-            if group in groups and (group, name) not in known:
+            if group in groups and (group, name) not in known_options:
                 wrong.append(f'{page.relative_to(ROOT)}: [{group}] {name}')
     assert not wrong, '\n'.join(wrong)
 
@@ -179,10 +181,12 @@ def test_the_table_of_commands_is_complete(manage_parser):
     page = (ROOT / 'doc' / 'source' / 'reference' / 'commands.rst').read_text()
     table = page.partition('.. list-table::')[2].partition('.. gantt-commands::')[0]
     listed = ' '.join(table.split())
-    wanted = [f'gantt {name}' for name in cli.COMMANDS]
-    wanted += [f'gantt-manage {name}' for name in _leaves(manage_parser)]
-    assert len(wanted) > 40
-    missing = [one for one in wanted if not re.search(rf'``{re.escape(one)}[` ]', listed)]
+    commands = [f'gantt {name}' for name in cli.COMMANDS]
+    commands += [f'gantt-manage {name}' for name in _leaves(manage_parser)]
+    assert len(commands) > 40
+    missing = [
+        command for command in commands if not re.search(rf'``{re.escape(command)}[` ]', listed)
+    ]
     assert missing == []
     # Each with the options that it insists on.
     assert '``gantt claim release ID --reason TEXT``' in listed
@@ -224,9 +228,9 @@ def apis():
 
 
 def _lines(directive, *arguments):
-    made = directive.__new__(directive)
-    made.arguments = arguments
-    return list(made.lines())
+    instance = directive.__new__(directive)
+    instance.arguments = arguments
+    return list(instance.lines())
 
 
 def test_every_operation_and_type_of_the_http_api_is_in_its_reference(apis):

@@ -49,10 +49,10 @@ def test_the_audit_of_a_sound_database_is_zeros(synced, manage):
     assert (code, out) == (0, f'{NOTHING}\n')
     code, out, _ = manage('audit', '-f', 'json')
     assert code == 0
-    found = json.loads(out)
-    assert found['counts'] == dict.fromkeys(KINDS_OF_FINDINGS, 0)
-    assert found['violations'] == CLEAN
-    assert (found['remedies'], found['flagged']) == ([], [])
+    audit = json.loads(out)
+    assert audit['counts'] == dict.fromkeys(KINDS_OF_FINDINGS, 0)
+    assert audit['violations'] == CLEAN
+    assert (audit['remedies'], audit['flagged']) == ([], [])
 
 
 def test_the_audit_finds_usage_without_a_claim_and_exits_1(synced, manage):
@@ -78,7 +78,9 @@ def test_the_audit_finds_usage_without_a_claim_and_exits_1(synced, manage):
 def test_each_sort_of_line_of_the_audit_is_in_the_manual():
     text = (pathlib.Path(__file__).parents[2] / 'doc/source/admin/operate.rst').read_text()
     rows = re.findall(r'^   \* - (\S+)\n     - (.*)\n     - ', text, re.M)
-    sorts = [(manage_command.WORDS[one.kind], one.about) for one in audit_remedies.REMEDIES]
+    sorts = [
+        (manage_command.WORDS[remedy.kind], remedy.about) for remedy in audit_remedies.REMEDIES
+    ]
     assert [row for row in rows if row[0] in manage_command.WORDS.values()] == sorts
 
 
@@ -212,13 +214,13 @@ def test_a_command_that_changes_something_is_on_the_trail(site, manage):
     assert manage('host', 'rename', 'cmp-1', 'cmp-2')[0] == 1
     code, out, _ = manage('audit-trail', '-f', 'json')
     assert code == 0
-    found = json.loads(out)
-    assert [(one['action'], one['outcome'], one['reason']) for one in found] == [
+    events = json.loads(out)
+    assert [(event['action'], event['outcome'], event['reason']) for event in events] == [
         ('gantt-manage db sync', 'success', ''),
         ('gantt-manage host rename', 'failure', 'gantt.not_found'),
     ]
-    assert found[1]['target'].endswith('host rename cmp-1 cmp-2')
-    assert found[0]['initiator']['user_id']
+    assert events[1]['target'].endswith('host rename cmp-1 cmp-2')
+    assert events[0]['initiator']['user_id']
     code, out, _ = manage('audit-trail', '--limit', '1')
     assert (code, out.count('\n')) == (0, 1)
     assert 'gantt-manage host rename' in out

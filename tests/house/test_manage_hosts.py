@@ -17,9 +17,9 @@ from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, uuid
 
 @pytest.fixture
 def store(synced):
-    found = stores_for_url(f'sqlite:///{synced}/gantt.db')
-    yield found
-    found.database.close()
+    opened = stores_for_url(f'sqlite:///{synced}/gantt.db')
+    yield opened
+    opened.database.close()
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_what_is_wrong_with_a_guest_is_listed(store, host, tell):
         'elsewhere': 1,
         'unknown_host': 1,
     }
-    assert {one['fate']: one['note'] for one in said['trouble']} == {
+    assert {trouble['fate']: trouble['note'] for trouble in said['trouble']} == {
         'over_full': 'VCPU 21 of 8',
         'elsewhere': 'it has a live claim on cmp-1',
         'unknown_host': 'it must register before its guests come',
@@ -216,7 +216,7 @@ def test_what_is_wrong_with_a_guest_is_listed(store, host, tell):
     ],
 )
 def test_a_line_that_is_wrong_is_named(line, said):
-    lines = [f'{one}\n'.encode() for one in (a_line(consumer=uuid_of('first')), line)]
+    lines = [f'{row}\n'.encode() for row in (a_line(consumer=uuid_of('first')), line)]
     with pytest.raises(exceptions.InvalidMessage) as met:
         manage_hosts._guests(lines, frozenset())
     assert said in met.value.message
@@ -251,9 +251,9 @@ def test_a_batch_has_whole_hosts():
         GuestToAdopt(host=f'cmp-{n % 3}', consumer=new_uuid(), resources={'VCPU': 1})
         for n in range(9)
     ]
-    found = list(manage_hosts.batches(guests, 4))
-    assert [len(batch) for batch in found] == [6, 3]
-    assert [{guest.host for guest in batch} for batch in found] == [{'cmp-0', 'cmp-1'}, {'cmp-2'}]
+    batches = list(manage_hosts.batches(guests, 4))
+    assert [len(batch) for batch in batches] == [6, 3]
+    assert [{guest.host for guest in batch} for batch in batches] == [{'cmp-0', 'cmp-1'}, {'cmp-2'}]
     crowd = [guests[0]] * (GUESTS_MAX + 1)
     with pytest.raises(exceptions.InvalidMessage, match="'cmp-0' has 5001 guests"):
         list(manage_hosts.batches(crowd, 1))

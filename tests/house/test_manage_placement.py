@@ -43,11 +43,11 @@ def serving(strategy=auth.noauth):
 @pytest.fixture
 def server():
     """One with a pool and a consumer."""
-    with serving() as url, contextlib.closing(Server(url)) as found:
-        found.make_provider(POOL, 'pool', None)
-        found.add_inventory(POOL, 'CUSTOM_LICENCE', {'total': 5})
-        found.allocate(VM, 'ann', 'red', POOL, {'CUSTOM_LICENCE': 2})
-        yield found
+    with serving() as url, contextlib.closing(Server(url)) as placement:
+        placement.make_provider(POOL, 'pool', None)
+        placement.add_inventory(POOL, 'CUSTOM_LICENCE', {'total': 5})
+        placement.allocate(VM, 'ann', 'red', POOL, {'CUSTOM_LICENCE': 2})
+        yield placement
 
 
 def test_all_is_taken_over_compared_and_written_back(server, synced, manage):
@@ -66,10 +66,10 @@ def test_all_is_taken_over_compared_and_written_back(server, synced, manage):
     store.allocations.delete_allocations(VM)
     store.database.close()
     code, out, _ = manage('placement', 'compare', server.url, '-f', 'json')
-    found = json.loads(out)
+    comparison = json.loads(out)
     assert code == 1
-    assert found['url'] == server.url
-    [difference] = found['differences']
+    assert comparison['url'] == server.url
+    [difference] = comparison['differences']
     expected = {'kind': 'consumer', 'name': VM, 'field': '', 'here': None, 'there': True}
     assert difference == expected
     code, out, _ = manage('placement', 'export', server.url, '--delete', '-f', 'json')
@@ -90,9 +90,9 @@ def test_who_asks_is_known_by_keystone(monkeypatch, tmp_path):
     try:
         with serving(auth.strategy('keystone', conf)) as url:
             command = SimpleNamespace(url=url, token=None, os_cloud=None, timeout=60.0)
-            with contextlib.closing(manage_placement.server_of(command)) as found:
+            with contextlib.closing(manage_placement.server_of(command)) as placement:
                 with pytest.raises(exceptions.Misconfigured, match='role admin'):
-                    found.classes()
+                    placement.classes()
             for name, value in {
                 'AUTH_URL': f'{keystone.url}/v3',
                 'USERNAME': 'admin',
@@ -102,11 +102,11 @@ def test_who_asks_is_known_by_keystone(monkeypatch, tmp_path):
                 'PROJECT_DOMAIN_NAME': 'Default',
             }.items():
                 monkeypatch.setenv(f'OS_{name}', value)
-            with contextlib.closing(manage_placement.server_of(command)) as found:
-                assert found.outlines() == {}
+            with contextlib.closing(manage_placement.server_of(command)) as placement:
+                assert placement.outlines() == {}
                 # One that is not good any more, as after a long run, is made anew.
-                found.use_token('an old one')
-                assert found.classes() == frozenset()
+                placement.use_token('an old one')
+                assert placement.classes() == frozenset()
             monkeypatch.setenv('OS_PASSWORD', 'wrong')
             with pytest.raises(exceptions.Misconfigured, match='keystone gives no token'):
                 manage_placement.server_of(command)

@@ -22,19 +22,19 @@ from tests.zones.tree import Zone
 def east(tmp_path, sqlite_template):
     """A zone with two hosts."""
     path = shutil.copy(sqlite_template, tmp_path / 'east.db')
-    made = Zone('east', stores_for_url(f'sqlite:///{path}')).start()
-    yield made.hosts(2)
-    made.stop()
-    made.store.database.close()
+    zone = Zone('east', stores_for_url(f'sqlite:///{path}')).start()
+    yield zone.hosts(2)
+    zone.stop()
+    zone.store.database.close()
 
 
 @pytest.fixture
 def top(synced, east):
     """The zone of the configuration file, above it."""
-    made = Zone('top', stores_for_url(f'sqlite:///{synced}/gantt.db')).start()
-    yield made.above(east)
-    made.stop()
-    made.store.database.close()
+    zone = Zone('top', stores_for_url(f'sqlite:///{synced}/gantt.db')).start()
+    yield zone.above(east)
+    zone.stop()
+    zone.store.database.close()
 
 
 def register(zone, journal):
@@ -60,24 +60,24 @@ def test_the_audit_is_over_the_zones_below(east, top, manage):
     assert 'to do, doubled: a host that is registered in two zones: ' in out
     east.cut()
     code, out, _ = manage('audit', '-f', 'json')
-    found = json.loads(out)
+    audit = json.loads(out)
     # What cannot be compared is no finding, and not nothing either.
-    assert code == 1 and not any(found['counts'].values())
-    assert 'its claims are not known' in found['zones'][0]['problem']
+    assert code == 1 and not any(audit['counts'].values())
+    assert 'its claims are not known' in audit['zones'][0]['problem']
 
 
 @pytest.fixture
 def conf(synced):
-    made = cfg.ConfigOpts()
-    options.register_opts(made)
-    made([], project='gantt', default_config_files=[])
-    made.set_override('connection', f'sqlite:///{synced}/gantt.db', 'database')
-    return made
+    options_of_site = cfg.ConfigOpts()
+    options.register_opts(options_of_site)
+    options_of_site([], project='gantt', default_config_files=[])
+    options_of_site.set_override('connection', f'sqlite:///{synced}/gantt.db', 'database')
+    return options_of_site
 
 
 def test_the_doctor_says_what_is_wrong_with_a_zone_below(east, top, conf, synced):
     def found():
-        return [(one.severity.value, one.option) for one in check_zones(conf)]
+        return [(problem.severity.value, problem.option) for problem in check_zones(conf)]
 
     def set_(**values):
         [record] = top.store.zones.child_zones()
@@ -101,6 +101,6 @@ def test_the_doctor_says_what_is_wrong_with_a_zone_below(east, top, conf, synced
     secrets.write_text('[hall-2]\n')
     secrets.chmod(0o644)
     conf.set_override('credentials_file', str(secrets), 'zones')
-    assert '[zones] credentials_file' in {one.option for one in site.check_files(conf)}
+    assert '[zones] credentials_file' in {problem.option for problem in site.check_files(conf)}
     secrets.chmod(0o600)
-    assert '[zones] credentials_file' not in {one.option for one in site.check_files(conf)}
+    assert '[zones] credentials_file' not in {problem.option for problem in site.check_files(conf)}

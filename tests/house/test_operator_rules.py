@@ -56,9 +56,9 @@ def test_a_wrong_rule_is_refused_by_option_and_place(a_conf, option, value, wher
         pipeline_from_conf(conf)
     for said in (f'{option}: ', where, expected):
         assert said in caught.value.message
-    found = [f for f in diagnose(conf, probe=False) if f.option == option]
-    assert [(f.severity.value, f.value) for f in found] == [('error', value)]
-    assert where in found[0].why and expected in found[0].why
+    problems = [f for f in diagnose(conf, probe=False) if f.option == option]
+    assert [(f.severity.value, f.value) for f in problems] == [('error', value)]
+    assert where in problems[0].why and expected in problems[0].why
 
 
 def test_the_scheduler_does_not_start_with_a_wrong_rule(tmp_path):
@@ -80,8 +80,8 @@ def test_a_wrong_rule_that_is_read_again_keeps_the_old_one_and_says_so(a_conf, c
     scheduler = wiring.scheduler(conf, memory_stores(clock=SystemClock()), MetricRegistry())
 
     def rules():
-        found = {f.name: f for f in scheduler.placing.pipeline.filters}
-        return found['RulesFilter'].operator_rules
+        filters = {f.name: f for f in scheduler.placing.pipeline.filters}
+        return filters['RulesFilter'].operator_rules
 
     path.write_text(text_of(RULES, 'free.VCPU > "3"'))
     wiring.reload(conf, scheduler)
@@ -158,13 +158,13 @@ UNREAD = [
 @pytest.mark.parametrize(('text', 'option', 'why'), UNREAD, ids=range(len(UNREAD)))
 def test_what_nobody_reads_is_told(a_conf, caplog, text, option, why):
     conf, _ = a_conf(text)
-    (found,) = unknown.unread(conf)
-    assert found.option == option and why in found.why
+    (problem,) = unknown.unread(conf)
+    assert problem.option == option and why in problem.why
     assert [(f.severity.value, f.option) for f in diagnose(conf, False) if why in f.why] == [
         ('error', option)
     ]
     checks.at_start(conf)
-    assert [r.getMessage() for r in caplog.records] == [f'{option} has no effect: {found.why}']
+    assert [r.getMessage() for r in caplog.records] == [f'{option} has no effect: {problem.why}']
 
 
 def test_what_is_read_is_not_told(a_conf):

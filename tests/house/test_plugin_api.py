@@ -18,17 +18,17 @@ def imported(path):
     """Modules of Gantt that a file imports, anywhere in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             yield node.module
 
 
 @pytest.mark.parametrize('path', [*SAMPLES, ROOT / 'gantt/core/filters/location.py'], ids=str)
 def test_samples_import_nothing_else(path):
-    assert {one for one in imported(path) if one.split('.')[0] == 'gantt'} <= FACES
+    assert {module for module in imported(path) if module.split('.')[0] == 'gantt'} <= FACES
 
 
 @pytest.mark.parametrize('face', [plugin_api, report_sources], ids=lambda face: face.__name__)
 def test_all_that_a_face_names_is_there(face):
     assert sorted(face.__all__) == sorted(set(face.__all__))
-    assert [one for one in face.__all__ if not hasattr(face, one)] == []
+    assert [name for name in face.__all__ if not hasattr(face, name)] == []

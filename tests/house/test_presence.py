@@ -24,11 +24,11 @@ GIVE_UP_SECONDS = 60
 
 def _conf(path, text=''):
     path.write_text(text)
-    made = cfg.ConfigOpts()
-    conffixture.ConfFixture(made)
-    options.register_opts(made)
-    made(['--config-file', str(path)], project='gantt')
-    return made
+    conf = cfg.ConfigOpts()
+    conffixture.ConfFixture(conf)
+    options.register_opts(conf)
+    conf(['--config-file', str(path)], project='gantt')
+    return conf
 
 
 def _digest(path, text=''):
@@ -74,9 +74,9 @@ def test_the_digest_has_nothing_of_one_machine_and_nothing_secret(tmp_path):
     )
     assert _digest(path, own) == _digest(path)
     conf = _conf(path)
-    one, other = _of_plugin(inventory_password='swordfish'), _of_plugin(inventory_password='x')
-    assert presence.configuration_digest(conf, one) == presence.configuration_digest(conf, other)
-    assert presence.configuration_digest(conf, one) != presence.configuration_digest(
+    first, second = _of_plugin(inventory_password='swordfish'), _of_plugin(inventory_password='x')
+    assert presence.configuration_digest(conf, first) == presence.configuration_digest(conf, second)
+    assert presence.configuration_digest(conf, first) != presence.configuration_digest(
         conf, _of_plugin(least_share=0.5)
     )
 
@@ -110,9 +110,9 @@ def test_a_process_notes_itself_its_reloads_and_its_end(tmp_path, caplog):
     presence.start()
     try:
         _until(store.services.list_services)
-        [found] = store.services.list_services()
-        assert (found.name, found.kind, found.host) == ('ctl-1:7:ab', 'scheduler', 'ctl-1')
-        before = found.configuration
+        [service] = store.services.list_services()
+        assert (service.name, service.kind, service.host) == ('ctl-1:7:ab', 'scheduler', 'ctl-1')
+        before = service.configuration
         presence.configured('Nope is no filter')
         _until(lambda: store.services.list_services()[0].problem == 'Nope is no filter')
         assert store.services.list_services()[0].configuration == before

@@ -47,11 +47,11 @@ def _own_names() -> set[str]:
 
 
 def _known() -> set[str]:
-    known = set()
+    collected = set()
     for classes in private_names.NAMES.values():
         for path, names in classes.items():
-            known |= {path.partition(':')[2], *names}
-    return known
+            collected |= {path.partition(':')[2], *names}
+    return collected
 
 
 def test_the_libraries_that_are_installed_have_them() -> None:
@@ -60,7 +60,7 @@ def test_the_libraries_that_are_installed_have_them() -> None:
 
 
 def test_all_that_are_used_are_looked_for() -> None:
-    own, known = _own_names(), _known() | DOCUMENTED
+    own, known_names = _own_names(), _known() | DOCUMENTED
     missing = {
         f'{path}: {node.attr}'
         for path, tree in _sources()
@@ -68,7 +68,7 @@ def test_all_that_are_used_are_looked_for() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
         and re.match(r'_[a-z]', node.attr)
-        and node.attr not in own | known
+        and node.attr not in own | known_names
     }
     assert missing == set()
 
@@ -76,7 +76,7 @@ def test_all_that_are_used_are_looked_for() -> None:
 @pytest.mark.parametrize('module', [packets, pipelines], ids=lambda module: module.__name__)
 def test_all_that_are_replaced_are_looked_for(module) -> None:
     """A method that a library does not call any more would be replaced in vain."""
-    known = _known()
+    known_names = _known()
     replaced = {
         name
         for kind in vars(module).values()
@@ -88,7 +88,7 @@ def test_all_that_are_replaced_are_looked_for(module) -> None:
         for name in vars(kind)
         if re.match(r'_[a-z]', name) and name in vars(base)
     }
-    assert replaced and replaced - DOCUMENTED <= known
+    assert replaced and replaced - DOCUMENTED <= known_names
 
 
 def test_none_is_looked_for_that_is_not_used() -> None:

@@ -29,9 +29,11 @@ def test_there_are_notes():
 
 @pytest.mark.parametrize('path', NOTES, ids=lambda path: path.stem)
 def test_a_note_has_kinds_that_are_shown(path):
-    found = yaml.safe_load(path.read_text())
-    assert found.keys() <= KINDS
-    assert all(isinstance(text, str) for kind in found.keys() - {'prelude'} for text in found[kind])
+    sections = yaml.safe_load(path.read_text())
+    assert sections.keys() <= KINDS
+    assert all(
+        isinstance(text, str) for kind in sections.keys() - {'prelude'} for text in sections[kind]
+    )
     assert all(len(line) <= 110 for line in path.read_text().splitlines())
 
 

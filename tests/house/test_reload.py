@@ -35,19 +35,19 @@ WRONG = {
 
 @pytest.fixture
 def path(tmp_path):
-    found = tmp_path / 'gantt.conf'
-    found.write_text(GOOD.format(10, 110))
-    return found
+    conf_file = tmp_path / 'gantt.conf'
+    conf_file.write_text(GOOD.format(10, 110))
+    return conf_file
 
 
 @pytest.fixture
 def conf(path):
-    made = cfg.ConfigOpts()
-    conffixture.ConfFixture(made)
-    options.register_opts(made)
-    log.register_opts(made)
-    made(['--config-file', str(path)], project='gantt')
-    return made
+    options_of_site = cfg.ConfigOpts()
+    conffixture.ConfFixture(options_of_site)
+    options.register_opts(options_of_site)
+    log.register_opts(options_of_site)
+    options_of_site(['--config-file', str(path)], project='gantt')
+    return options_of_site
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_what_is_wrong_changes_nothing_and_is_said(conf, path, scheduler, caplog
     path.write_bytes(wrong)
     refused = wiring.reload(conf, scheduler)
     assert in_force(conf, scheduler) == (10, 110, 10, 110)
-    (said,) = [one.getMessage() for one in caplog.records if one.levelname == 'ERROR']
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
     assert said == f'the configuration was not taken over: {refused}'
     assert refused
     # A supervisor starts its next worker with what was right.
@@ -89,10 +89,10 @@ class LateFilter(Filter):
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     """A place for packages, which processes look into from their start on."""
-    made = tmp_path / 'site'
-    made.mkdir()
-    monkeypatch.syspath_prepend(made)
-    yield made
+    folder = tmp_path / 'site'
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    yield folder
     sys.modules.pop('acme_late', None)
     plugin_loader.look_again()
 
@@ -158,14 +158,14 @@ def level():
 
 def test_what_is_refused_changes_no_level_of_the_log(conf, path, scheduler, level):
     before = level()
-    wanted = logging.DEBUG if before != logging.DEBUG else logging.INFO
-    debug = f'[DEFAULT]\ndebug = {wanted == logging.DEBUG}\n'
+    expected = logging.DEBUG if before != logging.DEBUG else logging.INFO
+    debug = f'[DEFAULT]\ndebug = {expected == logging.DEBUG}\n'
     path.write_text(debug + GOOD.format(0, 120))
     wiring.reload(conf, scheduler)
     assert level() == before
     path.write_text(debug + GOOD.format(20, 120))
     wiring.reload(conf, scheduler)
-    assert level() == wanted
+    assert level() == expected
     assert in_force(conf, scheduler) == (20, 120, 20, 120)
 
 

@@ -94,18 +94,18 @@ def test_no_module_is_longer_than_a_reader_can_hold():
 
 
 def test_doubles_are_implementations_not_mocks():
-    found = [
+    uses = [
         f'{_name(path)}:{line} {name}'
         for path in PYTHON
         for line, name in _imports(ast.parse(path.read_text()))
         if name in MOCKS or name.startswith(('unittest.mock', 'mock.'))
     ]
-    assert not found
+    assert not uses
 
 
 def test_only_entry_points_touch_the_global_configuration():
     allowed = [ROOT / 'gantt' / name for name in ('cmd', 'wsgi', 'examples')]
-    found = []
+    uses = []
     for path in OURS:
         if any(path.is_relative_to(folder) for folder in allowed):
             continue
@@ -115,8 +115,8 @@ def test_only_entry_points_touch_the_global_configuration():
                 alias.name == 'CONF' for alias in node.names
             )
             if used or imported:
-                found.append(f'{_name(path)}:{node.lineno}')
-    assert not found
+                uses.append(f'{_name(path)}:{node.lineno}')
+    assert not uses
 
 
 def test_every_source_file_names_its_license_first():
@@ -232,17 +232,17 @@ _FORBIDDEN = {
 
 
 def test_no_file_names_a_machine_or_a_registry():
-    found = []
+    uses = []
     for path in FILES:
         if path.suffix not in _TEXT or path == pathlib.Path(__file__):
             continue
         if path.is_relative_to(ROOT / 'tests' / 'data'):
             continue  # captured from elsewhere, kept as it was
         for number, line in enumerate(path.read_text(errors='replace').splitlines(), 1):
-            for what, pattern in _FORBIDDEN.items():
+            for rule, pattern in _FORBIDDEN.items():
                 if pattern.search(line):
-                    found.append(f'{_name(path)}:{number}: {what}: {line.strip()[:80]}')
-    assert not found, '\n'.join(found)
+                    uses.append(f'{_name(path)}:{number}: {rule}: {line.strip()[:80]}')
+    assert not uses, '\n'.join(uses)
 
 
 def test_constraints_are_exact_and_cover_what_is_required():
@@ -281,14 +281,18 @@ def test_the_lock_has_the_versions_of_the_constraints_and_a_hash_of_each():
             continue
         said, *hashes = line.split(' --hash=')
         requirement = Requirement(said)
-        assert hashes and all(re.fullmatch(r'sha256:[0-9a-f]{64} *', one) for one in hashes), said
+        assert hashes and all(
+            re.fullmatch(r'sha256:[0-9a-f]{64} *', digest) for digest in hashes
+        ), said
         locked[canonicalize_name(requirement.name)] = requirement
     pinned = [
         Requirement(line)
         for line in (ROOT / 'constraints.txt').read_text().splitlines()
         if not line.startswith('#')
     ]
-    versions = {canonicalize_name(one.name): one.specifier for one in pinned}
+    versions = {
+        canonicalize_name(requirement.name): requirement.specifier for requirement in pinned
+    }
     for name, requirement in locked.items():
         # What only another Python needs is not in the set that the tests are green on.
         if requirement.marker is None or requirement.marker.evaluate():

@@ -27,16 +27,16 @@ def check(site, program):
         code, out, error = program('status', 'upgrade', 'check', '--json')
         assert out, error
         checks = json.loads(out)['checks']
-        return code, {one['check']: (one['result'], one['details']) for one in checks}
+        return code, {line['check']: (line['result'], line['details']) for line in checks}
 
     return run
 
 
 @pytest.fixture
 def store(synced):
-    found = stores_for_url(f'sqlite:///{synced}/gantt.db')
-    yield found
-    found.database.close()
+    opened = stores_for_url(f'sqlite:///{synced}/gantt.db')
+    yield opened
+    opened.database.close()
 
 
 def test_a_sound_site_is_ready(synced, store, check):
@@ -64,13 +64,13 @@ def test_a_database_without_a_schema_stops_it(site, check):
 def test_a_schema_of_the_last_release_stops_it_and_says_what_may_run_meanwhile(
     synced, tmp_path, monkeypatch, step, advice
 ):
-    known = migration.revisions()
-    monkeypatch.setattr(migration, 'revisions', lambda: (step, *known))
+    revisions = migration.revisions()
+    monkeypatch.setattr(migration, 'revisions', lambda: (step, *revisions))
     text = f'[database]\nconnection = sqlite:///{synced}/gantt.db\n'
-    (found,) = check_schema(options_of(tmp_path / 'later.conf', text))
-    assert found.severity is Severity.ERROR
-    assert step in found.why
-    assert advice in found.why
+    (problem,) = check_schema(options_of(tmp_path / 'later.conf', text))
+    assert problem.severity is Severity.ERROR
+    assert step in problem.why
+    assert advice in problem.why
 
 
 def test_a_schema_of_a_later_release_stops_it(synced, check):
@@ -139,7 +139,7 @@ def test_a_database_without_a_schema_has_no_incarnation(site, manage):
 
 def test_a_revision_that_takes_away_is_told_from_one_that_adds():
     assert migration.contracts('0042_contract_old_names')
-    assert not any(migration.contracts(one) for one in migration.revisions())
+    assert not any(migration.contracts(revision) for revision in migration.revisions())
     newest, *_ = migration.revisions()
     assert migration.pending(newest) == []
     assert migration.pending('9999_future') is None
@@ -164,8 +164,8 @@ def test_a_revision_that_takes_away_is_told_from_one_that_adds():
 def test_an_option_that_is_wrong_or_not_read_is_named(synced, check, addition, code, said):
     with synced.joinpath('gantt.conf').open('a') as config:
         config.write(addition)
-    found, checks = check()
-    assert found == code
+    status, checks = check()
+    assert status == code
     assert checks['Options'][0] == code
     assert said in checks['Options'][1]
 

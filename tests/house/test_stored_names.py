@@ -49,30 +49,32 @@ STORED: dict[str, Any] = {
 
 def structs_of(place: str, tp: Any) -> Iterator[str]:
     """A line for each struct that is stored at a place; one that comes again is shown once."""
-    known: set[type] = set()
+    seen: set[type] = set()
     waiting = [(place, msgspec.inspect.type_info(tp))]
     while waiting:
-        path, found = waiting.pop(0)
-        match found:
+        path, type_ = waiting.pop(0)
+        match type_:
             case msgspec.inspect.StructType():
-                if found.cls in known:
+                if type_.cls in seen:
                     continue
-                known.add(found.cls)
-                tag = '' if found.tag is None else f' {found.tag_field}={found.tag}'
-                form = ' as an array' if found.array_like else ''
-                names = [field.encode_name for field in found.fields]
+                seen.add(type_.cls)
+                tag = '' if type_.tag is None else f' {type_.tag_field}={type_.tag}'
+                form = ' as an array' if type_.array_like else ''
+                names = [field.encode_name for field in type_.fields]
                 # Of an array the order counts, of a map it does not.
-                shown = names if found.array_like else sorted(names)
+                shown = names if type_.array_like else sorted(names)
                 yield f'{path}{tag}{form}: {" ".join(shown)}'
-                inner = [(f'{path}.{field.encode_name}', field.type) for field in found.fields]
+                inner = [(f'{path}.{field.encode_name}', field.type) for field in type_.fields]
             case msgspec.inspect.UnionType():
-                inner = [(path, one) for one in found.types]
+                inner = [(path, member_type) for member_type in type_.types]
             case msgspec.inspect.DictType():
-                inner = [(f'{path}{{}}', found.value_type)]
+                inner = [(f'{path}{{}}', type_.value_type)]
             case msgspec.inspect.TupleType():
-                inner = [(f'{path}[{n}]', one) for n, one in enumerate(found.item_types)]
+                inner = [
+                    (f'{path}[{n}]', member_type) for n, member_type in enumerate(type_.item_types)
+                ]
             case msgspec.inspect.CollectionType():
-                inner = [(f'{path}[]', found.item_type)]
+                inner = [(f'{path}[]', type_.item_type)]
             case _:
                 inner = []
         waiting += inner
@@ -83,11 +85,11 @@ def lines() -> list[str]:
 
 
 def test_what_is_stored_has_the_names_that_it_had():
-    found = lines()
+    names = lines()
     if os.environ.get('GANTT_GOLDEN') == 'write':
-        GOLDEN.write_text('\n'.join(found) + '\n')
-    known = GOLDEN.read_text().splitlines()
-    gone, new = sorted({*known} - {*found}), sorted({*found} - {*known})
+        GOLDEN.write_text('\n'.join(names) + '\n')
+    stored_names = GOLDEN.read_text().splitlines()
+    gone, new = sorted({*stored_names} - {*names}), sorted({*names} - {*stored_names})
     if gone or new:
         shown = [*(f'- {line}' for line in gone), *(f'+ {line}' for line in new)]
         pytest.fail('\n'.join(shown) + '\n' + HOW, pytrace=False)

@@ -23,39 +23,39 @@ ONE_FOR_EACH = {
 
 
 def modules(package='gantt'):
-    found = {}
+    paths = {}
     for path in (ROOT / package).rglob('*.py'):
         parts = path.relative_to(ROOT).with_suffix('').parts
         if 'versions' not in parts:  # of the schema, which import nothing of ours
-            found['.'.join(parts[:-1] if parts[-1] == '__init__' else parts)] = path
-    return found
+            paths['.'.join(parts[:-1] if parts[-1] == '__init__' else parts)] = path
+    return paths
 
 
-def imports(known, name):
+def imports(paths, name):
     """What a module imports, for types and inside of functions as well."""
-    for node in ast.walk(ast.parse(known[name].read_text())):
+    for node in ast.walk(ast.parse(paths[name].read_text())):
         if isinstance(node, ast.Import):
-            named = [one.name for one in node.names]
+            named = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f'{name} imports by a relative path'
             named = [
-                full if (full := f'{node.module}.{one.name}') in known else node.module
-                for one in node.names
+                full if (full := f'{node.module}.{alias.name}') in paths else node.module
+                for alias in node.names
             ]
         else:
             continue
-        yield from (one for one in named if one in known and one != name)
+        yield from (module for module in named if module in paths and module != name)
 
 
 def circles(graph):
     """Groups of modules that reach each other: what is left when leaves and roots are taken."""
-    left = {name: set(of) for name, of in graph.items()}
+    remaining = {name: set(of) for name, of in graph.items()}
     while True:
-        wanted = {one for of in left.values() for one in of}
-        gone = {name for name, of in left.items() if not of or name not in wanted}
+        needed = {name for of in remaining.values() for name in of}
+        gone = {name for name, of in remaining.items() if not of or name not in needed}
         if not gone:
-            return sorted(left)
-        left = {name: of - gone for name, of in left.items() if name not in gone}
+            return sorted(remaining)
+        remaining = {name: of - gone for name, of in remaining.items() if name not in gone}
 
 
 def test_circles_are_found():
@@ -64,9 +64,9 @@ def test_circles_are_found():
 
 
 def test_no_module_imports_itself_by_way_of_others():
-    known = modules()
-    assert len(known) > 400
-    assert circles({name: set(imports(known, name)) for name in known}) == []
+    paths = modules()
+    assert len(paths) > 400
+    assert circles({name: set(imports(paths, name)) for name in paths}) == []
 
 
 @pytest.mark.parametrize('folder', PACKAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -74,7 +74,7 @@ def test_each_folder_says_what_lives_there(folder):
     said = ast.get_docstring(ast.parse((folder / '__init__.py').read_text()))
     assert said, 'a first line that says what lives here'
     assert len(said.splitlines()[0]) > 20
-    count = len([one for one in folder.glob('*.py') if one.name != '__init__.py'])
+    count = len([path for path in folder.glob('*.py') if path.name != '__init__.py'])
     if str(folder.relative_to(ROOT)) not in ONE_FOR_EACH:
         assert count <= FILES_MAX
 
@@ -90,17 +90,22 @@ def test_the_page_of_the_tree_shows_folders_contracts_and_both_flows():
 ANCESTORS_MOST = 3
 
 
-def bases_by_class(known):
+def bases_by_class(paths):
     """Each class of these modules, by its full name, and those that it names as its bases."""
     bases = {}
-    for module, path in known.items():
+    for module, path in paths.items():
         tree = ast.parse(path.read_text())
         full = {
-            one.name: f'{module}.{one.name}' for one in tree.body if isinstance(one, ast.ClassDef)
+            statement.name: f'{module}.{statement.name}'
+            for statement in tree.body
+            if isinstance(statement, ast.ClassDef)
         }
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
-                full |= {one.asname or one.name: f'{node.module}.{one.name}' for one in node.names}
+                full |= {
+                    alias.asname or alias.name: f'{node.module}.{alias.name}'
+                    for alias in node.names
+                }
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 named = [ast.unparse(base).partition('[')[0] for base in node.bases]
@@ -122,8 +127,8 @@ def test_ancestors_are_counted():
 
 
 def test_no_class_inherits_by_more_than_three_steps():
-    known = {**modules(), **modules('devel')}
-    bases = bases_by_class(known)
+    paths = {**modules(), **modules('devel')}
+    bases = bases_by_class(paths)
     assert len(bases) > 1000
     assert ancestors(bases, 'gantt.core.filters.physical.RamFilter') == 3
     assert [name for name in bases if ancestors(bases, name) > ANCESTORS_MOST] == []

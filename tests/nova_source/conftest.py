@@ -12,9 +12,9 @@ from tests.nova_source.region import Region
 
 @pytest.fixture
 def openstack() -> Iterator[OpenStack]:
-    made = OpenStack()
-    yield made
-    made.close()
+    cloud = OpenStack()
+    yield cloud
+    cloud.close()
 
 
 @pytest.fixture

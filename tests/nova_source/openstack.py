@@ -83,10 +83,10 @@ class OpenStack:
                 'forced_down': False,
             },
         )
-        made = new_uuid()
+        node_uuid = new_uuid()
         self.hypervisors.append(
             {
-                'id': made,
+                'id': node_uuid,
                 'hypervisor_hostname': node or f'{name}.example.org',
                 'state': 'up',
                 'status': 'enabled',
@@ -109,15 +109,15 @@ class OpenStack:
             }
         )
         room = amounts or {'VCPU': 8, 'MEMORY_MB': 32768, 'DISK_GB': 500}
-        self.providers[made] = {
-            'uuid': made,
+        self.providers[node_uuid] = {
+            'uuid': node_uuid,
             'name': node or f'{name}.example.org',
             'generation': 1,
             'inventories': {kind: self.inventory(total) for kind, total in room.items()},
             'traits': ['COMPUTE_NODE', 'HW_CPU_X86_AVX2'],
             'allocations': {},
         }
-        return made
+        return node_uuid
 
     @staticmethod
     def inventory(total: int, **more: Any) -> dict[str, Any]:
@@ -135,19 +135,19 @@ class OpenStack:
 
         As in Placement, PUT raises the generation of the provider and DELETE does not.
         """
-        one = self.providers[provider]
+        entry = self.providers[provider]
         if amounts:
-            one['generation'] += 1
-            one['allocations'][consumer] = {'resources': amounts}
+            entry['generation'] += 1
+            entry['allocations'][consumer] = {'resources': amounts}
         else:
-            one['allocations'].pop(consumer, None)
+            entry['allocations'].pop(consumer, None)
 
     def server(self, host: str | None, **more: Any) -> str:
         """A server on a host; its uuid."""
-        made = more.pop('id', None) or new_uuid()
+        server_id = more.pop('id', None) or new_uuid()
         self.servers.append(
             {
-                'id': made,
+                'id': server_id,
                 'name': 'vm',
                 'status': 'ACTIVE',
                 'tenant_id': 'a-project',
@@ -169,27 +169,27 @@ class OpenStack:
             }
             | more
         )
-        return made
+        return server_id
 
     def now(self, server: str, **more: Any) -> None:
         """A server is otherwise now."""
-        (one,) = [one for one in self.servers if one['id'] == server]
+        (entry,) = [entry for entry in self.servers if entry['id'] == server]
         if 'host' in more:
             host = more.pop('host')
-            one['OS-EXT-SRV-ATTR:host'] = host
-            one['OS-EXT-SRV-ATTR:hypervisor_hostname'] = host and f'{host}.example.org'
-        one |= {f'OS-EXT-STS:{name}': value for name, value in more.items()}
+            entry['OS-EXT-SRV-ATTR:host'] = host
+            entry['OS-EXT-SRV-ATTR:hypervisor_hostname'] = host and f'{host}.example.org'
+        entry |= {f'OS-EXT-STS:{name}': value for name, value in more.items()}
 
     def delete(self, server: str) -> None:
-        self.servers = [one for one in self.servers if one['id'] != server]
+        self.servers = [entry for entry in self.servers if entry['id'] != server]
 
     def migration(self, server: str, source: str, target: str, status: str, **more: Any) -> str:
         """A migration record; its uuid."""
-        made = new_uuid()
+        migration_id = new_uuid()
         self.migrations.append(
             {
                 'id': len(self.migrations) + 1,
-                'uuid': made,
+                'uuid': migration_id,
                 'instance_uuid': server,
                 'status': status,
                 'migration_type': 'resize',
@@ -203,10 +203,10 @@ class OpenStack:
             }
             | more
         )
-        return made
+        return migration_id
 
     def aggregate(self, name: str, *hosts: str, **metadata: str) -> dict[str, Any]:
-        made = {
+        entry = {
             'id': len(self.aggregates) + 1,
             'uuid': new_uuid(),
             'name': name,
@@ -215,14 +215,14 @@ class OpenStack:
             'hosts': list(hosts),
             'deleted': False,
         }
-        self.aggregates.append(made)
-        return made
+        self.aggregates.append(entry)
+        return entry
 
     def group(self, policy: str, *members: str, **rules: int) -> str:
-        made = new_uuid()
+        group_id = new_uuid()
         self.groups.append(
             {
-                'id': made,
+                'id': group_id,
                 'name': 'a group',
                 'policy': policy,
                 'rules': rules,
@@ -231,7 +231,7 @@ class OpenStack:
                 'user_id': 'a-user',
             }
         )
-        return made
+        return group_id
 
     # -- answers -------------------------------------------------------------------------
     def answer(self, path: str, query: dict[str, str], headers: Any) -> dict[str, Any]:
@@ -290,13 +290,13 @@ class OpenStack:
 
     def _compute(self, path: str, query: dict[str, str]) -> dict[str, Any]:
         if path.startswith('/servers/') and path != '/servers/detail':
-            found = [one for one in self.servers if path == f'/servers/{one["id"]}']
-            if not found:
+            matching = [server for server in self.servers if path == f'/servers/{server["id"]}']
+            if not matching:
                 raise Refused(404, 'Instance could not be found.')
             keys = ('id', 'tenant_id')
-            if found[0]['id'] in self.unreachable:
-                return {'server': {k: found[0][k] for k in keys} | {'status': 'UNKNOWN'}}
-            return {'server': found[0]}
+            if matching[0]['id'] in self.unreachable:
+                return {'server': {k: matching[0][k] for k in keys} | {'status': 'UNKNOWN'}}
+            return {'server': matching[0]}
         match path:
             case '/os-services':
                 return {'services': list(self.services.values())}
@@ -304,9 +304,9 @@ class OpenStack:
                 return {'hypervisors': self._page(self.hypervisors, query)}
             case '/servers/detail':
                 whole = ('all_tenants', 'soft_deleted')
-                shown = [one for one in self.servers if one['id'] not in self.unlisted]
-                found = shown if all(name in query for name in whole) else []
-                return {'servers': self._page(found, query)}
+                listed = [server for server in self.servers if server['id'] not in self.unlisted]
+                matching = listed if all(name in query for name in whole) else []
+                return {'servers': self._page(matching, query)}
             case '/os-migrations':
                 mine = query['instance_uuid']
                 return {'migrations': [m for m in self.migrations if m['instance_uuid'] == mine]}
@@ -319,7 +319,7 @@ class OpenStack:
 
     def _page(self, items: list[dict[str, Any]], query: dict[str, str]) -> list[dict[str, Any]]:
         if 'marker' in query:
-            ids = [one['id'] for one in items]
+            ids = [entry['id'] for entry in items]
             items = items[ids.index(query['marker']) + 1 :]
         if int(query['limit']) > self.page_in_time:
             raise Refused(504, 'it took too long')
@@ -330,22 +330,22 @@ class OpenStack:
             return {
                 'resource_providers': [
                     {
-                        'uuid': one['uuid'],
-                        'name': one['name'],
-                        'generation': one['generation'],
+                        'uuid': provider['uuid'],
+                        'name': provider['name'],
+                        'generation': provider['generation'],
                         'parent_provider_uuid': None,
-                        'root_provider_uuid': one['uuid'],
+                        'root_provider_uuid': provider['uuid'],
                         'links': [],
                     }
-                    for one in self.providers.values()
+                    for provider in self.providers.values()
                 ]
             }
         _, _, rest = path.partition('/')
-        made, _, what = rest.partition('/')
-        if made not in self.providers or what not in ('inventories', 'traits', 'allocations'):
+        provider, _, part = rest.partition('/')
+        if provider not in self.providers or part not in ('inventories', 'traits', 'allocations'):
             raise Refused(404, 'No resource provider found')
-        one = self.providers[made]
-        return {what: one[what], 'resource_provider_generation': one['generation']}
+        entry = self.providers[provider]
+        return {part: entry[part], 'resource_provider_generation': entry['generation']}
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -124,10 +124,10 @@ class Region:
         self.world.turn()
 
     def row(self, name: str) -> HostRow:
-        (found,) = [
+        (row,) = [
             c.row for c in self.world.store.feed.load_everything().hosts if c.row.name == name
         ]
-        return found
+        return row
 
     def rows(self) -> set[str]:
         return {c.row.name for c in self.world.store.feed.load_everything().hosts}
@@ -140,5 +140,5 @@ class Region:
         return sorted((c.host, c.state.value) for c in self.claims(consumer) if c.is_live)
 
     def audit(self) -> None:
-        found = self.world.store.claims.audit()
-        assert not any(found.values()), found
+        audit = self.world.store.claims.audit()
+        assert not any(audit.values()), audit

@@ -74,16 +74,16 @@ class Site:
         (change,) = [
             c for c in self.region.world.store.feed.load_everything().hosts if c.row.name == 'cmp-1'
         ]
-        room = room_of(change.row.facts, [one.layout for one in change.placed])
+        room = room_of(change.row.facts, [guest.layout for guest in change.placed])
         return sum(cell.free.bit_count() for cell in room.cells)
 
 
 @pytest.fixture
 def site(openstack, region, tmp_path):
     openstack.host('cmp-1', **ROOM)
-    made = Site(region, tmp_path)
-    yield made
-    made.bus.close()
+    new_site = Site(region, tmp_path)
+    yield new_site
+    new_site.bus.close()
 
 
 def pinned(cpus, **fields):
@@ -334,9 +334,11 @@ class _Away:
 # -- on Nova's wire, and as a process --------------------------------------------------------------
 def a_scheduler():
     store = sqlite_store(SystemClock())
-    made = Scheduler(store, plugin_loader.load_pipeline(), MemoryRecorder(), SchedulerSettings())
-    made.start()
-    return made
+    scheduler = Scheduler(
+        store, plugin_loader.load_pipeline(), MemoryRecorder(), SchedulerSettings()
+    )
+    scheduler.start()
+    return scheduler
 
 
 def of_nova(bus, *names):

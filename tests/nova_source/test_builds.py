@@ -12,10 +12,10 @@ def guest(openstack, region):
     for name in ('cmp-1', 'cmp-2'):
         openstack.host(name)
     region.passes()
-    made = openstack.server(None, **{'OS-EXT-STS:vm_state': 'building'})
-    request = a_request(consumers=[made], ignore_hosts=['cmp-2'], lease_seconds=900)
+    guest_id = openstack.server(None, **{'OS-EXT-STS:vm_state': 'building'})
+    request = a_request(consumers=[guest_id], ignore_hosts=['cmp-2'], lease_seconds=900)
     assert hosts_of(region.world.select(request)) == ['cmp-1']
-    return made
+    return guest_id
 
 
 def test_a_build_that_takes_long_keeps_its_claim(openstack, region, guest):

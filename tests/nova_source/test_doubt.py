@@ -88,10 +88,10 @@ def test_a_cell_that_goes_away_while_guests_are_read_is_away(openstack, region):
     away = {'cmp-1': {'binary': 'nova-compute', 'host': 'cmp-1', 'status': 'UNKNOWN'}}
 
     def later(path, query):
-        found = answer(path, query)
+        reply = answer(path, query)
         if path == '/servers/detail':
             openstack.services = away
-        return found
+        return reply
 
     openstack._compute = later
     region.passes()

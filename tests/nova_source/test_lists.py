@@ -16,8 +16,8 @@ def many(openstack, count):
     openstack.host('cluster', VCPU=100_000, MEMORY_MB=10**8, DISK_GB=10**6)
     openstack.page_most = 10_000
     openstack.server('cluster', tenant_id=new_uuid(), user_id=new_uuid())
-    (one,) = openstack.servers
-    openstack.servers += [copy.copy(one) | {'id': new_uuid()} for _ in range(count - 1)]
+    (server,) = openstack.servers
+    openstack.servers += [copy.copy(server) | {'id': new_uuid()} for _ in range(count - 1)]
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_list_that_no_words_make_short_enough_is_named(openstack, region, capl
     openstack.servers += [openstack.servers[0] | {'id': new_uuid()} for _ in range(5600)]
     region.passes(3)
     assert '[rpc] payload_bytes_max is 1048576' in region.source._pictures.silent['cluster']
-    assert len([one for one in caplog.messages if 'payload_bytes_max' in one]) == 1
+    assert len([message for message in caplog.messages if 'payload_bytes_max' in message]) == 1
     assert region.row('cluster').used == before
     assert set(region.source.members) == {'cmp-1'}
     region.source.list_bytes = 4 << 20

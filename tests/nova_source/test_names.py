@@ -9,7 +9,9 @@ from tests.world import a_request
 def boots_to(region):
     """(host, node) that a boot is sent to."""
     answer = region.world.select(a_request())
-    return [(one.host, one.node) for chosen in answer.selections for one in chosen]
+    return [
+        (selection.host, selection.node) for chosen in answer.selections for selection in chosen
+    ]
 
 
 def test_a_node_that_is_left_over_takes_nothing_from_its_host(openstack, region, caplog):
@@ -24,7 +26,7 @@ def test_a_node_that_is_left_over_takes_nothing_from_its_host(openstack, region,
     assert region.live(guest) == [('cmp-1', 'confirmed')]
     assert boots_to(region) == [('cmp-1', 'cmp-1.example.org')]
     assert region.counts['gantt_nova_source_hosts', 'incomplete'] == 1
-    said = [one for one in caplog.messages if 'cmp-1-old' in one]
+    said = [message for message in caplog.messages if 'cmp-1-old' in message]
     assert len(said) == 1
     assert 'service cmp-1 runs one node, and cmp-1.example.org' in said[0]
 
@@ -101,7 +103,7 @@ def test_a_uuid_that_is_not_the_announced_one_is_logged(openstack, region, caplo
     other = '00000000-0000-0000-0000-000000000001'
     region.source._port._port.register = lambda said: _with_uuid(register(said), other)
     region.passes()
-    assert any(other in one and new in one for one in caplog.messages)
+    assert any(other in message and new in message for message in caplog.messages)
 
 
 def _with_uuid(registered, uuid):

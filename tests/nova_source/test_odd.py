@@ -23,8 +23,10 @@ def cloud(openstack, region):
 
 
 def aggregates(region):
-    found = region.world.store.feed.load_everything().aggregates
-    return [(one.name, sorted(one.hosts), one.metadata) for one in found]
+    of_region = region.world.store.feed.load_everything().aggregates
+    return [
+        (aggregate.name, sorted(aggregate.hosts), aggregate.metadata) for aggregate in of_region
+    ]
 
 
 @pytest.mark.parametrize(
@@ -110,9 +112,9 @@ def test_an_aggregate_that_cannot_be_read_stays_as_it_was(cloud, openstack, regi
     cloud[1].update(fields)
     other = openstack.aggregate('other', 'cmp-2')
     region.passes(2)
-    assert [one for one in aggregates(region) if one[0] == 'rack'] == before
+    assert [aggregate for aggregate in aggregates(region) if aggregate[0] == 'rack'] == before
     assert ('other', ['cmp-2'], {}) in aggregates(region)
-    assert len([one for one in caplog.messages if 'stays as it is known' in one]) == 1
+    assert len([message for message in caplog.messages if 'stays as it is known' in message]) == 1
     openstack.aggregates.remove(cloud[1])
     region.passes()
     assert [name for name, _, _ in aggregates(region)] == [other['name']]
@@ -128,7 +130,10 @@ def test_a_group_that_cannot_be_read_is_passed_over(cloud, openstack, region, ca
         None,
         'affinity',
     )
-    assert len([one for one in caplog.messages if f'group {odd} is passed over' in one]) == 1
+    assert (
+        len([message for message in caplog.messages if f'group {odd} is passed over' in message])
+        == 1
+    )
 
 
 def test_a_listed_guest_of_which_nothing_is_said_is_not_gone(cloud, openstack, region):
@@ -192,7 +197,7 @@ def test_a_class_that_fits_no_way_is_left_out_and_the_host_stays(openstack, regi
     openstack.providers[node]['inventories']['DISK_GB']['total'] = -1
     region.passes(5)
     assert region.row('cmp-1').facts.inventories.keys() == {'VCPU', 'MEMORY_MB'}
-    said = [one for one in caplog.messages if 'DISK_GB' in one]
+    said = [message for message in caplog.messages if 'DISK_GB' in message]
     assert len(said) == 1
     assert 'total' in said[0]
     assert 'cmp-1' in said[0]

@@ -44,7 +44,7 @@ def test_an_agent_takes_its_host_from_the_source_and_keeps_it(openstack, region,
         before.boot_nonce,
     )
     assert region.live(guest) == []
-    assert any('cmp-1' in one and '--facts-only' in one for one in caplog.messages)
+    assert any('cmp-1' in message and '--facts-only' in message for message in caplog.messages)
     assert region.row('cmp-2').speaks_for == 'nova'
     assert region.row('cmp-2').reported_at > before.reported_at
     agent.report()

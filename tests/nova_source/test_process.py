@@ -28,17 +28,17 @@ pytestmark = pytest.mark.rabbit
 
 @pytest.fixture
 def scheduler(rabbit_url: str) -> Iterator[Scheduler]:
-    made = Scheduler(
+    process = Scheduler(
         sqlite_store(SystemClock()),
         plugin_loader.load_pipeline(),
         MemoryRecorder(),
         SchedulerSettings(worker='worker-1'),
     )
-    made.start()
-    bus = Bus(rabbit_url, facade=made)
-    yield made
+    process.start()
+    bus = Bus(rabbit_url, facade=process)
+    yield process
     bus.close()
-    made.stop(5.0)
+    process.stop(5.0)
 
 
 def command(folder: Path, broker: str, openstack, password: str = PASSWORD) -> list[str]:
@@ -89,8 +89,8 @@ def test_a_process_tells_what_it_reads_and_stops_when_told(
         assert host.cap('MEMORY_MB') == 32768
         assert claim.group == group
         assert store.groups.load_group(group).policy == 'affinity'
-        (found,) = store.feed.load_everything().aggregates
-        assert (found.uuid, found.hosts) == (rack['uuid'], ['cmp-1'])
+        (aggregate,) = store.feed.load_everything().aggregates
+        assert (aggregate.uuid, aggregate.hosts) == (rack['uuid'], ['cmp-1'])
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0, log.read_text()
@@ -98,16 +98,16 @@ def test_a_process_tells_what_it_reads_and_stops_when_told(
 
 def test_moves_are_asked_for_and_settled_over_the_broker(rabbit_url, scheduler):
     store, carrier = scheduler.stores, client.get_transport(a_conf(rabbit_url))
-    one, two = (a_host(name).on(store, speaks_for='nova') for name in ('cmp-1', 'cmp-2'))
+    source, target = (a_host(name).on(store, speaks_for='nova') for name in ('cmp-1', 'cmp-2'))
     guest = new_uuid()
     nova = client.NovaClient(carrier, timeout=10.0)
     try:
-        claimed(store, a_draft().taking(one, guest))
-        for host in (one, two):
-            guests = [NovaGuest(consumer=guest)] if host is one else []
+        claimed(store, a_draft().taking(source, guest))
+        for host in (source, target):
+            guests = [NovaGuest(consumer=guest)] if host is source else []
             heard = nova.list_guests(GuestList(host=host.name, asked_at=1.0, guests=guests))
             assert heard == GuestListResult()
-        move = a_draft().taking(two, guest, purpose='resize', move_id=new_uuid())
+        move = a_draft().taking(target, guest, purpose='resize', move_id=new_uuid())
         claimed(store, move)
         asked = nova.open_moves(ListMoves(seconds=0.0))
         assert [(m.consumer, m.source, m.target) for m in asked.moves] == [
@@ -131,6 +131,6 @@ def test_wrong_credentials_end_it_with_one_line(tmp_path, rabbit_url, openstack)
         env=os.environ | {'PYTHONWARNINGS': 'ignore'},
     )
     assert done.returncode == 1
-    (line,) = [one for one in done.stderr.splitlines() if one.startswith('gantt-nova-source: ')]
-    assert '[nova]' in line
-    assert 'requires authentication' in line
+    (text,) = [line for line in done.stderr.splitlines() if line.startswith('gantt-nova-source: ')]
+    assert '[nova]' in text
+    assert 'requires authentication' in text

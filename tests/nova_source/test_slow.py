@@ -19,15 +19,15 @@ class Dripping:
     """Nova whose answers come byte by byte."""
 
     def __init__(self, at_once):
-        made = self
+        outer = self
         self.asked, self.over = 0, threading.Event()
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
-                made.asked += 1
+                outer.asked += 1
                 try:
                     self.wfile.write(HEAD[:at_once])
-                    while not made.over.wait(0.1):
+                    while not outer.over.wait(0.1):
                         self.wfile.write(b'X')
                 except OSError:
                     pass
@@ -48,17 +48,17 @@ class Dripping:
 
 @pytest.fixture(params=[len(HEAD), 20], ids=['body', 'head'])
 def dripping(request):
-    made = Dripping(request.param)
-    yield made
-    made.close()
+    server = Dripping(request.param)
+    yield server
+    server.close()
 
 
 @pytest.fixture
 def nova(openstack, dripping):
     conf = a_conf(openstack)
     conf.set_override('endpoint_override', dripping.url, 'nova')
-    found, _ = keystone.apis(conf, 0.5)
-    return found
+    compute_api, _ = keystone.apis(conf, 0.5)
+    return compute_api
 
 
 def test_an_answer_without_end_is_given_up(nova):
@@ -87,7 +87,7 @@ def test_what_still_arrives_is_bounded_and_does_not_last(nova, dripping, monkeyp
     assert dripping.asked == 2
     dripping.over.set()
     end = time.monotonic() + 10
-    while not all(one.done() for one in nova._given_up) and time.monotonic() < end:
+    while not all(call.done() for call in nova._given_up) and time.monotonic() < end:
         time.sleep(0.05)
     with pytest.raises(exceptions.GanttError) as caught:
         nova.get('/os-services', list, 'services')

@@ -270,8 +270,8 @@ def test_aggregates_follow_nova(openstack, region):
     region.passes()
 
     def known():
-        found = region.world.store.feed.load_everything().aggregates
-        return {a.uuid: (a.name, a.hosts, a.metadata) for a in found}
+        aggregates = region.world.store.feed.load_everything().aggregates
+        return {a.uuid: (a.name, a.hosts, a.metadata) for a in aggregates}
 
     zone = {'availability_zone': 'north'}
     assert known() == {
@@ -291,8 +291,8 @@ def test_an_aggregate_of_a_service_has_its_nodes(openstack, region):
     openstack.aggregate('bare', 'metal', availability_zone='north')
     region.world.store.vocabulary.declare_class('CUSTOM_METAL')
     region.passes()
-    found = region.world.store.feed.load_everything()
-    table = HostTable.build(found.hosts, found.aggregates, found.groups)
+    snapshot = region.world.store.feed.load_everything()
+    table = HostTable.build(snapshot.hosts, snapshot.aggregates, snapshot.groups)
     zones = {name: table.zone_name(row) for row, name in enumerate(table.names)}
     assert zones == {'node-1': 'north', 'node-2': 'north', 'cmp-1': 'nova'}
     assert {table.names[row] for row in table.rows_of_host('metal')} == {'node-1', 'node-2'}
@@ -300,10 +300,10 @@ def test_an_aggregate_of_a_service_has_its_nodes(openstack, region):
 
 def test_a_group_that_nova_knows_is_known_by_its_rule(openstack, region):
     openstack.host('cmp-1')
-    made = openstack.group('anti-affinity', max_server_per_host=3)
+    uuid = openstack.group('anti-affinity', max_server_per_host=3)
     region.passes()
-    found = region.world.store.groups.load_group(made)
-    assert (found.policy, found.max_per_host, found.project_id) == ('anti-affinity', 3, 'a-project')
+    group = region.world.store.groups.load_group(uuid)
+    assert (group.policy, group.max_per_host, group.project_id) == ('anti-affinity', 3, 'a-project')
 
 
 # -- moves ---------------------------------------------------------------------------------

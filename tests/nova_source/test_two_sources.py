@@ -26,7 +26,7 @@ def test_the_one_that_is_fenced_counts_no_pass_as_done(openstack, region, caplog
     region.passes(20)
     assert region.counts['gantt_nova_source_passes_total', 'done'] == done
     assert hosts(region) == {'reported': 0, 'incomplete': 0, 'fenced': 3, 'refused': 0}
-    said = [one for one in caplog.messages if 'stop one of both' in one]
+    said = [message for message in caplog.messages if 'stop one of both' in message]
     assert 1 <= len(said) <= 3
     assert 'Not reported: 3 of 3 hosts' in said[0]
     region.passes(by=other)
@@ -89,7 +89,7 @@ def test_a_host_that_an_own_agent_reports_for_is_left_alone(openstack, region, c
     assert row.speaks_for != 'nova' and row.epoch == epoch
     member = region.source.members['cmp-1']
     assert member.turn() > 86_400  # nothing of itself
-    assert [one for one in caplog.messages if 'cmp-1 is skipped' in one]
+    assert [message for message in caplog.messages if 'cmp-1 is skipped' in message]
     # The agent is stopped for good.
     region.world.turn(600.0)
     region.passes(2)

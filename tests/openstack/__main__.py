@@ -92,7 +92,7 @@ def main() -> int:
     root = given.root or Path(tempfile.mkdtemp(prefix='gantt-openstack-'))
     cloud = Cloud(root, given.port, given.gantt.resolve(), f'gantt_os_{os.getpid()}')
     print(f'files and logs: {root}; hosts: {", ".join(files.HOSTS)}', flush=True)
-    steps = [one for one in STEPS if not given.steps or one.__name__ in given.steps]
+    steps = [step for step in STEPS if not given.steps or step.__name__ in given.steps]
     failed = len(steps)
     try:
         trial = up(cloud)

@@ -22,7 +22,7 @@ USERS = {
 def tokens(trial: Trial) -> str:
     """tokens of Keystone: who may see hosts and claims, and ask for places"""
     url = f'http://127.0.0.1:{trial.cloud.ports["gantt"]}'
-    for name, (project, system, wanted) in USERS.items():
+    for name, (project, system, expected) in USERS.items():
         user = User(trial.cloud.keystone, name.split()[0], project, system)
         head = {'X-Auth-Token': user.session.get_token()}
         asked = [
@@ -38,7 +38,7 @@ def tokens(trial: Trial) -> str:
         asked.append(
             requests.post(f'{url}/v1/requests', json=place, headers=head, timeout=30).status_code
         )
-        expect(tuple(asked) == wanted, f'{name} got {asked}, expected {wanted}')
+        expect(tuple(asked) == expected, f'{name} got {asked}, expected {expected}')
     for token in ({}, {'X-Auth-Token': 'nonsense'}):
         got = requests.get(f'{url}/v1/hosts', headers=token, timeout=30)
         expect(got.status_code == 401, f'{token} got {got.status_code}')

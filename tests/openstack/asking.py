@@ -61,8 +61,8 @@ class User:
 
     def allocations(self, consumer: str) -> dict[str, Any]:
         """What Placement holds for a consumer: provider to amounts."""
-        found = self.placement.get(f'/allocations/{consumer}').json()['allocations']
-        return {key: value['resources'] for key, value in found.items()}
+        by_provider = self.placement.get(f'/allocations/{consumer}').json()['allocations']
+        return {key: value['resources'] for key, value in by_provider.items()}
 
 
 def prepare(admin: User, ports: dict[str, int]) -> None:

@@ -13,12 +13,12 @@ def hosts_known(trial: Trial) -> str:
     """hosts of the report source"""
 
     def look() -> dict:
-        found = trial.admin.scheduler.get('/v1/hosts').json()['hosts']
-        up = {one['name']: one for one in found if one['condition'] == 'up'}
+        hosts = trial.admin.scheduler.get('/v1/hosts').json()['hosts']
+        up = {host['name']: host for host in hosts if host['condition'] == 'up'}
         return up if set(up) == set(files.HOSTS) else {}
 
-    found = trial.cloud.wait('hosts', look)
-    return ', '.join(sorted(found))
+    by_name = trial.cloud.wait('hosts', look)
+    return ', '.join(sorted(by_name))
 
 
 def boot_one(trial: Trial) -> str:
@@ -33,7 +33,7 @@ def boot_one(trial: Trial) -> str:
 
 def boot_several(trial: Trial) -> str:
     """boot six at once"""
-    servers = [trial.settled(one) for one in trial.boot('several', count=6)]
+    servers = [trial.settled(server) for server in trial.boot('several', count=6)]
     for server in servers:
         trial.holds(server['id'], {server['host']: CONFIRMED})
     return ', '.join(sorted(server['host'] for server in servers))
@@ -58,8 +58,8 @@ def anti_affinity(trial: Trial) -> str:
 def anti_affinity_at_once(trial: Trial) -> str:
     """three servers of a group with anti-affinity in one request"""
     hints = {'group': _group(trial, 'anti-affinity')}
-    found = [trial.settled(one) for one in trial.boot('apart', count=3, hints=hints)]
-    hosts = sorted(server['host'] for server in found)
+    servers = [trial.settled(uuid) for uuid in trial.boot('apart', count=3, hints=hints)]
+    hosts = sorted(server['host'] for server in servers)
     expect(hosts == sorted(files.HOSTS), f'they are on {hosts}')
     return str(hosts)
 
@@ -102,8 +102,8 @@ def zones(trial: Trial) -> str:
         trial.cloud.wait(
             'the aggregate here',
             lambda: any(
-                one['name'] == 'west' and one['hosts'] == ['beta']
-                for one in trial.admin.scheduler.get('/v1/aggregates').json()['aggregates']
+                aggregate['name'] == 'west' and aggregate['hosts'] == ['beta']
+                for aggregate in trial.admin.scheduler.get('/v1/aggregates').json()['aggregates']
             ),
         )
         server = trial.up('west', availability_zone='west')[0]
@@ -118,7 +118,7 @@ def zones(trial: Trial) -> str:
 def alternate(trial: Trial) -> str:
     """builds that fail on the first two hosts go to alternates"""
     with trial.failing('spawn', 'alpha', 'beta'):
-        servers = [trial.settled(one) for one in [trial.boot('again')[0] for _ in range(4)]]
+        servers = [trial.settled(server) for server in [trial.boot('again')[0] for _ in range(4)]]
     for server in servers:
         expect(server['host'] == 'gamma', f'it is on {server["host"]}')
     for server in servers:
@@ -146,7 +146,7 @@ def no_alternate(trial: Trial) -> str:
 
 def many(trial: Trial) -> str:
     """ten requests at once"""
-    servers = [trial.settled(one) for one in [trial.boot('many')[0] for _ in range(10)]]
+    servers = [trial.settled(server) for server in [trial.boot('many')[0] for _ in range(10)]]
     for server in servers:
         trial.holds(server['id'], {server['host']: CONFIRMED})
     return ', '.join(sorted(server['host'] for server in servers))

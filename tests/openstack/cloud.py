@@ -52,11 +52,11 @@ class Cloud:
 
     # -- files, databases, broker ------------------------------------------------------
 
-    def _vhost(self, what: str) -> str:
-        return f'{self.prefix}-{what}'
+    def _vhost(self, name: str) -> str:
+        return f'{self.prefix}-{name}'
 
-    def _broker(self, what: str) -> str:
-        return urlsplit(self.rabbit)._replace(path='/' + self._vhost(what)).geturl()
+    def _broker(self, name: str) -> str:
+        return urlsplit(self.rabbit)._replace(path='/' + self._vhost(name)).geturl()
 
     def write(self, **words: object) -> None:
         """Write the files anew; ``words`` replace the usual ones."""
@@ -111,14 +111,14 @@ class Cloud:
             )
         )
         user = urlsplit(self.rabbit).username or 'guest'
-        for what in ('nova', 'gantt'):
-            self.run('rabbitmqctl', '-q', 'add_vhost', self._vhost(what))
+        for vhost in ('nova', 'gantt'):
+            self.run('rabbitmqctl', '-q', 'add_vhost', self._vhost(vhost))
             self.run(
                 'rabbitmqctl',
                 '-q',
                 'set_permissions',
                 '-p',
-                self._vhost(what),
+                self._vhost(vhost),
                 user,
                 '.*',
                 '.*',
@@ -130,21 +130,21 @@ class Cloud:
         for name in reversed(list(self.running)):
             self.stop(name)
         self._sql(*(f'DROP DATABASE IF EXISTS {self.prefix}_{name}' for name in DATABASES))
-        for what in ('nova', 'gantt'):
-            subprocess.run(['rabbitmqctl', '-q', 'delete_vhost', self._vhost(what)], check=False)
+        for vhost in ('nova', 'gantt'):
+            subprocess.run(['rabbitmqctl', '-q', 'delete_vhost', self._vhost(vhost)], check=False)
 
     # -- commands and processes --------------------------------------------------------
 
     def environment(self) -> dict[str, str]:
         """For every command and service of OpenStack."""
         etc = self.root / 'etc'
-        found = dict(os.environ)
+        variables = dict(os.environ)
         for name in ('keystone', 'glance', 'placement', 'nova'):
-            found[f'OS_{name.upper()}_CONFIG_DIR'] = str(etc / name)
-        found['OS_KEYSTONE_CONFIG_FILES'] = str(etc / 'keystone/keystone.conf')
-        found['PYTHONWARNINGS'] = 'ignore'
-        found['PATH'] = f'{self.bin}:{found["PATH"]}'
-        return found
+            variables[f'OS_{name.upper()}_CONFIG_DIR'] = str(etc / name)
+        variables['OS_KEYSTONE_CONFIG_FILES'] = str(etc / 'keystone/keystone.conf')
+        variables['PYTHONWARNINGS'] = 'ignore'
+        variables['PATH'] = f'{self.bin}:{variables["PATH"]}'
+        return variables
 
     def run(self, *command: str, fails: bool = False, **extra: str) -> str:
         """What a command prints.
@@ -233,20 +233,20 @@ class Cloud:
 
         self.wait(f'port of {name}', there, seconds)
 
-    def wait(self, what, condition, seconds: float = 60.0):
+    def wait(self, awaited, condition, seconds: float = 60.0):
         """The first true value of the condition.
 
         :raises Trouble: none within the time, or a process has ended
         """
         end = time.monotonic() + seconds
         while True:
-            found = condition()
-            if found:
-                return found
+            value = condition()
+            if value:
+                return value
             gone = [n for n, process in self.running.items() if process.poll() is not None]
             if gone or time.monotonic() > end:
                 tails = ''.join(self.tail(name) for name in gone)
-                raise Trouble(f'{what}: not within {seconds} s {gone} {tails}')
+                raise Trouble(f'{awaited}: not within {seconds} s {gone} {tails}')
             time.sleep(0.5)
 
     def tail(self, name: str) -> str:
@@ -344,8 +344,8 @@ class Cloud:
 
         def table() -> str:
             self.nova_manage('cell_v2', 'discover_hosts')
-            found = self.nova_manage('cell_v2', 'list_hosts')
-            return found if all(host in found for host in files.HOSTS) else ''
+            listing = self.nova_manage('cell_v2', 'list_hosts')
+            return listing if all(host in listing for host in files.HOSTS) else ''
 
         new = self.root / 'gantt/cells.new'
         new.write_text(self.wait('hosts of Nova', table, 180))

@@ -27,9 +27,9 @@ def change_over(trial: Trial) -> str:
     cloud.wait(
         'nova-scheduler',
         lambda: [
-            one
-            for one in trial.ask('GET', '/os-services?binary=nova-scheduler')['services']
-            if one['state'] == 'up'
+            service
+            for service in trial.ask('GET', '/os-services?binary=nova-scheduler')['services']
+            if service['state'] == 'up'
         ],
     )
     cloud.up_gantt('gantt-scheduler', 'gantt-shadow')
@@ -43,7 +43,7 @@ def shadow(trial: Trial) -> str:
     hosts = []
     for _ in range(4):
         hosts.append(trial.up('by-nova')[0])
-    several = [trial.settled(one) for one in trial.boot('by-nova', count=3)]
+    several = [trial.settled(server) for server in trial.boot('by-nova', count=3)]
     none = trial.settled(trial.boot('huge', flavor='huge')[0], 'ERROR')
     forced = trial.up('forced', host=files.HOSTS[0])[0]
     moved = several[0]['id']
@@ -61,8 +61,8 @@ def shadow(trial: Trial) -> str:
 
 
 def _verdicts(trial: Trial, least: int) -> dict[str, int]:
-    found = json.loads(trial.cloud.gantt_command('gantt-manage', 'shadow', 'report', '-f', 'json'))
-    counts = {verdict: count for verdict, count in found['counts'].items() if count}
+    report = json.loads(trial.cloud.gantt_command('gantt-manage', 'shadow', 'report', '-f', 'json'))
+    counts = {verdict: count for verdict, count in report['counts'].items() if count}
     return counts if sum(counts.values()) >= least else {}
 
 

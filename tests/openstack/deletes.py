@@ -47,10 +47,10 @@ def deleted_while_read(trial: Trial) -> str:
 
 
 def _active(trial: Trial) -> int:
-    found = trial.ask('GET', '/servers/detail?all_tenants=1&limit=1000')['servers']
-    broken = [one['fault'] for one in found if one['status'] == 'ERROR']
+    servers = trial.ask('GET', '/servers/detail?all_tenants=1&limit=1000')['servers']
+    broken = [server['fault'] for server in servers if server['status'] == 'ERROR']
     expect(not broken, f'{len(broken)} were not built: {broken[:1]}')
-    return sum(one['status'] == 'ACTIVE' for one in found)
+    return sum(server['status'] == 'ACTIVE' for server in servers)
 
 
 def _confirmed(trial: Trial) -> int:
@@ -82,10 +82,10 @@ def _up(trial: Trial) -> list[str]:
     """Hosts whose service is up, and has said so since it was started anew."""
     now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
     return [
-        one['host']
-        for one in trial.ask('GET', '/os-services?binary=nova-compute')['services']
-        if one['state'] == 'up'
-        and (now - datetime.datetime.fromisoformat(one['updated_at'])).total_seconds() < 10
+        service['host']
+        for service in trial.ask('GET', '/os-services?binary=nova-compute')['services']
+        if service['state'] == 'up'
+        and (now - datetime.datetime.fromisoformat(service['updated_at'])).total_seconds() < 10
     ]
 
 

@@ -155,8 +155,8 @@ def live_migration_fails(trial: Trial) -> str:
 
 
 def _migrations(trial: Trial, server: str) -> set[str]:
-    found = trial.ask('GET', f'/os-migrations?instance_uuid={server}')['migrations']
-    return {one['status'] for one in found}
+    migrations = trial.ask('GET', f'/os-migrations?instance_uuid={server}')['migrations']
+    return {migration['status'] for migration in migrations}
 
 
 def forced_moves(trial: Trial) -> str:
@@ -196,8 +196,8 @@ def healed(trial: Trial) -> str:
         lambda: all(len(trial.claims(server)) == 1 for server in servers),
         180,
     )
-    left = [len(trial.admin.allocations(server)) for server in servers]
-    expect(left == [0, 1, 0], f'allocations: {left}')
+    counts = [len(trial.admin.allocations(server)) for server in servers]
+    expect(counts == [0, 1, 0], f'allocations: {counts}')
     trial.delete(*servers)
     return 'only the one that was reverted still has its allocation'
 
@@ -207,9 +207,9 @@ def nothing_left(trial: Trial) -> str:
     trial.delete_all()
     trial.cloud.wait('no claim', lambda: not trial.claims(), 300)
     providers = trial.admin.placement.get('/resource_providers').json()['resource_providers']
-    for one in providers:
-        found = trial.admin.placement.get(f'/resource_providers/{one["uuid"]}/usages').json()
-        expect(not any(found['usages'].values()), f'{one["name"]}: {found}')
+    for provider in providers:
+        usages = trial.admin.placement.get(f'/resource_providers/{provider["uuid"]}/usages').json()
+        expect(not any(usages['usages'].values()), f'{provider["name"]}: {usages}')
     return trial.audit()
 
 

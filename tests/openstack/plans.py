@@ -44,7 +44,7 @@ def planned_group(trial: Trial) -> str:
         json={'request_id': str(uuid.uuid4()), 'group': _described(group)},
         headers=VERSION,
     ).json()
-    places = {one['name']: one['host'] for one in answer['plan']['members']}
+    places = {member['name']: member['host'] for member in answer['plan']['members']}
     expect(len(places) == 12, f'planned: {places}')
     names = sorted(places)
     random.Random(12).shuffle(names)
@@ -55,12 +55,14 @@ def planned_group(trial: Trial) -> str:
         for name in names
     }
     for name, server in servers.items():
-        found = trial.settled(server, seconds=120.0)
-        expect(found['host'] == places[name], f'{name} is on {found["host"]}, not {places[name]}')
+        settled = trial.settled(server, seconds=120.0)
+        expect(
+            settled['host'] == places[name], f'{name} is on {settled["host"]}, not {places[name]}'
+        )
         takes = MEMBERS[name.rpartition('-')[0]][1]['VCPU']
         trial.holds(server, {places[name]: (CONFIRMED, takes)})
     shown = scheduler.get(f'/v1/group-plans/{group}', headers=VERSION).json()
-    states = {one['name']: one['state'] for one in shown['members']}
+    states = {member['name']: member['state'] for member in shown['members']}
     expect(set(states.values()) == {'running'}, f'states are {states}')
     late = trial.settled(
         trial.boot('one-more', flavor='m2', hints={'group': group, 'gantt_member': 'm2-1'})[0],
@@ -73,7 +75,7 @@ def planned_group(trial: Trial) -> str:
     scheduler.delete(f'/v1/group-plans/{group}', headers=VERSION)
     expect(trial.claims() == {}, f'claims are {trial.claims()}')
     trial.ask('DELETE', f'/os-server-groups/{group}')
-    by_host = {host: sum(one == host for one in places.values()) for host in files.HOSTS}
+    by_host = {host: sum(place == host for place in places.values()) for host in files.HOSTS}
     return f'{answer["plan"]["status"]}, {by_host}; {trial.audit()}'
 
 

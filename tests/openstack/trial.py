@@ -31,10 +31,10 @@ class Trial:
 
     def ask(self, method: str, path: str, body: Any = None, version: str = '2.96') -> Any:
         """The answer of Nova's API, decoded; None where it has no body."""
-        found = self.admin.compute.request(
+        response = self.admin.compute.request(
             path, method, json=body, microversion=version, headers={'Accept': 'application/json'}
         )
-        return found.json() if found.content else None
+        return response.json() if response.content else None
 
     def prepare(self) -> None:
         """Two images and the flavors."""
@@ -95,37 +95,37 @@ class Trial:
         answer = self.ask('POST', '/servers', body, version)
         if count == 1:
             return [answer['server']['id']]
-        found = self.ask('GET', f'/servers/detail?reservation_id={answer["reservation_id"]}')
-        return [one['id'] for one in found['servers']]
+        page = self.ask('GET', f'/servers/detail?reservation_id={answer["reservation_id"]}')
+        return [server['id'] for server in page['servers']]
 
     def show(self, server: str) -> dict[str, Any]:
         """``status``, ``host``, ``fault`` and the rest, of a server that has been built."""
-        found = self.ask('GET', f'/servers/{server}')['server']
-        found['host'] = found['OS-EXT-SRV-ATTR:host']
-        return found
+        shown = self.ask('GET', f'/servers/{server}')['server']
+        shown['host'] = shown['OS-EXT-SRV-ATTR:host']
+        return shown
 
     def settled(self, server: str, *statuses: str, seconds: float = 60.0) -> dict[str, Any]:
         """The server once it is in one of these states (ACTIVE) and nothing is being done to it."""
         ends = statuses or ('ACTIVE',)
-        found: dict[str, Any] = {}
+        seen: dict[str, Any] = {}
 
         def look() -> bool:
-            found.update({'fault': None} | self.show(server))
-            if found['status'] == 'ERROR':
+            seen.update({'fault': None} | self.show(server))
+            if seen['status'] == 'ERROR':
                 return True
-            return found['status'] in ends and not found['OS-EXT-STS:task_state']
+            return seen['status'] in ends and not seen['OS-EXT-STS:task_state']
 
         with contextlib.suppress(Trouble):
             self.cloud.wait(f'server {server}', look, seconds)
         expect(
-            found['status'] in ends,
-            f'the server is {found["status"]}, {found["OS-EXT-STS:task_state"]}: {found["fault"]}',
+            seen['status'] in ends,
+            f'the server is {seen["status"]}, {seen["OS-EXT-STS:task_state"]}: {seen["fault"]}',
         )
-        return found
+        return seen
 
     def up(self, name: str, **more: Any) -> list[dict[str, Any]]:
         """Servers that are active."""
-        return [self.settled(one) for one in self.boot(name, **more)]
+        return [self.settled(server) for server in self.boot(name, **more)]
 
     def act(self, server: str, action: str, body: Any = None, version: str = '2.96') -> None:
         self.ask('POST', f'/servers/{server}/action', {action: body}, version)
@@ -137,14 +137,16 @@ class Trial:
                 self.ask('DELETE', f'/servers/{server}')
 
         def gone() -> bool:
-            left = {one['id'] for one in self.ask('GET', '/servers?all_tenants=1')['servers']}
-            return not left & set(servers)
+            there = {
+                server['id'] for server in self.ask('GET', '/servers?all_tenants=1')['servers']
+            }
+            return not there & set(servers)
 
         self.cloud.wait('deletion', gone, seconds)
 
     def delete_all(self) -> None:
-        found = self.ask('GET', '/servers?all_tenants=1')['servers']
-        self.delete(*(one['id'] for one in found))
+        servers = self.ask('GET', '/servers?all_tenants=1')['servers']
+        self.delete(*(server['id'] for server in servers))
 
     @contextlib.contextmanager
     def aggregate(self, name: str, zone: str, *hosts: str) -> Iterator[int]:
@@ -163,11 +165,11 @@ class Trial:
             self.ask('DELETE', f'/os-aggregates/{aggregate}')
 
     @contextlib.contextmanager
-    def failing(self, what: str, *hosts: str) -> Iterator[None]:
+    def failing(self, step: str, *hosts: str) -> Iterator[None]:
         """The hypervisors of these hosts fail in this, meanwhile."""
         named = [self.cloud.root / host / 'fails' for host in hosts]
         for path in named:
-            path.write_text(what)
+            path.write_text(step)
         try:
             yield
         finally:
@@ -198,14 +200,14 @@ class Trial:
     def claims(self, server: str | None = None) -> dict[str, tuple[str, int]]:
         """Live claims: host to state and processors; of one server, or of all."""
         where = f'?consumer={server}&limit=1000' if server else '?limit=1000'
-        found = self.admin.scheduler.get(f'/v1/claims{where}').json()['claims']
+        claims = self.admin.scheduler.get(f'/v1/claims{where}').json()['claims']
         return {
-            one['host'] if server else f'{one["consumer"]} {one["host"]}': (
-                one['state'],
-                one['resources']['VCPU'],
+            claim['host'] if server else f'{claim["consumer"]} {claim["host"]}': (
+                claim['state'],
+                claim['resources']['VCPU'],
             )
-            for one in found
-            if one['state'] in ('reserved', 'confirmed')
+            for claim in claims
+            if claim['state'] in ('reserved', 'confirmed')
         }
 
     def holds(
@@ -224,6 +226,6 @@ class Trial:
 
     def audit(self) -> str:
         """What gantt-manage audit says, which must find nothing."""
-        found = self.cloud.gantt_command('gantt-manage', 'audit')
-        expect('over-commit 0, lost 0, leaked 0, doubled 0, providers 0' in found, found)
-        return found.strip()
+        audit = self.cloud.gantt_command('gantt-manage', 'audit')
+        expect('over-commit 0, lost 0, leaked 0, doubled 0, providers 0' in audit, audit)
+        return audit.strip()

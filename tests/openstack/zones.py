@@ -65,12 +65,12 @@ class Above:
                 stderr=log,
                 start_new_session=True,
             )
-        found = self.cloud.wait('the zone above', self._port, 60)
-        self.url = f'http://127.0.0.1:{found}'
+        port = self.cloud.wait('the zone above', self._port, 60)
+        self.url = f'http://127.0.0.1:{port}'
 
     def _port(self) -> str:
-        found = re.search(r'listens on http://[^ ]+:(\d+)', self._log.read_text())
-        return found[1] if found else ''
+        match = re.search(r'listens on http://[^ ]+:(\d+)', self._log.read_text())
+        return match[1] if match else ''
 
     def write(self, secret: str) -> None:
         """The file of credentials."""
@@ -87,11 +87,11 @@ class Above:
 
     def audit(self) -> str:
         """What its audit says, which must find nothing."""
-        found = self.cloud.run(
+        audit = self.cloud.run(
             str(self.cloud.gantt / 'gantt-manage'), '--config-file', str(self._config), 'audit'
         )
-        expect('over-commit 0, lost 0, leaked 0, doubled 0' in found, found)
-        return found.strip().splitlines()[-1]
+        expect('over-commit 0, lost 0, leaked 0, doubled 0' in audit, audit)
+        return audit.strip().splitlines()[-1]
 
     def close(self) -> None:
         self._process.terminate()
@@ -112,12 +112,17 @@ def credential_of(trial: Trial, name: str) -> Iterator[dict[str, str]]:
     user_id = user.session.get_user_id()
     path = f'/users/{user_id}/application_credentials'
     body = {'application_credential': {'name': f'{name}-{uuid.uuid4().hex[:8]}'}}
-    made = user.identity.post(path, json=body).json()['application_credential']
+    credential = user.identity.post(path, json=body).json()['application_credential']
     try:
-        yield {'id': made['id'], 'secret': made['secret'], 'user': user_id, 'path': path}
+        yield {
+            'id': credential['id'],
+            'secret': credential['secret'],
+            'user': user_id,
+            'path': path,
+        }
     finally:
         with contextlib.suppress(ks.NotFound):
-            user.identity.delete(f'{path}/{made["id"]}')
+            user.identity.delete(f'{path}/{credential["id"]}')
 
 
 @contextlib.contextmanager
@@ -127,25 +132,25 @@ def above(trial: Trial) -> Iterator[Above]:
     with credential_of(trial, 'plain-service') as credential:
         body = {'identity': credential['user'], 'project_id': project(trial), 'trusted': True}
         scheduler.put('/v1/parents/region', json=body, headers=LATEST)
-        with contextlib.closing(Above(trial, credential)) as made:
+        with contextlib.closing(Above(trial, credential)) as zone:
             url = f'http://127.0.0.1:{trial.cloud.ports["gantt"]}'
             said = {'url': url, 'credential': CREDENTIAL, 'trusted': True}
-            added = made.call('PUT', '/v1/zones/cloud', said)
+            added = zone.call('PUT', '/v1/zones/cloud', said)
             expect(added.status_code == 200, added.text)
             try:
-                yield made
+                yield zone
             finally:
                 # A zone above is not forgotten while claims of it live.
                 held = scheduler.get('/v1/claims?state=reserved&limit=1000').json()['claims']
-                for one in held:
-                    scheduler.delete(f'/v1/requests/{one["request_id"]}')
+                for claim in held:
+                    scheduler.delete(f'/v1/requests/{claim["request_id"]}')
                 scheduler.delete('/v1/parents/region', headers=LATEST)
 
 
 def project(trial: Trial) -> str:
     """The id of the project under which the zone above is a tenant."""
-    found = trial.admin.identity.get('/projects', params={'name': PROJECT}).json()
-    return found['projects'][0]['id']
+    projects = trial.admin.identity.get('/projects', params={'name': PROJECT}).json()
+    return projects['projects'][0]['id']
 
 
 def request() -> dict[str, Any]:
@@ -163,8 +168,8 @@ def below_another(trial: Trial) -> str:
 
         def placed() -> Any:
             body['request_id'] = str(uuid.uuid4())
-            found = zone.call('POST', '/v1/requests', body)
-            return found.json() if found.status_code == 201 else None
+            response = zone.call('POST', '/v1/requests', body)
+            return response.json() if response.status_code == 201 else None
 
         answer = trial.cloud.wait('a place in the cloud', placed, 30)
         [[chosen, *_]] = answer['answer']['selections']
@@ -174,7 +179,7 @@ def below_another(trial: Trial) -> str:
         ).json()
         [consumer] = body['consumers']
         claims = trial.admin.scheduler.get(f'/v1/claims?consumer={consumer}').json()['claims']
-        live = [one for one in claims if one['state'] == 'reserved']
+        live = [claim for claim in claims if claim['state'] == 'reserved']
         expect(len(live) == 1 and live[0]['host'] == place['host'], f'{live} {place}')
         expect(live[0]['project_id'] == project(trial), str(live))
         gone = zone.call('DELETE', f'/v1/requests/{body["request_id"]}')
@@ -197,9 +202,9 @@ def wrong_credentials(trial: Trial) -> str:
             zone.start()
 
         def not_known() -> str:
-            found = answer()
-            expect(found.status_code == 503 and 'cloud' in found.text, found.text)
-            expect(zone.credential['secret'] not in found.text, found.text)
+            response = answer()
+            expect(response.status_code == 503 and 'cloud' in response.text, response.text)
+            expect(zone.credential['secret'] not in response.text, response.text)
             tree = zone.call('GET', '/v1/zone-tree').json()
             [cloud] = tree['children']
             expect(cloud['state'] != 'responding' and CREDENTIAL in cloud['problem'], str(cloud))
@@ -221,8 +226,8 @@ def wrong_credentials(trial: Trial) -> str:
         # Who has a good token, and is no zone above, is no zone above.
         token = {'X-Auth-Token': trial.admin.session.get_token(), **LATEST}
         url = f'http://127.0.0.1:{trial.cloud.ports["gantt"]}/zone/v1/summary'
-        found = requests.get(url, headers=token, timeout=30)
-        expect(found.status_code == 403, found.text)
+        response = requests.get(url, headers=token, timeout=30)
+        expect(response.status_code == 403, response.text)
     return seen
 
 

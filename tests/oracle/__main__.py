@@ -15,11 +15,11 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         print(__doc__, file=sys.stderr)
         return 64
-    found = nova.start()
-    if isinstance(found, str):
-        print(f'no Nova to compare with: {found}; "make venv-nova" installs it', file=sys.stderr)
+    started = nova.start()
+    if isinstance(started, str):
+        print(f'no Nova to compare with: {started}; "make venv-nova" installs it', file=sys.stderr)
         return 1
-    oracle, about = found
+    oracle, about = started
     names, failed = compare.both_have(about), 0
     with oracle:
         for seed, only in _seeds(arguments):
@@ -36,10 +36,10 @@ def main(arguments: list[str]) -> int:
 
 def _seeds(arguments: list[str]) -> Iterator[tuple[int, int | None]]:
     for argument in arguments:
-        seed, _, number = argument.partition(':')
-        first, _, last = seed.partition('-')
-        for one in range(int(first), int(last or int(first) + 1)):
-            yield one, int(number) if number else None
+        seeds, _, number = argument.partition(':')
+        first, _, last = seeds.partition('-')
+        for seed in range(int(first), int(last or int(first) + 1)):
+            yield seed, int(number) if number else None
 
 
 if __name__ == '__main__':

@@ -220,7 +220,7 @@ def _cpu_info(dice: Dice) -> str:
 def _metrics(dice: Dice) -> list[dict[str, Any]] | None:
     if dice.chance(0.1):
         return None
-    found = []
+    metrics = []
     for name in dice.some(METRICS, 4):
         metric = {'name': name, 'timestamp': '2026-01-01T00:00:00.000000', 'source': 'libvirt'}
         if name.startswith('numa.'):
@@ -229,8 +229,8 @@ def _metrics(dice: Dice) -> list[dict[str, Any]] | None:
             metric['value'] = dice.choice((0.0, 0.25, 0.29, 0.57, 0.5, 1.0))
         else:
             metric['value'] = dice.choice((0, 10, 250, 3200))
-        found.append(metric)
-    return found
+        metrics.append(metric)
+    return metrics
 
 
 def an_image(dice: Dice, most: int) -> dict[str, Any]:

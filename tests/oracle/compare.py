@@ -65,16 +65,16 @@ def _differences(
                 host=cloud['hosts'][0],
             )
         ]
-    found = []
+    differing = []
     for name in world.rules:
         if name in said['filters']:
             theirs, mine = said['filters'][name], world.verdicts(name, request)
-            found += _by_host(world, cloud, case, said, name, list(theirs), _each(mine, theirs))
-    found += _placement(world, cloud, case, request, said['asked'])
+            differing += _by_host(world, cloud, case, said, name, list(theirs), _each(mine, theirs))
+    differing += _placement(world, cloud, case, request, said['asked'])
     if set(INSIDE) <= set(said['filters']):
         theirs = _both(*(said['filters'][name] for name in INSIDE))
         mine = world.inside_verdicts(request)
-        found += _by_host(world, cloud, case, said, TOGETHER, list(theirs), _each(mine, theirs))
+        differing += _by_host(world, cloud, case, said, TOGETHER, list(theirs), _each(mine, theirs))
     for name in world.weighers:
         # One host alone is not weighed.
         if name in said['weighers'] and len(cloud['hosts']) > 1:
@@ -82,11 +82,11 @@ def _differences(
             count = len(cloud['hosts'])
             mine = [weights] * count if isinstance(weights, str) else weights
             nova = [None] * count if theirs is None else theirs['weight']
-            found += _by_host(world, cloud, case, said, name, nova, mine)
-    found += _named(world, cloud, case, named, said)
-    if not found and case.get('several') and '_nova_check_type' not in (case['hints'] or {}):
-        found += _several(world, cloud, case, named, said['several'])
-    return found
+            differing += _by_host(world, cloud, case, said, name, nova, mine)
+    differing += _named(world, cloud, case, named, said)
+    if not differing and case.get('several') and '_nova_check_type' not in (case['hints'] or {}):
+        differing += _several(world, cloud, case, named, said['several'])
+    return differing
 
 
 def _named(
@@ -102,14 +102,14 @@ def _named(
     theirs, mine = said['named'], world.named_verdicts(request)
     if theirs is None:
         return []
-    found = _by_host(world, cloud, case, said, NAMED, list(theirs), list(mine))
+    differing = _by_host(world, cloud, case, said, NAMED, list(theirs), list(mine))
     if not (case.get('force_hosts') or case.get('force_nodes')) or 'raises' in said['asked']:
-        return found
+        return differing
     # No host here has any trait.
     where = _where(cloud, said['asked']) if not said['asked']['required'] else 'r' * len(theirs)
     theirs = ''.join('p' if pair == ('p', 'p') else 'r' for pair in zip(theirs, where, strict=True))
     mine = _each(world.forced_verdicts(request), theirs)
-    return found + _by_host(world, cloud, case, said, FORCED, list(theirs), mine)
+    return differing + _by_host(world, cloud, case, said, FORCED, list(theirs), mine)
 
 
 def _several(
@@ -184,12 +184,12 @@ def _placement(
 
 def _where(cloud: dict[str, Any], said: dict[str, Any]) -> str:
     """p or r for each host, by the aggregates that Placement would look at."""
-    found = ''
+    verdicts = ''
     for host in cloud['hosts']:
         mine = {a['uuid'] for a in cloud['aggregates'] if host['host'] in a['hosts']}
         inside = all(mine & set(any_of.split(',')) for any_of in said['aggregates'])
-        found += 'p' if inside and not mine & set(said['outside']) else 'r'
-    return found
+        verdicts += 'p' if inside and not mine & set(said['outside']) else 'r'
+    return verdicts
 
 
 def _both(first: str, second: str) -> str:
@@ -231,7 +231,7 @@ def _by_host(
 
 def _raised(raised: dict[str, str], name: str) -> str:
     names = INSIDE if name == TOGETHER else (name,)
-    return next((raised[one] for one in names if one in raised), '')
+    return next((raised[cls] for cls in names if cls in raised), '')
 
 
 def is_same(nova: Any, gantt: Any) -> bool:
@@ -244,12 +244,12 @@ def is_same(nova: Any, gantt: Any) -> bool:
 
 def unexplained(seen: list[Seen]) -> list[Seen]:
     """The differences that no deviation covers."""
-    return [one for one in seen if explanation(one) is None]
+    return [difference for difference in seen if explanation(difference) is None]
 
 
-def explanation(one: Seen) -> deviations.Deviation | None:
+def explanation(difference: Seen) -> deviations.Deviation | None:
     """The deviation that covers a difference, None: it is a defect."""
     for deviation in deviations.TABLE:
-        if one.plugin in deviation.plugins and deviation.when(one):
+        if difference.plugin in deviation.plugins and deviation.when(difference):
             return deviation
     return None

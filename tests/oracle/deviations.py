@@ -108,7 +108,7 @@ def _hint(seen: Seen, name: str) -> list[str]:
 
 def _metric_settings(seen: Seen) -> dict[str, float]:
     said = seen.cloud['options'].get('metrics', {}).get('weight_setting', ())
-    return {name: float(ratio) for name, _, ratio in (one.partition('=') for one in said)}
+    return {name: float(ratio) for name, _, ratio in (setting.partition('=') for setting in said)}
 
 
 def _has_a_percentage_that_is_cut(seen: Seen) -> bool:

@@ -95,9 +95,9 @@ def metrics(dice: Dice, options: dict[str, Any]) -> None:
         options['weight_setting'] = dice.choice(METRICS)
 
 
-def aggregates(dice: Dice, found: list[dict[str, Any]]) -> None:
+def aggregates(dice: Dice, made_before: list[dict[str, Any]]) -> None:
     """Some are kept for those who ask for a trait."""
-    for aggregate in found:
+    for aggregate in made_before:
         if dice.chance(0.2):
             value = dice.choice(('required', 'required', 'forbidden'))
             aggregate['metadata'][f'trait:{dice.choice(TRAITS)}'] = value

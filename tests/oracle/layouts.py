@@ -97,7 +97,7 @@ def has_near_functions(seen: Seen) -> bool:
 def devices_are_named(seen: Seen) -> bool:
     """Several ports and names of devices."""
     named = seen.request['flavor']['extra_specs'].get('pci_passthrough:alias', '')
-    count = len(seen.request['ports']) + len([one for one in named.split(',') if one])
+    count = len(seen.request['ports']) + len([name for name in named.split(',') if name])
     return _is_ours_alone(seen) and count > 1
 
 
@@ -117,8 +117,8 @@ def _is_ours_alone(seen: Seen) -> bool:
 def _wanted(seen: Seen, name: str, flavor: bool = True) -> str | None:
     """What flavor or image say of a guest's hardware; without ``flavor`` the image alone."""
     image = (seen.request['image'] or {}).get('properties', {})
-    found = seen.request['flavor']['extra_specs'].get(f'hw:{name}') if flavor else None
-    return image.get(f'hw_{name}') if found is None else found
+    value = seen.request['flavor']['extra_specs'].get(f'hw:{name}') if flavor else None
+    return image.get(f'hw_{name}') if value is None else value
 
 
 def _policy(seen: Seen) -> str | None:

@@ -27,14 +27,14 @@ def cells(dice: 'Dice') -> list[dict[str, Any]]:
     style = dice.choice(('shared', 'dedicated', 'both', 'split'))
     memory = dice.choice((2048, 4096, 8192))
     sockets = dice.chance(0.7)
-    found = []
+    laid_out = []
     for number in range(count):
         first = number * cores
         cpus = list(range(first, first + cores))
         shared, dedicated = _sets(style, cpus)
         pinned = dice.sample(dedicated, dice.randint(0, len(dedicated))) if dedicated else []
         siblings = [cpus[i : i + threads] for i in range(0, cores, threads)]
-        found.append(
+        laid_out.append(
             {
                 'id': number,
                 'cpuset': shared,
@@ -50,10 +50,10 @@ def cells(dice: 'Dice') -> list[dict[str, Any]]:
             }
         )
     if dice.chance(0.3):
-        for cell in found:
+        for cell in laid_out:
             if dice.chance(0.7):
                 cell['network_metadata'] = networks(dice, 0.5, 0.3)
-    return found
+    return laid_out
 
 
 def networks(dice: 'Dice', physical: float, tunneled: float) -> dict[str, Any]:
@@ -66,15 +66,15 @@ def networks(dice: 'Dice', physical: float, tunneled: float) -> dict[str, Any]:
 
 def port(dice: 'Dice') -> dict[str, str | None]:
     """What a port with a device asks of it, as the API writes it."""
-    found: dict[str, str | None] = {
+    values: dict[str, str | None] = {
         'physical_network': dice.choice((None, *PHYSNETS, *PHYSNETS)),
         'remote_managed': dice.choice(('False', 'False', 'False', 'True')),
     }
     if dice.chance(0.2):
-        found['dev_type'] = dice.choice(('type-PF', 'vdpa'))
+        values['dev_type'] = dice.choice(('type-PF', 'vdpa'))
     if dice.chance(0.2):
-        found['trusted'] = dice.choice(('true', 'false', 'True'))
-    return found
+        values['trusted'] = dice.choice(('true', 'false', 'True'))
+    return values
 
 
 def _sets(style: str, cpus: list[int]) -> tuple[list[int], list[int]]:
@@ -91,18 +91,18 @@ def _pages(dice: 'Dice', memory: int) -> list[dict[str, int]]:
     large = dice.choice((0, 256, 512, 1024))
     giant = dice.choice((0, 0, 1))
     small = max(0, memory - 2 * large - 1024 * giant) * 256
-    found = [{'size_kb': 4, 'total': small, 'used': dice.choice((0, 0, small // 2)), 'reserved': 0}]
+    pages = [{'size_kb': 4, 'total': small, 'used': dice.choice((0, 0, small // 2)), 'reserved': 0}]
     for size, total in ((2048, large), (1048576, giant)):
         if total:
             used = dice.choice((0, 0, total // 2, total))
             reserved = dice.choice((0, 0, (total - used) // 2))
-            found.append({'size_kb': size, 'total': total, 'used': used, 'reserved': reserved})
-    return found
+            pages.append({'size_kb': size, 'total': total, 'used': used, 'reserved': reserved})
+    return pages
 
 
 def pools(dice: 'Dice', cells: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     """Pools of equal devices, some on a network."""
-    found = []
+    offered = []
     for number in range(dice.randint(0, 5)):
         vendor, product, kind = dice.choice(DEVICES)
         tags = {'dev_type': kind, 'address': f'0000:{number:02x}:00.0'}
@@ -113,7 +113,7 @@ def pools(dice: 'Dice', cells: list[dict[str, Any]] | None) -> list[dict[str, An
         if dice.chance(0.2):
             tags['trusted'] = dice.choice(('true', 'false'))
         node = dice.choice([None, *range(len(cells))]) if cells else dice.choice((None, None, 0))
-        found.append(
+        offered.append(
             {
                 'vendor_id': vendor,
                 'product_id': product,
@@ -122,16 +122,16 @@ def pools(dice: 'Dice', cells: list[dict[str, Any]] | None) -> list[dict[str, An
                 'count': dice.choice((0, 1, 2, 4)),
             }
         )
-    return found
+    return offered
 
 
 def aliases(dice: 'Dice') -> list[str]:
     """The option ``[pci] alias``: ``a``, ``b``, and ``c`` with alternatives; one of a few sets."""
     dice = type(dice)(dice.randint(0, 15))
-    found = []
+    named = []
     for name in ('a', 'b'):
         vendor, product, kind = dice.choice(DEVICES)
-        found.append(
+        named.append(
             {
                 'name': name,
                 'vendor_id': vendor,
@@ -142,7 +142,7 @@ def aliases(dice: 'Dice') -> list[str]:
         )
     kind, policy = dice.choice(KINDS), dice.choice(NUMA_POLICIES)
     for vendor, product, _ in dice.sample(DEVICES, 2):
-        found.append(
+        named.append(
             {
                 'name': 'c',
                 'vendor_id': vendor,
@@ -151,46 +151,46 @@ def aliases(dice: 'Dice') -> list[str]:
                 'numa_policy': policy,
             }
         )
-    return [json.dumps(alias) for alias in found]
+    return [json.dumps(alias) for alias in named]
 
 
 def numa_specs(dice: 'Dice', vcpus: int, memory: int) -> dict[str, str]:
     """Extra specs that lay a guest out."""
-    found: dict[str, str] = {}
+    specs: dict[str, str] = {}
     policy = dice.choice((None, None, 'dedicated', 'dedicated', 'shared', 'mixed'))
     if policy:
-        found['hw:cpu_policy'] = policy
+        specs['hw:cpu_policy'] = policy
     if policy == 'mixed':
-        found['hw:cpu_dedicated_mask'] = dice.choice(('^0', '0', '1-3', '0-1'))
+        specs['hw:cpu_dedicated_mask'] = dice.choice(('^0', '0', '1-3', '0-1'))
     if policy == 'dedicated':
         if dice.chance(0.5):
-            found['hw:cpu_thread_policy'] = dice.choice(('prefer', 'isolate', 'require'))
+            specs['hw:cpu_thread_policy'] = dice.choice(('prefer', 'isolate', 'require'))
         if dice.chance(0.2):
-            found['hw:emulator_threads_policy'] = dice.choice(('isolate', 'share'))
+            specs['hw:emulator_threads_policy'] = dice.choice(('isolate', 'share'))
         if dice.chance(0.15):
-            found['hw:cpu_realtime'] = 'yes'
-            found['hw:cpu_realtime_mask'] = '^0'
+            specs['hw:cpu_realtime'] = 'yes'
+            specs['hw:cpu_realtime_mask'] = '^0'
     nodes = dice.choice((0, 0, 1, 2, 2, 4))
     if nodes:
-        found['hw:numa_nodes'] = str(nodes)
+        specs['hw:numa_nodes'] = str(nodes)
         if nodes == 2 and vcpus >= 2 and dice.chance(0.3):
-            found['hw:numa_cpus.0'] = '0'
-            found['hw:numa_cpus.1'] = f'1-{vcpus - 1}' if vcpus > 2 else '1'
-            found['hw:numa_mem.0'] = str(memory // 4)
-            found['hw:numa_mem.1'] = str(memory - memory // 4)
+            specs['hw:numa_cpus.0'] = '0'
+            specs['hw:numa_cpus.1'] = f'1-{vcpus - 1}' if vcpus > 2 else '1'
+            specs['hw:numa_mem.0'] = str(memory // 4)
+            specs['hw:numa_mem.1'] = str(memory - memory // 4)
     if dice.chance(0.5):
-        found['hw:mem_page_size'] = dice.choice(
+        specs['hw:mem_page_size'] = dice.choice(
             ('small', 'large', 'any', '2048', '1GB', '2MB', '4')
         )
-    return found
+    return specs
 
 
 def pci_specs(dice: 'Dice') -> dict[str, str]:
     """Extra specs that ask for devices."""
-    wanted = dice.sample('abc', dice.randint(1, 2))
-    found = {'pci_passthrough:alias': ','.join(f'{x}:{dice.choice((1, 1, 2))}' for x in wanted)}
+    names = dice.sample('abc', dice.randint(1, 2))
+    specs = {'pci_passthrough:alias': ','.join(f'{x}:{dice.choice((1, 1, 2))}' for x in names)}
     if dice.chance(0.2):
-        found['hw:pci_numa_affinity_policy'] = dice.choice(
+        specs['hw:pci_numa_affinity_policy'] = dice.choice(
             ('required', 'preferred', 'legacy', 'socket')
         )
-    return found
+    return specs

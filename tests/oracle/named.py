@@ -83,11 +83,11 @@ def add(dice: Dice, cloud: dict[str, Any], wish: dict[str, Any]) -> None:
 
 def _hosts(dice: Dice, cloud: dict[str, Any]) -> list[str]:
     names = [host['host'] for host in cloud['hosts']]
-    found = dice.sample(names, dice.choice((1, 1, 2)))
-    return [dice.choice((name, name, name.upper(), name[:-1])) for name in found]
+    chosen = dice.sample(names, dice.choice((1, 1, 2)))
+    return [dice.choice((name, name, name.upper(), name[:-1])) for name in chosen]
 
 
 def _nodes(dice: Dice, cloud: dict[str, Any]) -> list[str]:
     names = [host['hypervisor_hostname'] for host in cloud['hosts']]
-    found = dice.sample(names, dice.choice((1, 2, 2)))
-    return [dice.choice((name, name, name.upper())) for name in found]
+    chosen = dice.sample(names, dice.choice((1, 2, 2)))
+    return [dice.choice((name, name, name.upper())) for name in chosen]

@@ -58,7 +58,7 @@ def start() -> tuple[Oracle, dict[str, Any]] | str:
 
 def start_or_skip() -> tuple[Oracle, dict[str, Any]]:
     """As :func:`start`; where there is none the test is skipped."""
-    found = start()
-    if isinstance(found, str):
-        pytest.skip(f'NO NOVA: {found}; {nova_process.HELP}')
-    return found
+    started = start()
+    if isinstance(started, str):
+        pytest.skip(f'NO NOVA: {started}; {nova_process.HELP}')
+    return started

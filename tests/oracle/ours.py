@@ -78,7 +78,7 @@ class World:
         self.where = Pipeline(plugin_loader.load(WHERE, values), [])
         self.nodes = [host['hypervisor_hostname'] for host in cloud['hosts']]
         self._named = plugin_loader.load(NAMES, values)
-        every = [rule for one in self.rules.values() for rule in one.filters]
+        every = [rule for pipeline in self.rules.values() for rule in pipeline.filters]
         every += [*plugin_loader.load((*WHERE, 'TraitsFilter'), values), *self._named]
         self._forced = Pipeline(every, [], PipelineSettings(prefilters=self.prefilters))
 
@@ -99,9 +99,17 @@ class World:
 
     def picks(self, request: SelectDestinations, case: dict[str, Any]) -> list[str | None]:
         """The node for each of several instances; None where there is none."""
-        rules = [r for name, one in self.rules.items() if name in case['ask'] for r in one.filters]
+        rules = [
+            r
+            for name, pipeline in self.rules.items()
+            if name in case['ask']
+            for r in pipeline.filters
+        ]
         weighers = [
-            w for name, one in self.weighers.items() if name in case['ask'] for w in one.weighers
+            w
+            for name, pipeline in self.weighers.items()
+            if name in case['ask']
+            for w in pipeline.weighers
         ]
         decision = place(
             self.table.copy(),
@@ -110,8 +118,8 @@ class World:
             seed=0,
             decision_id=request.request_id,
         )
-        found = [m.selection.node if m.selection else None for m in decision.members]
-        return found or [None]
+        nodes = [m.selection.node if m.selection else None for m in decision.members]
+        return nodes or [None]
 
     def verdicts(self, name: str, request: SelectDestinations) -> str:
         """p or r for each host, as the oracle writes it; x: the filter raises."""
@@ -167,7 +175,7 @@ def _pipelines(
     names: list[str], values: dict[str, Any], group: str, as_nova: bool
 ) -> dict[str, Pipeline]:
     """Each plugin alone, with the options that it has."""
-    found = {}
+    pipelines = {}
     for name in names:
         mine = dict(values)
         for option in plugin_loader.find(group, name).options:
@@ -178,15 +186,15 @@ def _pipelines(
             elif option.name == 'metrics_fail_on_missing':
                 mine[option.name] = as_nova and values['metrics_required']
         loaded = plugin_loader.load([name], mine, group)
-        found[name] = (
+        pipelines[name] = (
             Pipeline(loaded, []) if group == plugin_loader.FILTERS else Pipeline([], loaded)
         )
-    return found
+    return pipelines
 
 
 def options_of(options: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Nova's options under our names and in our types."""
-    found: dict[str, Any] = {}
+    by_our_name: dict[str, Any] = {}
     for group, values in options.items():
         if group == 'scheduler':
             continue  # those of the pre-filters
@@ -198,9 +206,9 @@ def options_of(options: dict[str, dict[str, Any]]) -> dict[str, Any]:
                 value = f'[{", ".join(value)}]'
             if isinstance(value, float) and 'multiplier' in ours and value == 0:
                 value = 0.0  # never the negative one
-            found[ours] = '' if value is None else value
-    found.setdefault('metrics_required', True)
-    return found
+            by_our_name[ours] = '' if value is None else value
+    by_our_name.setdefault('metrics_required', True)
+    return by_our_name
 
 
 def table_of(cloud: dict[str, Any], answer: dict[str, Any]) -> HostTable:
@@ -267,14 +275,14 @@ def request_of(case: dict[str, Any], primitive: dict[str, Any]) -> SelectDestina
         'return_alternates': True,
         'instance_uuids': [case['consumer'], *case.get('several', ())],
     }
-    wanted = nova_spec.translate(
+    translation = nova_spec.translate(
         args, {'request_id': 'req-1'}, budget_ms=1000, lease_seconds=60, max_attempts=3
     )
     if '_nova_check_type' not in (case['hints'] or {}):
-        return wanted.request
+        return translation.request
     # Of a host that the case leaves open, while Nova rebuilds only where the guest is.
-    spec = msgspec.structs.replace(wanted.request.spec, purpose=Purpose.REBUILD)
-    return msgspec.structs.replace(wanted.request, spec=spec)
+    spec = msgspec.structs.replace(translation.request.spec, purpose=Purpose.REBUILD)
+    return msgspec.structs.replace(translation.request, spec=spec)
 
 
 def without_names(request: SelectDestinations) -> SelectDestinations:

@@ -58,8 +58,8 @@ def run(oracle: Oracle, names: Names, seeds: Iterable[int]) -> Report:
     questions = [question_of(seed) for seed in seeds]
     answers = oracle.ask_all(questions)
     for seed, asked, answer in zip(seeds, questions, answers, strict=True):
-        found = compare.differences(asked['cloud'], asked['requests'], answer, names)
-        for number, seen in enumerate(found):
+        differing = compare.differences(asked['cloud'], asked['requests'], answer, names)
+        for number, seen in enumerate(differing):
             _note(report, seed, number, seen)
         for said in answer['answers']:
             report.cases += 1
@@ -69,11 +69,11 @@ def run(oracle: Oracle, names: Names, seeds: Iterable[int]) -> Report:
     return report
 
 
-def _note(report: Report, seed: int, number: int, found: list[Seen]) -> None:
-    for one in found:
-        deviation = compare.explanation(one)
+def _note(report: Report, seed: int, number: int, differing: list[Seen]) -> None:
+    for difference in differing:
+        deviation = compare.explanation(difference)
         if deviation is None:
-            report.failures.append((seed, number, one))
+            report.failures.append((seed, number, difference))
         else:
             report.met[deviation.name] += 1
 
@@ -82,8 +82,10 @@ def smallest(oracle: Oracle, names: Names, seen: Seen) -> dict[str, Any]:
     """A small case with a difference of the same kind."""
 
     def still_differs(case: dict[str, Any]) -> bool:
-        found = one_case(oracle, names, case)
-        return any(_kind(one) == _kind(seen) for one in compare.unexplained(found))
+        differing = one_case(oracle, names, case)
+        return any(
+            _kind(difference) == _kind(seen) for difference in compare.unexplained(differing)
+        )
 
     return shrink.shrink({'cloud': seen.cloud, 'request': seen.request}, still_differs)
 

@@ -96,22 +96,22 @@ def a_case(
     **request: Any,
 ) -> dict[str, Any]:
     """Hosts, all of them in aggregates with such metadata, and a request."""
-    found = list(hosts) or [a_host()]
-    known = [
+    cloud_hosts = list(hosts) or [a_host()]
+    rows = [
         {
             'id': i,
             'uuid': f'00000000-0000-4000-8000-0000000000a{i}',
             'name': f'a{i}',
             'metadata': metadata,
-            'hosts': [host['host'] for host in found],
+            'hosts': [host['host'] for host in cloud_hosts],
         }
         for i, metadata in enumerate(aggregates or [], 1)
     ]
     flavor = {**FLAVOR, 'extra_specs': specs or {}}
     return {
         'cloud': {
-            'hosts': found,
-            'aggregates': known,
+            'hosts': cloud_hosts,
+            'aggregates': rows,
             'groups': [],
             'options': options or {},
         },
@@ -145,26 +145,26 @@ LARGE = {'size_kb': 2048, 'total': 1024, 'used': 0, 'reserved': 0}
 
 def dedicated(number: int, cpus: int, near: list[str] | None = None) -> dict[str, Any]:
     """A cell of so many dedicated processors, near to such networks."""
-    found = [10 * number + i for i in range(cpus)]
+    pcpus = [10 * number + i for i in range(cpus)]
     return {
         **CELL,
         'id': number,
         'cpuset': [],
-        'pcpuset': found,
-        'siblings': [[cpu] for cpu in found],
+        'pcpuset': pcpus,
+        'siblings': [[cpu] for cpu in pcpus],
         'network_metadata': None if near is None else {'physnets': near, 'tunneled': False},
     }
 
 
 def vfs(bus: str, **tags: str) -> dict[str, Any]:
     """A pool of one virtual function."""
-    known = {'dev_type': 'type-VF', 'address': f'0000:{bus}:00.0', 'remote_managed': 'false'}
+    defaults = {'dev_type': 'type-VF', 'address': f'0000:{bus}:00.0', 'remote_managed': 'false'}
     return {
         'vendor_id': '8086',
         'product_id': '10ed',
         'numa_node': None,
         'count': 1,
-        'tags': known | tags,
+        'tags': defaults | tags,
     }
 
 
@@ -548,19 +548,21 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
 def test_every_deviation_is_documented():
     page = Path(__file__).parents[2] / 'doc/source/reference/differences-from-nova.rst'
     text = ' '.join(page.read_text().replace('`', '').split()).lower()
-    for one in deviations.TABLE:
-        assert f'{one.name} '.lower() in text and one.reason.lower() in text, one.name
+    for deviation in deviations.TABLE:
+        assert f'{deviation.name} '.lower() in text and deviation.reason.lower() in text, (
+            deviation.name
+        )
 
 
 def test_every_deviation_has_a_case():
-    assert sorted(CASES) == sorted(one.name for one in deviations.TABLE)
+    assert sorted(CASES) == sorted(deviation.name for deviation in deviations.TABLE)
 
 
 @pytest.mark.parametrize('name', CASES)
 def test_deviation(oracle, about, name):
     plugin, nova, gantt, case = CASES[name]
-    found = runs.one_case(oracle, compare.both_have(about), case)
-    mine = [one for one in found if one.plugin == plugin]
+    differing = runs.one_case(oracle, compare.both_have(about), case)
+    mine = [difference for difference in differing if difference.plugin == plugin]
     assert mine, 'no difference'
     assert compare.is_same(mine[0].nova, nova) and compare.is_same(mine[0].gantt, gantt), mine[0]
     assert compare.explanation(mine[0]).name == name
@@ -578,8 +580,8 @@ def test_cores_to_themselves_may_be_asked_for_by_a_trait(oracle, about):
 
 def test_a_multiplier_beyond_bounds_is_not_read(oracle, about):
     case = a_case(a_host(), another(), aggregates=[{'ram_weight_multiplier': '1e13'}])
-    found = runs.one_case(oracle, compare.both_have(about), case)
-    seen = next(one for one in found if one.plugin == 'RAMWeigher')
+    differing = runs.one_case(oracle, compare.both_have(about), case)
+    seen = next(difference for difference in differing if difference.plugin == 'RAMWeigher')
     assert (seen.nova, seen.gantt) == (1e13, 1.0)
     assert compare.explanation(seen).name == 'multipliers without end'
 

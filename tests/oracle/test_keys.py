@@ -14,10 +14,10 @@ _LOOKALIKES = {'num': '0', 'group': '', 'key': 'x', 'resource': 'X', 'trait': 'X
 @pytest.fixture(scope='module')
 def nova():
     """Nova's own modules, which are read and not imported."""
-    found = sorted(nova_process.HOME.glob('lib/*/site-packages/nova'))
-    if not found:
+    folders = sorted(nova_process.HOME.glob('lib/*/site-packages/nova'))
+    if not folders:
         pytest.skip(f'NO NOVA: {nova_process.HELP}')
-    return found[0]
+    return folders[0]
 
 
 def test_every_extra_spec_that_novas_api_checks_is_known(nova):

@@ -171,24 +171,24 @@ def _asked(dice: Dice, theme: str) -> list[str]:
 def _specs(
     dice: Dice, cloud: dict[str, Any], theme: str, vcpus: int, memory: int
 ) -> dict[str, str]:
-    found: dict[str, str] = {}
+    specs: dict[str, str] = {}
     if theme == 'extra specs':
         for _ in range(dice.randint(1, 2)):
             key, value = _capability(dice, cloud)
-            found[key] = value
+            specs[key] = value
     if theme == 'aggregates':
         for _ in range(dice.choice((1, 1, 1, 2))):
             key, value = _metadata(dice, cloud)
-            found[key] = value
+            specs[key] = value
     if 'numa' in theme:
-        found |= machines.numa_specs(dice, vcpus, memory)
+        specs |= machines.numa_specs(dice, vcpus, memory)
     if 'devices' in theme and dice.chance(0.8):
-        found |= machines.pci_specs(dice)
+        specs |= machines.pci_specs(dice)
     if dice.chance(0.05):
-        found[dice.choice(('trait:HW_CPU_X86_AVX', 'foo:bar', 'unknown'))] = 'required'
+        specs[dice.choice(('trait:HW_CPU_X86_AVX', 'foo:bar', 'unknown'))] = 'required'
     if dice.chance(0.03):
-        found['hw:maxphysaddr_bits'] = dice.choice(('40', '46', '52'))
-    return found
+        specs['hw:maxphysaddr_bits'] = dice.choice(('40', '46', '52'))
+    return specs
 
 
 def _value_at(host: dict[str, Any], key: str) -> str:
@@ -215,12 +215,12 @@ def _value_at(host: dict[str, Any], key: str) -> str:
 
 def _in_cpu_info(host: dict[str, Any], path: list[str]) -> str:
     try:
-        found = json.loads(host['cpu_info'])
+        value = json.loads(host['cpu_info'])
         for part in path:
-            found = found[part]
+            value = value[part]
     except (ValueError, LookupError, TypeError):
         return '46'
-    return str(found)
+    return str(value)
 
 
 def _capability(dice: Dice, cloud: dict[str, Any]) -> tuple[str, str]:
@@ -241,13 +241,13 @@ def _capability(dice: Dice, cloud: dict[str, Any]) -> tuple[str, str]:
 
 
 def _metadata(dice: Dice, cloud: dict[str, Any]) -> tuple[str, str]:
-    known = [pair for a in cloud['aggregates'] for pair in a['metadata'].items()]
-    if not known or dice.chance(0.1):
+    pairs = [pair for a in cloud['aggregates'] for pair in a['metadata'].items()]
+    if not pairs or dice.chance(0.1):
         return dice.choice(('tier', 'speed', 'nobody_has_it')), 'gold'
-    key, value = dice.choice(known)
-    one = dice.choice([x.strip() for x in value.split(',')])
+    key, value = dice.choice(pairs)
+    word = dice.choice([x.strip() for x in value.split(',')])
     prefix = 'aggregate_instance_extra_specs:' if dice.chance(0.6) else ''
-    return prefix + key, _requirement(dice, one)
+    return prefix + key, _requirement(dice, word)
 
 
 def _requirement(dice: Dice, value: str) -> str:
@@ -291,34 +291,34 @@ def _image(dice: Dice, theme: str) -> dict[str, Any] | None:
 
 
 def _hints(dice: Dice, cloud: dict[str, Any], theme: str) -> dict[str, list[str]] | None:
-    found: dict[str, list[str]] = {}
+    hints: dict[str, list[str]] = {}
     guests = [g['uuid'] for host in cloud['hosts'] for g in host['guests']] + [dice.a_uuid()]
     if theme == 'hints':
         for name in dice.some(('different_host', 'same_host'), 2):
-            found[name] = dice.sample(guests, min(len(guests), dice.choice((0, 1, 1, 2, 3))))
+            hints[name] = dice.sample(guests, min(len(guests), dice.choice((0, 1, 1, 2, 3))))
         if dice.chance(0.5):
-            found |= _near(dice)
+            hints |= _near(dice)
         if dice.chance(0.1):
-            found['reservation'] = ['something']
+            hints['reservation'] = ['something']
     if theme == 'query':
-        found['query'] = [json.dumps(_query(dice, cloud, dice.randint(0, 2)))]
+        hints['query'] = [json.dumps(_query(dice, cloud, dice.randint(0, 2)))]
         if dice.chance(0.05):
-            found['query'] = [dice.choice(('["=", "$host"', 'nothing', '""', '{}', '[]', 'null'))]
+            hints['query'] = [dice.choice(('["=", "$host"', 'nothing', '""', '{}', '[]', 'null'))]
     if theme in ('state', 'image') and dice.chance(0.15):
-        found['_nova_check_type'] = ['rebuild']
-    if not found and dice.chance(0.01):
+        hints['_nova_check_type'] = ['rebuild']
+    if not hints and dice.chance(0.01):
         return None
-    return found
+    return hints
 
 
 def _near(dice: Dice) -> dict[str, list[str]]:
     address = dice.choice(('10.0.0.1', '10.0.0.20', '10.0.1.130', '192.168.0.1'))
-    found = {'build_near_host_ip': [address]}
+    hints = {'build_near_host_ip': [address]}
     if dice.chance(0.7):
-        found['cidr'] = [dice.choice(('/24', '/28', '/16', '/32', '/0', '6', '', '/255.255.255.0'))]
+        hints['cidr'] = [dice.choice(('/24', '/28', '/16', '/32', '/0', '6', '', '/255.255.255.0'))]
     if dice.chance(0.05):
-        found = {'build_near_host_ip': [dice.choice(('here', '10.0.0.300', ''))]}
-    return found
+        hints = {'build_near_host_ip': [dice.choice(('here', '10.0.0.300', ''))]}
+    return hints
 
 
 def _query(dice: Dice, cloud: dict[str, Any], depth: int) -> Any:

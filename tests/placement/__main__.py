@@ -35,7 +35,8 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
         description='Run the declarative tests that Placement has for itself, over HTTP. '
         'Without --real, --gantt and --url: Placement itself, then Gantt on PostgreSQL and on '
         'MariaDB.',
-        epilog='configurations: ' + '; '.join(f'{name}: {what}' for name, what in RULES.items()),
+        epilog='configurations: '
+        + '; '.join(f'{name}: {meaning}' for name, meaning in RULES.items()),
     )
     parser.add_argument(
         '--url',
@@ -74,8 +75,8 @@ def named_url(word: str) -> tuple[str, str]:
 
     :raises argparse.ArgumentTypeError: it is neither
     """
-    rules, found, url = word.partition('=')
-    if not found or '/' in rules:
+    rules, is_named, url = word.partition('=')
+    if not is_named or '/' in rules:
         rules, url = 'legacy', word
     if rules not in RULES:
         raise argparse.ArgumentTypeError(f'expected one of {", ".join(RULES)}; got {rules!r}')
@@ -84,11 +85,11 @@ def named_url(word: str) -> tuple[str, str]:
     return rules, url
 
 
-def show(file: runner.TestFile, found: runner.Results) -> None:
+def show(file: runner.TestFile, results: runner.Results) -> None:
     """One line for a file, and what went wrong in it."""
-    outcome = 'FAILED' if found.failed else 'passed' if found.passed else 'excluded'
-    print(f'{outcome:8}  {len(found.passed):4} of {found.count():4}  {file.name}', flush=True)
-    for name, text in found.failed.items():
+    outcome = 'FAILED' if results.failed else 'passed' if results.passed else 'excluded'
+    print(f'{outcome:8}  {len(results.passed):4} of {results.count():4}  {file.name}', flush=True)
+    for name, text in results.failed.items():
         print(f'        {name}\n            {text[:SHOWN]}', flush=True)
 
 
@@ -112,7 +113,7 @@ def judge(
     if given.url:
         yield 'other', runner.run(files, dict(given.url), EXCEPTIONS, show)
         return
-    needed = [one for one in RULES if any(file.state.rules == one for file in files)]
+    needed = [rules for rules in RULES if any(file.state.rules == rules for file in files)]
     all_of_them = not given.real and not given.gantt
     if given.real or all_of_them:
         print('Placement itself', flush=True)
@@ -124,21 +125,21 @@ def judge(
             yield REPORTED.get(database, database), runner.run(files, urls, EXCEPTIONS, show)
 
 
-def wrong(found: Mapping[str, runner.Results], is_all: bool) -> list[str]:
+def wrong(results_by_server: Mapping[str, runner.Results], is_all: bool) -> list[str]:
     """What a run has to be judged by: nothing where all is well.
 
     :param is_all: all files were run
     """
     lines = []
-    placement = found.get(REAL)
+    placement = results_by_server.get(REAL)
     if placement is not None and is_all and len(placement.passed) < LEAST_PASSED:
         lines.append(f'{REAL}: at least {LEAST_PASSED} have to pass')
-    for who, results in found.items():
+    for server, results in results_by_server.items():
         missing = set(results.failed)
-        if placement is not None and who != REAL:
+        if placement is not None and server != REAL:
             missing |= set(placement.passed) - set(results.passed)
         if missing:
-            lines.append(f'{who}: {len(missing)} that have to pass do not')
+            lines.append(f'{server}: {len(missing)} that have to pass do not')
     return lines
 
 
@@ -151,13 +152,13 @@ def main(words: list[str] | None = None) -> int:
     """0: all that is judged passed; 1: something failed; 2: nothing could be judged."""
     given = parse(words)
     began = time.monotonic()
-    found: dict[str, runner.Results] = {}
+    results_by_server: dict[str, runner.Results] = {}
     try:
         version, folder = real.look_up(given.python)
         files = chosen(folder, given.files)
-        for who, results in judge(files, given):
-            found[who] = results
-            tell(version, who, results, given.report)
+        for server, results in judge(files, given):
+            results_by_server[server] = results
+            tell(version, server, results, given.report)
             if not results.passed and not results.failed:
                 print('nothing was judged: all tests are excluded', file=sys.stderr)
                 return 2
@@ -166,16 +167,19 @@ def main(words: list[str] | None = None) -> int:
         return 2
     seconds = time.monotonic() - began
     report = {'placement': version, 'seconds': round(seconds, 1)}
-    write(given.report, report | {who: one.as_json() for who, one in found.items()})
-    lines = wrong(found, not given.files)
+    write(
+        given.report,
+        report | {server: results.as_json() for server, results in results_by_server.items()},
+    )
+    lines = wrong(results_by_server, not given.files)
     for line in lines:
         print(line, file=sys.stderr)
     return 1 if lines else 0
 
 
-def tell(version: str, who: str, results: runner.Results, report: Path) -> None:
+def tell(version: str, server: str, results: runner.Results, report: Path) -> None:
     print(
-        f'{who}: {len(results.passed)} passed, {len(results.failed)} failed, '
+        f'{server}: {len(results.passed)} passed, {len(results.failed)} failed, '
         f'{len(results.excluded)} excluded of openstack-placement {version}; {report}',
         flush=True,
     )

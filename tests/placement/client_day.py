@@ -160,19 +160,19 @@ def _documents(text: str) -> Iterator[Any]:
     for match in re.finditer(r'^[\[{]', text, re.MULTILINE):
         if match.start() >= at:
             try:
-                found, at = decoder.raw_decode(text, match.start())
+                document, at = decoder.raw_decode(text, match.start())
             except ValueError:
                 continue
-            yield found
+            yield document
 
 
-def _unordered(found: Any) -> Any:
-    if isinstance(found, dict):
-        return {name: _unordered(of) for name, of in found.items() if name != '#'}
-    if isinstance(found, list):
-        return sorted(map(_unordered, found), key=lambda of: json.dumps(of, sort_keys=True))
+def _unordered(document: Any) -> Any:
+    if isinstance(document, dict):
+        return {name: _unordered(of) for name, of in document.items() if name != '#'}
+    if isinstance(document, list):
+        return sorted(map(_unordered, document), key=lambda of: json.dumps(of, sort_keys=True))
     # Some lists are printed as one text.
-    return ','.join(sorted(found.split(','))) if isinstance(found, str) else found
+    return ','.join(sorted(document.split(','))) if isinstance(document, str) else document
 
 
 def walked(client: pathlib.Path, url: str) -> list[str]:
@@ -190,7 +190,9 @@ def walked(client: pathlib.Path, url: str) -> list[str]:
             text=True,
             timeout=SECONDS,
         )
-        said += [json.dumps(_unordered(one), sort_keys=True) for one in _documents(done.stdout)]
+        said += [
+            json.dumps(_unordered(document), sort_keys=True) for document in _documents(done.stdout)
+        ]
         complaints = _REQUEST.sub('req', done.stderr.replace(url, 'URL')).splitlines()
         said += [line.strip() for line in complaints if line.strip()]
     return said
@@ -201,9 +203,9 @@ def differences(theirs: Sequence[str], own: Sequence[str]) -> list[str]:
     longest = max(len(theirs), len(own))
     padded = [[*some, *['nothing'] * (longest - len(some))] for some in (theirs, own)]
     return [
-        f'Placement: {one}\nGantt:     {other}'
-        for one, other in zip(*padded, strict=True)
-        if one != other
+        f'Placement: {placements}\nGantt:     {gantts}'
+        for placements, gantts in zip(*padded, strict=True)
+        if placements != gantts
     ]
 
 
@@ -219,13 +221,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         theirs = walked(args.client, urls['legacy'])
     with ours.servers(args.database, ['legacy']) as urls:
         own = walked(args.client, urls['legacy'])
-    found = differences(theirs, own)
+    differing = differences(theirs, own)
     if args.show:
         print('\n'.join(own))
     commands = sum(len(lines_of(typed)) for _, typed in DAY)
-    print('\n'.join(found))
-    print(f'{commands} commands, {len(theirs)} answers, {len(found)} of them others at Gantt')
-    return int(bool(found) or len(theirs) < commands // 2)
+    print('\n'.join(differing))
+    print(f'{commands} commands, {len(theirs)} answers, {len(differing)} of them others at Gantt')
+    return int(bool(differing) or len(theirs) < commands // 2)
 
 
 if __name__ == '__main__':

@@ -48,12 +48,12 @@ def _write(server: Server, entry: ProviderEntry, generation: int) -> None:
     path = f'/resource_providers/{entry.uuid}'
     inventories = {
         name: {
-            'total': one.cap,
-            'min_unit': one.min_unit,
-            'max_unit': one.max_unit,
-            'step_size': one.step_size,
+            'total': inventory.cap,
+            'min_unit': inventory.min_unit,
+            'max_unit': inventory.max_unit,
+            'step_size': inventory.step_size,
         }
-        for name, one in entry.inventories.items()
+        for name, inventory in entry.inventories.items()
     }
     body = {'inventories': inventories, 'resource_provider_generation': generation}
     answer = server.request('PUT', f'{path}/inventories', body)
@@ -68,7 +68,7 @@ def _write(server: Server, entry: ProviderEntry, generation: int) -> None:
 
 
 def _used(entry: ProviderEntry) -> dict[str, int]:
-    return {name: one.used for name, one in entry.inventories.items() if one.used}
+    return {name: inventory.used for name, inventory in entry.inventories.items() if inventory.used}
 
 
 def consumer_of(entry: ProviderEntry) -> str:
@@ -78,28 +78,28 @@ def consumer_of(entry: ProviderEntry) -> str:
 
 def parameters(query: CandidatesQuery) -> str:
     """A query as version 1.39 writes it."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for group in query.groups:
         suffix = group.suffix
         if group.resources:
             amounts = ','.join(f'{name}:{amount}' for name, amount in group.resources.items())
-            found.append((f'resources{suffix}', amounts))
-        found += [(f'required{suffix}', f'in:{",".join(sorted(n))}') for n in group.required]
-        found += [(f'required{suffix}', f'!{name}') for name in sorted(group.forbidden)]
-        found += [(f'member_of{suffix}', f'in:{",".join(sorted(n))}') for n in group.member_of]
+            pairs.append((f'resources{suffix}', amounts))
+        pairs += [(f'required{suffix}', f'in:{",".join(sorted(n))}') for n in group.required]
+        pairs += [(f'required{suffix}', f'!{name}') for name in sorted(group.forbidden)]
+        pairs += [(f'member_of{suffix}', f'in:{",".join(sorted(n))}') for n in group.member_of]
         if group.forbidden_aggregates:
             without = ','.join(sorted(group.forbidden_aggregates))
-            found.append((f'member_of{suffix}', f'!in:{without}'))
+            pairs.append((f'member_of{suffix}', f'!in:{without}'))
         if group.in_tree:
-            found.append((f'in_tree{suffix}', group.in_tree))
-    found += [('same_subtree', ','.join(sorted(suffixes))) for suffixes in query.same_subtree]
+            pairs.append((f'in_tree{suffix}', group.in_tree))
+    pairs += [('same_subtree', ','.join(sorted(suffixes))) for suffixes in query.same_subtree]
     roots = [*sorted(query.root_required), *(f'!{name}' for name in sorted(query.root_forbidden))]
     if roots:
-        found.append(('root_required', ','.join(roots)))
+        pairs.append(('root_required', ','.join(roots)))
     if query.limit is not None:
-        found.append(('limit', str(query.limit)))
-    found.append(('group_policy', 'isolate' if query.isolate else 'none'))
-    return urlencode(found)
+        pairs.append(('limit', str(query.limit)))
+    pairs.append(('group_policy', 'isolate' if query.isolate else 'none'))
+    return urlencode(pairs)
 
 
 def conflicts(query: CandidatesQuery) -> bool:
@@ -117,22 +117,22 @@ def candidates(
     """
     path = f'/allocation_candidates?{parameters(query)}'
     body = server.request('GET', path, version=VERSION)
-    found = {}
-    for one in body['allocation_requests']:
+    candidates_seen = {}
+    for request in body['allocation_requests']:
         amounts = frozenset(
             (provider, name, amount)
-            for provider, of in one['allocations'].items()
+            for provider, of in request['allocations'].items()
             for name, amount in of['resources'].items()
         )
-        mappings = frozenset((s, frozenset(uuids)) for s, uuids in one['mappings'].items())
-        found[amounts, mappings] = None
-    if len(found) != len(body['allocation_requests']):
+        mappings = frozenset((s, frozenset(uuids)) for s, uuids in request['mappings'].items())
+        candidates_seen[amounts, mappings] = None
+    if len(candidates_seen) != len(body['allocation_requests']):
         raise ServerError(f'{server.url}{path}: a candidate comes twice')
     summaries = {
         provider: {**summary, 'traits': sorted(summary['traits'])}
         for provider, summary in body['provider_summaries'].items()
     }
-    return found, summaries
+    return candidates_seen, summaries
 
 
 def problem(world: CandidateWorld, query: CandidatesQuery, theirs: Server, own: Server) -> str:
@@ -142,19 +142,23 @@ def problem(world: CandidateWorld, query: CandidatesQuery, theirs: Server, own: 
     that these serve, whichever comes first: what it leaves out therefore counts for nothing.
     """
     expected, their_summaries = candidates(theirs, query)
-    found, summaries = candidates(own, query)
-    pools = {one.uuid for one in world.entries.values() if SHARES in one.traits}
-    more = [one for one in found if one not in expected and not _is_on_pools(one, pools)]
-    less = [one for one in expected if one not in found]
+    offered, summaries = candidates(own, query)
+    pools = {entry.uuid for entry in world.entries.values() if SHARES in entry.traits}
+    more = [
+        candidate
+        for candidate in offered
+        if candidate not in expected and not _is_on_pools(candidate, pools)
+    ]
+    less = [candidate for candidate in expected if candidate not in offered]
     if more or less:
         return f'only ours: {more}; only theirs: {less}'
-    if len(found) == len(expected) and summaries != their_summaries:
+    if len(offered) == len(expected) and summaries != their_summaries:
         return f'summaries: ours {summaries}, theirs {their_summaries}'
     return ''
 
 
-def _is_on_pools(one: PlainCandidate, pools: set[str]) -> bool:
-    lying = dict(one[1]).get('', frozenset())
+def _is_on_pools(candidate: PlainCandidate, pools: set[str]) -> bool:
+    lying = dict(candidate[1]).get('', frozenset())
     return bool(lying) and lying <= pools
 
 
@@ -163,18 +167,18 @@ def compare(seed: int, theirs: Server, own: Server) -> list[str]:
     world = CandidateWorld(seed)
     for server in (theirs, own):
         build(server, world)
-    found = []
+    problems = []
     for _ in range(QUERIES):
         query = world.query()
         if not conflicts(query) and (text := problem(world, query, theirs, own)):
-            found.append(f'seed {seed}: {parameters(query)}: {text}')
+            problems.append(f'seed {seed}: {parameters(query)}: {text}')
         before = dict(world.entries)
         entry = world.change()
         for server in (theirs, own):
             change(server, before[entry.id], entry)
     for server in (theirs, own):
         server.clean()
-    return found
+    return problems
 
 
 @contextlib.contextmanager

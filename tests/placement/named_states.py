@@ -86,7 +86,7 @@ def _numa_and_devices(first: str = '', second: str = '') -> tuple[Provider, ...]
     :param first, second: the variables of their parents
     """
     pool = Provider('SS1_UUID', 'ss1', {'DISK_GB': 2000}, (SHARES,), aggregates=('AGGA_UUID',))
-    one = Provider(
+    first_host = Provider(
         *('CN1_UUID', 'cn1', {}, ('COMPUTE_VOLUME_MULTI_ATTACH',), first),
         aggregates=('AGGA_UUID',),
     )
@@ -156,7 +156,7 @@ def _numa_and_devices(first: str = '', second: str = '') -> tuple[Provider, ...]
         for card, count, amount in ((1, 2, 4), (2, 4, 2), (3, 1, 8))
         for n in range(1, count + 1)
     )
-    return (pool, one, *nodes, *devices, *agents, two, *cards, *functions)
+    return (pool, first_host, *nodes, *devices, *agents, two, *cards, *functions)
 
 
 _SOME_PROCESSORS = (

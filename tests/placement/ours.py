@@ -36,16 +36,16 @@ def _options(folder: Path, rules: str, port: int) -> dict[str, dict[str, object]
     if rules == 'open':
         policies.write_text(json.dumps({rule.name: '@' for rule in placement.RULES}))
     secure = rules == 'secure'
-    found: dict[str, dict[str, object]] = {
+    options: dict[str, dict[str, object]] = {
         # The links in some tests have no path of a mount before them.
         'api': {'port': port, 'threads': 4, 'placement_at_root': True},
         'oslo_policy': {'enforce_new_defaults': secure},
     }
     if rules == 'open':
-        found['oslo_policy']['policy_file'] = policies
+        options['oslo_policy']['policy_file'] = policies
     if rules == 'cors':
-        found['api']['cors_allowed_origins'] = ORIGIN
-    return found
+        options['api']['cors_allowed_origins'] = ORIGIN
+    return options
 
 
 @contextlib.contextmanager
@@ -64,11 +64,11 @@ def servers(database: str, needed: Iterable[str] = RULES) -> Iterator[dict[str, 
                 folder.mkdir()
                 url = stack.enter_context(DATABASES[database](folder))
                 port = _free_port()
-                made = rig.Rig(url, NO_BROKER, folder, _options(folder, rules, port))
-                stack.callback(made.close)
-                made.run('gantt-manage', 'db', 'sync')
-                made.start('api', 'gantt-api')
-                made.wait_for('api', 'listens on')
+                new_rig = rig.Rig(url, NO_BROKER, folder, _options(folder, rules, port))
+                stack.callback(new_rig.close)
+                new_rig.run('gantt-manage', 'db', 'sync')
+                new_rig.start('api', 'gantt-api')
+                new_rig.wait_for('api', 'listens on')
                 urls[rules] = f'http://127.0.0.1:{port}'
         except (RuntimeError, OSError, TimeoutError) as e:
             raise ServerError(f'Gantt does not come up on {database}: {e}') from e

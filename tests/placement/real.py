@@ -141,11 +141,11 @@ def servers(
     with tempfile.TemporaryDirectory(prefix='gantt-placement-') as root:
         processes: list[subprocess.Popen] = []
         try:
-            for one in rules:
-                processes.append(_start(python, Path(root) / one, one, database, more, threads))
+            for name in rules:
+                processes.append(_start(python, Path(root) / name, name, database, more, threads))
             yield {
-                one: _url(process, Path(root) / one)
-                for one, process in zip(rules, processes, strict=True)
+                name: _url(process, Path(root) / name)
+                for name, process in zip(rules, processes, strict=True)
             }
         finally:
             _stop(processes)

@@ -71,12 +71,12 @@ class TestFile:
     def names(self) -> list[str]:
         """Of its tests, in order; the second of one name gets a number."""
         seen: collections.Counter[str] = collections.Counter()
-        found = []
+        names = []
         for test in self.content['tests']:
             name = f'{self.name}: {test["name"]}'
             seen[name] += 1
-            found.append(name if seen[name] == 1 else f'{name} ({seen[name]})')
-        return found
+            names.append(name if seen[name] == 1 else f'{name} ({seen[name]})')
+        return names
 
 
 def read(path: Path, known: Mapping[str, states.State]) -> TestFile:
@@ -148,7 +148,7 @@ def _suite(file: TestFile, url: str) -> list[Any]:
             fixture_module=None,
             intercept=None,
             prefix=parts.path.rstrip('/'),
-            handlers=[one() for one in handlers.RESPONSE_HANDLERS],
+            handlers=[handler() for handler in handlers.RESPONSE_HANDLERS],
         )
     )
 
@@ -173,7 +173,7 @@ def run_file(file: TestFile, url: str, excluded: Mapping[str, str]) -> Results:
     :param url: of an empty server that has the configuration which the file needs
     :param excluded: name -> why the test is not judged; its request is made all the same
     """
-    found = Results()
+    results = Results()
     environment = states.make_environment(file.state)
     server = Server(url)
     try:
@@ -186,27 +186,27 @@ def run_file(file: TestFile, url: str, excluded: Mapping[str, str]) -> Results:
                 texts = [f'its state could not be made: {e}'] * len(file.names)
         for name, text in zip(file.names, texts, strict=True):
             if name in excluded:
-                found.excluded[name] = excluded[name]
+                results.excluded[name] = excluded[name]
                 if not text:
-                    found.failed[name] = 'it passes: take it off the list of exceptions'
+                    results.failed[name] = 'it passes: take it off the list of exceptions'
             elif text:
-                found.failed[name] = text
+                results.failed[name] = text
             else:
-                found.passed.append(name)
+                results.passed.append(name)
         try:
             server.clean()
         except ServerError as e:
-            found.failed[f'{file.name}: cleaning'] = str(e)
+            results.failed[f'{file.name}: cleaning'] = str(e)
     finally:
         server.close()
-    return found
+    return results
 
 
 def run(
     files: list[TestFile],
     urls: Mapping[str, str],
     excluded: Mapping[str, str],
-    show: Callable[[TestFile, Results], None] = lambda file, found: None,
+    show: Callable[[TestFile, Results], None] = lambda file, results: None,
 ) -> Results:
     """All files one after another.
 
@@ -219,19 +219,19 @@ def run(
     """
     names = {name for file in files for name in file.names}
     stems = {file.name for file in files}
-    if unknown := {one for one in excluded if one.partition(':')[0] in stems} - names:
+    if unknown := {name for name in excluded if name.partition(':')[0] in stems} - names:
         raise ValueError(f'exceptions: expected names of tests; unknown: {sorted(unknown)}')
     for url in dict.fromkeys(urls.values()):
         with contextlib.closing(Server(url)) as server:
             server.require_empty()
-    found = Results()
+    total = Results()
     for file in files:
         rules = file.state.rules
         if rules in urls:
-            one = run_file(file, urls[rules], excluded)
+            results = run_file(file, urls[rules], excluded)
         else:
             reason = f'no server with the configuration "{rules}" was named'
-            one = Results(excluded=dict.fromkeys(file.names, reason))
-        show(file, one)
-        found.add(one)
-    return found
+            results = Results(excluded=dict.fromkeys(file.names, reason))
+        show(file, results)
+        total.add(results)
+    return total

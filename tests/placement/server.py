@@ -142,14 +142,14 @@ class Server:
             self.request('DELETE', f'/resource_providers/{uuid}')
         for name in self.request('GET', f'/traits?name=startswith:{CUSTOM}')['traits']:
             self.request('DELETE', f'/traits/{name}')
-        for one in self.request('GET', '/resource_classes')['resource_classes']:
-            if one['name'].startswith(CUSTOM):
-                self.request('DELETE', f'/resource_classes/{one["name"]}')
+        for entry in self.request('GET', '/resource_classes')['resource_classes']:
+            if entry['name'].startswith(CUSTOM):
+                self.request('DELETE', f'/resource_classes/{entry["name"]}')
 
 
 def children_first(providers: Iterable[dict[str, Any]]) -> list[str]:
     """Uuids of providers in an order in which each can be deleted."""
-    parents = {one['uuid']: one.get('parent_provider_uuid') for one in providers}
+    parents = {provider['uuid']: provider.get('parent_provider_uuid') for provider in providers}
 
     def depth(uuid: str) -> int:
         steps = 0

@@ -49,16 +49,16 @@ class SmallServer:
         kind, *rest = urlsplit(path).path.strip('/').split('/')
         if status := self.refuses.get((method, kind)):
             return status, {'errors': [{'detail': 'refused'}]}
-        found = getattr(self, f'{method.lower()}_{"_".join([kind, *rest[1:]])}', None)
-        return found(*rest[:1], body) if found else (404, {'errors': [{'detail': 'unknown'}]})
+        handle = getattr(self, f'{method.lower()}_{"_".join([kind, *rest[1:]])}', None)
+        return handle(*rest[:1], body) if handle else (404, {'errors': [{'detail': 'unknown'}]})
 
     # -- resource providers ------------------------------------------------------------------
 
     def get_resource_providers(self, body: Any) -> tuple[int, Any]:
         return 200, {
             'resource_providers': [
-                {'uuid': uuid, 'name': one.name, 'parent_provider_uuid': one.parent}
-                for uuid, one in self.providers.items()
+                {'uuid': uuid, 'name': provider.name, 'parent_provider_uuid': provider.parent}
+                for uuid, provider in self.providers.items()
             ]
         }
 
@@ -66,13 +66,15 @@ class SmallServer:
         parent = body.get('parent_provider_uuid')
         if parent is not None and parent not in self.providers:
             return 400, {'errors': [{'detail': 'no such parent'}]}
-        if body['name'] in {one.name for one in self.providers.values()}:
+        if body['name'] in {provider.name for provider in self.providers.values()}:
             return 409, {'errors': [{'detail': 'the name is taken'}]}
         self.providers[body['uuid']] = OneProvider(body['name'], parent)
         return 200, {'generation': 0}
 
     def delete_resource_providers(self, uuid: str, body: Any) -> tuple[int, Any]:
-        if uuid in {one.parent for one in self.providers.values()} or self._consumers(uuid):
+        if uuid in {provider.parent for provider in self.providers.values()} or self._consumers(
+            uuid
+        ):
             return 409, {'errors': [{'detail': 'it has children or allocations'}]}
         del self.providers[uuid]
         return NO_CONTENT
@@ -87,7 +89,7 @@ class SmallServer:
     def put_resource_providers_traits(self, uuid: str, body: Any) -> tuple[int, Any]:
         if body['resource_provider_generation'] != self.providers[uuid].generation:
             return 409, {'errors': [{'detail': 'another generation'}]}
-        if {one for one in body['traits'] if one.startswith('CUSTOM_')} - self.traits:
+        if {trait for trait in body['traits'] if trait.startswith('CUSTOM_')} - self.traits:
             return 400, {'errors': [{'detail': 'no such trait'}]}
         self.providers[uuid].traits = body['traits']
         return self._next(uuid, 200)
@@ -97,13 +99,15 @@ class SmallServer:
         return 200, {'aggregates': body}
 
     def get_resource_providers_allocations(self, uuid: str, body: Any) -> tuple[int, Any]:
-        return 200, {'allocations': {one: {} for one in self._consumers(uuid)}}
+        return 200, {'allocations': {consumer: {} for consumer in self._consumers(uuid)}}
 
     def get_resource_providers_usages(self, uuid: str, body: Any) -> tuple[int, Any]:
         return 200, {'usages': {'VCPU': len(self._consumers(uuid))}}
 
     def _consumers(self, uuid: str) -> list[str]:
-        return [one for one, body in self.allocations.items() if uuid in body['allocations']]
+        return [
+            consumer for consumer, body in self.allocations.items() if uuid in body['allocations']
+        ]
 
     def _next(self, uuid: str, status: int) -> tuple[int, Any]:
         self.providers[uuid].generation += 1
@@ -114,8 +118,8 @@ class SmallServer:
     def put_allocations(self, consumer: str, body: Any) -> tuple[int, Any]:
         if consumer in self.allocations or body['consumer_generation'] is not None:
             return 409, {'errors': [{'detail': 'the consumer is there'}]}
-        for uuid, one in body['allocations'].items():
-            for name, amount in one['resources'].items():
+        for uuid, share in body['allocations'].items():
+            for name, amount in share['resources'].items():
                 stored = self.providers[uuid].inventories[name]
                 used = sum(
                     body['allocations'].get(uuid, {'resources': {}})['resources'].get(name, 0)
@@ -142,7 +146,7 @@ class SmallServer:
         return NO_CONTENT
 
     def get_resource_classes(self, body: Any) -> tuple[int, Any]:
-        return 200, {'resource_classes': [{'name': one} for one in ['VCPU', *self.classes]]}
+        return 200, {'resource_classes': [{'name': name} for name in ['VCPU', *self.classes]]}
 
     def put_resource_classes(self, name: str, body: Any) -> tuple[int, Any]:
         self.classes.add(name)
@@ -167,8 +171,8 @@ def serving(small: SmallServer) -> Iterator[str]:
             body = json.loads(self.rfile.read(length)) if length else None
             version = self.headers.get('openstack-api-version', '')
             path = self.path.removeprefix('/placement')
-            status, found = small.answer(self.command, path, version, body)
-            content = b'' if found is None else json.dumps(found).encode()
+            status, reply = small.answer(self.command, path, version, body)
+            content = b'' if reply is None else json.dumps(reply).encode()
             self.send_response(status)
             self.send_header('content-type', 'application/json')
             self.send_header('content-length', str(len(content)))

@@ -95,10 +95,10 @@ def stock(total: int, **more: Any) -> dict[str, Any]:
 
 def make_environment(state: State) -> dict[str, str]:
     """Values of all variables that the tests of a file may name."""
-    found = {name: str(uuid.uuid4()) for name in NEW_UUIDS} | FIXED
+    environment = {name: str(uuid.uuid4()) for name in NEW_UUIDS} | FIXED
     for provider in state.providers:
-        found.setdefault(provider.variable, str(uuid.uuid4()))
-    return found
+        environment.setdefault(provider.variable, str(uuid.uuid4()))
+    return environment
 
 
 def build(server: Server, state: State, environment: Mapping[str, str]) -> None:
@@ -111,17 +111,19 @@ def build(server: Server, state: State, environment: Mapping[str, str]) -> None:
         parent = environment[provider.parent] if provider.parent else None
         generation = server.make_provider(own, provider.name.format_map(environment), parent)
         if provider.aggregates:
-            server.set_aggregates(own, [environment[one] for one in provider.aggregates])
+            server.set_aggregates(
+                own, [environment[aggregate] for aggregate in provider.aggregates]
+            )
         for resource_class, amounts in provider.inventories.items():
             given = stock(amounts) if isinstance(amounts, int) else dict(amounts)
             generation = server.add_inventory(own, resource_class, given)
         if provider.traits:
             server.set_traits(own, provider.traits, generation)
-    for one in state.allocations:
+    for allocation in state.allocations:
         server.allocate(
-            environment[one.consumer] if one.consumer else str(uuid.uuid4()),
-            one.user.format_map(environment),
-            one.project.format_map(environment),
-            environment[one.provider],
-            dict(one.resources),
+            environment[allocation.consumer] if allocation.consumer else str(uuid.uuid4()),
+            allocation.user.format_map(environment),
+            allocation.project.format_map(environment),
+            environment[allocation.provider],
+            dict(allocation.resources),
         )

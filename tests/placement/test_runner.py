@@ -35,8 +35,8 @@ def small():
 
 @pytest.fixture
 def url(small):
-    with serving(small) as found:
-        yield found
+    with serving(small) as address:
+        yield address
 
 
 @pytest.fixture
@@ -78,14 +78,14 @@ def test_a_state_is_built_and_leaves_nothing(small, url, name):
     environment = states.make_environment(state)
     server = Server(url)
     states.build(server, state, environment)
-    for one in state.providers:
-        there = small.providers[environment[one.variable]]
-        assert there.parent == (environment[one.parent] if one.parent else None)
-        assert set(there.inventories) == set(one.inventories)
-        assert there.traits == list(one.traits)
-        assert there.aggregates == [environment[a] for a in one.aggregates]
+    for provider in state.providers:
+        there = small.providers[environment[provider.variable]]
+        assert there.parent == (environment[provider.parent] if provider.parent else None)
+        assert set(there.inventories) == set(provider.inventories)
+        assert there.traits == list(provider.traits)
+        assert there.aggregates == [environment[a] for a in provider.aggregates]
         # Each inventory and each set of traits counts, aggregates do not.
-        assert there.generation == len(one.inventories) + bool(one.traits)
+        assert there.generation == len(provider.inventories) + bool(provider.traits)
     assert len(small.providers) == len(state.providers)
     assert len(small.allocations) == len(state.allocations)
     server.clean()
@@ -155,10 +155,10 @@ def test_children_are_deleted_before_their_parents():
 
 
 def test_what_passes_and_what_fails(small, url, write):
-    found = runner.run([write('one', GOOD_AND_BAD)], {'legacy': url}, {})
-    assert found.passed == ['one: make', 'one: list']
-    assert list(found.failed) == ['one: wrong']
-    assert "'200' not found in ['418']" in found.failed['one: wrong']
+    outcome = runner.run([write('one', GOOD_AND_BAD)], {'legacy': url}, {})
+    assert outcome.passed == ['one: make', 'one: list']
+    assert list(outcome.failed) == ['one: wrong']
+    assert "'200' not found in ['418']" in outcome.failed['one: wrong']
     assert small.empty
 
 
@@ -173,23 +173,23 @@ def test_tests_see_the_state_of_their_file(url, write):
             },
         }
     ]
-    found = runner.run([write('one', seen, 'AllocationFixture')], {'legacy': url}, {})
-    assert found.passed == ['one: its inventory']
+    outcome = runner.run([write('one', seen, 'AllocationFixture')], {'legacy': url}, {})
+    assert outcome.passed == ['one: its inventory']
 
 
 def test_an_exception_is_requested_but_not_judged(small, url, write):
     file = write('one', [*GOOD_AND_BAD, LIST | {'name': 'after'}])
-    found = runner.run([file], {'legacy': url}, {'one: wrong': 'because'})
-    assert found.excluded == {'one: wrong': 'because'}
-    assert not found.failed
-    assert found.passed == ['one: make', 'one: list', 'one: after']
+    outcome = runner.run([file], {'legacy': url}, {'one: wrong': 'because'})
+    assert outcome.excluded == {'one: wrong': 'because'}
+    assert not outcome.failed
+    assert outcome.passed == ['one: make', 'one: list', 'one: after']
     # Two before the state: of the run and of the file; three of tests; one to clean.
-    assert sum(one[:2] == ('GET', '/resource_providers') for one in small.requests) == 6
+    assert sum(request[:2] == ('GET', '/resource_providers') for request in small.requests) == 6
 
 
 def test_an_exception_that_passes_is_a_failure(url, write):
-    found = runner.run([write('one', [LIST])], {'legacy': url}, {'one: list': 'because'})
-    assert 'take it off' in found.failed['one: list']
+    outcome = runner.run([write('one', [LIST])], {'legacy': url}, {'one: list': 'because'})
+    assert 'take it off' in outcome.failed['one: list']
 
 
 def test_an_exception_of_an_unknown_name_is_refused(url, write):
@@ -199,31 +199,33 @@ def test_an_exception_of_an_unknown_name_is_refused(url, write):
 
 def test_files_that_need_another_configuration_are_excluded_by_name(url, write):
     files = [write('one', [LIST]), write('two', [LIST], 'CORSFixture')]
-    found = runner.run(files, {'legacy': url}, {})
-    assert found.passed == ['one: list']
-    assert found.excluded == {'two: list': 'no server with the configuration "cors" was named'}
+    outcome = runner.run(files, {'legacy': url}, {})
+    assert outcome.passed == ['one: list']
+    assert outcome.excluded == {'two: list': 'no server with the configuration "cors" was named'}
 
 
 def test_a_state_that_cannot_be_made_fails_all_tests_of_its_file(small, url, write):
     small.refuses['PUT', 'allocations'] = 500
     files = [write('one', [LIST], 'AllocationFixture'), write('two', [LIST])]
-    found = runner.run(files, {'legacy': url}, {})
-    assert 'got 500' in found.failed['one: list']
-    assert found.passed == ['two: list']
+    outcome = runner.run(files, {'legacy': url}, {})
+    assert 'got 500' in outcome.failed['one: list']
+    assert outcome.passed == ['two: list']
 
 
 def test_what_cannot_be_taken_away_is_a_failure_and_so_is_the_next_file(small, url, write):
     small.refuses['DELETE', 'resource_providers'] = 409
-    found = runner.run([write('one', GOOD_AND_BAD[:1]), write('two', [LIST])], {'legacy': url}, {})
-    assert set(found.failed) >= {'one: cleaning', 'two: list'}
-    assert 'no resource provider' in found.failed['two: list']
+    outcome = runner.run(
+        [write('one', GOOD_AND_BAD[:1]), write('two', [LIST])], {'legacy': url}, {}
+    )
+    assert set(outcome.failed) >= {'one: cleaning', 'two: list'}
+    assert 'no resource provider' in outcome.failed['two: list']
 
 
 def test_a_server_with_providers_is_left_as_it_is(small, url, write):
     small.providers['u'] = OneProvider('production', None)
     with pytest.raises(ServerError, match="'production'"):
         runner.run([write('one', GOOD_AND_BAD)], {'legacy': url}, {})
-    assert [one[:2] for one in small.requests] == [('GET', '/resource_providers')]
+    assert [request[:2] for request in small.requests] == [('GET', '/resource_providers')]
 
 
 def test_the_second_test_of_one_name_has_a_name_of_its_own(url, write):
@@ -276,10 +278,10 @@ def results(passed, failed=()):
     ],
 )
 def test_what_placement_passes_has_to_pass_elsewhere(real, postgresql, told):
-    found = {'real': real, 'postgresql': postgresql}
-    assert command.wrong(found, is_all=False) == told
+    results = {'real': real, 'postgresql': postgresql}
+    assert command.wrong(results, is_all=False) == told
     few = ['real: at least 1300 have to pass']
-    assert command.wrong(found, is_all=True) == few + told
+    assert command.wrong(results, is_all=True) == few + told
 
 
 def test_a_run_in_which_all_passes(url, write, run_command):

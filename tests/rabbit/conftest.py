@@ -17,15 +17,15 @@ TOPICS = ('gantt-scheduler', 'gantt-claims', 'gantt-stats')
 @pytest.fixture
 def make_bus(rabbit_url: str) -> Iterator[Callable[..., Bus]]:
     """``make_bus(option=value)``, or ``make_bus(url)`` for another way to the broker."""
-    made: list[Bus] = []
+    opened: list[Bus] = []
     _empty_queues(rabbit_url)
 
     def make(url: str = rabbit_url, **options: object) -> Bus:
-        made.append(Bus(url, **options))
-        return made[-1]
+        opened.append(Bus(url, **options))
+        return opened[-1]
 
     yield make
-    for bus in made:
+    for bus in opened:
         bus.close()
 
 
@@ -45,6 +45,6 @@ def bus(make_bus: Callable[..., Bus]) -> Bus:
 @pytest.fixture
 def wire(rabbit_url: str) -> Iterator[Wire]:
     """Bytes in and out, without oslo.messaging."""
-    made = Wire(rabbit_url)
-    yield made
-    made.close()
+    new_wire = Wire(rabbit_url)
+    yield new_wire
+    new_wire.close()

@@ -61,8 +61,8 @@ class Site:
         return HostReport(name='cmp-1', epoch=self.epoch, sequence=self.sequence, **said)
 
     def contents(self) -> dict:
-        found = contents(self.store)
-        return {name: rows for name, rows in found.items() if name not in IDLE}
+        tables = contents(self.store)
+        return {name: rows for name, rows in tables.items() if name not in IDLE}
 
     def failure(self, method, topic='gantt-scheduler', version='1.0', **args) -> dict:
         call = {'method': method, 'version': version, 'args': args}
@@ -73,10 +73,10 @@ class Site:
 
 @pytest.fixture
 def site(make_bus, make_store, wire):
-    made = Site(make_bus, make_store('postgresql'), wire)
-    yield made
-    made.bus.close()
-    assert made.scheduler.stop(10)
+    new_site = Site(make_bus, make_store('postgresql'), wire)
+    yield new_site
+    new_site.bus.close()
+    assert new_site.scheduler.stop(10)
 
 
 def a_request(**fields) -> SelectDestinations:
@@ -182,8 +182,8 @@ def test_poison_between_good_reports_costs_them_nothing(site):
             envelope = {'oslo.version': '2.0', 'oslo.message': json.dumps(call)}
             site.wire.send(json.dumps(envelope), topic='gantt-stats')
     end = time.monotonic() + 20
-    while (found := said_by(site.store, 'good-')) != {r.name: 1 for r in good}:
-        assert time.monotonic() < end, found
+    while (reported := said_by(site.store, 'good-')) != {r.name: 1 for r in good}:
+        assert time.monotonic() < end, reported
         time.sleep(0.1)
     assert sum(c.adopted for c in site.store.claims.list_claims(limit=1000)) == len(good)
     assert not any(site.store.claims.audit().values())

@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.rabbit, pytest.mark.leaves_sockets]
 
 @pytest.fixture
 def proxy(rabbit_url):
-    made = Proxy(rabbit_url)
-    yield made
-    made.close()
+    new_proxy = Proxy(rabbit_url)
+    yield new_proxy
+    new_proxy.close()
 
 
 @pytest.fixture

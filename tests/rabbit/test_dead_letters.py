@@ -52,11 +52,11 @@ class Kept:
         while (self.depth or 0) < count and time.monotonic() < end:
             time.sleep(0.05)
         channel = self._connection.channel()
-        found = []
+        messages = []
         while message := channel.basic_get(self.name, no_ack=True):
-            found.append(message)
-        assert len(found) == count
-        return found
+            messages.append(message)
+        assert len(messages) == count
+        return messages
 
     def close(self):
         self._connection.channel().queue_delete(self.name)
@@ -65,9 +65,9 @@ class Kept:
 
 @pytest.fixture
 def kept(rabbit_url):
-    made = Kept(rabbit_url)
-    yield made
-    made.close()
+    letters = Kept(rabbit_url)
+    yield letters
+    letters.close()
 
 
 @pytest.fixture
@@ -322,9 +322,9 @@ def test_letters_are_listed_and_dropped(keeping, kept, wire, manage):
     code, out = manage(kept.name, 'dead-letters', 'list', '-f', 'json')
     listed = json.loads(out)
     assert code == 0
-    assert {one['body'] for one in listed} == {'first', envelope(a_call('no'))}
-    assert {one['topic'] for one in listed} == {'gantt-stats', 'gantt-claims'}
-    assert all(one['at'].startswith('20') for one in listed)
+    assert {letter['body'] for letter in listed} == {'first', envelope(a_call('no'))}
+    assert {letter['topic'] for letter in listed} == {'gantt-stats', 'gantt-claims'}
+    assert all(letter['at'].startswith('20') for letter in listed)
     until(lambda: kept.depth == 2)
     code, out = manage(kept.name, 'dead-letters', 'list', '--limit', '1')
     assert out.count('gantt.invalid_message') == 1

@@ -139,14 +139,14 @@ class Site:
 
 @pytest.fixture
 def make_site(rabbit_url):
-    made = []
+    sites = []
 
     def make(**options):
-        made.append(Site(rabbit_url, **options))
-        return made[-1]
+        sites.append(Site(rabbit_url, **options))
+        return sites[-1]
 
     yield make
-    for site in made:
+    for site in sites:
         site.close()
 
 

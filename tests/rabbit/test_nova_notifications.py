@@ -33,17 +33,17 @@ def listen(rabbit_url):
     opened = []
 
     def ear(topic):
-        found = Ear()
+        heard_by = Ear()
         with kombu.Connection(rabbit_url.replace('rabbit:', 'amqp:', 1)) as connection:
             # Others of this vhost may have told of requests of theirs.
             connection.default_channel.queue_delete(f'{topic}.info')
         carrier = om.get_notification_transport(a_conf(rabbit_url), url=rabbit_url)
         listener = om.get_notification_listener(
-            carrier, [om.Target(exchange='nova', topic=topic)], [found], executor='threading'
+            carrier, [om.Target(exchange='nova', topic=topic)], [heard_by], executor='threading'
         )
         listener.start()
         opened.append((listener, carrier))
-        return found
+        return heard_by
 
     yield ear
     for listener, carrier in opened:
@@ -67,7 +67,9 @@ def test_start_and_end_of_a_request_are_told(rabbit_url, listen, form, topic, pu
         heard = [ear.heard.get(timeout=10) for _ in range(2)]
     finally:
         bus.close()
-    assert [(one, event) for one, event, *_ in heard] == [(publisher, event) for event in EVENTS]
+    assert [(sender, event) for sender, event, *_ in heard] == [
+        (publisher, event) for event in EVENTS
+    ]
     assert not any(context.get('auth_token') for *_, context in heard)
     assert all(context['request_id'] == 'req-of-mine' for *_, context in heard)
     (request,) = bus.facade.seen

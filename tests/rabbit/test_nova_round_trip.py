@@ -46,8 +46,8 @@ def test_a_boot(bus, wire):
 
 def test_a_multi_create(bus, wire):
     _, message = ask(wire, captured('boot-multi3'))
-    one = shape(REPLY['oslo.message (decoded)'])['result']
-    assert shape(message)['result'] == one * 3
+    selection = shape(REPLY['oslo.message (decoded)'])['result']
+    assert shape(message)['result'] == selection * 3
 
 
 def test_a_server_group(bus, wire):

@@ -63,9 +63,9 @@ POISON = [
 @pytest.fixture(scope='module')
 def poisoned(rabbit_url):
     """One server for all poison: it must survive every one."""
-    made = Bus(rabbit_url, reply_retry_seconds=1)
-    yield made
-    made.close()
+    new_bus = Bus(rabbit_url, reply_retry_seconds=1)
+    yield new_bus
+    new_bus.close()
 
 
 @pytest.mark.parametrize(('poison', 'options'), POISON)

@@ -134,5 +134,5 @@ def test_many_threads_answer_at_once(bus, wire):
     for thread in threads:
         thread.join(20)
     assert outcomes.count('InvalidMessage_Remote') == 30
-    wanted = {b['request']['request_id'] for n, b in enumerate(bodies) if n % 2}
-    assert wanted <= set(outcomes)
+    expected = {b['request']['request_id'] for n, b in enumerate(bodies) if n % 2}
+    assert expected <= set(outcomes)

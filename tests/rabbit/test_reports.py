@@ -38,8 +38,8 @@ def test_casts_and_calls_between_them_arrive_in_order(bus):
         else:
             stats.update_resource_stats(a_report(sequence))
     until(lambda: len(bus.facade.reports) >= MANY - 1 - MANY // 100)
-    found = [report.sequence for report in bus.facade.reports]
-    assert found == [n for n in range(1, MANY) if n % 100 == 0 or n % 50]
+    sequences = [report.sequence for report in bus.facade.reports]
+    assert sequences == [n for n in range(1, MANY) if n % 100 == 0 or n % 50]
     refused = [
         n for key, n in bus.counts.values.items() if key[0] == 'gantt_rpc_messages_refused_total'
     ]

@@ -11,20 +11,20 @@ from tests.rpc.bus import Bus
 @pytest.fixture
 def bus() -> Iterator[Bus]:
     """Everything over the in-process broker, Nova's topic included."""
-    made = Bus()
-    yield made
-    made.close()
+    new_bus = Bus()
+    yield new_bus
+    new_bus.close()
 
 
 @pytest.fixture
 def make_bus() -> Iterator[Callable[..., Bus]]:
     """As ``bus``, with options: ``make_bus(worker_queue=1)``."""
-    made: list[Bus] = []
+    buses: list[Bus] = []
 
     def make(*args: object, **options: object) -> Bus:
-        made.append(Bus(*args, **options))
-        return made[-1]
+        buses.append(Bus(*args, **options))
+        return buses[-1]
 
     yield make
-    for bus in made:
+    for bus in buses:
         bus.close()

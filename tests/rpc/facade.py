@@ -188,8 +188,8 @@ class Facade:
                 )
             )
 
-        found = [h for h in self.room if usable(h)]
-        return sorted(found, key=lambda h: (-self.room[h]['MEMORY_MB'], h))
+        hosts = [h for h in self.room if usable(h)]
+        return sorted(hosts, key=lambda h: (-self.room[h]['MEMORY_MB'], h))
 
     @staticmethod
     def _selection(request: Any, host: str, consumer: str, claim: str | None) -> Selection:
@@ -330,16 +330,16 @@ class Facade:
 def until(happened: Callable[[], Any], seconds: float = 30.0) -> Any:
     """Wait for something to become true; what it became."""
     end = time.monotonic() + seconds
-    while not (found := happened()):
+    while not (value := happened()):
         assert time.monotonic() < end, 'it did not happen in time'
         time.sleep(0.01)
-    return found
+    return value
 
 
 def _future(work: Callable[[], Any]) -> Future:
-    found: Future = Future()
+    future: Future = Future()
     try:
-        found.set_result(work())
+        future.set_result(work())
     except Exception as e:
-        found.set_exception(e)
-    return found
+        future.set_exception(e)
+    return future

@@ -36,17 +36,17 @@ def changed(value, path, change):
     """A copy with something else at a path."""
     if not path:
         return change(value)
-    made = copy.copy(value)
-    made[path[0]] = changed(value[path[0]], path[1:], change)
-    return made
+    copied = copy.copy(value)
+    copied[path[0]] = changed(value[path[0]], path[1:], change)
+    return copied
 
 
 def without(path):
     """What takes away the item at the end of a path."""
 
-    def change(found):
-        made = copy.copy(found)
-        del made[path[-1]]
-        return made
+    def change(value):
+        copied = copy.copy(value)
+        del copied[path[-1]]
+        return copied
 
     return change

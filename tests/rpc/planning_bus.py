@@ -38,8 +38,8 @@ class PlanningBus(Bus):
         claims = client.ClaimsClient(self.carrier())
         stats = client.StatsClient(self.carrier())
         for name in HOSTS:
-            found = claims.register_host(RegisterHost(name=name, boot_nonce='n', zone='nova'))
-            stats.update_resource_stats(a_report(name, found.epoch, 1))
+            registered = claims.register_host(RegisterHost(name=name, boot_nonce='n', zone='nova'))
+            stats.update_resource_stats(a_report(name, registered.epoch, 1))
         until(lambda: len(self.scheduler_.cache.working) == len(HOSTS))
 
     def close(self) -> None:

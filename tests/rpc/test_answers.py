@@ -174,4 +174,4 @@ def test_a_running_scheduler_answers_again_what_it_answered(bus):
         assert raw.call({}, 'get_request', request={'request_id': request.request_id}) == answer
     theirs = bus.scheduler().select_destinations(request)
     assert theirs == wire.read_answer(answer)
-    assert [len(found) for found in theirs.selections] == [3, 3]
+    assert [len(hosts) for hosts in theirs.selections] == [3, 3]

@@ -86,10 +86,10 @@ def test_any_change_of_an_argument_means_the_same_by_both_ways(case, seed, count
             args = changed(
                 args,
                 path[:-1],
-                lambda found: found | {'brand_new': 1} if isinstance(found, dict) else found,
+                lambda value: value | {'brand_new': 1} if isinstance(value, dict) else value,
             )
-    found, expected = both(args, {name: tp}, newer)
-    assert repr(found) == repr(expected)
+    actual, expected = both(args, {name: tp}, newer)
+    assert repr(actual) == repr(expected)
 
 
 @pytest.mark.parametrize(('name', 'tp', 'body'), CALLS, ids=[name for name, *_ in CALLS])
@@ -131,13 +131,13 @@ def test_what_is_read_around_the_arguments_is_what_a_dictionary_has():
             else:
                 said[name] = draw.choice(ODD[:-4])
         text = json.dumps(said)
-        found = envelope.incoming(None, json.dumps({'oslo.version': '2.0', 'oslo.message': text}))
-        assert found.is_whole_text == ('ud83d' not in text)
+        message = envelope.incoming(None, json.dumps({'oslo.version': '2.0', 'oslo.message': text}))
+        assert message.is_whole_text == ('ud83d' not in text)
         plain = envelope.Incoming(None, dict(json.loads(json.dumps(said))))
         for name in (
             *('method', 'version', 'namespace', 'args', 'has_args', 'request_id', 'ctxt'),
             *('message', 'msg_id', 'orig_msg_id', 'reply_q', 'client_timeout', 'unique_id'),
         ):
-            assert getattr(found, name) == getattr(plain, name), name
-        if found.is_whole_text:  # what is not is kept as it came
-            assert json.loads(found.body) == plain.message
+            assert getattr(message, name) == getattr(plain, name), name
+        if message.is_whole_text:  # what is not is kept as it came
+            assert json.loads(message.body) == plain.message

@@ -70,9 +70,9 @@ class Stock:
 
 @pytest.fixture
 def stock():
-    made = Stock()
-    yield made
-    made.close()
+    services = Stock()
+    yield services
+    services.close()
 
 
 # -- messages -----------------------------------------------------------------------

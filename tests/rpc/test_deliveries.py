@@ -57,11 +57,11 @@ def delivery(
     """The frames of a delivery."""
     arguments = dumps('sLbss', (tag, number, redelivered, 'gantt', 'gantt-schéduler'))
     message = amqp.Message(body, **properties)
-    made = [
+    frames = [
         frame(1, channel, b'\0\x3c\0\x3c' + arguments),
         frame(2, channel, struct.pack('>HHQ', 60, 0, len(body)) + message._serialize_properties()),
     ]
-    return made + [
+    return frames + [
         frame(3, channel, body[at : at + most]) for at in range(0, len(body), max(1, most))
     ]
 
@@ -138,11 +138,11 @@ def outcome(grouped, pieces):
     wire = Wire(grouped)
     try:
         broken = wire.run(pieces)
-        left = b''
+        unread = b''
         if broken is None:
             carrier = wire.connection.transport
-            left = carrier.unread if grouped else carrier._read_buffer
-        return wire.got, wire.written(), broken and (type(broken), str(broken)), left
+            unread = carrier.unread if grouped else carrier._read_buffer
+        return wire.got, wire.written(), broken and (type(broken), str(broken)), unread
     finally:
         wire.close()
 
@@ -191,8 +191,8 @@ def a_stream(seed, count):
 @settings(max_examples=60, deadline=None)
 def test_any_split_of_a_stream_gives_the_same_deliveries(seed, count, points):
     stream = b''.join(a_stream(seed, count))
-    got, _, broken, left = same(cut(stream, points))
-    assert broken is None and not left
+    got, _, broken, unread = same(cut(stream, points))
+    assert broken is None and not unread
     assert len(got) <= count
 
 
@@ -219,7 +219,7 @@ def test_a_stream_split_at_each_byte():
     )
     for place in range(len(stream) + 1):
         got, *_ = same([stream[:place], stream[place:]])
-        assert [one[:2] for one in got] == [(1, 1), (2, 2)]
+        assert [received[:2] for received in got] == [(1, 1), (2, 2)]
 
 
 def test_what_was_read_ahead_is_one_group(monkeypatch):
@@ -234,7 +234,7 @@ def test_what_was_read_ahead_is_one_group(monkeypatch):
     monkeypatch.setattr(deliveries.GroupedFrames, '_deliver', noted)
     wire = Wire(grouped=True)
     wire.run([b''.join(b''.join(delivery(1, n, body)) for n, body in enumerate(bodies))])
-    assert [one[3] for one in wire.got] == bodies and sizes == [9]
+    assert [received[3] for received in wire.got] == bodies and sizes == [9]
     wire.close()
 
 
@@ -263,7 +263,7 @@ def test_another_method_in_between_comes_in_its_turn(between, error, place):
     frames.insert(place, between)
     got, _, broken, _ = same([b''.join(frames)])
     assert broken[0] is error
-    assert [one[1] for one in got] == ([1] if place >= 3 else [])
+    assert [received[1] for received in got] == ([1] if place >= 3 else [])
 
 
 def test_the_rest_is_read_again_where_a_callback_raises():
@@ -314,7 +314,7 @@ def test_no_more_is_held_than_a_frame_and_what_was_read_ahead():
             wire.run([piece[at : at + 50_000]])
             most = max(most, len(wire.connection.transport.unread))
     assert most <= (128 << 10) + our_connection.READ_AHEAD
-    assert [len(one[3]) for one in wire.got] == [len(body)]
+    assert [len(received[3]) for received in wire.got] == [len(body)]
     wire.close()
 
 

@@ -63,23 +63,23 @@ class Served:
 
 @pytest.fixture
 def served():
-    made = Served()
-    yield made
-    made.close()
+    services = Served()
+    yield services
+    services.close()
 
 
 # -- volumes ----------------------------------------------------------------------------
 def test_volumes_are_made_where_there_is_room_and_deleted(served):
     service = volumes.VolumeService(served.scheduler)
-    made = service.create(60)
-    assert (made.pool, served.used('ceph-1', 'DISK_GB')) == ('ceph-1', 60)
-    assert service.create(60, volume=made.uuid) == made  # once or more often
+    volume = service.create(60)
+    assert (volume.pool, served.used('ceph-1', 'DISK_GB')) == ('ceph-1', 60)
+    assert service.create(60, volume=volume.uuid) == volume  # once or more often
     assert service.create(45).pool == 'ceph-2'
     with pytest.raises(exceptions.NoValidHost, match='0/3 pools fit'):
         service.create(60)
     served.later(3600)  # no lease ends what is confirmed
     for _ in range(2):
-        service.delete(made.uuid)
+        service.delete(volume.uuid)
     service.delete(str(uuid.uuid4()))
     assert served.used('ceph-1', 'DISK_GB') == 0
     assert service.create(60).pool == 'ceph-1'
@@ -108,7 +108,7 @@ def test_a_volume_that_took_too_long_is_destroyed_again(served):
 def test_offers_are_renewed_kept_and_given_back(served):
     service = addresses.AddressService(served.scheduler)
     kept, renewed, forgotten = service.take(3), service.take(3), service.take(4)
-    assert {one.network for one in (kept, renewed, forgotten)} == {'net-1'}
+    assert {offer.network for offer in (kept, renewed, forgotten)} == {'net-1'}
     assert kept.seconds == addresses.OFFER_SECONDS
     with pytest.raises(exceptions.NoValidHost):
         service.take(1)

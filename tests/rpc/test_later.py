@@ -20,10 +20,10 @@ class Job:
 
 @pytest.fixture
 def later():
-    made = DelayedExecutor(3)
-    made.start()
-    yield made
-    made.stop()
+    executor = DelayedExecutor(3)
+    executor.start()
+    yield executor
+    executor.stop()
 
 
 def test_there_is_room_for_so_many_and_for_more_where_one_is_given_up(later):

@@ -44,10 +44,10 @@ def test_devices_of_ports_and_named_ones_are_described_with_the_request():
 
 
 def test_networks_come_in_any_order():
-    one, other = (
+    first, second = (
         translated('boot', lambda a, s, order=order: s.update(network_metadata=on(order, True)))
         for order in (['b', 'a'], ['a', 'b'])
     )
-    assert one.request == other.request
-    assert one.request.spec.networks == Networks(physical=['a', 'b'], tunneled=True)
+    assert first.request == second.request
+    assert first.request.spec.networks == Networks(physical=['a', 'b'], tunneled=True)
     assert spec_of('boot').networks is None

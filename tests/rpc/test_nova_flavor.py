@@ -72,8 +72,8 @@ REAL_TIME = {'hw:cpu_realtime': 'yes'}
     ],
 )
 def test_dedicated_processors_are_another_class(specs, image, vcpu, pcpu):
-    found = asked(specs, image).resources
-    assert (found.get('VCPU'), found.get('PCPU')) == (vcpu, pcpu)
+    resources = asked(specs, image).resources
+    assert (resources.get('VCPU'), resources.get('PCPU')) == (vcpu, pcpu)
 
 
 @pytest.mark.parametrize(
@@ -87,18 +87,18 @@ def test_dedicated_processors_are_another_class(specs, image, vcpu, pcpu):
     ],
 )
 def test_a_thread_policy_is_a_trait(specs, image, required, forbidden):
-    found = asked({**DEDICATED, **specs}, image)
-    assert ('HW_CPU_HYPERTHREADING' in found.required) is required
-    assert ('HW_CPU_HYPERTHREADING' in found.forbidden) is forbidden
+    amounts = asked({**DEDICATED, **specs}, image)
+    assert ('HW_CPU_HYPERTHREADING' in amounts.required) is required
+    assert ('HW_CPU_HYPERTHREADING' in amounts.forbidden) is forbidden
 
 
 def test_extra_specs_override_amounts_and_zero_takes_a_class_out():
-    found = asked({'resources:VCPU': '0', 'resources:CUSTOM_X': '2', 'resources:MEMORY_MB': '7'})
-    assert found.resources == {'MEMORY_MB': 7, 'DISK_GB': 10, 'CUSTOM_X': 2}
+    amounts = asked({'resources:VCPU': '0', 'resources:CUSTOM_X': '2', 'resources:MEMORY_MB': '7'})
+    assert amounts.resources == {'MEMORY_MB': 7, 'DISK_GB': 10, 'CUSTOM_X': 2}
 
 
 def test_features_that_take_something_override_amounts():
-    found = asked(
+    amounts = asked(
         {
             'resources:MEM_ENCRYPTION_CONTEXT': '3',
             'hw:mem_encryption': 'yes',
@@ -106,18 +106,18 @@ def test_features_that_take_something_override_amounts():
         },
         {'hw_mem_encryption': 'True'},
     ).resources
-    assert found['MEM_ENCRYPTION_CONTEXT'] == 1
-    assert found['CUSTOM_PMEM_NAMESPACE_6GB'] == 2
-    assert found['CUSTOM_PMEM_NAMESPACE_A_B'] == 1
+    assert amounts['MEM_ENCRYPTION_CONTEXT'] == 1
+    assert amounts['CUSTOM_PMEM_NAMESPACE_6GB'] == 2
+    assert amounts['CUSTOM_PMEM_NAMESPACE_A_B'] == 1
 
 
 def test_traits_of_flavor_and_image():
-    found = asked(
+    amounts = asked(
         {'trait:HW_CPU_X86_AVX2': 'required', 'trait:CUSTOM_OLD': 'forbidden'},
         {'traits_required': 'CUSTOM_GOLD'},
     )
-    assert found.required == ['CUSTOM_GOLD', 'HW_CPU_X86_AVX2']
-    assert found.forbidden == ['CUSTOM_OLD']
+    assert amounts.required == ['CUSTOM_GOLD', 'HW_CPU_X86_AVX2']
+    assert amounts.forbidden == ['CUSTOM_OLD']
 
 
 @pytest.mark.parametrize(
@@ -148,15 +148,15 @@ def test_what_cannot_be_carried_is_refused_by_name(specs, field):
 
 def test_an_instance_that_is_there_takes_what_can_be_said():
     flavor = a_flavor({'resources1:VGPU': '1', 'hw:cpu_policy': 'dedicated'})
-    found = nova_flavor.in_use(flavor, {}, volume=True)
-    assert found == {'PCPU': 4, 'MEMORY_MB': 2048}
+    amounts = nova_flavor.in_use(flavor, {}, volume=True)
+    assert amounts == {'PCPU': 4, 'MEMORY_MB': 2048}
     flavor = a_flavor({'resources1:VGPU': 'x', 'hw:cpu_policy': 'dedicated'})
-    found = nova_flavor.in_use(flavor, {}, volume=True)
-    assert found == {'VCPU': 4, 'MEMORY_MB': 2048}
+    amounts = nova_flavor.in_use(flavor, {}, volume=True)
+    assert amounts == {'VCPU': 4, 'MEMORY_MB': 2048}
 
 
 def test_numbered_groups_are_groups_and_take_the_place_of_columns():
-    found = asked(
+    amounts = asked(
         {
             'resources1:VGPU': '1',
             'trait1:CUSTOM_A100': 'required',
@@ -167,18 +167,18 @@ def test_numbered_groups_are_groups_and_take_the_place_of_columns():
             'group_policy': 'isolate',
         }
     )
-    assert found.resources == {'VCPU': 4, 'DISK_GB': 10}
-    assert {suffix: one.as_group() for suffix, one in found.groups.items()} == {
+    assert amounts.resources == {'VCPU': 4, 'DISK_GB': 10}
+    assert {suffix: group.as_group() for suffix, group in amounts.groups.items()} == {
         '1': ResourceGroup(resources={'VGPU': 1, 'MEMORY_MB': 64}, required_traits=['CUSTOM_A100']),
         '_net': ResourceGroup(resources={'SRIOV_NET_VF': 2}, forbidden_traits=['CUSTOM_OLD']),
     }
-    assert found.policy == 'isolate'
+    assert amounts.policy == 'isolate'
     assert asked({}).groups == {}
 
 
 # -- images -------------------------------------------------------------------------
 def test_properties_of_images_become_text_and_those_of_cells_one_by_one():
-    found = nova_image.properties(
+    properties = nova_image.properties(
         {
             'hw_numa_cpus': [[0], [3, 1, 2]],
             'hw_numa_mem': [512, 1536],
@@ -188,11 +188,11 @@ def test_properties_of_images_become_text_and_those_of_cells_one_by_one():
         },
         'image',
     )
-    assert (found['hw_numa_cpus.0'], found['hw_numa_cpus.1']) == ('0', '1,2,3')
-    assert (found['hw_numa_mem.0'], found['hw_numa_mem.1']) == ('512', '1536')
-    assert found['hw_boot_menu'] == 'True'
-    assert found['traits_required'] == 'CUSTOM_A,CUSTOM_B'
-    assert 'os_distro' not in found
+    assert (properties['hw_numa_cpus.0'], properties['hw_numa_cpus.1']) == ('0', '1,2,3')
+    assert (properties['hw_numa_mem.0'], properties['hw_numa_mem.1']) == ('512', '1536')
+    assert properties['hw_boot_menu'] == 'True'
+    assert properties['traits_required'] == 'CUSTOM_A,CUSTOM_B'
+    assert 'os_distro' not in properties
 
 
 def test_cells_of_an_image_that_are_no_list_are_refused():

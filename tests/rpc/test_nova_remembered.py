@@ -48,12 +48,12 @@ def a_call(args, context):
 def outcome(find):
     """What is found, or how it is refused."""
     try:
-        wanted, topology = find()
+        request, topology = find()
     except exceptions.GanttError as e:
         return type(e), str(e), e.kwargs
     except Exception as e:  # a defect, which has to be the same one
         return type(e), str(e), None
-    return wanted, topology
+    return request, topology
 
 
 def by_the_general_way(args, context):
@@ -62,8 +62,8 @@ def by_the_general_way(args, context):
     def find():
         said = json.loads(json.dumps(args))
         read = legacy.arguments(said)
-        wanted = nova_spec.translate(read, context, **TERMS._asdict())
-        return wanted, topology_of(read['spec_obj'])
+        request = nova_spec.translate(read, context, **TERMS._asdict())
+        return request, topology_of(read['spec_obj'])
 
     return outcome(find)
 
@@ -73,9 +73,9 @@ def same(args, context, translations):
     expected = by_the_general_way(args, context)
     for _ in range(2):
         call = a_call(args, context)
-        found = outcome(lambda call=call: nova_spec.of_call(call, translations, TERMS))
+        actual = outcome(lambda call=call: nova_spec.of_call(call, translations, TERMS))
         # NaN is not itself.
-        assert repr(found) == repr(expected)
+        assert repr(actual) == repr(expected)
     return expected
 
 
@@ -120,8 +120,8 @@ def remembered_uuid(number):
 class Noting(dict):
     """A dictionary that notes what is read of it."""
 
-    def __init__(self, found, noted):
-        super().__init__(found)
+    def __init__(self, translation, noted):
+        super().__init__(translation)
         self.noted = noted
 
     def get(self, key, default=None):
@@ -179,10 +179,10 @@ def test_wanting_alternates_counts():
 
 
 def with_extra_specs(args, specs):
-    made = copy.deepcopy(args)
-    flavor = made['spec_obj']['nova_object.data']['flavor']['nova_object.data']
+    copied = copy.deepcopy(args)
+    flavor = copied['spec_obj']['nova_object.data']['flavor']['nova_object.data']
     flavor['extra_specs'] = specs
-    return made
+    return copied
 
 
 def test_flavors_of_many_extra_specs_each_time_others_take_no_more_than_they_may():
@@ -194,9 +194,9 @@ def test_flavors_of_many_extra_specs_each_time_others_take_no_more_than_they_may
     for number in range(40):
         specs = {f'k{n}': f'{number}-{n}' for n in range(250)}
         call = a_call(with_extra_specs(args, specs), {})
-        wanted, _ = nova_spec.of_call(call, translations, TERMS)
-        assert wanted.request.spec.flavor.extra_specs == specs
-        del call, wanted
+        translation, _ = nova_spec.of_call(call, translations, TERMS)
+        assert translation.request.spec.flavor.extra_specs == specs
+        del call, translation
         counted = sum(
             sum(map(sys.getsizeof, (key, *key))) + remembered.size_of(spec)
             for key, (spec, _) in translations._found.items()
@@ -231,8 +231,8 @@ def test_what_was_not_asked_for_longest_makes_room():
     args = captured_args('boot')
     kept = remembered.Translations()
     same(args, {}, kept)
-    one = kept.bytes
-    translations = remembered.Translations(bytes_max=3 * one + one // 2)
+    bytes_of_one = kept.bytes
+    translations = remembered.Translations(bytes_max=3 * bytes_of_one + bytes_of_one // 2)
 
     def ask(number):
         args['spec_obj']['nova_object.data']['availability_zone'] = f'az-{number:02}'

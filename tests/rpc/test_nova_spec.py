@@ -45,16 +45,16 @@ def test_every_captured_request_is_one_of_ours(capture):
 
 
 def test_a_boot_asks_for_what_its_flavor_says():
-    wanted = translated('boot')
-    request = wanted.request
+    translation = translated('boot')
+    request = translation.request
     assert request.spec.resources == {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
     assert request.spec.purpose is Purpose.CREATE
     assert request.consumers == ['5b32382d-4506-4d79-b51e-7b55cbc183fc']
     assert request.spec.project_id == 'f0892a03f1574ebb8d8197ddc24e9843'
     assert request.spec.image.uuid == '2fcdea51-a250-4d4d-b3bf-9f643f163728'
     assert (request.alternates, request.lease_seconds, request.budget_ms) == (2, 900, 45_000)
-    assert wanted.as_objects
-    assert wanted.alternates
+    assert translation.as_objects
+    assert translation.alternates
 
 
 def test_a_multi_create_places_every_instance():
@@ -130,9 +130,9 @@ def test_a_hint_of_a_tenant_makes_no_rebuild_of_what_has_to_be_claimed():
         ('live-migrate', Purpose.LIVE_MIGRATE),
         ('unshelve', Purpose.UNSHELVE),
     ):
-        found = spec_of(name, hinted)
-        assert found.purpose is purpose
-        assert '_nova_check_type' not in found.hints
+        spec = spec_of(name, hinted)
+        assert spec.purpose is purpose
+        assert '_nova_check_type' not in spec.hints
     assert spec_of('live-migrate', evacuate).purpose is Purpose.EVACUATE
 
 
@@ -203,9 +203,9 @@ def test_a_move_across_cells_is_not_tied_to_its_cell():
     def change(args, spec):
         spec['requested_destination']['nova_object.data']['allow_cross_cell_move'] = True
 
-    wanted = spec_of('resize', change).destination
-    assert wanted.cell is None
-    assert wanted.preferred_cell == CELL
+    destination = spec_of('resize', change).destination
+    assert destination.cell is None
+    assert destination.preferred_cell == CELL
 
 
 def test_hosts_that_failed_before_are_ignored():
@@ -283,10 +283,10 @@ def test_another_api_request_has_another_id():
 
 def a_device(**fields):
     """One of a port unless it has an alias."""
-    known = {'alias_name': None, 'count': 1, 'spec': [{'physical_network': 'net'}]}
+    defaults = {'alias_name': None, 'count': 1, 'spec': [{'physical_network': 'net'}]}
     return {
         'nova_object.name': 'InstancePCIRequest',
-        'nova_object.data': {**known, 'requester_id': CELL, **fields},
+        'nova_object.data': {**defaults, 'requester_id': CELL, **fields},
     }
 
 

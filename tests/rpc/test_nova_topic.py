@@ -239,6 +239,6 @@ def test_broadcasts_about_aggregates_reach_it_too(bus):
 def test_the_log_says_at_which_broker_nova_s_topic_is(caplog):
     caplog.set_level(logging.INFO, 'gantt.rpc.service')
     Bus().close()
-    own, novas = [one for one in caplog.messages if one.startswith('Listening on')]
+    own, novas = [message for message in caplog.messages if message.startswith('Listening on')]
     assert own.startswith('Listening on gantt-scheduler, gantt-claims, gantt-stats at ')
     assert novas.startswith('Listening on scheduler at ')

@@ -89,9 +89,9 @@ class Served:
 
 @pytest.fixture
 def served():
-    found = Served()
-    yield found
-    found.close()
+    services = Served()
+    yield services
+    services.close()
 
 
 def refusal(call, *args, **hints):
@@ -125,9 +125,9 @@ def test_a_call_that_nova_repeats_has_the_effect_of_one(served):
     again = served.boot(request_id='req-1', uuids=uuids, gantt_member='web')
     assert chosen_of(first) == chosen_of(again) == [served.group.hosts['web-1']]
     free = [
-        one.member_name
-        for one in served.store.plans.load_places([served.group.uuid])[served.group.uuid]
-        if one.is_free_place
+        claim.member_name
+        for claim in served.store.plans.load_places([served.group.uuid])[served.group.uuid]
+        if claim.is_free_place
     ]
     assert sorted(free) == ['db', 'web-2', 'web-3']
 
@@ -169,5 +169,5 @@ def test_a_create_of_ours_names_the_member_in_its_field(served):
         name=chosen.host, epoch=served.epochs[chosen.host], sequence=2, claim_ids=[chosen.claim_id]
     )
     claims = client.ClaimsClient(served.bus.carrier())
-    assert [one.outcome for one in claims.confirm_claims(update)] == ['ok']
+    assert [outcome.outcome for outcome in claims.confirm_claims(update)] == ['ok']
     assert served.store.claims.load_claim(chosen.claim_id).state == 'confirmed'

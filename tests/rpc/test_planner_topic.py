@@ -18,9 +18,9 @@ from tests.rpc.test_whole_service import HOSTS
 
 @pytest.fixture(scope='module')
 def served():
-    made = PlanningBus()
-    yield made
-    made.close()
+    new_bus = PlanningBus()
+    yield new_bus
+    new_bus.close()
 
 
 @pytest.fixture(scope='module')
@@ -34,7 +34,7 @@ def test_a_group_lives_over_the_broker(served, calls):
     answer = calls.place_group(request)
     assert calls.place_group(request) == answer
     assert (answer.group, answer.revision) == (group, 1)
-    assert {one.name for one in answer.plan.members} == {'web-1', 'web-2', 'db'}
+    assert {member.name for member in answer.plan.members} == {'web-1', 'web-2', 'db'}
     shares = answer.plan.members[0].allocations
     assert shares[0].resources == {'VCPU': 1, 'MEMORY_MB': 1024}
     grown = calls.change_group(
@@ -42,7 +42,7 @@ def test_a_group_lives_over_the_broker(served, calls):
     )
     assert grown.revision == 2 and len(grown.stayed) == 3
     view = calls.show_group_plan(group, check=True)
-    assert [one.state for one in view.members] == ['planned'] * 4 and view.violated == []
+    assert [member.state for member in view.members] == ['planned'] * 4 and view.violated == []
     assert calls.extend_group_plan(group, 7200)['lease_seconds'] == 7200
     assert len(calls.release_group_plan(group, 'done')['claims']) == 4
     with pytest.raises(exceptions.NotFound):
@@ -50,10 +50,10 @@ def test_a_group_lives_over_the_broker(served, calls):
 
 
 def test_what_cannot_be_placed_comes_with_what_is_known_of_it(calls):
-    with pytest.raises(exceptions.NoValidHost) as found:
+    with pytest.raises(exceptions.NoValidHost) as caught:
         calls.place_group(a_plan_request(a_description(a_member('web', 9))))
-    assert found.value.kwargs['missing_count'] == 9 - len(HOSTS)
-    assert found.value.kwargs['proofs'].startswith('OR-tools is not installed')
+    assert caught.value.kwargs['missing_count'] == 9 - len(HOSTS)
+    assert caught.value.kwargs['proofs'].startswith('OR-tools is not installed')
 
 
 def test_a_call_without_an_answer_may_have_been_done_and_its_repeat_finds_out(served, monkeypatch):
@@ -64,15 +64,17 @@ def test_a_call_without_an_answer_may_have_been_done_and_its_repeat_finds_out(se
     monkeypatch.setattr(calls._caller, 'call', no_answer)
     monkeypatch.setattr(calls._caller, 'is_unheard', lambda: False)  # somebody listens
     request = a_plan_request(a_description(), budget_ms=100, plan_ms=1)
-    with pytest.raises(exceptions.Unavailable) as found:
+    with pytest.raises(exceptions.Unavailable) as caught:
         calls.place_group(request)
-    assert f'may have been planned: repeat it under its id {request.request_id}' in str(found.value)
+    assert f'may have been planned: repeat it under its id {request.request_id}' in str(
+        caught.value
+    )
     monkeypatch.setattr(calls._caller, 'is_unheard', lambda: True)
     request = a_plan_request(a_description(), budget_ms=100, plan_ms=1)
-    with pytest.raises(exceptions.Unavailable, match='no gantt-planner is running') as found:
+    with pytest.raises(exceptions.Unavailable, match='no gantt-planner is running') as caught:
         calls.place_group(request)
     # One that had a try of it may have ended since.
-    assert 'may have been planned' in str(found.value)
+    assert 'may have been planned' in str(caught.value)
 
 
 def test_a_release_whose_answer_is_lost_is_repeated_as_one(served, monkeypatch):
@@ -100,16 +102,16 @@ def test_a_release_names_the_plan_that_it_is_of(calls):
     with pytest.raises(exceptions.Refused, match=r'request\.planned_by: expected'):
         calls.release_group_plan(group, planned_by=str(uuid.uuid4()))
     view = calls.show_group_plan(group)
-    assert {one.state for one in view.members} == {'planned'}
+    assert {member.state for member in view.members} == {'planned'}
     assert len(calls.release_group_plan(group, planned_by=view.request_id)['claims']) == 3
 
 
 def refused(served, method='place_group', version=wire.VERSION, **request):
     """The error of a call with a body that our own client would not send."""
     raw = served.raw('gantt-planner', version)
-    with pytest.raises((exceptions.GanttError, om.RemoteError)) as found:
+    with pytest.raises((exceptions.GanttError, om.RemoteError)) as caught:
         raw.call({}, method, request=request)
-    return found.value
+    return caught.value
 
 
 def a_body(**changes):

@@ -190,11 +190,11 @@ def test_a_newer_minor_version_may_say_more():
         inventories={'VCPU': {'total': 8, 'brand_new': 1}},
         metrics={'load_1m': {'value': 1.5, 'brand_new': [1]}},
     )
-    found = stats.decode(HOST, said, newer=True)
-    assert found.sequence == 2
+    report = stats.decode(HOST, said, newer=True)
+    assert report.sequence == 2
     # Entries of a map are no fields: all of them stay.
-    assert found.inventories == {'VCPU': Inventory(total=8)}
-    assert found.metrics == {'load_1m': ReportedMetric(value=1.5)}
+    assert report.inventories == {'VCPU': Inventory(total=8)}
+    assert report.metrics == {'load_1m': ReportedMetric(value=1.5)}
 
 
 # -- the older dictionary -------------------------------------------------------------

@@ -50,8 +50,8 @@ def capabilities(as_nova):
     return Pipeline(rule, [])
 
 
-def passes(table, wanted, as_nova):
-    flavor = Flavor(extra_specs={'capabilities:tier': wanted})
+def passes(table, tier, as_nova):
+    flavor = Flavor(extra_specs={'capabilities:tier': tier})
     spec = RequestSpec(resources={'VCPU': 1}, flavor=flavor)
     run = FilterRun(table, spec, capabilities(as_nova))
     run.look('x')
@@ -62,7 +62,7 @@ def passes(table, wanted, as_nova):
 @given(NUMBERS, st.booleans())
 def test_a_text_equals_itself_and_no_other_way_to_write_it(text, as_nova):
     table = a_table(text)
-    for wanted in (text, f's== {text}', f'<or> {text} <or> silver'):
-        assert passes(table, wanted, as_nova), wanted
+    for tier in (text, f's== {text}', f'<or> {text} <or> silver'):
+        assert passes(table, tier, as_nova), tier
     for other in (f'{text}0', f'0{text}', f'{text}.0'):
         assert not passes(table, other, as_nova), other

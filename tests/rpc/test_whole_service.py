@@ -160,13 +160,13 @@ def test_a_group_that_has_another_rule_here_is_refused_at_every_door(served):
         bus.nova().call('boot-anti-affinity-third')
     assert caught.value.exc_type == 'NoValidHost'
     both = ["policy 'affinity'", "policy 'anti-affinity' and max_per_host 1"]
-    assert all(one in caught.value.value for one in both)
+    assert all(policy in caught.value.value for policy in both)
     spec = RequestSpec(
         resources={'VCPU': 1}, group=GroupRef(uuid=group, policy=Policy.ANTI_AFFINITY)
     )
     with pytest.raises(exceptions.Refused) as refused:
         bus.scheduler().select_destinations(spec=spec, consumers=[str(uuid.uuid4())])
-    assert all(one in refused.value.message for one in both)
+    assert all(policy in refused.value.message for policy in both)
     store.groups.remove_group(group)
     assert chosen_of(bus.nova().call('boot-anti-affinity-third'))
     assert store.groups.load_group(group).policy == 'anti-affinity'
@@ -235,12 +235,14 @@ def test_who_asks_for_a_class_unknown_here_holds_up_nobody(served):
         assert conductor.select_destinations(
             spec=asks_for('MEMORY_MB'), consumers=[str(uuid.uuid4())]
         )
-    assert not any(one.done() for one in odd)
+    assert not any(future.done() for future in odd)
     store.vocabulary.declare_class('CUSTOM_NEW')
     store.vocabulary.answers.set()
     assert odd.pop().result(10).outcome == 'applied'
-    for one in odd:
-        assert one.exception(10) is None or isinstance(one.exception(), exceptions.NoValidHost)
+    for future in odd:
+        assert future.exception(10) is None or isinstance(
+            future.exception(), exceptions.NoValidHost
+        )
 
 
 def test_a_class_declared_elsewhere_a_moment_ago_is_known_to_the_next_request(served):

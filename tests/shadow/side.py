@@ -70,8 +70,8 @@ class Side:
         return self.world.store.shadows.list_shadows(None, 100)
 
     def one(self, seconds=EXPLAINED_SECONDS):
-        (found,) = self.look(seconds)
-        return found
+        (comparison,) = self.look(seconds)
+        return comparison
 
 
 def ours_of(side, request):

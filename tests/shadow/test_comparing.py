@@ -20,9 +20,14 @@ def test_the_same_host():
     side = Side(hosts=1)
     request = side.asked()
     side.seen('cmp-1', request)
-    found = side.one()
-    assert (found.verdict, found.ours, found.theirs, found.why) == ('same', 'cmp-1', 'cmp-1', '')
-    assert (found.request_id, found.origin, found.purpose) == (
+    comparison = side.one()
+    assert (comparison.verdict, comparison.ours, comparison.theirs, comparison.why) == (
+        'same',
+        'cmp-1',
+        'cmp-1',
+        '',
+    )
+    assert (comparison.request_id, comparison.origin, comparison.purpose) == (
         request.request_id,
         'req-1',
         'create',
@@ -41,10 +46,10 @@ def test_another_host_that_fits_is_ranked():
     request = side.asked()
     assert ours_of(side, request) != 'cmp-3'
     side.seen('cmp-3', request)
-    found = side.one()
-    assert found.verdict == 'other'
-    assert 'cmp-3 is number 3 of 3' in found.why
-    assert 'RAMWeigher' in found.why
+    comparison = side.one()
+    assert comparison.verdict == 'other'
+    assert 'cmp-3 is number 3 of 3' in comparison.why
+    assert 'RAMWeigher' in comparison.why
 
 
 def test_a_host_that_a_filter_removes_is_told_with_its_reason():
@@ -53,18 +58,18 @@ def test_a_host_that_a_filter_removes_is_told_with_its_reason():
     side.look()
     request = side.asked()
     side.seen('cmp-2', request)
-    found = side.one()
-    assert found.verdict == 'removed'
-    assert 'cmp-2 was removed by ComputeFilter' in found.why
+    comparison = side.one()
+    assert comparison.verdict == 'removed'
+    assert 'cmp-2 was removed by ComputeFilter' in comparison.why
 
 
 def test_where_there_is_no_host_here_nova_has_one():
     side = Side()
     request = side.asked(vcpu=1000)
     side.seen('cmp-2', request)
-    found = side.one()
-    assert (found.verdict, found.ours, found.theirs) == ('removed', None, 'cmp-2')
-    assert 'ResourcesFilter' in found.why
+    comparison = side.one()
+    assert (comparison.verdict, comparison.ours, comparison.theirs) == ('removed', None, 'cmp-2')
+    assert 'ResourcesFilter' in comparison.why
 
 
 def test_a_host_that_is_not_known_here():
@@ -127,9 +132,9 @@ def test_members_are_compared_one_by_one():
     request = side.asked(3)
     for consumer, host in zip(request.consumers, side.world.hosts, strict=True):
         side.shadow.receive(ObservedGuests(host=host, consumers=[consumer]))
-    found = {one.consumer: one for one in side.look()}
-    assert [found[c].theirs for c in request.consumers] == ['cmp-1', 'cmp-2', 'cmp-3']
-    assert len({one.id for one in found.values()}) == 3
+    comparisons = {comparison.consumer: comparison for comparison in side.look()}
+    assert [comparisons[c].theirs for c in request.consumers] == ['cmp-1', 'cmp-2', 'cmp-3']
+    assert len({comparison.id for comparison in comparisons.values()}) == 3
 
 
 def test_what_is_not_decided_says_why():
@@ -137,9 +142,9 @@ def test_what_is_not_decided_says_why():
     side.error = exceptions.HostsUnknown(problem='nobody has reported')
     request = side.asked()
     side.seen('cmp-1', request)
-    found = side.one()
-    assert found.verdict == 'not_decided'
-    assert 'nobody has reported' in found.why
+    comparison = side.one()
+    assert comparison.verdict == 'not_decided'
+    assert 'nobody has reported' in comparison.why
 
 
 def test_a_repeat_is_one_request():

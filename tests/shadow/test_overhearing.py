@@ -255,10 +255,10 @@ class Listened:
 
     def heard(self, kind: type, count: int, seconds: float = 30.0) -> list:
         end = time.monotonic() + seconds
-        while len(found := [word for word in self.words if isinstance(word, kind)]) < count:
-            assert time.monotonic() < end, f'{len(found)} of {count} heard'
+        while len(words := [word for word in self.words if isinstance(word, kind)]) < count:
+            assert time.monotonic() < end, f'{len(words)} of {count} heard'
             time.sleep(0.02)
-        return found
+        return words
 
     def close(self) -> None:
         assert self.tap.stop(10)
@@ -275,9 +275,9 @@ def nova(rabbit_url):
 
 @pytest.fixture
 def listened(nova):
-    made = Listened(nova.url)
-    yield made
-    made.close()
+    listening = Listened(nova.url)
+    yield listening
+    listening.close()
 
 
 @pytest.mark.rabbit
@@ -289,9 +289,11 @@ def test_every_call_is_answered_by_who_serves_the_topic_and_heard_beside(nova, l
         assert selections
     assert len(nova.facade.seen) == 30
     heard = listened.heard(ObservedRequest, 30)
-    assert [one.request.consumers for one in heard] == [one.consumers for one in nova.facade.seen]
-    assert all(one.request.dry_run for one in heard)
-    assert not any(one.dry_run for one in nova.facade.seen)
+    assert [request.request.consumers for request in heard] == [
+        request.consumers for request in nova.facade.seen
+    ]
+    assert all(call.request.dry_run for call in heard)
+    assert not any(request.dry_run for request in nova.facade.seen)
 
 
 @pytest.mark.rabbit
@@ -314,8 +316,8 @@ def test_notifications_are_heard(rabbit_url):
     guest = str(uuid.uuid4())
     try:
         bus.nova().call('boot', uuids=[guest])
-        assert [one.consumer for one in listened.heard(ObservedEnd, 2)] == [guest, guest]
-        assert [one.consumer for one in listened.heard(ObservedBegin, 2)] == [guest, guest]
+        assert [end.consumer for end in listened.heard(ObservedEnd, 2)] == [guest, guest]
+        assert [begin.consumer for begin in listened.heard(ObservedBegin, 2)] == [guest, guest]
     finally:
         listened.close()
         bus.close()

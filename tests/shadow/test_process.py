@@ -26,9 +26,9 @@ WRITTEN = {'decisions', 'decision_consumers', 'host_sets', 'table_log', 'shadows
 @pytest.fixture(scope='module')
 def site(tmp_path_factory, rabbit_url, postgresql_url):
     """gantt-scheduler with hosts, and gantt-shadow, on one broker with nova-scheduler."""
-    made = Site(tmp_path_factory.mktemp('shadow'), postgresql_url, rabbit_url)
+    new_site = Site(tmp_path_factory.mktemp('shadow'), postgresql_url, rabbit_url)
     try:
-        made.start('scheduler', rpc={'nova_enabled': False})
+        new_site.start('scheduler', rpc={'nova_enabled': False})
         carrier = client.get_transport(a_conf(rabbit_url))
         for name in HOSTS:
             said = client.ClaimsClient(carrier).register_host(
@@ -49,9 +49,9 @@ def site(tmp_path_factory, rabbit_url, postgresql_url):
                 )
             )
         carrier.cleanup()
-        yield made
+        yield new_site
     finally:
-        made.close()
+        new_site.close()
 
 
 class NovaScheduler:
@@ -89,12 +89,12 @@ class NovaScheduler:
 
 @pytest.fixture(scope='module')
 def nova(site, rabbit_url):
-    made = NovaScheduler(rabbit_url)
+    scheduler = NovaScheduler(rabbit_url)
     try:
         site.start('shadow', command='gantt-shadow', shadow={'outcome_seconds': 60})
-        yield made
+        yield scheduler
     finally:
-        made.end()
+        scheduler.end()
 
 
 def counted(site):
@@ -131,15 +131,17 @@ def test_it_compares_and_changes_nothing(site, nova):
             host_name=host,
             instance_uuids=mine,
         )
-    found = until(
+    comparisons = until(
         lambda: len(rows := site.store.shadows.list_shadows(None, 100)) == 10 and rows,
         'comparisons',
         60,
     )
-    assert {one.consumer: one.theirs for one in found} == placed
-    assert {one.verdict.value for one in found} <= {'same', 'tie', 'other'}, found[0]
-    assert all(one.ours in HOSTS for one in found)
-    assert all(one.why for one in found if one.verdict == 'other')
+    assert {comparison.consumer: comparison.theirs for comparison in comparisons} == placed
+    assert {comparison.verdict.value for comparison in comparisons} <= {'same', 'tie', 'other'}, (
+        comparisons[0]
+    )
+    assert all(comparison.ours in HOSTS for comparison in comparisons)
+    assert all(comparison.why for comparison in comparisons if comparison.verdict == 'other')
     assert (nova.asked, nova.lists) == (guests, len(HOSTS))
     assert counted(site) == before
     assert site.store.claims.list_claims(limit=10) == []

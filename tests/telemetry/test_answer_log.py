@@ -75,14 +75,16 @@ def test_each_refusal_of_a_batch_has_its_line_and_its_reason():
     refused = [answered(n, outcome) for n, outcome in enumerate(outcomes)]
     placed = [answered(n) for n in range(20, 23)]
     *alone, (_, summed) = lines_of(placed[:1] + refused + placed[1:])
-    assert [request_id for request_id, _ in alone] == [one.answer.request_id for one in refused]
-    for (_, line), one in zip(alone, refused, strict=True):
-        assert f'outcome={one.answer.outcome.value} ' in line
+    assert [request_id for request_id, _ in alone] == [
+        refusal.answer.request_id for refusal in refused
+    ]
+    for (_, line), refusal in zip(alone, refused, strict=True):
+        assert f'outcome={refusal.answer.outcome.value} ' in line
         assert line.endswith('reason="0/412 hosts fit: 412 too little free VCPU"')
     facts = facts_of(summed)
     assert (facts['answers'], facts['placed']) == (str(len(refused) + 3), '3')
     assert all(facts[outcome.value] == '1' for outcome in outcomes)
-    assert facts['requests'] == ','.join(one.answer.request_id for one in placed)
+    assert facts['requests'] == ','.join(placement.answer.request_id for placement in placed)
 
 
 def test_a_flood_of_refusals_is_bounded_and_counted():

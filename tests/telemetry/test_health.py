@@ -75,9 +75,9 @@ class Served:
 
 @pytest.fixture
 def served(rabbit_url, store_url) -> Iterator[Served]:
-    made = Served(rabbit_url, store_url('postgresql'))
-    yield made
-    made.close()
+    service = Served(rabbit_url, store_url('postgresql'))
+    yield service
+    service.close()
 
 
 @pytest.mark.rabbit
@@ -211,19 +211,19 @@ def test_a_listener_without_a_health_check_still_shows_metrics():
 def test_each_worker_of_a_process_answers_on_a_port_of_its_own(rabbit_url, postgresql_url):
     first = _two_free_ports()
     options = {'DEFAULT': {'metrics_port': first}, 'scheduler': {'workers': 2}}
-    with rig(options) as made:
-        made.start('scheduler', 'gantt-scheduler')
-        until(lambda: made.log('scheduler').count('is ready') == 2, 40)
+    with rig(options) as scheduler_rig:
+        scheduler_rig.start('scheduler', 'gantt-scheduler')
+        until(lambda: scheduler_rig.log('scheduler').count('is ready') == 2, 40)
         for port in (first, first + 1):
             status, body = asked(port)
             assert (status, body['reasons']) == (200, [])
-        assert made.stop('scheduler') == 0
+        assert scheduler_rig.stop('scheduler') == 0
 
 
 def _two_free_ports() -> int:
     for _ in range(50):
-        with socket.create_server(('127.0.0.1', 0)) as one:
-            port = one.getsockname()[1]
+        with socket.create_server(('127.0.0.1', 0)) as listener:
+            port = listener.getsockname()[1]
             try:
                 socket.create_server(('127.0.0.1', port + 1)).close()
             except (OSError, OverflowError):

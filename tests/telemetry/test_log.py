@@ -71,10 +71,10 @@ def _line_of(conf, **more):
 
 @pytest.fixture
 def conf():
-    made = cfg.ConfigOpts()
-    log.register_opts(made)
-    made([], project='gantt', default_config_files=[])
-    return made
+    new_conf = cfg.ConfigOpts()
+    log.register_opts(new_conf)
+    new_conf([], project='gantt', default_config_files=[])
+    return new_conf
 
 
 @pytest.mark.parametrize(

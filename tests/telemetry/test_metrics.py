@@ -46,9 +46,9 @@ def _uses():
 
 def test_every_use_in_the_code_is_one_of_the_table_with_its_kind_and_labels():
     wrong = []
-    found = 0
+    uses = 0
     for where, method, name, labels in _uses():
-        found += 1
+        uses += 1
         metric = metrics.BY_NAME.get(name)
         if metric is None:
             wrong.append(f'{where}: {name} is not in the table')
@@ -56,7 +56,7 @@ def test_every_use_in_the_code_is_one_of_the_table_with_its_kind_and_labels():
             wrong.append(f'{where}: {name} is a {metric.kind.value}, used with {method}()')
         elif labels is not None and labels != set(metric.labels):
             wrong.append(f'{where}: {name} has labels {metric.labels}, used with {sorted(labels)}')
-    assert found > 5
+    assert uses > 5
     assert not wrong, '\n'.join(wrong)
 
 
@@ -118,11 +118,11 @@ def test_values_of_a_batch_are_shown_as_if_each_had_been_added_by_itself():
 
 
 def test_two_registries_share_nothing():
-    one, other = metrics.MetricRegistry(), metrics.MetricRegistry()
-    one.count('gantt_repeated_requests_total')
+    first, second = metrics.MetricRegistry(), metrics.MetricRegistry()
+    first.count('gantt_repeated_requests_total')
     assert (
-        one.value('gantt_repeated_requests_total'),
-        other.value('gantt_repeated_requests_total'),
+        first.value('gantt_repeated_requests_total'),
+        second.value('gantt_repeated_requests_total'),
     ) == (1, 0)
 
 

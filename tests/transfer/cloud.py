@@ -39,13 +39,13 @@ def stock(server: Server, uuid: str, generation: int, **totals: Any) -> int:
     }
     body = {'resource_provider_generation': generation, 'inventories': inventories}
     answer = server.request('PUT', f'/resource_providers/{uuid}/inventories', body)
-    found: int = answer['resource_provider_generation']
-    return found
+    after: int = answer['resource_provider_generation']
+    return after
 
 
 def generation_of(server: Server, uuid: str) -> int:
-    found: int = server.request('GET', f'/resource_providers/{uuid}')['generation']
-    return found
+    generation: int = server.request('GET', f'/resource_providers/{uuid}')['generation']
+    return generation
 
 
 def restock(server: Server, uuid: str, **totals: Any) -> None:
@@ -73,13 +73,13 @@ def allocate(
 
 def shares_of(number: int) -> dict[str, dict[str, int]]:
     on = number % HOSTS
-    found = {
+    shares = {
         host(on): {'VCPU': 1 + number % 3, 'MEMORY_MB': 512},
         pool(number % 4): {'DISK_GB': 10},
     }
     if number % 2:
-        found[cell(on, number // 2 % 2)] = {'CUSTOM_PAGES': 4}
-    return found
+        shares[cell(on, number // 2 % 2)] = {'CUSTOM_PAGES': 4}
+    return shares
 
 
 def _host(server: Server, number: int) -> None:
@@ -101,8 +101,8 @@ def _host(server: Server, number: int) -> None:
 def _pool(server: Server, number: int) -> None:
     uuid = pool(number)
     generation = server.make_provider(uuid, f'pool-{number}', None)
-    what = {'DISK_GB': 1000} if number < 4 else {'CUSTOM_LICENCE': 20}
-    generation = stock(server, uuid, generation, **what)
+    amounts = {'DISK_GB': 1000} if number < 4 else {'CUSTOM_LICENCE': 20}
+    generation = stock(server, uuid, generation, **amounts)
     if number < 4:
         server.set_traits(uuid, ['MISC_SHARES_VIA_AGGREGATE'], generation)
         server.set_aggregates(uuid, AGGREGATES)

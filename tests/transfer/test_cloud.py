@@ -14,10 +14,10 @@ def quietly(line):
     """Nobody reads how far it is."""
 
 
-def compared(one, other):
+def compared(first, second):
     """Lines of the differences."""
-    found, *_ = differences.compare(one, other, quietly)
-    return [each.line('here', 'there') for each in found]
+    differing, *_ = differences.compare(first, second, quietly)
+    return [each.line('here', 'there') for each in differing]
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def test_a_source_that_never_stands_still_is_named_in_the_end(server, own, at):
 @pytest.fixture
 def answering():
     """``answering({path: (status, body)})``: URL of a server that answers so."""
-    made = []
+    running = []
 
     def start(answers):
         class Handler(BaseHTTPRequestHandler):
@@ -120,11 +120,11 @@ def answering():
         server = ThreadingHTTPServer(('127.0.0.1', 0), Handler)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        made.append((server, thread))
+        running.append((server, thread))
         return f'http://127.0.0.1:{server.server_port}'
 
     yield start
-    for server, thread in made:
+    for server, thread in running:
         server.shutdown()
         thread.join()
         server.server_close()

@@ -37,8 +37,8 @@ def copied(server, store, at, **options):
 
 
 def compared(server, store, at):
-    found, *_ = differences.compare(OwnSide(store), at(server.url), lambda line: None)
-    return [each.line('here', 'there') for each in found]
+    differing, *_ = differences.compare(OwnSide(store), at(server.url), lambda line: None)
+    return [each.line('here', 'there') for each in differing]
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def compared(server, store, at):
     ],
 )
 def test_what_is_claimed_here_stays_and_is_not_claimed_twice(own, other, expected, problem):
-    found = merged(own, other, ROOTS)
-    assert found.allocations == expected
-    assert (problem in found.problem) if problem else not found.problem
+    merger = merged(own, other, ROOTS)
+    assert merger.allocations == expected
+    assert (problem in merger.problem) if problem else not merger.problem
 
 
 def test_a_host_that_has_registered_is_attached_to_and_keeps_its_record(server, store, at):
@@ -139,6 +139,6 @@ def test_what_is_not_the_state_that_was_read_is_refused(store):
     shares = {host.row.uuid: {'VCPU': 1}}
     wish = AllocationWish(consumer=A, allocations=shares, project_id='p', user_id='u')
     store.allocations.write_allocations([wish])
-    wanted = ConsumerRecord(generation=0, allocations={host.row.uuid: {'VCPU': 2}})
+    record = ConsumerRecord(generation=0, allocations={host.row.uuid: {'VCPU': 2}})
     with pytest.raises(exceptions.ConsumerChanged):
-        own.save_consumer(A, wanted, 7)
+        own.save_consumer(A, record, 7)

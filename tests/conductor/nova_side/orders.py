@@ -40,7 +40,7 @@ def select(asked: dict[str, Any]) -> dict[str, Any]:
     spec = _spec(message, context, asked)
     api = _api(asked.get('cap'))
     try:
-        found = api.select_destinations(
+        answer = api.select_destinations(
             context,
             spec,
             asked['uuids'],
@@ -59,8 +59,8 @@ def select(asked: dict[str, Any]) -> dict[str, Any]:
             }
         }
     if not asked.get('objects', True):
-        return {'dictionaries': found}
-    return {'selections': [[_selection(one) for one in hosts] for hosts in found]}
+        return {'dictionaries': answer}
+    return {'selections': [[_selection(selection) for selection in hosts] for hosts in answer]}
 
 
 def many(asked: dict[str, Any]) -> dict[str, Any]:
@@ -196,19 +196,19 @@ def _restrict(spec: objects.RequestSpec, cell: str) -> None:
         spec.requested_destination = objects.Destination(cell=mapping)
 
 
-def _selection(found: Any) -> dict[str, Any]:
+def _selection(selection: Any) -> dict[str, Any]:
     """A Selection that Nova accepts: all of its fields set, and of their types."""
-    assert type(found) is objects.Selection, type(found)
-    unset = [name for name in found.fields if not found.obj_attr_is_set(name)]
+    assert type(selection) is objects.Selection, type(selection)
+    unset = [name for name in selection.fields if not selection.obj_attr_is_set(name)]
     assert not unset, unset
-    assert type(found.limits) is objects.SchedulerLimits
-    again = objects.Selection.obj_from_primitive(found.obj_to_primitive())
-    assert base.obj_equal_prims(found, again)
-    found.to_dict()
-    shown = {name: getattr(found, name) for name in found.fields}
-    if found.allocation_request is not None:
-        shown['allocation_request'] = json.loads(found.allocation_request)
-    limits = found.limits.to_dict()
+    assert type(selection.limits) is objects.SchedulerLimits
+    again = objects.Selection.obj_from_primitive(selection.obj_to_primitive())
+    assert base.obj_equal_prims(selection, again)
+    selection.to_dict()
+    shown = {name: getattr(selection, name) for name in selection.fields}
+    if selection.allocation_request is not None:
+        shown['allocation_request'] = json.loads(selection.allocation_request)
+    limits = selection.limits.to_dict()
     if 'numa_topology' in limits:
         limits['numa_topology'] = limits['numa_topology'].obj_to_primitive()['nova_object.data']
     shown['limits'] = limits
@@ -217,7 +217,7 @@ def _selection(found: Any) -> dict[str, Any]:
 
 def _hydrated(value: Any, context: nova_context.RequestContext) -> Any:
     if isinstance(value, list):
-        return [_hydrated(one, context) for one in value]
+        return [_hydrated(element, context) for element in value]
     if isinstance(value, dict) and 'nova_object.name' in value:
         return base.NovaObject.obj_from_primitive(value, context)
     return value

@@ -70,9 +70,9 @@ def image_isolation(rule: Any, host: HostState, spec: RequestSpec) -> bool:
     return True
 
 
-def same_truth(one: str, other: str) -> bool:
+def same_truth(first: str, second: str) -> bool:
     yes, no = ('true', 'yes', 'on'), ('false', 'no', 'off')
-    return any(one.lower() in words and other.lower() in words for words in (yes, no))
+    return any(first.lower() in words and second.lower() in words for words in (yes, no))
 
 
 def aggregate_extra_specs(rule: Any, host: HostState, spec: RequestSpec) -> bool:

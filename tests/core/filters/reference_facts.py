@@ -169,15 +169,15 @@ def compared(op: str, said: list[tuple[Any, Any]], texts: bool) -> bool:
     def related(other: tuple[Any, Any]) -> bool:
         if isinstance(first[1], Nots) or isinstance(other[1], Nots):
             return False
-        left, right = beside(first, other, texts), beside(other, first, texts)
+        have, want = beside(first, other, texts), beside(other, first, texts)
         try:
             return {
-                '=': lambda: left == right,
-                'in': lambda: left == right,
-                '<': lambda: left < right,
-                '>': lambda: left > right,
-                '<=': lambda: left <= right,
-                '>=': lambda: left >= right,
+                '=': lambda: have == want,
+                'in': lambda: have == want,
+                '<': lambda: have < want,
+                '>': lambda: have > want,
+                '<=': lambda: have <= want,
+                '>=': lambda: have >= want,
             }[op]()
         except TypeError:
             return False

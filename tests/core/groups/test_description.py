@@ -23,9 +23,9 @@ def body(**fields):
     }
 
 
-def refusal(what):
+def refusal(document):
     with pytest.raises(exceptions.InvalidMessage) as caught:
-        group_description.read(what)
+        group_description.read(document)
     return str(caught.value)
 
 

@@ -43,9 +43,9 @@ class Hypervisor(fake.MediumFakeDriver):
     def _keep(self):
         self._kept.write_text(json.dumps([vars(guest) for guest in self.instances.values()]))
 
-    def _fails(self, what):
+    def _fails(self, step):
         named = Path(CONF.state_path) / 'fails'
-        return named.exists() and named.read_text().strip() == what
+        return named.exists() and named.read_text().strip() == step
 
     def spawn(self, context, instance, *args, **kwargs):
         if self._fails('spawn'):

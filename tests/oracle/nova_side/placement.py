@@ -46,35 +46,35 @@ def _kept(context, ignored_keys, key_prefix, value):
 
 
 def _with(is_one):
-    found = []
+    aggregates = []
     for aggregate in _known:
         metadata = {k: v for k, v in aggregate.metadata.items() if is_one(k, v)}
         if metadata:
-            found.append(objects.Aggregate(uuid=aggregate.uuid, metadata=metadata))
-    return found
+            aggregates.append(objects.Aggregate(uuid=aggregate.uuid, metadata=metadata))
+    return aggregates
 
 
 def asked(spec: objects.RequestSpec, groups: list[objects.Aggregate]) -> dict[str, Any]:
     """The question; ``spec`` is changed on the way."""
     _known[:] = groups
     try:
-        for one in _FILTERS:
-            one(None, spec)
-        found = utils.ResourceRequest.from_request_spec(spec)
+        for set_on_request in _FILTERS:
+            set_on_request(None, spec)
+        request = utils.ResourceRequest.from_request_spec(spec)
     except Exception as e:
         return {'raises': f'{type(e).__name__}: {e}'}
-    group = found.get_request_group(None)
-    wanted = spec.requested_destination
+    group = request.get_request_group(None)
+    destination = spec.requested_destination
     return {
         'resources': dict(group.resources),
-        'required': sorted(group.required_traits | found._root_required),
-        'forbidden': sorted(group.forbidden_traits | found._root_forbidden),
-        'aggregates': list(wanted.aggregates or ()) if _has(wanted, 'aggregates') else [],
-        'outside': sorted(wanted.forbidden_aggregates or ())
-        if _has(wanted, 'forbidden_aggregates')
+        'required': sorted(group.required_traits | request._root_required),
+        'forbidden': sorted(group.forbidden_traits | request._root_forbidden),
+        'aggregates': list(destination.aggregates or ()) if _has(destination, 'aggregates') else [],
+        'outside': sorted(destination.forbidden_aggregates or ())
+        if _has(destination, 'forbidden_aggregates')
         else [],
     }
 
 
-def _has(wanted: objects.Destination | None, name: str) -> bool:
-    return wanted is not None and name in wanted
+def _has(destination: objects.Destination | None, name: str) -> bool:
+    return destination is not None and name in destination

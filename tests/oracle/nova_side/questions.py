@@ -41,14 +41,14 @@ def check_layouts() -> None:
 
     def checked(host_topology, instance_topology, provider_mapping, limits=None, *args, **kwargs):
         plain = copy.deepcopy(instance_topology)
-        found = fit(host_topology, instance_topology, provider_mapping, limits, *args, **kwargs)
-        if found is not None and len(found.cells) > 1:
+        topology = fit(host_topology, instance_topology, provider_mapping, limits, *args, **kwargs)
+        if topology is not None and len(topology.cells) > 1:
             cells = {cell.id: cell for cell in host_topology.cells}
             apart = int(plain.emulator_threads_isolated)
-            for number, (there, guest) in enumerate(zip(found.cells, plain.cells, strict=True)):
+            for number, (there, guest) in enumerate(zip(topology.cells, plain.cells, strict=True)):
                 if fits(cells[there.id], guest, limits, apart if number == 0 else 0) is None:
                     _unfit.append(there.id)
-        return found
+        return topology
 
     hardware.numa_fit_instance_to_host = checked
 
@@ -58,8 +58,8 @@ def ask(cloud: dict[str, Any], requests: list[dict[str, Any]]) -> dict[str, Any]
     with world.options(cloud['options']):
         nodes = [world.compute_node(host) for host in cloud['hosts']]
         groups = world.aggregates(cloud['aggregates'])
-        rules = {name: made() for name, made in FILTERS.items()}
-        preferences = {name: made() for name, made in WEIGHERS.items()}
+        rules = {name: cls() for name, cls in FILTERS.items()}
+        preferences = {name: cls() for name, cls in WEIGHERS.items()}
         fresh = functools.partial(world.host_states, cloud['hosts'], nodes, groups)
         states = fresh()
         return {
@@ -84,18 +84,18 @@ def _answer(request, states, rules, preferences, groups) -> dict[str, Any]:
         primitive = spec.obj_to_primitive()
     except Exception as e:
         return {'refused': f'{type(e).__name__}: {e}'}
-    wanted = request.get('ask')
+    plugins = request.get('ask')
     raised: dict[str, str] = {}
     unfit: list[str] = []
     said = {
         name: ''.join(_verdict(name, rule, state, spec, raised, unfit) for state in states)
         for name, rule in rules.items()
-        if wanted is None or name in wanted
+        if plugins is None or name in plugins
     }
     weighed = {
         name: _weigh(name, weigher, states, spec, raised)
         for name, weigher in preferences.items()
-        if wanted is None or name in wanted
+        if plugins is None or name in plugins
     }
     return {
         'spec': primitive,

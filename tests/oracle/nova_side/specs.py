@@ -34,9 +34,9 @@ def request_spec(case: dict[str, Any]) -> objects.RequestSpec:
         is_bfv=case['is_bfv'],
         requested_resources=[],
     )
-    known = image if image is not None else objects.ImageMeta.from_dict({})
-    spec.numa_topology = hardware.numa_get_constraints(flavor, known)
-    spec.pci_requests = _pci(flavor, known, case)
+    image_meta = image if image is not None else objects.ImageMeta.from_dict({})
+    spec.numa_topology = hardware.numa_get_constraints(flavor, image_meta)
+    spec.pci_requests = _pci(flavor, image_meta, case)
     if case['network'] is not None:
         spec.network_metadata = world.network_metadata(case['network'])
     return spec
@@ -98,9 +98,9 @@ def _pci(
 ) -> objects.InstancePCIRequests:
     """What the flavor's aliases ask for, and one request per port with a device."""
     policy = hardware.get_pci_numa_policy_constraint(flavor, image)
-    found = pci_request.get_pci_requests_from_flavor(flavor, affinity_policy=policy)
+    requests = pci_request.get_pci_requests_from_flavor(flavor, affinity_policy=policy)
     for number, port in enumerate(case['ports']):
-        found.requests.append(
+        requests.requests.append(
             objects.InstancePCIRequest(
                 count=1,
                 spec=[port],
@@ -109,5 +109,5 @@ def _pci(
                 numa_policy=case['port_policy'],
             )
         )
-    found.instance_uuid = case['consumer']
-    return found
+    requests.instance_uuid = case['consumer']
+    return requests

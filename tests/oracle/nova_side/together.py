@@ -14,21 +14,26 @@ _INSIDE = {'NUMATopologyFilter', 'PciPassthroughFilter'}
 
 def _manager(rules: list[Any], preferences: list[Any]) -> host_manager.HostManager:
     """A host manager with these, and without what asks databases."""
-    made = host_manager.HostManager.__new__(host_manager.HostManager)
-    made.filter_handler, made.weight_handler = (
+    host_side = host_manager.HostManager.__new__(host_manager.HostManager)
+    host_side.filter_handler, host_side.weight_handler = (
         filters.HostFilterHandler(),
         weights.HostWeightHandler(),
     )
-    made.enabled_filters, made.weighers = rules, preferences
-    return made
+    host_side.enabled_filters, host_side.weighers = rules, preferences
+    return host_side
 
 
 def _in_cell(states, spec):
     """Nova looks at no other cell than the requested one, unless it may be left."""
-    wanted = spec.requested_destination
-    if wanted is None or 'cell' not in wanted or not wanted.cell or wanted.allow_cross_cell_move:
+    destination = spec.requested_destination
+    if (
+        destination is None
+        or 'cell' not in destination
+        or not destination.cell
+        or destination.allow_cross_cell_move
+    ):
         return states
-    return [state for state in states if state.cell_uuid == wanted.cell.uuid]
+    return [state for state in states if state.cell_uuid == destination.cell.uuid]
 
 
 def ask(request, states, fresh, rules, preferences) -> dict[str, Any]:
@@ -45,8 +50,8 @@ def ask(request, states, fresh, rules, preferences) -> dict[str, Any]:
     named = several = None
     # Whatever it raises: what fails for one alone is compared there.
     with contextlib.suppress(Exception):
-        left = _manager([], []).get_filtered_hosts(_in_cell(states, spec), spec)
-        kept = {(state.host, state.nodename) for state in left}
+        passing = _manager([], []).get_filtered_hosts(_in_cell(states, spec), spec)
+        kept = {(state.host, state.nodename) for state in passing}
         named = ''.join('p' if (s.host, s.nodename) in kept else 'r' for s in states)
     if request.get('several'):
         with contextlib.suppress(Exception):
@@ -57,20 +62,20 @@ def ask(request, states, fresh, rules, preferences) -> dict[str, Any]:
 def _several(request, spec, states, rules, preferences) -> list[dict[str, float]]:
     """One after the other, each on what those before have left."""
     asked = [n for n in request['ask'] if n not in _INSIDE]
-    made = _manager(
+    host_side = _manager(
         [copy.copy(rules[n]) for n in asked if n in rules],
         [preferences[n] for n in asked if n in preferences],
     )
     steps = []
-    left = _in_cell(states, spec)
+    remaining = _in_cell(states, spec)
     for number, uuid in enumerate([request['consumer'], *request['several']]):
         spec.instance_uuid = uuid
-        found = list(made.get_filtered_hosts(left, spec, number))
-        if not found:
+        passing = list(host_side.get_filtered_hosts(remaining, spec, number))
+        if not passing:
             return [*steps, {}]
-        weighed = made.get_weighed_hosts(found, spec)
+        weighed = host_side.get_weighed_hosts(passing, spec)
         # The next one is looked for among these, as the scheduler does it.
-        left = [one.obj for one in weighed]
-        steps.append({one.obj.nodename: one.weight for one in weighed})
+        remaining = [weighed_host.obj for weighed_host in weighed]
+        steps.append({weighed_host.obj.nodename: weighed_host.weight for weighed_host in weighed})
         manager.SchedulerManager._consume_selected_host(weighed[0].obj, spec, uuid)
     return steps

@@ -67,7 +67,7 @@ def let_aliases_change() -> None:
 @contextlib.contextmanager
 def options(values: dict[str, dict[str, Any]]):
     """Nova's options as the case sets them: group -> name -> value."""
-    touched = [(group, name) for group, found in values.items() for name in found]
+    touched = [(group, name) for group, values_by_name in values.items() for name in values_by_name]
     for group, name in touched:
         CONF.set_override(name, values[group][name], None if group == 'DEFAULT' else group)
     try:
@@ -92,7 +92,7 @@ def compute_node(host: dict[str, Any]) -> objects.ComputeNode:
 def _numa(cells: list[dict[str, Any]] | None) -> str | None:
     if not cells:
         return None
-    made = []
+    objects_of_cells = []
     for cell in cells:
         plain = {k: v for k, v in cell.items() if k not in _MADE}
         if cell['network_metadata'] is not None:
@@ -101,42 +101,44 @@ def _numa(cells: list[dict[str, Any]] | None) -> str | None:
             plain[name] = set(plain[name])
         pages = [objects.NUMAPagesTopology(**page) for page in cell['mempages']]
         siblings = [set(pair) for pair in cell['siblings']]
-        made.append(objects.NUMACell(mempages=pages, siblings=siblings, **plain))
-    return objects.NUMATopology(cells=made)._to_json()
+        objects_of_cells.append(objects.NUMACell(mempages=pages, siblings=siblings, **plain))
+    return objects.NUMATopology(cells=objects_of_cells)._to_json()
 
 
-def network_metadata(found: dict[str, Any]) -> objects.NetworkMetadata:
+def network_metadata(networks: dict[str, Any]) -> objects.NetworkMetadata:
     """The networks of a cell, or of a guest."""
-    return objects.NetworkMetadata(physnets=set(found['physnets']), tunneled=found['tunneled'])
+    return objects.NetworkMetadata(
+        physnets=set(networks['physnets']), tunneled=networks['tunneled']
+    )
 
 
-def aggregates(found: list[dict[str, Any]]) -> list[objects.Aggregate]:
+def aggregates(described: list[dict[str, Any]]) -> list[objects.Aggregate]:
     """The host aggregates."""
-    return [objects.Aggregate(**aggregate) for aggregate in found]
+    return [objects.Aggregate(**aggregate) for aggregate in described]
 
 
 def guests(hosts: list[dict[str, Any]]) -> dict[str, objects.Instance]:
     """What runs on a service's nodes, with the image that each was made from."""
-    found = {}
+    instances = {}
     for host in hosts:
         for guest in host['guests']:
             metadata = {f'image_{name}': str(value) for name, value in guest['image'].items()}
-            found[guest['uuid']] = objects.Instance(
+            instances[guest['uuid']] = objects.Instance(
                 uuid=guest['uuid'], host=host['host'], image_ref='', system_metadata=metadata
             )
-    return found
+    return instances
 
 
 def host_states(
     hosts: list[dict[str, Any]], nodes: list[objects.ComputeNode], groups: list[objects.Aggregate]
 ) -> list[host_manager.HostState]:
     """Hosts as Nova's scheduler sees them for one request: the guests of a service together."""
-    known = {
+    instances = {
         name: guests([host for host in hosts if host['host'] == name])
         for name in {host['host'] for host in hosts}
     }
     return [
-        _host_state(host, node, groups, known[host['host']])
+        _host_state(host, node, groups, instances[host['host']])
         for host, node in zip(hosts, nodes, strict=True)
     ]
 
