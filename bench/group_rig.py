@@ -107,7 +107,7 @@ class PlannerCaller:
 
 def placed(store: SqlStores, groups: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the hosts of members, by group: name -> host, of all live claims in the database."""
-    claims_by_group = store.plans.load_places(groups)
+    claims_by_group = store.plans.load_reservations(groups)
     return {
         group: {claim.member_name: claim.host for claim in claims if claim.member_name}
         for group, claims in claims_by_group.items()

@@ -115,5 +115,5 @@ def hosts_of(answer: GroupAnswer) -> dict[str, str]:
 
 def places(world: World, group: str) -> dict[str, Claim]:
     """Return the live claims of a group's members."""
-    claims = world.store.plans.load_places([group])[group]
+    claims = world.store.plans.load_reservations([group])[group]
     return {claim.member_name or '': claim for claim in claims}

@@ -7,7 +7,7 @@ import msgspec
 
 from gantt.core.claims.claim import Claim, claim_id
 from gantt.core.claims.commit import ClaimDraft, GroupSwap
-from gantt.core.claims.places import GroupPlanRecord, PlaceTaken, place_consumer
+from gantt.core.claims.reservations import GroupPlanRecord, TakenReservation, placeholder_consumer
 from gantt.core.messages.level_policy import Policy
 from gantt.core.messages.policy_set import POLICIES, PolicySet
 from gantt.core.messages.request import Lifecycle
@@ -38,7 +38,7 @@ def a_plan(
             id=claim_id(draft.id, 1, number),
             request_id=draft.id,
             member=number,
-            consumer=place_consumer(group, name),
+            consumer=placeholder_consumer(group, name),
             provider_id=host.id,
             host=host.name,
             lifecycle=Lifecycle.PLAN,
@@ -70,16 +70,16 @@ def planned(store: Stores, hosts: Mapping[str, Host], **fields: object) -> dict[
 
 def places(store: Stores, group: str) -> dict[str, Claim]:
     """Return the live claims of members by their names, of which there is one each."""
-    claims = store.plans.load_places([group])[group]
+    claims = store.plans.load_reservations([group])[group]
     by_name = {claim.member_name: claim for claim in claims if claim.member_name is not None}
     assert len(by_name) == len(claims)
     return by_name
 
 
-def by(place: Claim, consumer: str | None = None, **fields: object) -> PlaceTaken:
+def by(place: Claim, consumer: str | None = None, **fields: object) -> TakenReservation:
     """Return a place as a create names it."""
     assert place.group is not None and place.member_name is not None
-    return PlaceTaken(
+    return TakenReservation(
         claim_id=place.id,
         group=place.group,
         member_name=place.member_name,
@@ -89,12 +89,12 @@ def by(place: Claim, consumer: str | None = None, **fields: object) -> PlaceTake
     )
 
 
-def a_create(*takes: PlaceTaken, request_id: str | None = None, **fields: object) -> ADraft:
+def a_create(*takes: TakenReservation, request_id: str | None = None, **fields: object) -> ADraft:
     """Return a request that takes over places, a member for each."""
     numbered = tuple(
         msgspec.structs.replace(create, member=number) for number, create in enumerate(takes)
     )
-    return a_draft(request_id, takes_places=numbered, first_member=len(takes), **fields)
+    return a_draft(request_id, taken_reservations=numbered, first_member=len(takes), **fields)
 
 
 def created(

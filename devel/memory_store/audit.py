@@ -6,11 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from devel.memory_store.tables import Tables
-from gantt.core.claims import place_audit
+from gantt.core.claims import reservation_audit
 from gantt.core.claims.acceptance import is_over_committed
 from gantt.core.claims.claim import LIVE, Claim, State, endless, guest_of
 from gantt.core.claims.inheritance import excess
-from gantt.core.claims.place_audit import AuditedPlace
+from gantt.core.claims.reservation_audit import AuditedReservation
 from gantt.core.groups import group_answer
 from gantt.core.messages.layout import unsettled
 from gantt.core.messages.request import Lifecycle
@@ -31,12 +31,12 @@ def audit(tables: Tables, now: float) -> dict[str, list[str]]:
     leases = {uuid: plan.lease_until for uuid, plan in tables.plans.items()}
     return {
         'over_commit': [*_over_commit(tables), *_inside(tables)],
-        'lost': [*_lost(tables), *_wrong_heirs(tables, nodes), *place_audit.lost(places)],
-        'leaked': [*_leaked(tables, now), *place_audit.leaked(places, leases)],
+        'lost': [*_lost(tables), *_wrong_heirs(tables, nodes), *reservation_audit.lost(places)],
+        'leaked': [*_leaked(tables, now), *reservation_audit.leaked(places, leases)],
         'doubled': [
             *_doubled(tables),
-            *place_audit.doubled(places),
-            *place_audit.run_twice(place_audit.guests_of_members(places), given_up),
+            *reservation_audit.doubled(places),
+            *reservation_audit.run_twice(reservation_audit.guests_of_members(places), given_up),
         ],
         'providers': list(tree_check.broken(nodes)),
     }
@@ -59,10 +59,10 @@ def _nodes(tables: Tables) -> list[TreeNode]:
     ]
 
 
-def _places(tables: Tables) -> Iterable[AuditedPlace]:
+def _places(tables: Tables) -> Iterable[AuditedReservation]:
     for claim in tables.all_live():
         if claim.member_name is not None or claim.planned is not None:
-            yield AuditedPlace(
+            yield AuditedReservation(
                 id=claim.id,
                 consumer=claim.consumer,
                 group=claim.group,

@@ -32,9 +32,14 @@ from gantt.core.claims.commit import (
     judge_rivals,
     swaps_of,
 )
-from gantt.core.claims.place_commit import PlacesJudged, judge_plans, judge_takes, steps_group
-from gantt.core.claims.places import lives_on, taken_over
 from gantt.core.claims.request_state import judge_request, takes_over
+from gantt.core.claims.reservation_commit import (
+    ReservationCheck,
+    check_plans,
+    check_taken_reservations,
+    steps_group,
+)
+from gantt.core.claims.reservations import restored_reservation, taken_over
 from gantt.core.messages.layout import unsettled
 from gantt.core.resources.group_rule import GroupRule, first_generation
 from gantt.core.resources.host import Group
@@ -58,22 +63,22 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
     going = [draft for draft in going if draft.id not in outcomes]
     leaving = {rival.id for rival_claims in rivals.values() for rival in rival_claims}
     going = [_inheriting(tables, draft, leaving) for draft in going]
-    places = _judge_places(tables, going, outcomes)
+    places = _check_reservations(tables, going, outcomes)
     going = [draft for draft in going if draft.id not in outcomes]
     judged = _accept(tables, going, rivals)
     accepted = {request_id: item.accepted for request_id, item in judged.items()}
     for draft in going:
         outcomes[draft.id] = _write(tables, draft, judged[draft.id], places[draft.id], now)
         reserved = [draft.claims[index].claim.id for index in accepted[draft.id]]
-        reserved += [draft.takes_places[index].claim_id for index in outcomes[draft.id].taken]
+        reserved += [draft.taken_reservations[index].claim_id for index in outcomes[draft.id].taken]
         # The new claim inherits from what stays, and not from these.
         for rival in (rival for claim_id in reserved for rival in rivals.get(claim_id, ())):
             released |= _release(tables, rival, f'replaced by {draft.id}', now, reserved)
         if outcomes[draft.id].outcome is CommitStatus.PLACED:
-            for place in (tables.claims.get(item.claim_id) for item in draft.ends_places):
-                if place is not None and place.is_free_place and _is_of(place, draft):
+            for place in (tables.claims.get(item.claim_id) for item in draft.released_reservations):
+                if place is not None and place.is_free_reservation and _is_of(place, draft):
                     released |= _release(tables, place, f'given back by {draft.id}', now)
-    taken_places = {d.takes_places[i].claim_id for d in going for i in outcomes[d.id].taken}
+    taken_places = {d.taken_reservations[i].claim_id for d in going for i in outcomes[d.id].taken}
     for place_id in sorted(remaining_places - taken_places):
         released |= _release(tables, tables.claims[place_id], 'taken over', now)
     groups |= _step_groups(tables, going, outcomes)
@@ -87,8 +92,8 @@ def commit(tables: Tables, batch: Sequence[RequestDraft], now: float) -> CommitR
     written = tables.to_write
     tables.write()
     named = {p for d in batch for c in d.claims for p in c.claim.allocations} | released
-    named |= {p for d in batch for place in d.takes_places for p in place.provider_ids}
-    named |= {p for d in batch for place in d.ends_places for p in place.provider_ids}
+    named |= {p for d in batch for place in d.taken_reservations for p in place.provider_ids}
+    named |= {p for d in batch for place in d.released_reservations for p in place.provider_ids}
     hosts = {p: tables.hosts[p] for p in sorted(named) if p in tables.hosts}
     pool_ids = named & tables.pools.keys()
     # Like a database that has not read any host: it returns what it has written.
@@ -125,7 +130,7 @@ def _judge_requests(
         elif takes_over(row, draft):
             overtaken.add(draft.id)
             for claim in tables.of_request(draft.id, live=True):
-                if lives_on(claim, now) is not None:
+                if restored_reservation(claim, now) is not None:
                     remaining_places.add(claim.id)
                 else:
                     released |= _release(tables, claim, 'taken over', now)
@@ -212,17 +217,17 @@ def _judge_plans(
         if claim.group is not None and claim.member_name is not None:
             living.setdefault(claim.group, []).append(claim)
     revisions = {uuid: plan.revision for uuid, plan in tables.plans.items()}
-    for request_id, why in judge_plans(going, revisions, living, {}).items():
+    for request_id, why in check_plans(going, revisions, living, {}).items():
         outcomes[request_id] = RequestOutcome(
             id=request_id, outcome=CommitStatus.GROUP_CHANGED, reason=why
         )
 
 
-def _judge_places(
+def _check_reservations(
     tables: Tables, going: Sequence[RequestDraft], outcomes: dict[str, RequestOutcome]
-) -> dict[str, PlacesJudged]:
+) -> dict[str, ReservationCheck]:
     """Return the places that each request takes over; stop requests that lack one."""
-    judged: dict[str, PlacesJudged] = {}
+    judged: dict[str, ReservationCheck] = {}
     taken_ids: set[str] = set()
     closed = {
         row.id: f'{row.name} {why}'
@@ -230,10 +235,12 @@ def _judge_places(
         if (why := why_closed(row, over_full=False))
     }
     for draft in going:
-        judged[draft.id] = places = judge_takes(draft, tables.claims, taken_ids, closed)
+        judged[draft.id] = places = check_taken_reservations(
+            draft, tables.claims, taken_ids, closed
+        )
         if places.ends is not None:
             outcomes[draft.id] = places.ends
-        taken_ids.update(draft.takes_places[index].claim_id for index in places.taken)
+        taken_ids.update(draft.taken_reservations[index].claim_id for index in places.taken)
     return judged
 
 
@@ -274,7 +281,7 @@ def _accept(
 
 
 def _write(
-    tables: Tables, draft: RequestDraft, judged: Acceptance, places: PlacesJudged, now: float
+    tables: Tables, draft: RequestDraft, judged: Acceptance, places: ReservationCheck, now: float
 ) -> RequestOutcome:
     accepted, refusal = judged.accepted, judged.refusal
     why: dict[str, Any] = {}
@@ -286,7 +293,7 @@ def _write(
     until = now + draft.lease_seconds
     if draft.plan is not None:
         until = max(until, _plan_lease(tables, draft.plan.group_uuid))
-    for take in (draft.takes_places[index] for index in taken_places):
+    for take in (draft.taken_reservations[index] for index in taken_places):
         place = tables.claims[take.claim_id]
         tables.put_claim(taken_over(place, take, draft.id, draft.attempt, until, now))
     for index in accepted:
@@ -301,7 +308,9 @@ def _write(
                 updated_at=now,
             )
         )
-    is_all = len(accepted) == len(draft.claims) and len(taken_places) == len(draft.takes_places)
+    is_all = len(accepted) == len(draft.claims) and len(taken_places) == len(
+        draft.taken_reservations
+    )
     placed = draft.completes and is_all
     if not accepted and not taken_places and not placed:
         return RequestOutcome(

@@ -8,14 +8,14 @@ import msgspec
 from devel.memory_store.database import MemoryDatabase, atomic
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, Event
-from gantt.core.claims.places import (
+from gantt.core.claims.reservations import (
     GroupPlanRecord,
     PlannedUsage,
     by_member,
     check_planned_by,
     held_until,
     is_of_plan,
-    plan_lease_of,
+    plan_lease_end,
     usage_of,
     without_plan,
 )
@@ -48,7 +48,9 @@ class MemoryGroupPlans:
         return plans[:limit]
 
     @atomic
-    def load_places(self, uuids: Collection[str], *, ended: bool = False) -> dict[str, list[Claim]]:
+    def load_reservations(
+        self, uuids: Collection[str], *, ended: bool = False
+    ) -> dict[str, list[Claim]]:
         claims_of_group: dict[str, list[Claim]] = {uuid: [] for uuid in sorted(set(uuids))}
         for claim in self.database.tables.claims.values():
             is_member = claim.group in claims_of_group and claim.member_name is not None
@@ -62,15 +64,15 @@ class MemoryGroupPlans:
     ) -> ClaimResult:
         plan, until = self._plan(uuid), self.database.now + min(seconds, most)
         outcomes, leases = [], [plan.lease_until]
-        for claim in self.load_places([uuid])[uuid]:
-            if claim.id in spare and claim.is_free_place:
+        for claim in self.load_reservations([uuid])[uuid]:
+            if claim.id in spare and claim.is_free_reservation:
                 outcomes.append(_outcome(claim, 'kept'))
                 continue
             becomes = held_until(claim, until, most, self.database.now)
             if becomes is not claim:
                 self.database.tables.put_claim(becomes)
             if is_of_plan(claim):
-                leases.append(plan_lease_of(becomes))
+                leases.append(plan_lease_end(becomes))
             outcomes.append(_outcome(claim, 'ok' if is_of_plan(claim) else 'kept'))
         until = max(leases)
         self.database.tables.plans[uuid] = msgspec.structs.replace(
@@ -88,10 +90,10 @@ class MemoryGroupPlans:
     ) -> ClaimResult:
         check_planned_by(self._plan(uuid), planned_by)
         outcomes = []
-        for claim in self.load_places([uuid])[uuid]:
+        for claim in self.load_reservations([uuid])[uuid]:
             if members and claim.member_name not in members:
                 continue
-            if claim.is_free_place:
+            if claim.is_free_reservation:
                 outcomes += self.database.tables.happen(
                     [claim], Event.CANCEL, reason or 'plan released', self.database.now
                 )

@@ -23,7 +23,7 @@ from gantt.core.claims.claim import (
     happen,
     state_after,
 )
-from gantt.core.claims.places import GroupPlanRecord, lives_on
+from gantt.core.claims.reservations import GroupPlanRecord, restored_reservation
 from gantt.core.messages.layout import unsettled
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.nova.guest_events import EventsSeen
@@ -173,7 +173,7 @@ class Tables:
         """
         before = self.claims.get(claim.id)
         if before is not None and before.is_live and not claim.is_live and not ends_place:
-            revived = lives_on(before, claim.updated_at)
+            revived = restored_reservation(before, claim.updated_at)
             if revived is not None:  # what it took is taken still
                 self.put_written(claim)
                 self.put_written(revived)

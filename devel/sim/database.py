@@ -273,7 +273,7 @@ def _shown(name: str, args: tuple[Any, ...], result: Any) -> str:
                 f' {draft.claims[i].claim.id[:8]}@{draft.claims[i].claim.host}'
                 for i in outcome.accepted
             )
-            + ''.join(f' takes {draft.takes_places[i].claim_id[:8]}' for i in outcome.taken)
+            + ''.join(f' takes {draft.taken_reservations[i].claim_id[:8]}' for i in outcome.taken)
             for draft, outcome in zip(args[0], result.outcomes, strict=True)
         )
     if name == 'register_hosts':

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gantt import exceptions, plugin_loader
-from gantt.core.groups import take_places
+from gantt.core.groups import take_reservations
 from gantt.core.messages.base import Message, Name, Text
 from gantt.core.messages.request import Names, SelectDestinations
 from gantt.core.pause import AskPause
@@ -200,7 +200,7 @@ def _place(
 ) -> Decision:
     seen = decision.places
     if seen is not None and not seen.replaces:
-        return take_places.decide(
+        return take_reservations.decide(
             table,
             request,
             seen,
@@ -212,7 +212,7 @@ def _place(
             seed=seed,
             spread=decision.spread,
         )
-    with take_places.left_out(table, seen):
+    with take_reservations.left_out(table, seen):
         decided = place(
             table,
             request,
@@ -226,7 +226,7 @@ def _place(
             pause=pause,
             held=decision.held,
         )
-    return take_places.planned_anew(decided, seen, request)
+    return take_reservations.planned_anew(decided, seen, request)
 
 
 def _request_of(stored: StoredDecision) -> SelectDestinations:

@@ -25,8 +25,8 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims import quota
 from gantt.core.claims.claim import Claim
-from gantt.core.claims.places import PlaceLetGo
 from gantt.core.claims.quota import Bucket, Excess, Limits, Usage
+from gantt.core.claims.reservations import ReplacedReservation
 from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.scheduler.ports import (
     Claims,
@@ -152,7 +152,7 @@ class QuotaChecks:
                 name: usage.of(name) for name in shown_limits if name != quota.REQUESTS_PER_MINUTE
             }
             used[quota.SERVER_GROUPS] = self.groups.count_groups(project)
-            used[quota.PLANNED_PLACES] = self.plans.planned_usage(project).places
+            used[quota.PLANNED_PLACES] = self.plans.planned_usage(project).reservations
         return QuotaView(
             project_id=project,
             limits=[
@@ -242,12 +242,12 @@ class QuotaChecks:
         wanted: Sequence[tuple[Mapping[str, int], int]],
         given_up: Sequence[Claim] = (),
     ) -> None:
-        """Check whether a project may have so many more planned places.
+        """Check whether a project may have so many more planned reservations.
 
         They are no claims in flight: they wait for a create, and have a limit of their own.
 
-        :param wanted: amounts of a place, and the number of such places
-        :param given_up: claims that end when the places are created
+        :param wanted: amounts of a reservation, and the number of such reservations
+        :param given_up: claims that end when the reservations are created
         :raises QuotaExceeded:
         """
         limits = self.current().of(project, is_own_caller) if project is not None else {}
@@ -258,7 +258,7 @@ class QuotaChecks:
         count = sum(number for _, number in wanted)
         places_max = limits.pop(quota.PLANNED_PLACES, None)
         if places_max is not None:
-            used = max(0, self.plans.planned_usage(project).places - len(given_up))
+            used = max(0, self.plans.planned_usage(project).reservations - len(given_up))
             if used + count > places_max:
                 over_places = Excess(
                     name=quota.PLANNED_PLACES, limit=places_max, used=used, asked=count
@@ -410,7 +410,7 @@ class QuotaRound:
         request: SelectDestinations,
         members: Sequence[int],
         is_own_caller: bool | None = None,
-        ends: Iterable[PlaceLetGo] = (),
+        ends: Iterable[ReplacedReservation] = (),
         *,
         has_paid: bool = False,
     ) -> Excess | None:
@@ -418,9 +418,9 @@ class QuotaRound:
 
         :param members: indices of members without a claim of this request yet
         :param is_own_caller: None: as the request states
-        :param ends: places that end with its commit
-        :param has_paid: it takes over places of its project, which count for it since they were
-            planned: they add only claims in flight
+        :param ends: reservations that end with its commit
+        :param has_paid: it takes over reservations of its project, which count for it since they
+            were planned: they add only claims in flight
         :raises DatabaseUnavailable:
         """
         checked = _RequestedUsage(request, members, has_paid)
@@ -430,7 +430,7 @@ class QuotaRound:
         self,
         request: SelectDestinations,
         members: Sequence[int],
-        ends: Iterable[PlaceLetGo] = (),
+        ends: Iterable[ReplacedReservation] = (),
         *,
         has_paid: bool = False,
         goes_down: bool = False,
@@ -447,7 +447,7 @@ class QuotaRound:
         request: SelectDestinations,
         checked: _RequestedUsage,
         is_own_caller: bool | None,
-        ends: Iterable[PlaceLetGo],
+        ends: Iterable[ReplacedReservation],
         *,
         enters: bool,
     ) -> Excess | None:
@@ -517,8 +517,8 @@ class QuotaRound:
     ) -> tuple[Excess | None, bool]:
         """Return the limit that would be passed, and whether no claim was created during the read.
 
-        Some may be of consumers that have a place already, and request less than it seemed.  The
-        claim of such a consumer counts only where it existed before and after usage was read.
+        Some may be of consumers that have a reservation already, and request less than it seemed.
+        The claim of such a consumer counts only where it existed before and after usage was read.
         """
         requested_usages = [
             let_in_usage for let_in_usage in standing.values() if let_in_usage.key != checked.key

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from gantt.core.claims.commit import ClaimDraft, CommitStatus, GroupSwap
-from gantt.core.claims.places import PlaceEnded
+from gantt.core.claims.reservations import ReleasedReservation
 from gantt.core.messages.policy_set import POLICIES
 from tests.builders import CLEAN, a_host, amounts, commit, generation_of, new_uuid
 from tests.plans import DOCUMENT, a_plan, created, places, planned
@@ -26,8 +26,10 @@ def a_change(store, group, hosts, *ends, **fields):
     generation = generation_of(store, group)
     swap = GroupSwap(group, generation, POLICIES, policies=DOCUMENT, replaces=True)
     draft = a_plan(group, hosts, revision=2, swap=swap, project='p1', vcpu=2)
-    ended = tuple(PlaceEnded(claim_id=c.id, provider_ids=tuple(c.allocations)) for c in ends)
-    return draft.having(ends_places=ended, **fields)
+    ended = tuple(
+        ReleasedReservation(claim_id=c.id, provider_ids=tuple(c.allocations)) for c in ends
+    )
+    return draft.having(released_reservations=ended, **fields)
 
 
 def test_a_change_ends_places_with_the_commit_that_makes_others(store, host, other):
@@ -63,7 +65,7 @@ def test_a_change_is_void_where_a_create_has_had_a_place_that_it_ends(store, hos
     assert outcome.reason == "the place of member 'web-2' was taken over or has ended since"
     place_of = places(store, group)
     assert place_of.keys() == {'web-1', 'web-2'}
-    assert place_of['web-2'].is_free_place is left
+    assert place_of['web-2'].is_free_reservation is left
     assert store.plans.load_group_plan(group).revision == 1
     assert store.claims.audit() == CLEAN
 
@@ -77,7 +79,7 @@ def test_a_change_that_is_refused_ends_nothing(store, host, other):
     )
     large = change.having(claims=[ClaimDraft(claim=claim)])
     assert commit(store, large).outcomes[0].outcome is CommitStatus.DROPPED
-    assert now(store, before['web-2']).is_free_place
+    assert now(store, before['web-2']).is_free_reservation
     assert store.plans.load_group_plan(group).revision == 1
 
 
@@ -85,7 +87,7 @@ def test_places_of_another_group_are_not_ended(store, host, other):
     group, theirs = new_uuid(), planned(store, {'web-1': other}, project='p2', vcpu=2)
     planned(store, {'web-1': host}, group=group, project='p1', vcpu=2)
     commit(store, a_change(store, group, {}, theirs['web-1']))
-    assert now(store, theirs['web-1']).is_free_place
+    assert now(store, theirs['web-1']).is_free_reservation
 
 
 def test_a_member_whose_host_is_lost_gets_another_place(store, host, other):
@@ -97,7 +99,7 @@ def test_a_member_whose_host_is_lost_gets_another_place(store, host, other):
     assert commit(store, change).outcomes[0].outcome is CommitStatus.GROUP_CHANGED
     again = change.having(lost_claims=(before['web-1'].id,))
     assert commit(store, again).outcomes[0].outcome is CommitStatus.PLACED
-    live = store.plans.load_places([group])[group]
+    live = store.plans.load_reservations([group])[group]
     assert sorted((c.host, c.state) for c in live) == [
         ('cmp-1', 'confirmed'),
         ('cmp-2', 'reserved'),

@@ -32,7 +32,7 @@ def guest(store, host):
 
 def members(store, guest):
     """Live claims of its group by consumer, with the member that each is."""
-    claims = store.plans.load_places([guest.group])[guest.group]
+    claims = store.plans.load_reservations([guest.group])[guest.group]
     return {guest_of(claim): claim.member_name for claim in claims}
 
 
@@ -115,7 +115,7 @@ def test_what_is_late_about_a_forgotten_create_leaves_its_place_free(store, host
     host.release(place)
     host.report(pending=[Running(consumer=new_uuid(), claim_id=place.id)])
     host.report([])
-    assert store.claims.load_claim(place.id).is_free_place
+    assert store.claims.load_claim(place.id).is_free_reservation
     assert store.claims.audit() == CLEAN
 
 
@@ -150,6 +150,6 @@ def test_a_late_report_ends_no_place_and_makes_no_member(store, host, place):
     assert [outcome.outcome for outcome in host.send(late)] == ['stale']
     host.register()
     assert [outcome.outcome for outcome in host.send(late)] == ['gone']
-    assert store.claims.load_claim(place.id).is_free_place
+    assert store.claims.load_claim(place.id).is_free_reservation
     assert members(store, place) == {place.consumer: 'web-1'}
     assert store.claims.audit() == CLEAN

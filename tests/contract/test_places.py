@@ -6,7 +6,7 @@ import pytest
 
 from gantt import exceptions
 from gantt.core.claims.commit import ClaimDraft, CommitStatus, GroupSwap, RefusalKind
-from gantt.core.claims.places import place_consumer
+from gantt.core.claims.reservations import placeholder_consumer
 from gantt.core.messages.policy_set import POLICIES, PolicySet
 from gantt.core.messages.report import Running
 from tests.builders import (
@@ -54,7 +54,7 @@ def test_a_plan_makes_a_place_for_each_member_and_is_kept(store, host, other):
         'db-1': 'cmp-2',
     }
     place = place_of['web-1']
-    assert place.is_free_place and place.consumer == place_consumer(group, 'web-1')
+    assert place.is_free_reservation and place.consumer == placeholder_consumer(group, 'web-1')
     assert (place.request_id, place.lifecycle, place.state) == (draft.id, 'plan', 'reserved')
     plan = store.plans.load_group_plan(group)
     assert (plan.request_id, plan.project_id, plan.revision) == (draft.id, 'p1', 1)
@@ -81,7 +81,7 @@ def test_a_plan_that_does_not_fit_leaves_nothing(store, host, other):
     outcome = report_outcome(store, a_plan(group, {'a': host, 'b': other}))
     assert (outcome.outcome, outcome.accepted) == (CommitStatus.DROPPED, [])
     assert store.plans.load_group_plan(group) is None
-    assert store.plans.load_places([group]) == {group: []}
+    assert store.plans.load_reservations([group]) == {group: []}
     assert host.row.used == {}
     assert store.claims.audit() == CLEAN
 
@@ -172,7 +172,7 @@ def test_a_create_takes_over_a_place(store, host, place):
     assert (taken.consumer, taken.request_id) == (consumer, draft.id)
     assert (taken.project_id, taken.user_id, taken.flavor) == ('p2', 'u2', 'created')
     assert (taken.group, taken.member_name) == (place.group, 'web-1')
-    assert taken.is_taken and not taken.is_free_place
+    assert taken.is_taken and not taken.is_free_reservation
     assert taken.planned.consumer == place.consumer
     assert taken.planned.lease_until == place.lease_until > taken.lease_until
     assert store.groups.load_group(place.group).members == [consumer]
@@ -243,7 +243,7 @@ def test_what_an_older_request_has_elsewhere_gives_way_to_the_place(store, other
 def test_a_place_goes_back_when_its_consumer_claims_elsewhere(store, host, other, place):
     created(store, place, consumer := new_uuid())
     claimed(store, newer := a_draft().taking(other, consumer))
-    assert places(store, place.group)['web-1'].is_free_place
+    assert places(store, place.group)['web-1'].is_free_reservation
     ended = now(store, place)
     assert (ended.state, ended.reason) == ('released', f'replaced by {newer.id}')
     assert (host.row.used, other.row.used) == ({'VCPU': 2}, {'VCPU': 1})
@@ -255,7 +255,7 @@ def test_a_consumer_changes_to_another_place(store, host):
     created(store, place_of['a'], consumer := new_uuid())
     created(store, place_of['b'], consumer)
     at_last = places(store, place_of['a'].group)
-    assert at_last['a'].is_free_place and at_last['b'].consumer == consumer
+    assert at_last['a'].is_free_reservation and at_last['b'].consumer == consumer
     assert store.claims.audit() == CLEAN
 
 
@@ -264,7 +264,7 @@ def test_a_consumer_that_runs_gets_no_place(store, host, place):
     host.confirm(running)
     outcome = report_outcome(store, a_create(by(place, running.consumer)))
     assert outcome.outcome is CommitStatus.BARRED
-    assert now(store, place).is_free_place
+    assert now(store, place).is_free_reservation
     assert store.claims.audit() == CLEAN
 
 
@@ -274,7 +274,7 @@ def test_several_members_take_several_places(store, host, other):
     takes = [by(place) for place in place_of.values()]
     whole = report_outcome(store, a_create(*takes).whole())
     assert (whole.outcome, whole.taken) == ('dropped', [])
-    assert now(store, place_of['b']).is_free_place
+    assert now(store, place_of['b']).is_free_reservation
     some = report_outcome(store, draft := a_create(*takes))
     assert (some.outcome, some.taken, some.refused) == ('partial', [1, 2], 'place')
     store.requests.cancel_request(first.id, 'make room')
@@ -302,7 +302,7 @@ def test_a_whole_request_that_does_not_fit_takes_no_place(store, other, place):
     draft = a_create(by(place), whole=True).taking(other, vcpu=9)
     outcome = report_outcome(store, draft)
     assert (outcome.outcome, outcome.taken, outcome.refused) == ('dropped', [], RefusalKind.ROOM)
-    assert now(store, place).is_free_place
+    assert now(store, place).is_free_reservation
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_a_place_is_what_the_create_names(store, place, wrong):
     )
     outcome = report_outcome(store, draft)
     assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.PLACE)
-    assert now(store, place).is_free_place
+    assert now(store, place).is_free_reservation
     assert store.claims.audit() == CLEAN
 
 
@@ -379,7 +379,7 @@ def test_a_place_lives_on_for_its_plan_when_its_create_ends(store, host, place, 
     ended, again = now(store, place), places(store, place.group)['web-1']
     assert (ended.state, ended.consumer, ended.request_id) == (ENDED[how], consumer, draft.id)
     assert ended.planned is None
-    assert again.is_free_place and again.id != place.id
+    assert again.is_free_reservation and again.id != place.id
     for name in ('request_id', 'attempt', 'member', 'consumer', 'lease_until', 'project_id'):
         assert getattr(again, name) == getattr(place, name), name
     for name in ('allocations', 'host', 'created_at', 'consumer_type', 'group', 'state'):
@@ -479,7 +479,7 @@ def test_a_guest_that_runs_under_the_id_of_a_free_place_ends_it(store, host, pla
 
 def test_a_report_without_its_consumer_ends_no_place(store, host, place):
     host.report([])
-    assert now(store, place).is_free_place
+    assert now(store, place).is_free_reservation
     created(store, place)
     host.report([])
     assert now(store, place).is_taken
@@ -497,7 +497,7 @@ def test_a_create_that_is_given_up_gives_its_places_back(store, host):
     draft = a_create(by(place_of['a']), by(place_of['b'])).unfinished()
     assert report_outcome(store, draft).outcome is CommitStatus.PARTIAL
     store.requests.give_up(draft.id, 'worker-1', 1)
-    assert [place.is_free_place for place in places(store, place_of['a'].group).values()] == [
+    assert [place.is_free_reservation for place in places(store, place_of['a'].group).values()] == [
         True,
         True,
     ]
@@ -515,7 +515,7 @@ def test_an_attempt_that_is_taken_over_goes_on_with_its_place_or_gives_it_back(s
     taken, other = places(store, place_of['a'].group).values()
     assert (taken.id, taken.request_id, taken.attempt) == (place_of['a'].id, draft.id, 2)
     assert taken.planned.request_id == place_of['a'].request_id
-    assert other.is_free_place and state_of(store, place_of['b']) == 'released'
+    assert other.is_free_reservation and state_of(store, place_of['b']) == 'released'
     assert store.claims.audit() == CLEAN
 
 
@@ -526,7 +526,7 @@ def test_an_attempt_that_is_taken_over_claims_elsewhere_for_the_same_consumer(st
     again = a_draft(draft.id).taking_over(1).taking(other, consumer)
     assert report_outcome(store, again).outcome is CommitStatus.PLACED
     assert (state_of(store, place), now(store, place).reason) == ('released', 'taken over')
-    assert places(store, place.group)['a'].is_free_place
+    assert places(store, place.group)['a'].is_free_reservation
     assert (host.row.used, other.row.used) == ({'VCPU': 1}, {'VCPU': 1})
     assert store.claims.audit() == CLEAN
 
@@ -647,7 +647,7 @@ def test_members_of_a_plan_are_released_alone(store, host):
         'reserved',
     ]
     assert now(store, place_of['b']).lifecycle == 'host'
-    assert now(store, place_of['c']).is_free_place
+    assert now(store, place_of['c']).is_free_reservation
     assert store.plans.load_group_plan(group) is not None
     assert store.claims.audit() == CLEAN
 
@@ -678,7 +678,7 @@ def test_a_release_of_an_earlier_plan_ends_no_later_one(store, host):
     with pytest.raises(exceptions.Refused, match=r'request\.planned_by: expected') as refusal:
         store.plans.release_plan(group, 'not needed', planned_by=earlier)
     assert refusal.value.kwargs['field'] == 'request.planned_by'
-    assert now(store, later).is_free_place
+    assert now(store, later).is_free_reservation
     store.plans.release_plan(group, '', planned_by=store.plans.load_group_plan(group).request_id)
     assert not now(store, later).is_live
     assert store.claims.audit() == CLEAN
@@ -715,10 +715,10 @@ def test_places_are_read_by_group_with_those_that_ended(store, host):
     place_of = planned(store, {'b': host, 'a': host})
     group, empty = place_of['a'].group, new_uuid()
     store.plans.release_plan(group, '', ['b'])
-    live_ones = store.plans.load_places([group, empty])
+    live_ones = store.plans.load_reservations([group, empty])
     assert [claim.id for claim in live_ones[group]] == [place_of['a'].id]
     assert live_ones[empty] == []
-    ended = store.plans.load_places([group], ended=True)[group]
+    ended = store.plans.load_reservations([group], ended=True)[group]
     assert [(claim.member_name, str(claim.state)) for claim in ended] == [
         ('a', 'reserved'),
         ('b', 'released'),
@@ -735,5 +735,5 @@ def test_what_places_hold_counts_until_they_are_confirmed(store, host):
     assert report_outcome(store, draft).outcome is CommitStatus.PLACED
     host.confirm(place_of['c'])
     usage = store.plans.planned_usage('p1')
-    assert (usage.places, usage.amounts) == (2, {'VCPU': 4, 'MEMORY_MB': 1024})
-    assert store.plans.planned_usage('p2').places == 0
+    assert (usage.reservations, usage.amounts) == (2, {'VCPU': 4, 'MEMORY_MB': 1024})
+    assert store.plans.planned_usage('p2').reservations == 0

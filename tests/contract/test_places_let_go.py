@@ -4,7 +4,7 @@
 import pytest
 
 from gantt.core.claims.commit import CommitStatus, GroupSwap
-from gantt.core.claims.places import PlaceLetGo
+from gantt.core.claims.reservations import ReplacedReservation
 from gantt.core.resources.group_rule import POLICIES
 from tests.builders import CLEAN, a_draft, a_host, claimed, commit, new_uuid, report_outcome
 from tests.plans import DOCUMENT, created, places, planned
@@ -23,7 +23,7 @@ def place(store, host):
 
 def go(place):
     """The place, as it is let go."""
-    return PlaceLetGo(
+    return ReplacedReservation(
         claim_id=place.id,
         group=place.group,
         member_name=place.member_name,
@@ -35,7 +35,7 @@ def anew(store, place, host, **taken):
     """A request that places the member of a place anew."""
     loaded = store.groups.load_group(place.group)
     swap = GroupSwap(place.group, loaded.generation, POLICIES, policies=DOCUMENT, makes=False)
-    draft = a_draft(group=swap, project_id='p1', lets_go=(go(place),))
+    draft = a_draft(group=swap, project_id='p1', replaced_reservations=(go(place),))
     return draft.taking(host, **({'vcpu': 1} | taken))
 
 
@@ -52,7 +52,7 @@ def test_the_place_ends_with_the_commit_of_the_claim(store, host, other, place):
 def test_what_finds_no_room_leaves_the_place_as_it_was(store, host, other, place):
     claimed(store, a_draft().taking(other, vcpu=8))
     assert report_outcome(store, anew(store, place, other)).outcome is CommitStatus.DROPPED
-    assert store.claims.load_claim(place.id).is_free_place
+    assert store.claims.load_claim(place.id).is_free_reservation
     assert host.row.used == {'VCPU': 6}
     assert store.claims.audit() == CLEAN
 

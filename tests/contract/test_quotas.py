@@ -217,7 +217,7 @@ def test_places_of_plans_are_claims_in_flight_when_a_create_has_them(store, host
     place_of = planned(store, {'web-1': host, 'web-2': host}, project='red', vcpu=1)
     usage = store.quotas.quota_usage(['red'], ['VCPU'])['red']
     assert (usage.claims_in_flight, usage.live_claims, usage.amounts) == (0, 2, {'VCPU': 2})
-    assert store.plans.planned_usage('red').places == 2
+    assert store.plans.planned_usage('red').reservations == 2
     place = by(place_of['web-1'], project_id='red')
     assert report_outcome(store, a_create(place)).taken == [0]
     assert store.quotas.quota_usage(['red'], [])['red'].claims_in_flight == 1

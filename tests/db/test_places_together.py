@@ -103,7 +103,7 @@ def test_a_create_in_the_middle_of_a_plan_has_the_only_place(
     assert (outcome.outcome, 'has a claim already' in outcome.reason) == ('group_changed', True)
     assert places(planner, GROUP)['m'].request_id == second
     planner.requests.cancel_request(second, 'no')
-    assert places(planner, GROUP)['m'].is_free_place
+    assert places(planner, GROUP)['m'].is_free_reservation
     assert planner.claims.audit() == CLEAN
 
 
@@ -115,7 +115,7 @@ def test_creates_cancels_and_plans_at_once_leave_each_member_one_place(stores, h
     def create(store, number):
         dice = random.Random(number)
         for turn in range(15):
-            claims = store.plans.load_places([GROUP])[GROUP]
+            claims = store.plans.load_reservations([GROUP])[GROUP]
             place = dice.choice(claims)
             draft = a_create(by(place), request_id=uuid_of(number, turn))
             draft = draft.leased(dice.choice([-1, 100]))

@@ -58,7 +58,7 @@ class PlannedSite:
         os.kill(self.rig.processes['planner'].pid, signal.SIGKILL)
 
     def claims(self, group):
-        return self.store.plans.load_places([group])[group]
+        return self.store.plans.load_reservations([group])[group]
 
 
 @pytest.fixture(scope='module')

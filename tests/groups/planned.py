@@ -9,7 +9,7 @@ import msgspec
 
 from gantt.core.claims.claim import Claim, State, claim_id
 from gantt.core.claims.commit import ClaimDraft, CommitStatus, GroupSwap, RequestDraft
-from gantt.core.claims.places import GroupPlanRecord, place_consumer
+from gantt.core.claims.reservations import GroupPlanRecord, placeholder_consumer
 from gantt.core.groups import group_answer
 from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.groups.plan_group import plan_group
@@ -86,7 +86,7 @@ def plan(
             id=claim_id(request_id, 1, number),
             request_id=request_id,
             member=number,
-            consumer=place_consumer(uuid, one.name),
+            consumer=placeholder_consumer(uuid, one.name),
             provider_id=one.provider_id,
             host=one.host,
             state=State.RESERVED,

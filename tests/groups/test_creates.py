@@ -24,7 +24,7 @@ def claim_ids(answer):
 
 def place_of(world, group, name):
     """The live claim of a member: where a create has ended, its place has another id."""
-    found = world.store.plans.load_places([group.uuid])[group.uuid]
+    found = world.store.plans.load_reservations([group.uuid])[group.uuid]
     return next(claim for claim in found if claim.member_name == name)
 
 
@@ -105,7 +105,7 @@ def test_a_create_that_is_not_as_planned_is_refused_field_by_field(world):
     assert refusal(world, group.request(spec=more)).startswith(
         'the plan of the group has no member like it; the nearest is web: resources.MEMORY_MB: '
     )
-    assert world.store.claims.load_claim(group.claims['web-1']).is_free_place
+    assert world.store.claims.load_claim(group.claims['web-1']).is_free_reservation
 
 
 BAD = {
@@ -148,7 +148,7 @@ def test_a_repeat_gets_the_answer_it_was_given(world):
     unnamed = group.request()
     assert claim_ids(world.select(unnamed)) == [group.claims['web-2']]
     assert claim_ids(world.select(unnamed)) == [group.claims['web-2']]
-    assert world.store.claims.load_claim(group.claims['web-3']).is_free_place
+    assert world.store.claims.load_claim(group.claims['web-3']).is_free_reservation
 
 
 def test_a_cancelled_create_gives_its_place_back_to_the_next(world):
@@ -157,7 +157,7 @@ def test_a_cancelled_create_gives_its_place_back_to_the_next(world):
     world.select(request)
     world.store.requests.cancel_request(request.request_id, 'changed my mind')
     place = place_of(world, group, 'web-1')
-    assert place.is_free_place and place.host == group.hosts['web-1']
+    assert place.is_free_reservation and place.host == group.hosts['web-1']
     assert world.select(request).outcome is Outcome.CANCELLED
     assert claim_ids(world.select(group.request('web-1'))) == [place.id]
     assert world.audit() == CLEAN
@@ -168,7 +168,7 @@ def test_a_create_whose_lease_ends_gives_its_place_back(world):
     world.select(group.request('web-1', lease_seconds=30))
     world.turn(seconds=10, times=6)
     place = place_of(world, group, 'web-1')
-    assert place.is_free_place and place.host == group.hosts['web-1']
+    assert place.is_free_reservation and place.host == group.hosts['web-1']
     for host in world.hosts.values():
         host.report()
     world.turn()
@@ -193,7 +193,7 @@ def test_a_create_the_host_refused_leaves_the_place_to_another(world):
     host = world.hosts[group.hosts['web-1']]
     world.scheduler.refuse(host.words(group.claims['web-1'], reason='no'))
     place = place_of(world, group, 'web-1')
-    assert place.is_free_place and place.host == group.hosts['web-1']
+    assert place.is_free_reservation and place.host == group.hosts['web-1']
     world.turn(seconds=1.5)  # for so long a scheduler gives the next one
     assert claim_ids(world.select(group.request('web'))) == [place.id]
     assert world.audit() == CLEAN
@@ -208,7 +208,7 @@ def test_a_server_that_comes_once_more_under_another_request_goes_where_it_was(w
     ruled_out = {**SPEC, 'ignore_hosts': [group.hosts['web-1']]}
     elsewhere = world.select(group.request('web', consumers=[consumer], spec=ruled_out))
     assert claim_ids(elsewhere) == [group.claims['web-2']]
-    assert place_of(world, group, 'web-1').is_free_place
+    assert place_of(world, group, 'web-1').is_free_reservation
     assert world.audit() == CLEAN
 
 
@@ -373,7 +373,7 @@ def test_what_is_planned_anew_in_vain_leaves_the_place_as_it_was(world):
     huge = {'resources': {'VCPU': 1, 'MEMORY_MB': 2**30}}
     answer = world.select(group.request('web-1', spec=huge))
     assert answer.outcome is Outcome.NO_VALID_HOST
-    assert world.store.claims.load_claim(group.claims['web-1']).is_free_place
+    assert world.store.claims.load_claim(group.claims['web-1']).is_free_reservation
     assert claim_ids(world.select(group.request('web-1'))) == [group.claims['web-1']]
 
 
@@ -443,7 +443,7 @@ def test_creates_of_places_are_in_flight_as_any_are():
     assert over.reason == 'quota claims_in_flight: 1 of 1 used, 1 asked'
     assert world.store.claims.load_claim(
         group.claims['web-2']
-    ).is_free_place  # for whoever comes later
+    ).is_free_reservation  # for whoever comes later
     [selection] = first.selections[0]
     world.hosts[selection.host].confirm(selection.claim_id)
     assert world.select(of_project(group.request('web-2'))).outcome is Outcome.PLACED
@@ -458,7 +458,7 @@ def test_a_member_that_is_planned_anew_needs_no_more_than_its_place_had():
     assert answer.outcome is Outcome.PLACED, answer
     over = world.select(of_project(group.request('web-2', spec=two)))
     assert over.reason == 'quota class:VCPU: 5 of 6 used, 2 asked'
-    assert world.store.claims.load_claim(group.claims['web-2']).is_free_place
+    assert world.store.claims.load_claim(group.claims['web-2']).is_free_reservation
     assert world.audit() == CLEAN
 
 

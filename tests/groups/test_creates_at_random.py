@@ -98,18 +98,18 @@ class Creates:
 
 def place_of(world, group, name):
     """The live claim of a member."""
-    found = world.store.plans.load_places([group.uuid])[group.uuid]
+    found = world.store.plans.load_reservations([group.uuid])[group.uuid]
     return next(claim for claim in found if claim.member_name == name)
 
 
 def check(world, group):
     """Every member has one claim, on the host that was planned for it; nobody has two places."""
-    found = world.store.plans.load_places([group.uuid])[group.uuid]
+    found = world.store.plans.load_reservations([group.uuid])[group.uuid]
     assert sorted(claim.member_name for claim in found) == sorted(group.claims)
     for claim in found:
         assert claim.host == group.hosts[claim.member_name]
         is_created = claim.state == 'confirmed' and claim.lifecycle == 'host'
-        assert is_created or claim.is_free_place or claim.is_taken
+        assert is_created or claim.is_free_reservation or claim.is_taken
     consumers = [claim.consumer for claim in found]
     assert len(consumers) == len(set(consumers))
     assert world.audit() == CLEAN
@@ -152,12 +152,12 @@ def test_each_member_is_where_it_was_planned_whatever_happens(kind, seed, make_s
             world.scheduler.cancel(CancelClaims(request_id=claim.request_id))
             claim = place_of(world, group, name)
         if claim.state != 'confirmed':
-            assert claim.is_free_place
+            assert claim.is_free_reservation
             spec = LARGE if name in DB else SPEC
             answer = world.select(group.request(name, spec=spec, consumers=[new_uuid()]))
             assert answer.outcome is Outcome.PLACED, answer
             assert world.hosts[claim.host].confirm(claim.id) == ['ok']
     check(world, group)
-    states = {one.state for one in world.store.plans.load_places([group.uuid])[group.uuid]}
+    states = {one.state for one in world.store.plans.load_reservations([group.uuid])[group.uuid]}
     assert states == {'confirmed'}
     followed(world)

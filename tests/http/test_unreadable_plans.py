@@ -95,7 +95,7 @@ def test_it_is_shown_with_its_places_extended_and_given_back(site):
         gone = caller.delete(path(broken))
         assert gone.status_code == 200, gone.text
         assert caller.get(path(broken)).status_code == 404
-    assert site.world.store.plans.load_places([broken])[broken] == []
+    assert site.world.store.plans.load_reservations([broken])[broken] == []
 
 
 def test_it_is_not_changed_and_the_answer_says_why(site):

@@ -14,7 +14,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import RequestDraft
-from gantt.core.claims.places import place_consumer
+from gantt.core.claims.reservations import placeholder_consumer
 from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.messages.place_group import ReleaseGroupPlan
 from gantt.core.messages.request import CancelClaims, GroupRef, Lifecycle, SelectDestinations
@@ -194,19 +194,19 @@ class GroupScene:
     # -- looks ------------------------------------------------------------------------------
     def places(self) -> dict[str, Claim]:
         """Live claims by the names of their members, each of which has one at most."""
-        found = self.store.plans.load_places([self.group])[self.group]
+        found = self.store.plans.load_reservations([self.group])[self.group]
         names = [claim.member_name or '' for claim in found]
         assert len(set(names)) == len(names), f'a member has two claims: {names}'
         return dict(zip(names, found, strict=True))
 
     def claims(self) -> list[Claim]:
         """All claims, ended ones too, without when they were read last."""
-        found = self.store.plans.load_places([self.group], ended=True)[self.group]
+        found = self.store.plans.load_reservations([self.group], ended=True)[self.group]
         return sorted(found, key=lambda claim: claim.id)
 
     def free(self) -> set[str]:
         """Names of members whose places no create has."""
-        return {name for name, claim in self.places().items() if claim.is_free_place}
+        return {name for name, claim in self.places().items() if claim.is_free_reservation}
 
     # -- what goes before -------------------------------------------------------------------
     def describe(self, *members: dict[str, Any]) -> dict[str, Any]:
@@ -406,7 +406,7 @@ class GivingBack(GroupScene):
         found = self.plan(OVER + 60)
         self.before = {name: found[name].id for name in ('web-1', 'web-2')}
         draft = created_both(self.store, found)
-        self.consumers = {by.consumer for by in draft.takes_places}
+        self.consumers = {by.consumer for by in draft.taken_reservations}
         self.arguments = (draft.id, 'no longer wanted')
 
     def is_done(self) -> bool:
@@ -471,8 +471,8 @@ class Expiring(GroupScene):
         other = self.of_other()
         assert other.keys() == NAMES, 'a place is gone whose plan holds it'
         back = other['web-1']
-        assert back.is_taken or back.consumer == place_consumer(self.other, 'web-1')
-        return found.keys() == {'web-1', 'db'} and back.is_free_place
+        assert back.is_taken or back.consumer == placeholder_consumer(self.other, 'web-1')
+        return found.keys() == {'web-1', 'db'} and back.is_free_reservation
 
     def of_other(self) -> dict[str, Claim]:
         """Places of the other group."""

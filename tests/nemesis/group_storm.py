@@ -391,7 +391,7 @@ class Storm:
         self.as_told()
 
     def _create_at_last(self, group: StormGroup, name: str) -> None:
-        until(lambda: place_of(self, group, name).is_free_place, f'{name} is free', 90)
+        until(lambda: place_of(self, group, name).is_free_reservation, f'{name} is free', 90)
         request = group.create(name, name, 60)
         answer = told(lambda: self.callers.scheduler.select_destinations(request))
         chosen = answer.selections[0][0]
@@ -435,7 +435,7 @@ def command_of(name: str) -> str:
 
 def place_of(storm: Storm, group: StormGroup, name: str) -> Claim:
     """The one live claim of a member."""
-    found = storm.store.plans.load_places([group.uuid])[group.uuid]
+    found = storm.store.plans.load_reservations([group.uuid])[group.uuid]
     (claim,) = [one for one in found if one.member_name == name]
     return claim
 
@@ -448,7 +448,7 @@ def look(storm: Storm) -> list[str]:
     lines = [f'audit: {line}' for kind in storm.store.claims.audit().values() for line in kind]
     for group in list(storm.groups):
         before = storm.store.plans.load_group_plan(group.uuid)
-        found = storm.store.plans.load_places([group.uuid])[group.uuid]
+        found = storm.store.plans.load_reservations([group.uuid])[group.uuid]
         after = storm.store.plans.load_group_plan(group.uuid)
         counts = Counter(claim.member_name for claim in found)
         lines += [

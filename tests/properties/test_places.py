@@ -60,7 +60,7 @@ def kind_of(claim):
         return 'ended'
     if claim.is_taken:
         return 'taken'
-    return 'free' if claim.is_free_place else 'guest'
+    return 'free' if claim.is_free_reservation else 'guest'
 
 
 class PlannedSide(Side):
@@ -214,7 +214,7 @@ class PlannedSide(Side):
         plans = [(p.group_uuid, p.request_id, p.revision) for p in self.store.plans.group_plans(10)]
         places = {
             group: [(c.member_name, c.id) for c in held]
-            for group, held in self.store.plans.load_places(GROUPS, ended=True).items()
+            for group, held in self.store.plans.load_reservations(GROUPS, ended=True).items()
         }
         return super().rows(), claims, plans, places, self.store.plans.planned_usage('p2')
 

@@ -126,8 +126,8 @@ def test_a_call_that_nova_repeats_has_the_effect_of_one(served):
     assert chosen_of(first) == chosen_of(again) == [served.group.hosts['web-1']]
     free = [
         claim.member_name
-        for claim in served.store.plans.load_places([served.group.uuid])[served.group.uuid]
-        if claim.is_free_place
+        for claim in served.store.plans.load_reservations([served.group.uuid])[served.group.uuid]
+        if claim.is_free_reservation
     ]
     assert sorted(free) == ['db', 'web-2', 'web-3']
 

@@ -89,7 +89,7 @@ def test_a_place_that_is_created_meanwhile_is_not_given_back(world, first):
 
     def take(batch):
         if not taken:
-            (ended,) = batch[0].ends_places
+            (ended,) = batch[0].released_reservations
             by_name = places(world, GROUP)
             taken.extend(name for name, claim in by_name.items() if claim.id == ended.claim_id)
             created(world.store, by_name[taken[0]])
@@ -144,11 +144,11 @@ class TakesOver:
     def __getattr__(self, name):
         return getattr(self._world.store.plans, name)
 
-    def load_places(self, uuids, **how):
+    def load_reservations(self, uuids, **how):
         if not self._is_done:
             self._is_done = True
             created(self._world.store, places(self._world, GROUP)['web'])
-        return self._world.store.plans.load_places(uuids, **how)
+        return self._world.store.plans.load_reservations(uuids, **how)
 
 
 def test_a_member_counts_for_its_policies_whoever_has_its_place_by_now(world, planner):
@@ -224,7 +224,7 @@ def test_a_lost_host_is_healed_and_the_others_stay(world, planner, first):
     assert hosts_of(answer).keys() == {'web-1', 'db'}
     assert dead.isdisjoint(hosts_of(answer).values())
     assert answer.stayed == ['web-2']
-    live = world.store.plans.load_places([GROUP])[GROUP]
+    live = world.store.plans.load_reservations([GROUP])[GROUP]
     assert sorted(claim.member_name for claim in live) == ['db', 'web-1', 'web-1', 'web-2']
     view = planner.show(ShowGroupPlan(group=GROUP))
     assert {member.state for member in view.members} == {MemberState.PLANNED}
@@ -263,7 +263,7 @@ def a_create_of(name):
 
 
 def of_web_1(world):
-    live = world.store.plans.load_places([GROUP])[GROUP]
+    live = world.store.plans.load_reservations([GROUP])[GROUP]
     return [claim for claim in live if claim.member_name == 'web-1']
 
 
@@ -300,7 +300,7 @@ def test_a_guest_that_is_back_can_be_replaced(world, planner, healed):
     comes_back(world, healed)
     answer = place(planner, a_change(described(), replace=['web-1']))
     assert hosts_of(answer).keys() == {'web-1'}
-    assert sorted(claim.is_free_place for claim in of_web_1(world)) == [False, True]
+    assert sorted(claim.is_free_reservation for claim in of_web_1(world)) == [False, True]
     view = planner.show(ShowGroupPlan(group=GROUP))
     assert {member.name: member.state for member in view.members}['web-1'] is MemberState.PLANNED
     assert view.others == [healed.consumer]

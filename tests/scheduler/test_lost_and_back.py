@@ -30,7 +30,7 @@ def described(**fields):
 
 def of(world, name):
     """The live claims of a member, the first that was made first."""
-    live = world.store.plans.load_places([GROUP])[GROUP]
+    live = world.store.plans.load_reservations([GROUP])[GROUP]
     return sorted(
         (claim for claim in live if claim.member_name == name), key=lambda claim: claim.created_at
     )

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gantt import exceptions
-from gantt.core.claims.places import place_consumer
+from gantt.core.claims.reservations import placeholder_consumer
 from gantt.core.messages import base
 from gantt.core.messages.place_group import ShowGroupPlan
 from gantt.core.messages.request import (
@@ -58,9 +58,9 @@ def test_each_member_has_a_place_that_is_a_claim(world, planner):
         claim = by_name[member.name]
         assert (member.claim_id, member.consumer) == (
             claim.id,
-            place_consumer(answer.group, member.name),
+            placeholder_consumer(answer.group, member.name),
         )
-        assert claim.is_free_place and claim.request_id == request.request_id
+        assert claim.is_free_reservation and claim.request_id == request.request_id
         assert (claim.project_id, claim.user_id, claim.group) == ('p1', 'u1', answer.group)
         assert claim.allocations == {claim.provider_id: {'VCPU': 1, 'MEMORY_MB': 1024}}
     record = world.store.plans.load_group_plan(answer.group)

@@ -6,9 +6,9 @@ import msgspec
 from devel.memory_store import commit, tables
 from devel.memory_store.database import atomic
 from devel.memory_store.group_plans import MemoryGroupPlans
-from gantt.core.claims import place_commit, places
-from gantt.scheduler.groups import place_group, standing_places
-from gantt.scheduler.groups.standing_places import Staying
+from gantt.core.claims import reservation_commit, reservations
+from gantt.scheduler.groups import place_group, remaining_members
+from gantt.scheduler.groups.remaining_members import MemberSplit
 
 _replace = msgspec.structs.replace
 
@@ -33,40 +33,40 @@ def a_plan_may_lack_members(monkeypatch):
 def no_place_comes_back(monkeypatch):
     """A create that ends takes its place with it."""
     for module in (commit, tables):
-        monkeypatch.setattr(module, 'lives_on', lambda place, now: None)
+        monkeypatch.setattr(module, 'restored_reservation', lambda place, now: None)
 
 
 def a_place_keeps_its_id(monkeypatch):
     """What is late about an ended create is about the next one."""
-    lives_on = places.lives_on
+    restored_reservation = reservations.restored_reservation
 
     def under_the_same_id(place, now):
-        found = lives_on(place, now)
+        found = restored_reservation(place, now)
         return None if found is None else _replace(found, id=place.id)
 
     for module in (commit, tables):
-        monkeypatch.setattr(module, 'lives_on', under_the_same_id)
+        monkeypatch.setattr(module, 'restored_reservation', under_the_same_id)
 
 
 def whoever_asks_gets_a_place(monkeypatch):
     """Nobody looks whether another create has it."""
     monkeypatch.setattr(
-        place_commit,
-        'judge_places',
+        reservation_commit,
+        'check_reservations',
         lambda request_id, takes, *_: (list(range(len(takes))), ''),
     )
 
 
 def plans_are_stored_beside_others(monkeypatch):
     """Two that plan one group both get what they planned."""
-    monkeypatch.setattr(commit, 'judge_plans', lambda *_: {})
+    monkeypatch.setattr(commit, 'check_plans', lambda *_: {})
     monkeypatch.setattr(commit, 'behind_others', lambda batch, ended, rules: set())
 
 
 def who_stands_counts_for_no_policy(monkeypatch):
     """A change is planned as if its group were not there."""
-    monkeypatch.setattr(Staying, 'consumers', property(lambda self: {}))
-    monkeypatch.setattr(standing_places, 'consumers_on', lambda *_: {})
+    monkeypatch.setattr(MemberSplit, 'consumers', property(lambda self: {}))
+    monkeypatch.setattr(remaining_members, 'consumers_on', lambda *_: {})
 
 
 def repeats_are_told_what_was_planned_last(monkeypatch):

@@ -7,7 +7,7 @@ import msgspec
 
 from devel.memory_store import commit as memory_commit
 from gantt.compute.agent import agent, running_guests
-from gantt.core.claims import commit, place_commit, reconcile, registration
+from gantt.core.claims import commit, reconcile, registration, reservation_commit
 from gantt.core.placement import older_claims
 from gantt.core.table.usage import UsageColumns
 
@@ -87,9 +87,9 @@ def a_late_registration_of_the_dead_counts(patch):
 
 def a_change_gives_back_what_a_create_has(patch):
     """It was told of a place as given back that a create had taken, or had taken and left."""
-    patch.setattr(place_commit, '_why_not_ended', lambda *_: '')
+    patch.setattr(reservation_commit, '_why_not_ended', lambda *_: '')
 
 
 def a_free_place_is_confirmed_by_a_guest(patch):
     """The guest had taken it over in a database that was put back since."""
-    patch.setattr(reconcile, 'guests_of_places', lambda live: {})
+    patch.setattr(reconcile, 'guests_of_reservations', lambda live: {})

@@ -14,7 +14,7 @@ from devel.sim.database import SimDatabase
 from devel.sim.groups.descriptions import PlacedUnit, broken_policies
 from gantt.core.claims.claim import Claim, State, guest_of
 from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
-from gantt.core.claims.places import GroupPlanRecord, is_of_plan
+from gantt.core.claims.reservations import GroupPlanRecord, is_of_plan
 from gantt.core.groups import group_answer
 from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.groups.plan_view import member_of
@@ -136,7 +136,7 @@ class GroupWatch:
                     self._break(f'G2: {name} gave the place of {place} to another server')
                 continue
             if new.state is State.CONFIRMED:
-                if old.is_free_place:
+                if old.is_free_reservation:
                     self._break(f'G2: {name} confirmed the place of {place}, which nobody has')
                 continue
             if name == 'release_plan' and args[0] == old.group:
@@ -177,7 +177,7 @@ class GroupWatch:
             for claim_draft in draft.claims
         }
         for claim in self._known.values():
-            if not claim.is_free_place or _was_live(before, claim) or claim.id in planned:
+            if not claim.is_free_reservation or _was_live(before, claim) or claim.id in planned:
                 continue
             origins = [
                 old
@@ -288,5 +288,5 @@ def _gave_back(place: Claim, name: str, args: tuple[Any, ...], drafts: Drafts) -
         place.id == ended.claim_id
         for draft, outcome in drafts
         if outcome.outcome is CommitStatus.PLACED
-        for ended in draft.ends_places
+        for ended in draft.released_reservations
     )

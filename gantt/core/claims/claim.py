@@ -69,7 +69,8 @@ EXPIRES = (Lifecycle.HOST, Lifecycle.PLAN, Lifecycle.HOLD, Lifecycle.CALLER)
 NOT_IN_FLIGHT = (Lifecycle.API,)
 #: Lifecycles whose reserved claims a host may not confirm: there is no create to start yet.
 NOT_TO_CONFIRM = (Lifecycle.PLAN,)
-#: Events that end a place together with the create that has it: else it lives on for its plan.
+#: Events that end a reservation together with the create that has it: else it lives on for its
+#: plan.
 ENDS_PLACE = (Event.FORCE,)
 #: Lifecycles until confirmation: from then on messages of the host end the claim.
 UNTIL_CONFIRMED = (Lifecycle.PLAN, Lifecycle.HOLD)
@@ -86,8 +87,8 @@ def after(
 ) -> State:
     """Return the state after ``event``; the same state where the event has no effect.
 
-    :param is_taken: it is a place of a plan that a create has taken over: its host may confirm
-        it, and may end it, as that of any create
+    :param is_taken: it is a reservation of a plan that a create has taken over: its host may
+        confirm it, and may end it, as that of any create
     """
     ends = event in (Event.RELEASE, Event.SEEN_ABSENT, Event.REFUSE)
     if ends and lifecycle not in HOST_MAY_END and not is_taken:
@@ -103,7 +104,7 @@ def after(
 
 
 class PlannedFor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """State that a place of a plan returns to when the create that has it ends; stored as JSON.
+    """State that a reservation returns to when the create that has it ends; stored as JSON.
 
     :ivar request_id: the request that planned it, with the ``attempt`` and ``member`` of it
     :ivar consumer: placeholder consumer of the member while no create has it
@@ -135,7 +136,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :ivar adopted: created without a request, as the host was found running it
     :ivar guest: consumer that it was created for, if it was handed over to another one since
     :ivar member_name: name of its member of a planned group, as ``web-2``
-    :ivar planned: state that it returns to while a create has the place; None: none has it
+    :ivar planned: state that it returns to while a create has the reservation; None: none has it
     :ivar child: uuid of the child zone that it is in; None: it is here
     :ivar is_lost: that zone does not know it any more: it may live, until an operator has checked
     :ivar problem: why its row cannot be read, as of one that a later release has written: its known
@@ -182,12 +183,12 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_taken(self) -> bool:
-        """True where it is a place of a plan that a create has, and has not confirmed."""
+        """True where it is a reservation of a plan that a create has, and has not confirmed."""
         return self.planned is not None
 
     @property
-    def is_free_place(self) -> bool:
-        """True where it is a place of a plan that no create has."""
+    def is_free_reservation(self) -> bool:
+        """True where it is a reservation of a plan that no create has."""
         return (
             self.member_name is not None
             and self.planned is None
@@ -209,7 +210,7 @@ def guest_of(claim: Claim) -> str:
 def stepped(claim: Claim, state: State, reason: str, now: float) -> Claim:
     """Return a claim in another state; a confirmed one is ended by its host's messages.
 
-    Either way it is no place of a plan any more.
+    Either way it is no reservation of a plan any more.
     """
     lifecycle = claim.lifecycle
     if state is State.CONFIRMED and lifecycle in UNTIL_CONFIRMED:
@@ -234,8 +235,8 @@ def state_after(claim: Claim, event: Event) -> State:
 def happen(claim: Claim, event: Event, reason: str, now: float) -> Claim:
     """Return a claim after ``event``; the very same one where the event has no effect.
 
-    For a place that a create has, this ends that create's claim: the place may live on for
-    its plan, see ``places.lives_on``.
+    For a reservation that a create has, this ends that create's claim: the reservation may live on
+    for its plan, see ``reservations.restored_reservation``.
 
     :param now: seconds of the database's clock
     """
@@ -253,7 +254,7 @@ def longest(lifecycle: Lifecycle, most: float, most_of_plans: float | None = Non
     return most
 
 
-#: Longest hold of a place that no guest comes to, in seconds.
+#: Longest hold of a reservation that no guest comes to, in seconds.
 HELD_SECONDS_MAX = 86_400.0
 
 
@@ -262,17 +263,17 @@ def longer(
 ) -> Claim | None:
     """Return a claim with the lease that its request gets from now on; the same if it has that.
 
-    None: the request cannot extend it: it is not reserved, or it is a place that no create has,
-    which is held as long as all of its plan.
+    None: the request cannot extend it: it is not reserved, or it is a reservation that no create
+    has, which is held as long as all of its plan.
 
     :param most: upper bound of ``seconds``, the longest lease; ``most_of_plans`` as in ``longest``
     """
-    if claim.state is not State.RESERVED or claim.is_free_place or claim.problem:
+    if claim.state is not State.RESERVED or claim.is_free_reservation or claim.problem:
         return None
     lifecycle = Lifecycle.HOST if claim.is_taken else claim.lifecycle
     until = now + min(seconds, longest(lifecycle, most, most_of_plans))
     if not claim.is_taken:
-        # However often it is extended: a place that no guest comes to is given to others.
+        # However often it is extended: a reservation that no guest comes to is given to others.
         until = min(until, claim.created_at + HELD_SECONDS_MAX)
     if lifecycle not in EXPIRES or claim.lease_until >= until:
         return claim

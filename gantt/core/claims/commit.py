@@ -14,11 +14,11 @@ from typing import Any, overload
 import msgspec
 
 from gantt.core.claims.claim import Claim, gives_way, is_rival
-from gantt.core.claims.places import (
+from gantt.core.claims.reservations import (
     GroupPlanRecord,
-    PlaceEnded,
-    PlaceLetGo,
-    PlaceTaken,
+    ReleasedReservation,
+    ReplacedReservation,
+    TakenReservation,
     without_plan,
 )
 from gantt.core.messages.request import Purpose
@@ -222,17 +222,18 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     :ivar only_project: the one project whose consumers it may claim for; None: any
     :ivar groups: other groups than ``group`` that its hard policies concern: guarded as it is, and
         not counted up
-    :ivar takes_places: places of plans that it takes over, beside the claims that it creates
-    :ivar lets_go: places of plans that end in exchange for its claims; of a request that is whole.
-        In a create, each is a rival of the claim that its member gets, ends with that, and excludes
-        other requests of the batch for the same place; its own consumer may have it by now
-    :ivar plan: of ``group``, which is guarded: stored with the claims that are its places; a
+    :ivar taken_reservations: those that it takes over, next to the claims that it creates
+    :ivar replaced_reservations: those that end in exchange for its claims; of a request that is
+        whole. In a create, each is a rival of the claim that its member gets, ends with
+        that, and excludes other requests of the batch for the same one; its own consumer may have
+        it by now
+    :ivar plan: of ``group``, which is guarded: stored with the claims that are its reservations; a
         request with one is ``whole``, and these do not count as created: creates take them over
-    :ivar ends_places: places of that plan that end where it is stored.  Of a plan: no claim comes
-        for them, so they are no rivals, and only such as no create has had meanwhile: the plan
-        states that they are given back, and is void otherwise
+    :ivar released_reservations: those of that plan that end where it is stored.  Of a plan: no
+        claim comes for them, so they are no rivals, and only such as no create has had meanwhile:
+        the plan states that they are given back, and is void otherwise
     :ivar below: of a plan: the zones below where members of its group live, as it was planned
-    :ivar lost_claims: ids of claims of members on down hosts: other places replace them
+    :ivar lost_claims: ids of claims of members on down hosts: other reservations replace them
     """
 
     id: str
@@ -252,11 +253,11 @@ class RequestDraft(msgspec.Struct, frozen=True, kw_only=True):
     answer: bytes = b''
     decision: 'DecisionRecord | None' = None
     groups: tuple[GroupSwap, ...] = ()
-    takes_places: tuple[PlaceTaken, ...] = ()
-    lets_go: tuple[PlaceLetGo, ...] = ()
+    taken_reservations: tuple[TakenReservation, ...] = ()
+    replaced_reservations: tuple[ReplacedReservation, ...] = ()
     plan: GroupPlanRecord | None = None
     below: tuple[str, ...] = ()
-    ends_places: tuple[PlaceEnded, ...] = ()
+    released_reservations: tuple[ReleasedReservation, ...] = ()
     lost_claims: tuple[str, ...] = ()
 
 
@@ -322,7 +323,7 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of one request.
 
     :ivar accepted: indices into its ``claims``
-    :ivar taken: indices into its ``takes_places``
+    :ivar taken: indices into its ``taken_reservations``
     :ivar reason: why it was barred, is locked, or why the first of its claims that was not
         accepted was not
     :ivar refused: the kind of that last reason
@@ -358,7 +359,7 @@ class CommitResult(msgspec.Struct, frozen=True, kw_only=True):
     :ivar stepped: host -> version as this wrote it, of hosts that are not in ``hosts``
     :ivar pools: providers that are no hosts, as it wrote or read them
     :ivar freed: providers that claims have left: overtaken, or given way
-    :ivar handed: hosts of places handed to another consumer: only the feed reports that
+    :ivar handed: hosts of reservations handed to another consumer: only the feed reports that
     :ivar locked: providers whose rows another transaction keeps locked, with their names
     """
 
@@ -385,8 +386,8 @@ def is_plain(draft: RequestDraft) -> bool:
         and draft.group is None
         and draft.only_project is None
         and not draft.groups
-        and not draft.takes_places
-        and not draft.lets_go
+        and not draft.taken_reservations
+        and not draft.replaced_reservations
         and draft.plan is None
         and bool(draft.claims)
     )
@@ -403,16 +404,16 @@ def consumers_to_own(requests: Iterable[RequestDraft]) -> set[str]:
 
 
 def consumers_of(request: RequestDraft) -> Iterator[str]:
-    """Yield the consumers of a request: those of its claims, and of places that it takes over.
+    """Yield the consumers of a request: of its claims, and of reservations that it takes over.
 
-    The placeholder consumers of the places that it lets go are included.
+    The placeholder consumers of the reservations that it replaces are included.
     """
     for draft in request.claims:
         yield draft.claim.consumer
-    for place in request.takes_places:
-        yield place.consumer
-    for ended in request.lets_go:
-        yield ended.consumer
+    for taken in request.taken_reservations:
+        yield taken.consumer
+    for replaced in request.replaced_reservations:
+        yield replaced.consumer
 
 
 def swaps_of(request: RequestDraft) -> tuple[GroupSwap, ...]:
@@ -454,7 +455,7 @@ def judge_rivals(
         for claim_id, consumer, purpose in _wanted(request):
             keys.add((consumer, 'move' if purpose.is_move else purpose.value))
             existing = of_consumer.get(consumer, ())
-            # The place that is taken over may be this consumer's already.
+            # The reservation that is taken over may be this consumer's already.
             rivals = [
                 other for other in existing if is_rival(other, purpose) and other.id != claim_id
             ]
@@ -463,7 +464,7 @@ def judge_rivals(
             barred = _bar(request, existing, rivals) or barred
             if rivals:
                 giving_way[claim_id] = rivals
-        lost = _let_go(request, of_consumer, giving_way, keys)
+        lost = _add_replaced(request, of_consumer, giving_way, keys)
         if barred is not None:
             outcomes[request.id] = barred
         elif lost or keys & seen:
@@ -483,36 +484,40 @@ def judge_rivals(
     return ways, outcomes
 
 
-def _let_go(
+def _add_replaced(
     request: RequestDraft,
     of_consumer: Mapping[str, Sequence[Claim]],
     found: dict[str, list[Claim]],
     keys: set[tuple[str, str]],
 ) -> str:
-    """Add the places that a request lets go to the claims that its first claim releases.
+    """Add the reservations that a request replaces to the claims that its first claim releases.
 
-    A place that its own consumer has under an older request is released with that, and for good:
-    back in the plan, a create could take it, and be the same member.
+    A reservation that its own consumer has under an older request is released with that, and for
+    good: back in the plan, a create could take it, and be the same member.
 
-    :param keys: of the request: no other one of the batch is to let the same place go
-    :returns: why one of them cannot be let go, or ''
+    :param keys: of the request: no other one of the batch is to replace the same one
+    :returns: why one of them cannot be replaced, or ''
     """
     leaving = {claim.id for rivals in found.values() for claim in rivals}
-    for place in request.lets_go:
-        keys.add((place.consumer, Purpose.CREATE.value))
+    for reservation in request.replaced_reservations:
+        keys.add((reservation.consumer, Purpose.CREATE.value))
         free = [
-            claim for claim in of_consumer.get(place.consumer, ()) if claim.id == place.claim_id
+            claim
+            for claim in of_consumer.get(reservation.consumer, ())
+            if claim.id == reservation.claim_id
         ]
         if free:
             found.setdefault(request.claims[0].claim.id, []).extend(free)
-        elif place.claim_id in leaving:
+        elif reservation.claim_id in leaving:
             for rivals in found.values():
                 rivals[:] = [
-                    without_plan(claim, claim.updated_at) if claim.id == place.claim_id else claim
+                    without_plan(claim, claim.updated_at)
+                    if claim.id == reservation.claim_id
+                    else claim
                     for claim in rivals
                 ]
         else:
-            return f'the place of {place.member_name!r} of group {place.group} is gone'
+            return f'the place of {reservation.member_name!r} of group {reservation.group} is gone'
     return ''
 
 
@@ -520,8 +525,8 @@ def _wanted(request: RequestDraft) -> Iterator[tuple[str, str, Purpose]]:
     """Yield id, consumer and purpose of each claim that a request creates or takes over."""
     for claim in (draft.claim for draft in request.claims):
         yield claim.id, claim.consumer, claim.purpose
-    for place in request.takes_places:
-        yield place.claim_id, place.consumer, Purpose.CREATE
+    for reservation in request.taken_reservations:
+        yield reservation.claim_id, reservation.consumer, Purpose.CREATE
 
 
 def behind_others(

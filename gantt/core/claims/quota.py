@@ -291,7 +291,7 @@ def usage_of(claims: Iterable[Claim]) -> Usage:
     in_flight = sum(
         claim.state is State.RESERVED
         and claim.lifecycle not in NOT_IN_FLIGHT
-        and not claim.is_free_place
+        and not claim.is_free_reservation
         for claim in live
     )
     return Usage(claims_in_flight=in_flight, live_claims=len(of_guests), amounts=dict(total))

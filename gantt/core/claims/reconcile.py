@@ -276,7 +276,7 @@ class _SeenClaims:
         self.strangers: list[Running] = []
         self.over: set[str] = set()
         ids = {claim.id for claim in live}
-        of_places = guests_of_places(live)
+        of_places = guests_of_reservations(live)
         exact = {
             entry.claim_id
             for entry in (*(report.running or ()), *(report.pending or ()))
@@ -323,7 +323,7 @@ class _SeenClaims:
         return [claim for claim in live if claim.id in self.running or claim.id in self.pending]
 
 
-def guests_of_places(live: Iterable[Claim]) -> dict[str, str]:
+def guests_of_reservations(live: Iterable[Claim]) -> dict[str, str]:
     """Return ids of the claims of members of groups -> their guests, or placeholder consumers."""
     return {
         claim.id: guest_of(claim)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.places import GroupPlanRecord
+from gantt.core.claims.reservations import GroupPlanRecord
 from gantt.core.group_policies.violated import StandingViolation
 from gantt.core.groups.group_plan import GroupPlan, PlannedMember, WithoutPolicy
 from gantt.core.messages import quoting

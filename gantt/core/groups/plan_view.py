@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from gantt.core.claims.claim import Claim, State, guest_of
-from gantt.core.claims.places import is_given_up
+from gantt.core.claims.reservations import is_given_up
 from gantt.core.group_policies.violated import StandingViolation
 from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.messages.group_description import GroupDescription
@@ -21,7 +21,7 @@ _NUMBERED = re.compile(r'^(.+)-[1-9][0-9]*\Z', re.S)
 class MemberState(enum.StrEnum):
     """What has become of a planned member."""
 
-    PLANNED = 'planned'  # its place waits for a create
+    PLANNED = 'planned'  # its reservation waits for a create
     CREATED = 'created'  # a create has it, and its host has not confirmed yet
     RUNNING = 'running'  # its host has confirmed
     EXPIRED = 'expired'  # nobody came in time
@@ -34,8 +34,8 @@ class GroupMemberView(msgspec.Struct, frozen=True, kw_only=True):
     :ivar member: name of its description
     :ivar host: where it is, or was last
     :ivar levels: level -> the domain that it is in
-    :ivar consumer: of its claim: it stands for the member until a create has the place
-    :ivar lease_seconds: until its place is given up; null: it is no lease that it is held by
+    :ivar consumer: of its claim: it stands for the member until a create has the reservation
+    :ivar lease_seconds: until its reservation is given up; null: it is no lease that it is held by
     """
 
     name: str
@@ -53,7 +53,7 @@ class GroupPlanView(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar group: uuid of it
     :ivar request_id: of the last change of it
-    :ivar lease_seconds: for which places are held still that no create has
+    :ivar lease_seconds: for which reservations are held still that no create has
     :ivar others: consumers of the group that are no member of the plan
     :ivar decided: what was answered when it was planned or changed last
     :ivar violated: policies that those violate who stand, as it is now; null: it was not checked
@@ -91,9 +91,9 @@ def member_of(description: GroupDescription, name: str) -> str:
 def in_order(claims: Iterable[Claim]) -> list[Claim]:
     """Return claims of one member or of many: of each, the last is the one that counts.
 
-    Live claims are last, then the newest: a place that was created as the host of a guest was lost
-    is for a create, one that still exists after its member got a guest elsewhere is unused.
-    A guest that was found without a claim was the member before all claims created for it since.
+    Live claims are last, then the newest: a reservation that was created as the host of a guest was
+    lost is for a create, one that still exists after its member got a guest elsewhere is unused. A
+    guest that was found without a claim was the member before all claims created for it since.
     """
     return sorted(
         claims,
@@ -101,7 +101,7 @@ def in_order(claims: Iterable[Claim]) -> list[Claim]:
             one.is_live,
             not (one.is_live and one.adopted),
             one.created_at,
-            not one.is_free_place,
+            not one.is_free_reservation,
             one.updated_at,
             one.id,
         ),
@@ -117,8 +117,8 @@ def by_name(
 ) -> dict[str, list[Claim]]:
     """Return claims by the name of their member, in order.
 
-    A place that was planned as the host of a guest was lost is unused where that guest is back
-    before a create came; and a guest whose host responds comes before one whose host does not.
+    A reservation that was planned as the host of a guest was lost is unused where that guest is
+    back before a create came; and a guest whose host responds comes before one whose host does not.
 
     :param is_back: returns whether a claim is of a guest whose host responds, see ``back``
     """
@@ -128,7 +128,7 @@ def by_name(
             by_member.setdefault(claim.member_name, []).append(claim)
     for of_member in by_member.values():
         last = of_member[-1]
-        is_open = last.is_free_place or (last.state is State.CONFIRMED and not is_back(last))
+        is_open = last.is_free_reservation or (last.state is State.CONFIRMED and not is_back(last))
         guests = [claim for claim in of_member if is_back(claim)] if is_open else []
         if guests:
             of_member.remove(guests[-1])
@@ -136,8 +136,8 @@ def by_name(
     return by_member
 
 
-def spare_places(of_name: Mapping[str, Sequence[Claim]]) -> list[Claim]:
-    """Return free places of members that have a guest which counts: they are unused.
+def spare_reservations(of_name: Mapping[str, Sequence[Claim]]) -> list[Claim]:
+    """Return free reservations of members that have a guest which counts: they are unused.
 
     :param of_name: see ``by_name``
     """
@@ -146,7 +146,7 @@ def spare_places(of_name: Mapping[str, Sequence[Claim]]) -> list[Claim]:
         for _, of_member in sorted(of_name.items())
         if of_member[-1].state is State.CONFIRMED
         for claim in of_member
-        if claim.is_free_place
+        if claim.is_free_reservation
     ]
 
 
@@ -178,7 +178,7 @@ def back(is_up: Callable[[int], bool], given_up: Collection[str]) -> Callable[[C
 def is_guest(claim: Claim, given_up: Collection[str]) -> bool:
     """Return whether a claim is of a guest that was not replaced by name.
 
-    :param given_up: see ``claims.places.is_given_up``
+    :param given_up: see ``claims.reservations.is_given_up``
     """
     is_gone = is_given_up(claim.id, guest_of(claim), claim.adopted, given_up)
     return claim.state is State.CONFIRMED and not is_gone
@@ -213,7 +213,7 @@ def members(
     levels_of: Callable[[int], Mapping[str, str]],
     given_up: Collection[str] = (),
 ) -> list[GroupMemberView]:
-    """Return the members of a plan: those that have or had a place, then those without.
+    """Return the members of a plan: those that have or had a reservation, then those without.
 
     :param description: None: it cannot be read, and only live members are known
     :param claims: of the group, ended ones too

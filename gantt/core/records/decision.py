@@ -18,7 +18,7 @@ from gantt import exceptions
 from gantt.core.claims.quota import Excess
 from gantt.core.messages.build import Build
 from gantt.core.messages.zone_step import ZoneStep
-from gantt.core.records.places_seen import PlacesSeen
+from gantt.core.records.offered_reservations import OfferedReservations
 from gantt.core.records.rule_texts import plain_text
 
 PASSED = 254
@@ -214,7 +214,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     planned: int = 0
     held: dict[str, dict[int, dict[str, int]]] = {}
     zones: list[ZoneStep] = []
-    places: PlacesSeen | None = None
+    places: OfferedReservations | None = None
 
     @property
     def is_placed(self) -> bool:

@@ -33,9 +33,20 @@ from gantt.core.claims.commit import (
     judge_rivals,
     swaps_of,
 )
-from gantt.core.claims.place_commit import NO_PLACES, judge_plans, judge_takes, steps_group
-from gantt.core.claims.places import GroupPlanRecord, PlaceLetGo, PlaceTaken, lives_on, taken_over
 from gantt.core.claims.request_state import judge_request, takes_over
+from gantt.core.claims.reservation_commit import (
+    NO_RESERVATIONS,
+    check_plans,
+    check_taken_reservations,
+    steps_group,
+)
+from gantt.core.claims.reservations import (
+    GroupPlanRecord,
+    ReplacedReservation,
+    TakenReservation,
+    restored_reservation,
+    taken_over,
+)
 from gantt.core.messages.layout import Layout
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.topology.free import room_of
@@ -63,18 +74,27 @@ def makers_of(swaps: Iterable[RequestDraft]) -> list[RequestDraft]:
     return [draft for draft in swaps if draft.group is not None and draft.group.may_be_first]
 
 
-def owned(draft: RequestDraft) -> Iterator[Claim | PlaceTaken | PlaceLetGo]:
+def owned(draft: RequestDraft) -> Iterator[Claim | TakenReservation | ReplacedReservation]:
     """Yield the claims that a draft creates, takes over or lets go, with their owners."""
     for claim_draft in draft.claims:
         yield claim_draft.claim
-    yield from draft.takes_places
-    yield from draft.lets_go
+    yield from draft.taken_reservations
+    yield from draft.replaced_reservations
 
 
 class BatchEntry:
     """Progress of one draft through a commit batch."""
 
-    __slots__ = ('accepted', 'draft', 'outcome', 'fresh', 'places', 'row', 'taken', 'took_over')
+    __slots__ = (
+        'accepted',
+        'draft',
+        'outcome',
+        'fresh',
+        'reservations',
+        'row',
+        'taken',
+        'took_over',
+    )
 
     def __init__(self, draft: RequestDraft) -> None:
         self.draft = draft
@@ -83,7 +103,7 @@ class BatchEntry:
         self.took_over = False
         self.row: Any = None
         self.accepted: list[int] = []
-        self.places = NO_PLACES  # places that it may take over
+        self.reservations = NO_RESERVATIONS  # which of its reservations it gets
         self.taken: list[int] = []
 
     def end(self, outcome: CommitStatus, **more: Any) -> None:
@@ -112,12 +132,12 @@ class BatchEntry:
     @property
     def is_whole(self) -> bool:
         """True where all of this draft was accepted."""
-        claim_drafts, places = self.draft.claims, self.draft.takes_places
-        return len(self.accepted) == len(claim_drafts) and len(self.taken) == len(places)
+        claim_drafts, reservations = self.draft.claims, self.draft.taken_reservations
+        return len(self.accepted) == len(claim_drafts) and len(self.taken) == len(reservations)
 
     @property
     def claims_made(self) -> int:
-        """The count in its row: of the places of a plan only those that no create takes."""
+        """The count in its row: of the reservations of a plan only those that no create takes."""
         return 0 if self.draft.plan is not None else len(self.accepted)
 
 
@@ -161,12 +181,12 @@ class CommitBatch:
         self.rivals: dict[str, list[Claim]] = {}
         #: ids of the live claims of the consumers, as they were judged
         self.known: set[str] = set()
-        #: ids of the places that creates of this batch take over
+        #: ids of the reservations that creates of this batch take over
         self._taken: set[str] = set()
-        #: places of overtaken attempts: they end unless the next attempt takes them
+        #: reservations of overtaken attempts: they end unless the next attempt takes them
         self._going_back: list[Claim] = []
-        #: places that drafts name, by id, as read under the locks
-        self._places: Mapping[str, Claim] = {}
+        #: reservations that drafts name, by id, as read under the locks
+        self._reservations: Mapping[str, Claim] = {}
         #: stored plans of groups, by group
         self.plans: Mapping[str, GroupPlanRecord] = {}
 
@@ -238,13 +258,13 @@ class CommitBatch:
         plans = (entry.draft.plan for entry in self.going())
         return sorted({plan.group_uuid for plan in plans if plan is not None})
 
-    def judge_plans(
+    def check_plans(
         self,
         plans: Mapping[str, GroupPlanRecord],
         living: Mapping[str, Sequence[Claim]],
         below: Mapping[str, Collection[str]],
     ) -> None:
-        """Stop the drafts whose plan was computed beside other plans, places or zones.
+        """Stop the drafts whose plan was computed beside other plans, reservations or zones.
 
         :param plans: the stored plans of :meth:`planned_groups`
         :param living: the live claims of members of these groups
@@ -252,15 +272,15 @@ class CommitBatch:
         """
         self.plans = plans
         revisions = {uuid: plan.revision for uuid, plan in plans.items()}
-        reasons = judge_plans((entry.draft for entry in self.going()), revisions, living, below)
+        reasons = check_plans((entry.draft for entry in self.going()), revisions, living, below)
         for entry in self.going():
             if entry.draft.id in reasons:
                 entry.end(CommitStatus.GROUP_CHANGED, reason=reasons[entry.draft.id])
 
-    def has_unseen_places(self, living: Mapping[str, Sequence[Claim]]) -> bool:
-        """Return whether a place that :meth:`judge_consumers` was not given would have to give way.
+    def has_unseen_reservations(self, living: Mapping[str, Sequence[Claim]]) -> bool:
+        """Return whether a reservation unknown to :meth:`judge_consumers` would have to give way.
 
-        :param living: as passed to :meth:`judge_plans`
+        :param living: as passed to :meth:`check_plans`
         """
         consumers = {
             claim_draft.claim.consumer
@@ -275,8 +295,11 @@ class CommitBatch:
             )
         }
         seen_ids = self.known | ending_ids
-        places = (claim for of_group in living.values() for claim in of_group)
-        return any(place.consumer in consumers and place.id not in seen_ids for place in places)
+        reservations = (claim for of_group in living.values() for claim in of_group)
+        return any(
+            reservation.consumer in consumers and reservation.id not in seen_ids
+            for reservation in reservations
+        )
 
     # -- claims ---------------------------------------------------------------------
     def claim_ids(self) -> list[str]:
@@ -351,10 +374,10 @@ class CommitBatch:
         for draft in drafts:
             for claim_draft in draft.claims:
                 provider_ids.update(claim_draft.claim.allocations)
-            for taken_place in draft.takes_places:
-                provider_ids.update(taken_place.provider_ids)
-            for place in draft.ends_places:
-                provider_ids.update(place.provider_ids)
+            for taken in draft.taken_reservations:
+                provider_ids.update(taken.provider_ids)
+            for released in draft.released_reservations:
+                provider_ids.update(released.provider_ids)
         return provider_ids
 
     def other_providers(self) -> set[int]:
@@ -375,28 +398,37 @@ class CommitBatch:
         yield from self._going_back
 
     def overtake(self, claims: Iterable[Claim]) -> None:
-        """Release the claims of a request's earlier attempt; places go back."""
+        """Release the claims of a request's earlier attempt; reservations go back."""
         for claim in claims:
-            if lives_on(claim, self.now) is not None:
+            if restored_reservation(claim, self.now) is not None:
                 self._going_back.append(claim)
             else:
                 self.released.append((claim, 'taken over'))
 
-    # -- places of plans -----------------------------------------------------------
-    def places_named(self) -> list[str]:
-        """Return the ids of the places that drafts still going take over or end, ascending."""
+    # -- reservations of plans -----------------------------------------------------------
+    def reservations_named(self) -> list[str]:
+        """Return the ids of the reservations that going drafts take over or end, ascending."""
         drafts = [entry.draft for entry in self.going()]
-        taken_ids = {place.claim_id for draft in drafts for place in draft.takes_places}
+        taken_ids = {
+            reservation.claim_id for draft in drafts for reservation in draft.taken_reservations
+        }
         return sorted(
-            taken_ids | {place.claim_id for draft in drafts for place in draft.ends_places}
+            taken_ids
+            | {
+                reservation.claim_id
+                for draft in drafts
+                for reservation in draft.released_reservations
+            }
         )
 
-    def judge_places(self, places: Mapping[str, Claim], locked: providers.LockedProviders) -> None:
-        """Stop the drafts that do not get the places that they need.
+    def check_reservations(
+        self, reservations: Mapping[str, Claim], locked: providers.LockedProviders
+    ) -> None:
+        """Stop the drafts that do not get the reservations that they need.
 
-        :param places: the claims of :meth:`places_named`, by id, under the locks
+        :param reservations: the claims of :meth:`reservations_named`, by id, under the locks
         """
-        self._places = places
+        self._reservations = reservations
         taken_ids: set[str] = set()
         hosts = map(locked.row, locked.hosts())
         closed_hosts = {
@@ -405,9 +437,13 @@ class CommitBatch:
             if (reason := why_closed(row, over_full=False))
         }
         for entry in self.going():
-            entry.places = judge_takes(entry.draft, places, taken_ids, closed_hosts)
-            entry.outcome = entry.places.ends
-            taken_ids.update(entry.draft.takes_places[i].claim_id for i in entry.places.taken)
+            entry.reservations = check_taken_reservations(
+                entry.draft, reservations, taken_ids, closed_hosts
+            )
+            entry.outcome = entry.reservations.ends
+            taken_ids.update(
+                entry.draft.taken_reservations[i].claim_id for i in entry.reservations.taken
+            )
 
     def read_under_lock(self) -> tuple[set[int], set[tuple[int, int]]]:
         """Return (hosts of layouts, (pool, host) of shared pools) of the drafts still going."""
@@ -461,15 +497,15 @@ class CommitBatch:
             for index in entry.accepted:
                 self._make(unit, entry.draft, entry.draft.claims[index])
             if not (entry.draft.whole and acceptance.refusal is not None):
-                entry.taken = entry.places.taken
+                entry.taken = entry.reservations.taken
             for index in entry.taken:
-                self._take(unit, entry.draft, entry.draft.takes_places[index])
+                self._take(unit, entry.draft, entry.draft.taken_reservations[index])
             self._decide(entry, acceptance.refusal)
-            if entry.draft.ends_places:
-                self._end_places(unit, entry)
-        for place in self._going_back:
-            if place.id not in self._taken:
-                self._end(unit, place, 'taken over')
+            if entry.draft.released_reservations:
+                self._end_reservations(unit, entry)
+        for reservation in self._going_back:
+            if reservation.id not in self._taken:
+                self._end(unit, reservation, 'taken over')
         self.bumped = sorted(
             {
                 e.draft.group.uuid
@@ -499,12 +535,14 @@ class CommitBatch:
         stored_plan = None if draft.plan is None else self.plans.get(draft.plan.group_uuid)
         return until if stored_plan is None else max(until, stored_plan.lease_until)
 
-    def _take(self, unit: UnitOfWork, draft: RequestDraft, by: PlaceTaken) -> None:
-        place = self._places[by.claim_id]
+    def _take(self, unit: UnitOfWork, draft: RequestDraft, by: TakenReservation) -> None:
+        reservation = self._reservations[by.claim_id]
         until = self.lease_of(draft)
-        unit.take(place, taken_over(place, by, draft.id, draft.attempt, until, self.now))
-        self._taken.add(place.id)
-        self._replace(unit, place.id, draft)
+        unit.take(
+            reservation, taken_over(reservation, by, draft.id, draft.attempt, until, self.now)
+        )
+        self._taken.add(reservation.id)
+        self._replace(unit, reservation.id, draft)
 
     def _replace(self, unit: UnitOfWork, claim_id: str, draft: RequestDraft) -> None:
         """End the claims that give way to a claim."""
@@ -512,18 +550,24 @@ class CommitBatch:
         for rival in self.rivals.get(claim_id, ()):
             self._end(unit, rival, reason)
 
-    def _end_places(self, unit: UnitOfWork, entry: BatchEntry) -> None:
-        """End the places that a plan gives back, except those that a create has taken."""
+    def _end_reservations(self, unit: UnitOfWork, entry: BatchEntry) -> None:
+        """End the reservations that a plan gives back, except those that a create has taken."""
         plan = entry.draft.plan
         if plan is None or entry.outcome is None or entry.outcome.outcome != CommitStatus.PLACED:
             return
         released_ids = {claim.id for claim, _ in self.released}
-        for place_let_go in entry.draft.ends_places:
-            place = self._places.get(place_let_go.claim_id)
-            if place is None or place.id in released_ids or place.group != plan.group_uuid:
+        for released in entry.draft.released_reservations:
+            reservation = self._reservations.get(released.claim_id)
+            if (
+                reservation is None
+                or reservation.id in released_ids
+                or reservation.group != plan.group_uuid
+            ):
                 continue
-            if place.is_free_place and place.allocations.keys() <= set(place_let_go.provider_ids):
-                self._end(unit, place, f'given back by {entry.draft.id}')
+            if reservation.is_free_reservation and reservation.allocations.keys() <= set(
+                released.provider_ids
+            ):
+                self._end(unit, reservation, f'given back by {entry.draft.id}')
 
     def _end(self, unit: UnitOfWork, claim: Claim, reason: str) -> None:
         self.released.append((claim, reason))
@@ -538,8 +582,8 @@ class CommitBatch:
             outcome = CommitStatus.PARTIAL
         else:
             outcome = CommitStatus.DROPPED
-        if refusal is None and entry.places.reason:
-            refusal = Refusal(RefusalKind.PLACE, entry.places.reason)
+        if refusal is None and entry.reservations.reason:
+            refusal = Refusal(RefusalKind.PLACE, entry.reservations.reason)
         entry.outcome = RequestOutcome(
             id=draft.id,
             outcome=outcome,
@@ -588,7 +632,7 @@ class CommitBatch:
                 yield entry.draft.decision
 
     def plans_made(self) -> Iterable[GroupPlanRecord]:
-        """Yield the plans to store, with the lease of their places."""
+        """Yield the plans to store, with the lease of their reservations."""
         for entry in self.entries:
             plan = entry.draft.plan
             if plan is not None and entry.has_effect:

@@ -130,10 +130,10 @@ class Ledger:
         commit_batch.judge_claims({row.id for row in stored_ids if row.live})
         unit = UnitOfWork(tx, self.memory)
         unit.lock(commit_batch.wanted())
-        place_ids = commit_batch.places_named()
+        place_ids = commit_batch.reservations_named()
         if place_ids:
-            places_named = {claim.id: claim for claim in load_claims(tx, ids=place_ids)}
-            commit_batch.judge_places(places_named, unit.locked)
+            reservations_named = {claim.id: claim for claim in load_claims(tx, ids=place_ids)}
+            commit_batch.check_reservations(reservations_named, unit.locked)
         movers = sorted(commit_batch.movers())
         if movers:
             of_movers = [of_guests(movers), is_live]
@@ -180,7 +180,7 @@ class Ledger:
             # A plan whose inputs have changed is computed again, whatever bars it.
             living = self._plans(tx, commit_batch)
             commit_batch.judge_consumers(live_claims, self.owners(tx, commit_batch))
-            if commit_batch.has_unseen_places(living):
+            if commit_batch.has_unseen_reservations(living):
                 raise Again('a place came to be meanwhile')
         else:
             self._plans(tx, commit_batch)
@@ -188,9 +188,9 @@ class Ledger:
     def _plans(self, tx: session.Tx, commit_batch: CommitBatch) -> Mapping[str, Sequence[Claim]]:
         """Judge plans by their members' claims; these are read after those that give way.
 
-        A create that takes over a free place in between is seen here; a later one changes the
-        claims that give way, which is guarded.  Nothing would guard that a place created in between
-        gives way.
+        A create that takes over a free reservation in between is seen here; a later one changes the
+        claims that give way, which is guarded.  Nothing would guard that a reservation created in
+        between gives way.
 
         :returns: the claims of members, by group
         """
@@ -199,7 +199,7 @@ class Ledger:
             return {}
         plans = {plan.group_uuid: plan for plan in group_plans.load(tx, planned)}
         living = group_plans.places_of(tx, planned)
-        commit_batch.judge_plans(plans, living, zones_of_groups(tx, planned))
+        commit_batch.check_plans(plans, living, zones_of_groups(tx, planned))
         return living
 
     @staticmethod

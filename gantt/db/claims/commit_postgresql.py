@@ -209,7 +209,7 @@ def _is_rare(draft: RequestDraft) -> bool:
     return (
         draft.takes_over is not None
         or draft.plan is not None
-        or bool(draft.takes_places or draft.lets_go or draft.groups)
+        or bool(draft.taken_reservations or draft.replaced_reservations or draft.groups)
     )
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of groups, and their places: stored with a commit, extended, released, read.
+"""Plans of groups, and their reservations: stored with a commit, extended, released, read.
 
 The row of the group's rule is the lock of its plan: every transaction that writes a plan locks
-it first, before the providers that places are on.
+it first, before the providers that reservations are on.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,14 +12,14 @@ import sqlalchemy as sa
 
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, Event
-from gantt.core.claims.places import (
+from gantt.core.claims.reservations import (
     GroupPlanRecord,
     PlannedUsage,
     by_member,
     check_planned_by,
     held_until,
     is_of_plan,
-    plan_lease_of,
+    plan_lease_end,
     usage_of,
     without_plan,
 )
@@ -140,7 +140,7 @@ class SqlGroupPlans:
         return [_record(row) for row in tx.all(query)]
 
     @reading
-    def load_places(
+    def load_reservations(
         self, tx: session.Tx, uuids: Collection[str], *, ended: bool = False
     ) -> dict[str, list[Claim]]:
         claims_of_group = places_of(tx, sorted(filter(is_id, set(uuids))), ended=ended)
@@ -163,15 +163,15 @@ class SqlGroupPlans:
         until = tx.now + min(seconds, most)
         changes = UnitOfWork(tx, self.database.memory)
         outcomes, leases = [], [plan.lease_until]
-        for claim in _places_under_lock(changes, uuid):
-            if claim.id in spare and claim.is_free_place:
+        for claim in _lock_reservations(changes, uuid):
+            if claim.id in spare and claim.is_free_reservation:
                 outcomes.append(_outcome(claim, 'kept'))
                 continue
             claim_now = held_until(claim, until, most, tx.now)
             if claim_now is not claim:
                 changes.change(claim, claim_now)
             if is_of_plan(claim):
-                leases.append(plan_lease_of(claim_now))
+                leases.append(plan_lease_end(claim_now))
             outcomes.append(_outcome(claim, 'ok' if is_of_plan(claim) else 'kept'))
         changes.write()
         until = max(leases)
@@ -190,10 +190,10 @@ class SqlGroupPlans:
         check_planned_by(_locked(tx, uuid), planned_by)
         changes = UnitOfWork(tx, self.database.memory)
         outcomes = []
-        for claim in _places_under_lock(changes, uuid):
+        for claim in _lock_reservations(changes, uuid):
             if members and claim.member_name not in members:
                 continue
-            if claim.is_free_place:
+            if claim.is_free_reservation:
                 outcomes += changes.end([claim], Event.CANCEL, reason or 'plan released')
                 continue
             if claim.is_taken:
@@ -227,7 +227,7 @@ def _locked(tx: session.Tx, uuid: str) -> GroupPlanRecord:
     return plans[0]
 
 
-def _places_under_lock(changes: UnitOfWork, uuid: str) -> list[Claim]:
+def _lock_reservations(changes: UnitOfWork, uuid: str) -> list[Claim]:
     """Return the live claims of members, with all their providers locked."""
     places = places_of(changes.tx, [uuid])[uuid]
     return by_member(lock_claims(changes, [claim.id for claim in places], providers_of(places)))

@@ -38,7 +38,7 @@ IN_FLIGHT = sa.case(
         sa.and_(
             _c.c.state == State.RESERVED.value,
             _c.c.lifecycle.not_in([one.value for one in NOT_IN_FLIGHT]),
-            # No create has taken it yet: see ``Claim.is_free_place``.
+            # No create has taken it yet: see ``Claim.is_free_reservation``.
             sa.or_(
                 _c.c.lifecycle != Lifecycle.PLAN.value,
                 _c.c.member_name.is_(None),

@@ -24,7 +24,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from gantt import exceptions
 from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import CommitResult, RequestDraft, consumers_of, swaps_of
-from gantt.core.claims.places import PlaceTaken
+from gantt.core.claims.reservations import TakenReservation
 from gantt.core.messages.request import Purpose
 from gantt.db.claims import commit as ledger
 from gantt.db.claims.batch import CommitBatch
@@ -399,8 +399,12 @@ def _named(drafts: Sequence[RequestDraft]) -> set[int]:
         for pid in claim_draft.claim.allocations
     }
     for draft in drafts:
-        provider_ids.update(pid for place in draft.takes_places for pid in place.provider_ids)
-        provider_ids.update(pid for place in draft.ends_places for pid in place.provider_ids)
+        provider_ids.update(
+            pid for reservation in draft.taken_reservations for pid in reservation.provider_ids
+        )
+        provider_ids.update(
+            pid for reservation in draft.released_reservations for pid in reservation.provider_ids
+        )
     return provider_ids
 
 
@@ -441,8 +445,8 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
         tx.insert_new(models.requests, values, 'id')
         tx.all(ledger.LOCK_REQUESTS, ids=sorted(draft.id for draft in drafts))
         new_claims = [new_claims.claim for draft in drafts for new_claims in draft.claims]
-        places = [place for draft in drafts for place in draft.takes_places]
-        _insert_soles(tx, new_claims, places)
+        reservations = [reservation for draft in drafts for reservation in draft.taken_reservations]
+        _insert_soles(tx, new_claims, reservations)
     except Exception as e:
         if retry.signal_of(e) is not retry.RetrySignal.LOCKED:
             raise
@@ -452,13 +456,19 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
     return True
 
 
-def _insert_soles(tx: session.Tx, made: Iterable[Claim], places: Iterable[PlaceTaken]) -> None:
+def _insert_soles(
+    tx: session.Tx, made: Iterable[Claim], reservations: Iterable[TakenReservation]
+) -> None:
     """Insert rows that conflict with sole rows that others are just inserting, and no others."""
     claim_soles = {
         claim_sole for claim in made if (claim_sole := claim_rows.sole_of(claim)) is not None
     }
     soles = sorted(
-        claim_soles | {place.consumer + claim_rows.sole_end(Purpose.CREATE) for place in places}
+        claim_soles
+        | {
+            reservation.consumer + claim_rows.sole_end(Purpose.CREATE)
+            for reservation in reservations
+        }
     )
     ended_claim = Claim(id='', request_id=None, consumer='', provider_id=0, state=State.RELEASED)
     values = claim_rows.claim_values(ended_claim)

@@ -47,7 +47,7 @@ from gantt.db.hosts import claim_rows, providers, rows
 from gantt.db.records import decisions
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
-#: Columns of the consumer that gets a place.
+#: Columns of the consumer that gets a reservation.
 _NEW = (
     *(('request_id', 'text'), ('attempt', 'int'), ('member', 'int'), ('consumer', 'text')),
     *(('project_id', 'text'), ('user_id', 'text'), ('consumer_type', 'text')),
@@ -91,35 +91,52 @@ TAKE = sql(f"""
 """)  # noqa: S608 - names of columns only
 
 
-class TakenPlaces:
-    """The places that the drafts of a batch take over, as columns.
+class TakenReservations:
+    """The reservations that the drafts of a batch take over, as columns.
 
     Behind the locks of the hosts ``TAKE`` takes all of them, and guards the facts that the portable
-    path reads and judges: each place is stored, no create has taken it, its host is open, and no
-    consumer has another live claim.
+    path reads and judges: each reservation is stored, no create has taken it, its host is open, and
+    no consumer has another live claim.
 
-    :ivar hosts: hosts of the places, ascending
-    :ivar consumers: consumers that get the places
+    :ivar hosts: hosts of the reservations, ascending
+    :ivar consumers: consumers that get the reservations
     """
 
     def __init__(self, batch: Sequence[RequestDraft]) -> None:
         pairs = sorted(
-            ((place, draft) for draft in batch for place in draft.takes_places),
+            ((reservation, draft) for draft in batch for reservation in draft.taken_reservations),
             key=lambda pair: pair[0].consumer,
         )
         self.count = len(pairs)
         self._columns: list[Any] = []
-        self.hosts = sorted({place.provider_ids[0] for place, _ in pairs})
-        self.consumers = [place.consumer for place, _ in pairs]
+        self.hosts = sorted({reservation.provider_ids[0] for reservation, _ in pairs})
+        self.consumers = [reservation.consumer for reservation, _ in pairs]
         if not pairs:
             return
         rows = [
             (
-                *(place.claim_id, place.group, place.member_name, place.provider_ids[0]),
-                *(draft.lease_seconds, draft.id, draft.attempt, place.member, place.consumer),
-                *(place.project_id, place.user_id, place.consumer_type, place.image, place.flavor),
+                *(
+                    reservation.claim_id,
+                    reservation.group,
+                    reservation.member_name,
+                    reservation.provider_ids[0],
+                ),
+                *(
+                    draft.lease_seconds,
+                    draft.id,
+                    draft.attempt,
+                    reservation.member,
+                    reservation.consumer,
+                ),
+                *(
+                    reservation.project_id,
+                    reservation.user_id,
+                    reservation.consumer_type,
+                    reservation.image,
+                    reservation.flavor,
+                ),
             )
-            for place, draft in pairs
+            for reservation, draft in pairs
         ]
         self._columns = [
             array(kind, list(column_values))
@@ -130,7 +147,7 @@ class TakenPlaces:
         return bool(self.count)
 
     def is_apart(self, hosts: Collection[int]) -> bool:
-        """Return whether none of the places is on one of these hosts."""
+        """Return whether none of the reservations is on one of these hosts."""
         return not self.count or set(self.hosts).isdisjoint(hosts)
 
     def values(self, stamp: int) -> list[Any]:
@@ -145,16 +162,16 @@ class TakenPlaces:
 
 
 def is_taking(draft: RequestDraft) -> bool:
-    """Return whether a draft takes places of one provider each, and nothing else."""
+    """Return whether a draft takes reservations of one provider each, and nothing else."""
     return (
-        bool(draft.takes_places)
+        bool(draft.taken_reservations)
         and not draft.claims
-        and not (draft.continues or draft.lets_go or draft.groups)
+        and not (draft.continues or draft.replaced_reservations or draft.groups)
         and draft.takes_over is None
         and draft.group is None
         and draft.plan is None
         and draft.only_project is None
-        and all(len(place.provider_ids) == 1 for place in draft.takes_places)
+        and all(len(reservation.provider_ids) == 1 for reservation in draft.taken_reservations)
     )
 
 
@@ -333,7 +350,7 @@ class PlainBatch:
         self.records = [draft.decision for draft in batch if draft.decision is not None]
         self.digests = sorted({record.host_set for record in self.records if record.host_set})
         self.hosts: list[int] = []
-        self.takes = TakenPlaces(batch)
+        self.taken = TakenReservations(batch)
         self.consumers = ''
         #: Parameters of statements, by column.
         self._claims = self._kinds = self._used = self._each = list[Any]()
@@ -342,15 +359,15 @@ class PlainBatch:
     def of(cls, batch: Sequence[RequestDraft]) -> 'PlainBatch | None':
         """Return the columns; None where a draft needs more, or two name one consumer.
 
-        None too where a host gets claims and gives a place away: its change is reported as its
-        version alone, which does not hold the consumers of its claims.
+        None too where a host gets claims and gives a reservation away: its change is reported as
+        its version alone, which does not hold the consumers of its claims.
         """
         if not all(is_plain(draft) or is_taking(draft) for draft in batch):
             return None
         plain_batch = cls(batch)
         return (
             plain_batch
-            if plain_batch._fill() and plain_batch.takes.is_apart(plain_batch.hosts)
+            if plain_batch._fill() and plain_batch.taken.is_apart(plain_batch.hosts)
             else None
         )
 
@@ -384,7 +401,7 @@ class PlainBatch:
                 of_kind,
                 strict=True,
             )
-        if not row_values:  # places alone
+        if not row_values:  # reservations alone
             return self._fill_with_nothing()
         row_values.sort()  # waits for others' consumers are in this order
         consumers, ids, members, hosts, numbers_of = zip(*row_values, strict=True)
@@ -403,7 +420,7 @@ class PlainBatch:
 
     def _is_one_each(self, who: Sequence[str]) -> bool:
         """Return whether no consumer is named twice."""
-        consumers = [*who, *self.takes.consumers]
+        consumers = [*who, *self.taken.consumers]
         return len(set(consumers)) == len(consumers)
 
     def _add_up(
@@ -431,7 +448,7 @@ class PlainBatch:
 
     def providers(self) -> list[Any]:
         """Return the parameters of ``PROVIDERS``."""
-        return [numbers([*self.hosts, *self.takes.hosts])] if self.takes else self._used[:1]
+        return [numbers([*self.hosts, *self.taken.hosts])] if self.taken else self._used[:1]
 
     def writes(self, token: str, stamp: int) -> list[Any]:
         """Return the parameters of ``WRITE``."""
@@ -462,7 +479,7 @@ class PlainBatch:
                     id=draft.id,
                     outcome=CommitStatus.PLACED if draft.completes else CommitStatus.PARTIAL,
                     accepted=list(range(len(draft.claims))),
-                    taken=list(range(len(draft.takes_places))),
+                    taken=list(range(len(draft.taken_reservations))),
                     attempt=draft.attempt,
                 )
                 for draft in self.batch
@@ -522,8 +539,8 @@ class OneTripLedger(careful.CarefulLedger):
                 if made.hosts:
                     claims_row = self.execute(raw, CLAIMS, made.claims())
                 self.execute(raw, PROVIDERS, made.providers())
-                if made.takes:
-                    taken_row = self.execute(raw, TAKE, made.takes.values(tx.stamp))
+                if made.taken:
+                    taken_row = self.execute(raw, TAKE, made.taken.values(tx.stamp))
                 written_row = self.execute(raw, WRITE, made.writes(token, tx.stamp))
                 self.send_commit(raw)
         except careful.REFUSED as e:
@@ -535,7 +552,7 @@ class OneTripLedger(careful.CarefulLedger):
         return made.result(
             now,
             stepped=dict(zip(made.hosts, versions, strict=True)),
-            handed=made.takes.hosts,
+            handed=made.taken.hosts,
         )
 
     def _find_whole(
@@ -547,4 +564,4 @@ class OneTripLedger(careful.CarefulLedger):
             return None
         locked_hosts = providers.read(tx, self.memory, made.hosts)
         host_rows = list(map(locked_hosts.row, locked_hosts.hosts()))
-        return made.result(tx.now, hosts=host_rows, handed=made.takes.hosts)
+        return made.result(tx.now, hosts=host_rows, handed=made.taken.hosts)

@@ -28,7 +28,7 @@ from gantt.core.claims.claim import (
     happen,
     state_after,
 )
-from gantt.core.claims.places import lives_on
+from gantt.core.claims.reservations import restored_reservation
 from gantt.db.engine import session
 from gantt.db.engine.arrays import Joined, Update, by_key
 from gantt.db.engine.retry import Again
@@ -242,7 +242,7 @@ class UnitOfWork:
 
     def _leave(self, ended: Claim, ends_place: bool = False) -> None:
         """Free what an ended claim took, unless its place lives on for its plan."""
-        place_again = None if ends_place else lives_on(ended, self.tx.now)
+        place_again = None if ends_place else restored_reservation(ended, self.tx.now)
         if place_again is None:
             self.free(ended)
         else:

@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.core.claims import place_audit
+from gantt.core.claims import reservation_audit
 from gantt.core.claims.claim import LIVE, State, endless
 from gantt.core.messages import quoting
 from gantt.core.messages.layout import ALL_OF_IT, Layout
@@ -24,7 +24,7 @@ from gantt.db.engine import session
 from gantt.db.hosts import claim_rows, details, rows
 from gantt.db.hosts.providers import SHOWN_NAME
 from gantt.db.records import provider_audit
-from gantt.db.records.place_audit import AuditedPlaces
+from gantt.db.records.reservation_audit import AuditedReservations
 from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 
@@ -206,7 +206,7 @@ def violations(tx: session.Tx) -> dict[str, list[str]]:
     """Return violations by promise; empty lists if there are none."""
     tx.snapshot()
     nodes, marked = provider_audit.nodes(tx), tx.all(MARKED)
-    places = AuditedPlaces(tx)
+    places = AuditedReservations(tx)
     return {
         'over_commit': _first(itertools.chain(_over(tx, nodes), _inside(tx))),
         'lost': _first(
@@ -214,14 +214,14 @@ def violations(tx: session.Tx) -> dict[str, list[str]]:
                 _lost(tx, marked),
                 provider_audit.wrong_heirs(tx, nodes),
                 places.unreadable(),
-                place_audit.lost(places.found),
+                reservation_audit.lost(places.found),
             )
         ),
         'leaked': _first(
             itertools.chain(
                 _leaked(tx, marked),
                 _barring(tx),
-                place_audit.leaked(places.found, places.leases),
+                reservation_audit.leaked(places.found, places.leases),
             )
         ),
         'doubled': _first(itertools.chain(_doubled(tx), places.doubled())),

@@ -567,7 +567,7 @@ for _name, _percent in FILL_FACTORS.items():
     )
 
 
-# See ``core.claims.places.GroupPlanRecord``; its places are claims of the group.
+# See ``core.claims.reservations.GroupPlanRecord``; its places are claims of the group.
 group_plans = sa.Table(
     'group_plans',
     metadata,

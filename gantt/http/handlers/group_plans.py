@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from gantt import exceptions
-from gantt.core.claims.places import GroupPlanRecord
+from gantt.core.claims.reservations import GroupPlanRecord
 from gantt.core.groups import group_answer
 from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.groups.plan_view import GroupPlanView

@@ -2,7 +2,8 @@
 """Requests for members of groups: what their groups add to planning, and to commits.
 
 The rule of a group comes from the request or from the store, and is compared by the commit.  A
-create in a planned group takes a place of the plan; one that is to be elsewhere has its place end.
+create in a planned group takes over a reservation of the plan; where it is placed elsewhere
+instead, the reservation ends.
 """
 
 import contextlib
@@ -19,16 +20,16 @@ from gantt.core.claims.commit import (
     RequestOutcome,
 )
 from gantt.core.claims.request_state import seed_of
-from gantt.core.groups import take_places
+from gantt.core.groups import take_reservations
 from gantt.core.messages.request import SelectDestinations
 from gantt.core.placement.pipeline import Pipeline
 from gantt.core.records.decision import Decision
-from gantt.core.records.places_seen import PlacesSeen
+from gantt.core.records.offered_reservations import OfferedReservations
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
 from gantt.core.table.host_table import HostTable
+from gantt.scheduler.groups.group_reservations import GroupReservations
 from gantt.scheduler.groups.group_rules import rule_of
-from gantt.scheduler.groups.places_of_plans import PlacesOfPlans
 from gantt.scheduler.host_cache import HostCache
 from gantt.scheduler.ports import Stores
 from gantt.scheduler.request.planner import NO_EXTRA, Extra, Narrowed, Plan, Planner
@@ -44,25 +45,25 @@ class GroupMembers:
         self._zone_requests = stores.zone_requests
         self._feed = stores.feed
         self._cache = cache
-        self._places = PlacesOfPlans(
+        self._reservations = GroupReservations(
             stores.plans, cache.clock, lambda: settings.stale_after_seconds
         )
 
     # -- before a request is planned -----------------------------------------------------
     def may_be_counted(self, request: SelectDestinations) -> bool:
-        return self._places.may_have(request, self._cache.rules)
+        return self._reservations.may_have_reservation(request, self._cache.rules)
 
     def has_paid(self, plan: Plan) -> bool:
-        # Places of a plan without a project become the project's, and count from then on.
-        project = plan.request.spec.project_id
-        return bool(plan.extra.takes) and self._places.is_owned_by(plan.extra.takes, project)
+        # Reservations of a plan without a project become the project's, and count from then on.
+        project, taken = plan.request.spec.project_id, plan.extra.taken
+        return bool(taken) and self._reservations.is_owned_by(taken, project)
 
     def offer(
         self, planner: Planner, call: PendingRequest, pipeline: Pipeline, without: Sequence[str]
-    ) -> Plan | PlacesSeen | None:
-        """Return the plan of a create that takes places of a plan, or is refused for them.
+    ) -> Plan | OfferedReservations | None:
+        """Return the plan of a create that takes over reservations, or is refused for them.
 
-        :return: else the places that it lets go, where it is placed anew
+        :return: else the reservations that it replaces, where it is placed anew
         """
         request, group = call.request, call.request.spec.group
         assert group is not None, 'it is of a group'
@@ -70,7 +71,7 @@ class GroupMembers:
             self._read_rule(group.uuid)
         if not self.may_be_counted(request):
             return None
-        seen = self._places.offered(
+        seen = self._reservations.offered(
             self._cache.working,
             request,
             self._cache.rules.get(group.uuid),
@@ -81,15 +82,15 @@ class GroupMembers:
         )
         if seen is None or seen.replaces:
             return seen
-        return self._of_places(planner, call, pipeline, seen)
+        return self._with_reservations(planner, call, pipeline, seen)
 
-    def _of_places(
-        self, planner: Planner, call: PendingRequest, pipeline: Pipeline, seen: PlacesSeen
+    def _with_reservations(
+        self, planner: Planner, call: PendingRequest, pipeline: Pipeline, seen: OfferedReservations
     ) -> Plan:
-        """Take the places that a call was offered, or refuse it."""
+        """Return the plan by which a call takes over what it was offered, or is refused."""
         request, attempt = call.request, call.attempt
         todo = list(attempt.todo)
-        decision = take_places.decide(
+        decision = take_reservations.decide(
             self._cache.working,
             request,
             seen,
@@ -102,20 +103,20 @@ class GroupMembers:
             spread=planner.spread_of(call),
         )
         decision = planner.completed(call, decision)
-        takes = self._places.takes(request, seen, todo) if decision.is_placed else ()
-        extra = Extra(takes=takes) if takes else NO_EXTRA
+        taken = self._reservations.taken(request, seen, todo) if decision.is_placed else ()
+        extra = Extra(taken=taken) if taken else NO_EXTRA
         plan = Plan(call, request, decision, todo, planner.lease_of(request), extra)
         if not plan.claims_nothing:
-            self._places.lay(takes)
+            self._reservations.assume(taken)
         return plan
 
     def narrow(
-        self, table: HostTable, request: SelectDestinations, offered: PlacesSeen | None
+        self, table: HostTable, request: SelectDestinations, offered: OfferedReservations | None
     ) -> 'Narrowed':
         """Return the request under the rule of its group."""
-        request = self._with_rule(self._places.as_before(table, request))
+        request = self._with_rule(self._reservations.with_member_name(table, request))
         extra = Extra(group=self._swap(request), others=self._swaps_of_others(request))
-        return _Narrowed(request, extra, offered, self._places)
+        return _Narrowed(request, extra, offered, self._reservations)
 
     # -- its rule ------------------------------------------------------------------------
     def _read_rule(self, uuid: str) -> GroupRule:
@@ -182,28 +183,27 @@ class GroupMembers:
 
     # -- after it was planned --------------------------------------------------------------
     def undone(self, plan: Plan) -> None:
-        self._places.lift((*plan.extra.takes, *plan.extra.lets_go))
+        self._reservations.forget((*plan.extra.taken, *plan.extra.replaced))
 
     def committed(self, plans: Sequence[Plan], result: CommitResult) -> set[int]:
-        """Take over the places and groups of a batch; return hosts that only the feed settles."""
+        """Note the outcomes of reservations; return hosts whose changes only the feed has."""
         changed: set[int] = set()
         for plan, outcome in zip(plans, result.outcomes, strict=True):
-            takes, lets_go = plan.extra.takes, plan.extra.lets_go
-            if lets_go:
-                self._places.lost(lets_go)
-            if takes:
+            if plan.extra.replaced:
+                self._reservations.invalidate(plan.extra.replaced)
+            if plan.extra.taken:
                 # Only the feed brings the table the new consumer of an existing claim.
                 changed |= plan.needed()
-                self._note_places(plan, outcome)
+                self._note_taken(plan, outcome)
         return changed
 
-    def _note_places(self, plan: Plan, outcome: RequestOutcome) -> None:
-        """Note the outcome of places that a plan was to take over."""
-        takes = plan.extra.takes
+    def _note_taken(self, plan: Plan, outcome: RequestOutcome) -> None:
+        """Note the outcome of reservations that a plan was to take over."""
+        taken = plan.extra.taken
         if outcome.outcome is CommitStatus.PLACED:
-            self._places.committed(plan.request.request_id, outcome.attempt, takes)
+            self._reservations.committed(plan.request.request_id, outcome.attempt, taken)
         else:
-            self._places.lost(takes)
+            self._reservations.invalidate(taken)
 
     def applied(self, plans: Sequence[Plan], result: CommitResult) -> None:
         """Take over the groups of a batch, and read those back whose swap failed."""
@@ -254,31 +254,31 @@ class _Narrowed:
         self,
         request: SelectDestinations,
         extra: Extra,
-        offered: PlacesSeen | None,
-        places: PlacesOfPlans,
+        offered: OfferedReservations | None,
+        reservations: GroupReservations,
     ) -> None:
         self.request = request
         self.extra = extra
         self._offered = offered
-        self._places = places
+        self._reservations = reservations
 
     def left_out(self, table: HostTable) -> contextlib.AbstractContextManager[None]:
-        return take_places.left_out(table, self._offered)
+        return take_reservations.left_out(table, self._offered)
 
     def decided(self, decision: Decision) -> Decision:
         if self._offered is None:
             return decision
-        return take_places.planned_anew(decision, self._offered, self.request)
+        return take_reservations.planned_anew(decision, self._offered, self.request)
 
     def commit_extra(self, plan: Plan) -> None:
-        """Let the places go that the members of a plan replace, each for the claim of one."""
+        """End the reservations that a plan replaces, each for the claim of one of its members."""
         if self._offered is None:
             return
-        lets_go = self._places.let_go(self._offered)
-        self._places.lay(lets_go)
-        plan.extra = plan.extra._replace(lets_go=lets_go)
+        replaced = self._reservations.replaced(self._offered)
+        self._reservations.assume(replaced)
+        plan.extra = plan.extra._replace(replaced=replaced)
         named_claims = ClaimColumns()
-        for draft, released in zip(plan.drafts, lets_go, strict=True):
-            claim = msgspec.structs.replace(draft.claim, member_name=released.member_name)
+        for draft, reservation in zip(plan.drafts, replaced, strict=True):
+            claim = msgspec.structs.replace(draft.claim, member_name=reservation.member_name)
             named_claims.add(msgspec.structs.replace(draft, claim=claim))
         plan.drafts = named_claims

@@ -22,8 +22,12 @@ import msgspec
 from gantt import exceptions
 from gantt.core.claims.claim import guest_of, longest
 from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
-from gantt.core.claims.places import GroupPlanRecord, PlaceEnded, place_consumer
 from gantt.core.claims.request_state import Attempt, RequestEvent, conflict_line, seed_of
+from gantt.core.claims.reservations import (
+    GroupPlanRecord,
+    ReleasedReservation,
+    placeholder_consumer,
+)
 from gantt.core.group_policies.elsewhere import unkept
 from gantt.core.group_policies.violated import StandingViolation, violated
 from gantt.core.groups import group_answer
@@ -43,10 +47,10 @@ from gantt.core.records.decision import Outcome, not_known_here
 from gantt.core.resources.host import Group
 from gantt.core.table.host_table import HostTable
 from gantt.core.zones.not_queried import enabled
-from gantt.scheduler.groups import plan_drafts, standing_places
+from gantt.scheduler.groups import plan_drafts, remaining_members
 from gantt.scheduler.groups.plan_drafts import PlanOwner, Request
+from gantt.scheduler.groups.remaining_members import MemberSplit
 from gantt.scheduler.groups.settings import PlannerSettings
-from gantt.scheduler.groups.standing_places import Staying
 from gantt.scheduler.groups.what_if import without_each
 from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.ports import Recorder, StoredRequest, Stores
@@ -106,7 +110,7 @@ class Made(NamedTuple):
     """
 
     table: HostTable
-    staying: Staying
+    staying: MemberSplit
     plan: GroupPlan | None
     generation: int
     age_seconds: float
@@ -368,8 +372,8 @@ class PlaceGroups:
         table = self._cache.table(0.0)
         self._pipeline().name_parts(table)
         change = request if isinstance(request, ChangeGroup) else None
-        stays = standing_places.staying(
-            self._plans.load_places([target.uuid])[target.uuid],
+        stays = remaining_members.staying(
+            self._plans.load_reservations([target.uuid])[target.uuid],
             target.before,
             description,
             lambda provider_id: is_host_up(table, provider_id, self._settings.stale_after_seconds),
@@ -378,7 +382,7 @@ class PlaceGroups:
             given_up=() if target.record is None else group_answer.given_up(target.record.plan),
         )
         ended = [*stays.ends, *stays.moves, *stays.lost]
-        remaining_table = standing_places.without(table, ended) if ended else table
+        remaining_table = remaining_members.without(table, ended) if ended else table
         plan = None
         below = self._below(target)
         if stays.wanted(description):
@@ -416,7 +420,7 @@ class PlaceGroups:
             )
         return tuple(sorted(zones.get(target.uuid, ())))
 
-    def _check_quota(self, request: Request, target: Target, stays: Staying) -> None:
+    def _check_quota(self, request: Request, target: Target, stays: MemberSplit) -> None:
         """Check the quotas of the project.
 
         :raises QuotaExceeded: the project would have more than it may
@@ -439,14 +443,14 @@ class PlaceGroups:
         self,
         request: Request,
         target: Target,
-        stays: Staying,
+        stays: MemberSplit,
         table: HostTable,
         end: float,
         attempt: int,
         before: Made | None,
     ) -> GroupPlan:
         pipeline, description = self._pipeline(), target.description
-        members = {**standing_places.consumers_on(table, description), **stays.consumers}
+        members = {**remaining_members.consumers_on(table, description), **stays.consumers}
         placed, full_table = stays.placed, table
         keeps: list[PlannedMember] = []
         if before is not None and before.planned:
@@ -455,7 +459,7 @@ class PlaceGroups:
                 description,
                 pipeline,
                 before.planned,
-                lambda name: place_consumer(target.uuid, name),
+                lambda name: placeholder_consumer(target.uuid, name),
                 members=members,
                 placed=placed,
                 over=self._over(end),
@@ -466,7 +470,7 @@ class PlaceGroups:
             if before.plan is not None and (is_same or len(keeps) == stays.wanted(description)):
                 return msgspec.structs.replace(before.plan, members=keeps)
             members |= {
-                place_consumer(target.uuid, staying_member.name): staying_member.member
+                placeholder_consumer(target.uuid, staying_member.name): staying_member.member
                 for staying_member in keeps
             }
             placed |= {staying_member.name: staying_member.member for staying_member in keeps}
@@ -536,7 +540,7 @@ class PlaceGroups:
             seconds=self._seconds(request, end),
             seed=seed_of(request.request_id, 1),
             solver=self._solver,
-            members={**standing_places.consumers_on(made.table, group), **staying.consumers},
+            members={**remaining_members.consumers_on(made.table, group), **staying.consumers},
             placed=staying.placed,
             over=self._over(end),
         )
@@ -636,8 +640,8 @@ class PlaceGroups:
             answer=packed,
             plan=record,
             below=made.below,
-            ends_places=tuple(
-                PlaceEnded(claim_id=place.id, provider_ids=tuple(place.allocations))
+            released_reservations=tuple(
+                ReleasedReservation(claim_id=place.id, provider_ids=tuple(place.allocations))
                 for place in ends
             ),
             lost_claims=tuple(claim.id for claim in made.staying.lost),
@@ -690,7 +694,7 @@ class PlaceGroups:
         )
 
 
-def _given_up(request: Request, target: Target, stays: Staying) -> set[str]:
+def _given_up(request: Request, target: Target, stays: MemberSplit) -> set[str]:
     """Return the guests replaced by name, now or before, and the ids of their claims."""
     before = () if target.record is None else group_answer.given_up(target.record.plan)
     named = request.replace if isinstance(request, ChangeGroup) else ()

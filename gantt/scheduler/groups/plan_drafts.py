@@ -10,7 +10,7 @@ from gantt import exceptions
 from gantt.core.claims import inheritance
 from gantt.core.claims.claim import claim_id
 from gantt.core.claims.commit import ClaimDraft, GroupSwap
-from gantt.core.claims.places import place_consumer
+from gantt.core.claims.reservations import placeholder_consumer
 from gantt.core.groups.group_plan import PlannedMember
 from gantt.core.messages.group_description import GroupDescription, MemberDescription
 from gantt.core.messages.place_group import ChangeGroup, PlaceGroup
@@ -31,7 +31,7 @@ def numbered(
         msgspec.structs.replace(
             member,
             claim_id=claim_id(request_id, attempt, number),
-            consumer=place_consumer(group, member.name),
+            consumer=placeholder_consumer(group, member.name),
         )
         for number, member in enumerate(planned)
     ]

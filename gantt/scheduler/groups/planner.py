@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from gantt import exceptions
-from gantt.core.claims.places import GroupPlanRecord
+from gantt.core.claims.reservations import GroupPlanRecord
 from gantt.core.groups.group_answer import GroupAnswer
 from gantt.core.groups.model import GroupSolver
 from gantt.core.groups.plan_view import GroupPlanView

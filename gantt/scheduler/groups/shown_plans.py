@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gantt import exceptions
 from gantt.core.claims.claim import guest_of
-from gantt.core.claims.places import GroupPlanRecord
+from gantt.core.claims.reservations import GroupPlanRecord
 from gantt.core.group_policies.levels import Levels
 from gantt.core.group_policies.violated import StandingMember, StandingViolation, violated
 from gantt.core.groups import group_answer, plan_view
@@ -32,7 +32,7 @@ def view_of(
     """
     plan, problem = _read(record)
     description = None if plan is None else plan.description
-    claims = plans.load_places([record.group_uuid], ended=True)[record.group_uuid]
+    claims = plans.load_reservations([record.group_uuid], ended=True)[record.group_uuid]
 
     def answers(provider_id: int) -> bool:
         return is_host_up(table, provider_id, stale_after)
@@ -89,9 +89,9 @@ def spare(
     plan, _ = _read(record)
     if plan is None:
         return set()
-    claims = plans.load_places([record.group_uuid])[record.group_uuid]
+    claims = plans.load_reservations([record.group_uuid])[record.group_uuid]
     is_back = plan_view.back(answers, plan.given_up)
-    return {claim.id for claim in plan_view.spare_places(plan_view.by_name(claims, is_back))}
+    return {claim.id for claim in plan_view.spare_reservations(plan_view.by_name(claims, is_back))}
 
 
 def states_of(
@@ -101,7 +101,7 @@ def states_of(
 
     :param stale_after: seconds after which a host that has not reported is down
     """
-    claims = plans.load_places([record.group_uuid for record in records], ended=True)
+    claims = plans.load_reservations([record.group_uuid for record in records], ended=True)
 
     def answers(provider_id: int) -> bool:
         return is_host_up(table, provider_id, stale_after)

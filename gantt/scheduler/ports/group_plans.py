@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of groups: kept with their places, extended, released, read."""
+"""Plans of groups: kept with their reservations, extended, released, read."""
 
 from collections.abc import Collection
 from typing import Protocol
 
 from gantt.core.claims.claim import Claim
-from gantt.core.claims.places import GroupPlanRecord, PlannedUsage
+from gantt.core.claims.reservations import GroupPlanRecord, PlannedUsage
 from gantt.scheduler.ports.claims import ClaimResult
 
 
@@ -20,7 +20,9 @@ class GroupPlans(Protocol):
     ) -> list[GroupPlanRecord]:
         """Return plans by the uuid of their group, after ``marker``; of one project, or of all."""
 
-    def load_places(self, uuids: Collection[str], *, ended: bool = False) -> dict[str, list[Claim]]:
+    def load_reservations(
+        self, uuids: Collection[str], *, ended: bool = False
+    ) -> dict[str, list[Claim]]:
         """Return the claims of members of planned groups by group, each list by (member, id).
 
         :param ended: with the tombstones that are still stored
@@ -33,12 +35,12 @@ class GroupPlans(Protocol):
     def extend_plan(
         self, uuid: str, seconds: float, most: float, spare: Collection[str] = ()
     ) -> ClaimResult:
-        """Hold its places until now + ``seconds``, no place longer than ``most`` seconds in all.
+        """Hold its reservations until now + ``seconds``, each for at most ``most`` seconds in all.
 
-        A place that a create has continues under the create's lease, and back to this one.  A plan
-        without a place to hold, of which every outcome is ``kept``, stays as it is.
+        A reservation that a create has continues under the create's lease, and back to this one.  A
+        plan without a reservation to hold, of which every outcome is ``kept``, stays as it is.
 
-        :param spare: ids of free places not needed: they end with their present lease
+        :param spare: ids of free reservations not needed: they end with their present lease
         :raises NotFound: the plan does not exist
         """
 
@@ -49,15 +51,15 @@ class GroupPlans(Protocol):
         members: Collection[str] = (),
         planned_by: str | None = None,
     ) -> ClaimResult:
-        """End the places that no create has, and the plan.
+        """End the reservations that no create has, and the plan.
 
-        A place that a create has is the create's from then on, and ends with it.
+        A reservation that a create has is the create's from then on, and ends with it.
 
-        :param members: end places of these alone, by name, and keep the plan; empty: all
+        :param members: end reservations of these alone, by name, and keep the plan; empty: all
         :param planned_by: the request that the plan must be of; None: any
         :raises NotFound: the plan does not exist
         :raises Refused: it is of another request
         """
 
     def planned_usage(self, project: str) -> PlannedUsage:
-        """Return the usage of a project's places of plans."""
+        """Return the usage of a project's reservations of plans."""

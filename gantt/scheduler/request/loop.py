@@ -288,7 +288,7 @@ class Placing(RequestLife[PendingRequest]):
             if plan is None:
                 excess = self._round.would_pass(call.request, todo)
             else:
-                excess = self._round.let_in(call.request, todo, plan.extra.lets_go, has_paid=paid)
+                excess = self._round.let_in(call.request, todo, plan.extra.replaced, has_paid=paid)
         except exceptions.Unavailable as e:
             self._end(call, RequestEvent.FAILED, Outcome.FAILED, e.message)
             return True
@@ -522,7 +522,7 @@ class Placing(RequestLife[PendingRequest]):
         claims_made, conflict = dict[int, Any](), ''
         match status.outcome:
             case CommitStatus.PLACED:
-                places_taken = len(plan.extra.takes)
+                places_taken = len(plan.extra.taken)
                 self._recorder.count('gantt_reservations_taken_total', places_taken)
                 self._recorder.count('gantt_claims_created_total', len(plan.members) - places_taken)
                 answer = plan.final_answer

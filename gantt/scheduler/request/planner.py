@@ -44,9 +44,9 @@ from gantt.core.claims.commit import (
     RequestDraft,
     RequestOutcome,
 )
-from gantt.core.claims.places import PlaceLetGo, PlaceTaken
 from gantt.core.claims.quota import Excess
 from gantt.core.claims.request_state import seed_of
+from gantt.core.claims.reservations import ReplacedReservation, TakenReservation
 from gantt.core.messages import base
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import Lifecycle, RequestKind, SelectDestinations
@@ -123,14 +123,14 @@ class Extra(NamedTuple):
 
     :ivar group: rule and generation of the group, which the commit compares
     :ivar others: those of other groups that its policies refer to
-    :ivar takes: places of a plan that members take over instead of claims
-    :ivar lets_go: places of a plan that end with the commit of their claims
+    :ivar taken: reservations that members take over, instead of new claims
+    :ivar replaced: reservations that end with the commit of the members' claims
     """
 
     group: GroupSwap | None = None
     others: tuple[GroupSwap, ...] = ()
-    takes: tuple[PlaceTaken, ...] = ()
-    lets_go: tuple[PlaceLetGo, ...] = ()
+    taken: tuple[TakenReservation, ...] = ()
+    replaced: tuple[ReplacedReservation, ...] = ()
 
 
 NO_EXTRA = Extra()
@@ -273,8 +273,8 @@ class Plan:
         :param may_refer: its answer may be stored as a reference to its decision
         """
         request, attempt = self.request, self.call.attempt
-        group, others, takes, lets_go = self.extra
-        may_refer = may_refer and not takes
+        group, others, taken, replaced = self.extra
+        may_refer = may_refer and not taken
         if self.completes:
             # Built from all members, those of earlier passes too: not once for each pass.
             self.final_answer = self.answer()
@@ -294,8 +294,8 @@ class Plan:
             claims=self.drafts if len(self.drafts.ids) > 1 else list(self.drafts),
             group=group,
             groups=others,
-            takes_places=takes,
-            lets_go=lets_go,
+            taken_reservations=taken,
+            replaced_reservations=replaced,
             answer=self._stored_answer(may_refer) if self.completes else b'',
             decision=self.record(),
         )
@@ -312,7 +312,7 @@ class Plan:
 
     def needed(self) -> set[int]:
         """Return the providers whose rows its commit locks."""
-        return self.providers().union(*(place.provider_ids for place in self.extra.takes))
+        return self.providers().union(*(place.provider_ids for place in self.extra.taken))
 
     def evitable(self, outcome: RequestOutcome) -> int:
         """Return how many members lost a race for a host although others had room.

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places of plans, as the audit reads them."""
+"""Reservations of plans, as the audit reads them."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.core.claims import place_audit
+from gantt.core.claims import reservation_audit
 from gantt.core.claims.claim import State
-from gantt.core.claims.place_audit import AuditedPlace
+from gantt.core.claims.reservation_audit import AuditedReservation
 from gantt.core.groups import group_answer
 from gantt.core.messages.request import Lifecycle
 from gantt.db.engine import session
@@ -53,8 +53,8 @@ PLANS = sa.select(_t.c.group_uuid, _t.c.plan)
 PART = 100
 
 
-def _place(row: Any) -> AuditedPlace:
-    return AuditedPlace(
+def _place(row: Any) -> AuditedReservation:
+    return AuditedReservation(
         id=row.id,
         consumer=row.consumer,
         group=row.group_uuid,
@@ -71,11 +71,11 @@ def _place(row: Any) -> AuditedPlace:
     )
 
 
-class AuditedPlaces:
-    """The places of one audit, and lines about unreadable ones."""
+class AuditedReservations:
+    """The reservations of one audit, and lines about unreadable ones."""
 
     def __init__(self, tx: session.Tx) -> None:
-        self.found: list[AuditedPlace] = []
+        self.found: list[AuditedReservation] = []
         self._unreadable: list[str] = []
         for row in tx.all(PLACES):
             try:
@@ -83,7 +83,7 @@ class AuditedPlaces:
             except UNREADABLE as e:
                 self._unreadable.append(f'claim {row.id} of {row.consumer}: cannot be read: {e}')
         self.leases: dict[str, float] = dict(tx.all(LEASES)) if self.found else {}
-        self._guests = place_audit.guests_of_members(self.found)
+        self._guests = reservation_audit.guests_of_members(self.found)
         self._given_up: dict[str, frozenset[str]] = {}
         groups = sorted({group for group, _ in self._guests})
         for start in range(0, len(groups), PART):
@@ -94,10 +94,10 @@ class AuditedPlaces:
                     self._unreadable.append(f'plan of group {row.group_uuid}: cannot be read: {e}')
 
     def doubled(self) -> Iterable[str]:
-        """Yield a line for each member with two places, or two guests."""
-        yield from place_audit.doubled(self.found)
-        yield from place_audit.run_twice(self._guests, self._given_up)
+        """Yield a line for each member with two reservations, or two guests."""
+        yield from reservation_audit.doubled(self.found)
+        yield from reservation_audit.run_twice(self._guests, self._given_up)
 
     def unreadable(self) -> Iterable[str]:
-        """Return a line for each place that cannot be read as a claim."""
+        """Return a line for each reservation that cannot be read as a claim."""
         return iter(self._unreadable)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places of a plan for a create: those that it may have, and why it gets none.
+"""Reservations of a plan for a create: those that it may have, and why it gets none.
 
-A place is a claim that is held for one member.  A create that names a member, or a description, is
-to have one of those; one that names none, the next free one of those that are described as it is.
+A reservation is a claim that is held for one member.  A create that names a member, or a
+description, is to have one of those; one that names none, the next free one of those that are
+described as it is.
 """
 
 from collections import Counter
@@ -17,11 +18,11 @@ from gantt.core.groups.plan_view import in_order, is_guest, member_of
 from gantt.core.messages.group_description import GroupDescription, OnDifference, OtherConsumers
 from gantt.core.messages.near import near
 from gantt.core.messages.request import Lifecycle, RequestSpec, SelectDestinations
-from gantt.core.records.places_seen import PlacesSeen, SeenPlace
+from gantt.core.records.offered_reservations import OfferedReservation, OfferedReservations
 
 #: Largest number of members that a refusal names.
 _NAMED_MAX = 4
-#: Largest number of free places among which one is drawn.
+#: Largest number of free reservations among which one is drawn.
 _SPREAD_MAX = 16
 _AGAIN = 'plan the group again'
 _HEAL = 'have the group healed for another one'
@@ -31,7 +32,7 @@ _encode = msgspec.msgpack.Encoder(order='deterministic').encode
 class PlannedUnit(NamedTuple):
     """Planned member by itself.
 
-    :ivar position: in the order in which places are given away
+    :ivar position: in the order in which reservations are given away
     :ivar name: its own, as ``web-2``; ``member``: of its description
     :ivar spec: number of the spec that it was planned with
     """
@@ -75,7 +76,7 @@ class PlannedMembers:
         ]
 
     def number_of(self, member: str, name: str, claim: Claim | None) -> int:
-        """Return the spec that a member was planned with: by the plan, else by its place."""
+        """Return the spec that a member was planned with: by the plan, else by its reservation."""
         numbers = self.numbers[member]
         chosen = self.alternatives.get(name)
         if chosen is not None and chosen < len(numbers):
@@ -89,7 +90,7 @@ class PlannedMembers:
         return fitting[0] if fitting else numbers[0]
 
 
-class MemberPlaces:
+class MemberReservations:
     """Plan and claims of its members, as they were read.
 
     :ivar members: members of the revision
@@ -120,7 +121,7 @@ class MemberPlaces:
         self._find_units()
 
     def _find_units(self) -> None:
-        """Collect described members, and those that have a place under an earlier name."""
+        """Collect described members, and those that have a reservation under an earlier name."""
         more: dict[str, list[str]] = {}
         described = {
             name for member in self.members.description.members for name in member.unit_names
@@ -161,7 +162,7 @@ class MemberPlaces:
         return self._by_spec[least][0]
 
     def note(self, claim: Claim) -> None:
-        """Record a change of a place."""
+        """Record a change of a reservation."""
         name = claim.member_name
         if name is None:
             return
@@ -174,18 +175,18 @@ class MemberPlaces:
             self._of_consumer.pop(before.consumer, None)
         self.claims[name] = claim
         self.free.pop(name, None)
-        if claim.is_free_place:
+        if claim.is_free_reservation:
             self.free[name] = claim
         elif claim.is_taken:
             self._of_consumer[claim.consumer] = name
 
     def guest_back(self, name: str, is_up: Callable[[Claim], bool]) -> Claim | None:
-        """Return the guest that a free place was planned to replace, if its host responds again."""
+        """Return the guest that a free reservation was to replace, if its host responds again."""
         guests = [*self.guests.get(name, {}).values()] if name in self.free else []
         return next((guest for guest in reversed(guests) if is_up(guest)), None)
 
     def of(self, consumer: str) -> str | None:
-        """Return the member whose place a consumer has taken over, still unconfirmed."""
+        """Return the member whose reservation a consumer has taken over, still unconfirmed."""
         return self._of_consumer.get(consumer)
 
 
@@ -193,15 +194,15 @@ class CreateView(NamedTuple):
     """State of the world beside the plan.
 
     :ivar now: by the clock that leases are of
-    :ivar laid: ids of claims that other creates are about to take over
-    :ivar unusable: returns why the host of a place may not have another guest; '': it may
-    :ivar spread: number of free places to draw from
+    :ivar assumed: ids of claims that other creates are about to take over
+    :ivar unusable: returns why the host of a reservation may not have another guest; '': it may
+    :ivar spread: number of free reservations to draw from
     :ivar seed: seed of the draw
     :ivar is_up: returns whether the host of a guest responds
     """
 
     now: float
-    laid: Container[str]
+    assumed: Container[str]
     unusable: Callable[[Claim], str]
     is_up: Callable[[Claim], bool]
     spread: int = 1
@@ -209,103 +210,107 @@ class CreateView(NamedTuple):
 
 
 def offer(
-    places: MemberPlaces, request: SelectDestinations, count: int, view: CreateView
-) -> PlacesSeen | None:
-    """Return the places offered to a create; None: it is another consumer of the group, if allowed.
+    reservations: MemberReservations, request: SelectDestinations, count: int, view: CreateView
+) -> OfferedReservations | None:
+    """Return the reservations offered to a create; None: it is no member, which is allowed.
 
-    :param count: consumers that need a place
+    :param count: consumers that need a reservation
     """
     spec, group = request.spec, request.spec.group
     named = None if group is None else group.member
-    members = places.members
-    base = PlacesSeen(group=places.group, revision=places.revision, named=named)
+    members = reservations.members
+    base = OfferedReservations(
+        group=reservations.group, revision=reservations.revision, named=named
+    )
     equal = members.equal(spec)
-    units = places.planned_with(equal) if named is None else places.named(named)
+    units = reservations.planned_with(equal) if named is None else reservations.named(named)
     if named is None and not units:
-        return None if _are_allowed(members.description) else _like_none(places, spec, base)
+        return None if _are_allowed(members.description) else _like_none(reservations, spec, base)
     if named is not None and count > len(units):
-        why = _too_many(named, units, count) if units else _unknown(places, named)
+        why = _too_many(named, units, count) if units else _unknown(reservations, named)
         return _replace(base, why=why)
     needed = count + min(view.spread, _SPREAD_MAX) - 1
-    free = _first_free(places, units, equal, request.consumers, view, needed)
+    free = _first_free(reservations, units, equal, request.consumers, view, needed)
     if len(free) >= count:
-        # A create that loses races for the next place is to draw from more.
+        # A create that loses races for the next reservation is to draw from more.
         first = view.seed % (len(free) - count + 1)
         return _replace(base, free=[_seen(claim) for claim in free[first : first + count]])
-    return _in_vain(places, units, equal, request, count, view, base)
+    return _in_vain(reservations, units, equal, request, count, view, base)
 
 
 _replace = msgspec.structs.replace
 
 
 def _first_free(
-    places: MemberPlaces,
+    reservations: MemberReservations,
     units: Sequence[PlannedUnit],
     equal: Sequence[int],
     consumers: Sequence[str],
     view: CreateView,
     most: int,
 ) -> list[Claim]:
-    """Return the first places that a create may have, those its consumers took over before first.
+    """Return the first reservations that a create may have, first those that it took over before.
 
     :param equal: numbers of the specs that it is as
     """
-    own_members = [name for consumer in consumers if (name := places.of(consumer)) is not None]
+    own_members = [
+        name for consumer in consumers if (name := reservations.of(consumer)) is not None
+    ]
     usable: list[Claim] = []
     if own_members:
         names = {unit.name for unit in units if unit.spec in equal}
         usable = [
             claim
             for name in own_members
-            if name in names and _is_usable(claim := places.claims[name], view)
+            if name in names and _is_usable(claim := reservations.claims[name], view)
         ]
     for unit in units:
         if len(usable) >= most:
             break
-        place = places.free.get(unit.name)
-        if place is None or unit.spec not in equal or not _is_usable(place, view):
+        reservation = reservations.free.get(unit.name)
+        if reservation is None or unit.spec not in equal or not _is_usable(reservation, view):
             continue
-        if places.guest_back(unit.name, view.is_up) is None:
-            usable.append(place)
+        if reservations.guest_back(unit.name, view.is_up) is None:
+            usable.append(reservation)
     return usable
 
 
 def _is_usable(claim: Claim, view: CreateView) -> bool:
-    return claim.id not in view.laid and _until(claim) > view.now and not view.unusable(claim)
+    return claim.id not in view.assumed and _until(claim) > view.now and not view.unusable(claim)
 
 
 def _until(claim: Claim) -> float:
-    """Return the end of the plan's lease on a place."""
+    """Return the end of the plan's lease on a reservation."""
     return claim.lease_until if claim.planned is None else claim.planned.lease_until
 
 
 def _in_vain(
-    places: MemberPlaces,
+    reservations: MemberReservations,
     units: Sequence[PlannedUnit],
     equal: Sequence[int],
     request: SelectDestinations,
     count: int,
     view: CreateView,
-    base: PlacesSeen,
-) -> PlacesSeen | None:
-    """Return the offer for a create that there are too few free places for."""
-    description, named = places.members.description, base.named
-    state = _Found(places, units, equal, request, view)
+    base: OfferedReservations,
+) -> OfferedReservations | None:
+    """Return the offer for a create that there are too few free reservations for."""
+    description, named = reservations.members.description, base.named
+    state = _Found(reservations, units, equal, request, view)
     if named is None:
         if _are_allowed(description):
             return None
     elif description.on_difference is OnDifference.REPLAN:
         instead = [*state.free, *state.different, *state.unusable]
         if len(instead) >= count:
-            let_go = [_seen(places.claims[unit.name]) for unit in instead[:count]]
+            let_go = [_seen(reservations.claims[unit.name]) for unit in instead[:count]]
             return _replace(base, planned=state.planned, replaces=let_go)
     elif len(state.free) + len(state.different) >= count:
         return _replace(base, planned=state.planned)
     return _replace(base, why=_too_few(named, units, len(state.free), count, state.whys))
 
 
-def _seen(claim: Claim) -> SeenPlace:
-    return SeenPlace(
+def _seen(claim: Claim) -> OfferedReservation:
+    return OfferedReservation(
         claim.member_name or '', claim.id, claim.provider_id, claim.allocations, claim.layout
     )
 
@@ -315,17 +320,17 @@ def _are_allowed(description: GroupDescription) -> bool:
 
 
 class _Found:
-    """Places of some members as a create finds them.
+    """Reservations of some members as a create finds them.
 
-    :ivar free: places that it may have; ``different``: free ones of another spec than its own;
-        ``unusable``: free ones on a host that may not be used
+    :ivar free: reservations that it may have; ``different``: free ones of another spec than its
+        own; ``unusable``: free ones on a host that may not be used
     :ivar planned: spec of the first of ``different``
     :ivar whys: reasons of those that are none of these, and of the unusable, the first few
     """
 
     def __init__(
         self,
-        places: MemberPlaces,
+        reservations: MemberReservations,
         units: Sequence[PlannedUnit],
         equal: Sequence[int],
         request: SelectDestinations,
@@ -336,9 +341,9 @@ class _Found:
         self.unusable: list[PlannedUnit] = []
         self.whys: list[str] = []
         for unit in units:
-            claim = places.claims.get(unit.name)
+            claim = reservations.claims.get(unit.name)
             why = why_not(unit.name, claim, view, request.consumers)
-            guest = places.guest_back(unit.name, view.is_up)
+            guest = reservations.guest_back(unit.name, view.is_up)
             if guest is not None:
                 why = f'{unit.name} was created before, as consumer {guest.consumer}, and runs'
             if not why and claim is not None:
@@ -350,17 +355,17 @@ class _Found:
                 why = f'the place of {unit.name} cannot be had: {problem}'
             if len(self.whys) < _NAMED_MAX:
                 self.whys.append(why)
-        specs = places.members.specs
+        specs = reservations.members.specs
         self.planned = specs[self.different[0].spec] if self.different else None
 
 
 def why_not(
     name: str, claim: Claim | None, view: CreateView, consumers: Container[str] = ()
 ) -> str:
-    """Return why a create does not get the place of a member; '': it may.
+    """Return why a create does not get the reservation of a member; '': it may.
 
     :param claim: claim of the member; None: it has none
-    :param consumers: of the create: unconfirmed places that they took over before are theirs
+    :param consumers: of the create: unconfirmed reservations that they took over before are theirs
     """
     if claim is None:
         return f'{name} has no place in the plan: {_HEAL}'
@@ -371,19 +376,21 @@ def why_not(
         return f'{name} was created before, as consumer {claim.consumer}'
     if claim.planned is not None and claim.consumer not in consumers:
         return f'the place of {name} is taken by consumer {claim.consumer}'
-    if claim.id in view.laid:
+    if claim.id in view.assumed:
         return f'the place of {name} is being taken by another create'
     return '' if _until(claim) > view.now else f'the place of {name} has expired: {_AGAIN}'
 
 
-def _like_none(places: MemberPlaces, spec: RequestSpec, base: PlacesSeen) -> PlacesSeen:
-    unit = places.nearest(spec)
+def _like_none(
+    reservations: MemberReservations, spec: RequestSpec, base: OfferedReservations
+) -> OfferedReservations:
+    unit = reservations.nearest(spec)
     why = f'the plan of the group has no member like it; the nearest is {unit.member}'
-    return _replace(base, planned=places.members.specs[unit.spec], why=why)
+    return _replace(base, planned=reservations.members.specs[unit.spec], why=why)
 
 
-def _unknown(places: MemberPlaces, name: str) -> str:
-    names = places.members.names
+def _unknown(reservations: MemberReservations, name: str) -> str:
+    names = reservations.members.names
     meant = near(name, names, 1)
     more = len(names) - _NAMED_MAX
     listed = ', '.join(names[:_NAMED_MAX]) + (f' and {more} more' if more > 0 else '')

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The places of a group's plan that were offered to a create, as inputs of its decision."""
+"""The reservations of a group's plan that were offered to a create, as inputs of its decision."""
 
 import msgspec
 
 from gantt.core.messages.request import RequestSpec
 
 
-class SeenPlace(msgspec.Struct, frozen=True, array_like=True):
-    """A place of a plan that is free for a create.
+class OfferedReservation(msgspec.Struct, frozen=True, array_like=True):
+    """A reservation of a plan that is free for a create.
 
     :ivar name: name of its member, such as ``web-2``
     :ivar claim_id: id of the claim that holds it
@@ -22,21 +22,21 @@ class SeenPlace(msgspec.Struct, frozen=True, array_like=True):
     layout: dict | None = None
 
 
-class PlacesSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The places of a group's plan that were offered to a create.
+class OfferedReservations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The reservations of a group's plan that were offered to a create.
 
     :ivar group: uuid of the group; ``revision`` of its plan
-    :ivar named: the member that the create names; None: it matches the places' description
+    :ivar named: the member that the create names; None: it matches the reservations' description
     :ivar planned: spec that the named member was planned with, if the create differs
-    :ivar free: the places that it may have, one for each of its members
+    :ivar free: the reservations that it may have, one for each of its members
     :ivar why: '' or the reason why it gets none of them
-    :ivar replaces: the places that are released for the create's places elsewhere
+    :ivar replaces: the reservations that are released for the create's reservations elsewhere
     """
 
     group: str
     revision: int
     named: str | None = None
     planned: RequestSpec | None = None
-    free: list[SeenPlace] = []
+    free: list[OfferedReservation] = []
     why: str = ''
-    replaces: list[SeenPlace] = []
+    replaces: list[OfferedReservation] = []

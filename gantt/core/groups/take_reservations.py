@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decision about a create in a planned group: the places it takes, or why it gets none.
+"""Decision about a create in a planned group: the reservations it takes, or why it gets none.
 
-It depends on the places offered to the create (``core.records.places_seen``) and on the table
-alone, so that a replay has the same result.
+It depends on the reservations offered to the create (``core.records.offered_reservations``) and on
+the table alone, so that a replay has the same result.
 """
 
 import contextlib
@@ -24,20 +24,20 @@ from gantt.core.records.decision import (
     Selection,
 )
 from gantt.core.records.members import LookResult, MemberColumns, total_of
-from gantt.core.records.places_seen import PlacesSeen, SeenPlace
+from gantt.core.records.offered_reservations import OfferedReservation, OfferedReservations
 from gantt.core.resources.host import Placed
 from gantt.core.table.host_table import HostTable
 
-#: Name among the filters that removes all hosts but those of the places.
+#: Name among the filters that removes all hosts but those of the reservations.
 NAME = 'PlaceOfPlan'
-#: Largest number of places and hosts that the line of a create names.
+#: Largest number of reservations and hosts that the line of a create names.
 _NAMED_MAX = 4
 
 
 def decide(
     table: HostTable,
     request: SelectDestinations,
-    seen: PlacesSeen,
+    seen: OfferedReservations,
     *,
     decision_id: str,
     members: Sequence[int],
@@ -47,9 +47,9 @@ def decide(
     seed: int = 0,
     spread: int = 1,
 ) -> Decision:
-    """Return the decision about a create with these offered places, one for each of ``members``.
+    """Return the decision about a create: an offered reservation for each of ``members``.
 
-    :param seed: and ``spread``: by which its places were drawn; kept with the decision
+    :param seed: and ``spread``: by which its reservations were drawn; kept with the decision
     """
     columns = MemberColumns(request.request_id, attempt, request.consumers, 0, not request.dry_run)
     columns.takes_over = True
@@ -82,8 +82,8 @@ def decide(
     )
 
 
-def refusal(seen: PlacesSeen, request: SelectDestinations) -> tuple[str, str]:
-    """Return why a create gets no place, and the same without names and numbers; '': it does."""
+def refusal(seen: OfferedReservations, request: SelectDestinations) -> tuple[str, str]:
+    """Return why a create gets none, and the same without names and numbers; '': it gets some."""
     where = f' (revision {seen.revision} of the plan of group {seen.group})'
     plan_differences = (
         differences.differences(seen.planned, request.spec) if seen.planned is not None else []
@@ -100,17 +100,17 @@ def refusal(seen: PlacesSeen, request: SelectDestinations) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def left_out(table: HostTable, seen: PlacesSeen | None) -> Iterator[None]:
-    """Leave places out of the table that are let go for the members placed meanwhile.
+def left_out(table: HostTable, seen: OfferedReservations | None) -> Iterator[None]:
+    """Leave reservations out of the table that are let go for the members placed meanwhile.
 
     Neither affinity nor anti-affinity counts them.  Their room is not free yet.
     """
     index, older = table.placed, list[Placed]()
-    for place in () if seen is None else seen.replaces:
-        here = index.on(place.provider_id).get(place.claim_id)
+    for reservation in () if seen is None else seen.replaces:
+        here = index.on(reservation.provider_id).get(reservation.claim_id)
         if here is not None:
             older.append(here)
-            index.remove(place.provider_id, place.claim_id)
+            index.remove(reservation.provider_id, reservation.claim_id)
     try:
         yield
     finally:
@@ -119,7 +119,7 @@ def left_out(table: HostTable, seen: PlacesSeen | None) -> Iterator[None]:
 
 
 def planned_anew(
-    decision: Decision, seen: PlacesSeen | None, request: SelectDestinations
+    decision: Decision, seen: OfferedReservations | None, request: SelectDestinations
 ) -> Decision:
     """Return a decision of filters and weighers about a create that differs from its plan."""
     if seen is None:
@@ -132,7 +132,7 @@ def planned_anew(
         if plan_differences
         else 'cannot be had'
     )
-    names = _few([place.name for place in seen.replaces])
+    names = _few([reservation.name for reservation in seen.replaces])
     line = f'planned anew, as the place of {names} {why}; {decision.reason}'
     return msgspec.structs.replace(decision, reason=line, places=seen)
 
@@ -141,29 +141,31 @@ def _lay(
     table: HostTable,
     request: SelectDestinations,
     columns: MemberColumns,
-    taken: Sequence[tuple[int, SeenPlace]],
+    taken: Sequence[tuple[int, OfferedReservation]],
 ) -> list[int]:
-    """Add the members with their places as evaluated members; return the rows of their hosts."""
-    rows = [table.row_by_id[place.provider_id] for _, place in taken]
+    """Add the members with their reservations as evaluated; return the rows of their hosts."""
+    rows = [table.row_by_id[reservation.provider_id] for _, reservation in taken]
     chosen = sorted(set(rows))
     verdicts = np.zeros(len(table), np.uint8)
     verdicts[chosen] = PASSED
     removed = len(table) - len(chosen)
     filters = [FilterCount(NAME, removed, 'have no place of the plan for it')]
     look: LookResult | None = None
-    parts = [_parts(table, place) for _, place in taken]
+    parts = [_parts(table, reservation) for _, reservation in taken]
     are_listed = [
         len(allocations) > 1 or total_of(allocations) != request.spec.resources
         for allocations in parts
     ]
-    for (member, place), row, given, is_listed in zip(taken, rows, parts, are_listed, strict=True):
-        if look is None or place.layout is not None or look.layout is not None:
+    for (member, reservation), row, given, is_listed in zip(
+        taken, rows, parts, are_listed, strict=True
+    ):
+        if look is None or reservation.layout is not None or look.layout is not None:
             look = LookResult(filters, len(chosen), verdicts, [])
-            look.layout = place.layout
+            look.layout = reservation.layout
             columns.looks.append(look)
         look.members.append(member)
         look.rows.append(row)
-        look.claim_ids.append(place.claim_id)
+        look.claim_ids.append(reservation.claim_id)
         if any(are_listed):
             look.allocations.append(given if is_listed else [])
     columns.places = {row: _selection(table, row, request) for row in chosen}
@@ -185,12 +187,12 @@ def _selection(table: HostTable, row: int, request: SelectDestinations) -> Selec
     )
 
 
-def _parts(table: HostTable, place: SeenPlace) -> list[ProviderAllocation]:
+def _parts(table: HostTable, reservation: OfferedReservation) -> list[ProviderAllocation]:
     """Return the amounts by provider, the host first."""
-    host, pools = table.hosts[table.row_by_id[place.provider_id]], table.pools.of_id
+    host, pools = table.hosts[table.row_by_id[reservation.provider_id]], table.pools.of_id
     parts = []
     for provider in sorted(
-        place.allocations, key=lambda provider_id: (provider_id != host.id, provider_id)
+        reservation.allocations, key=lambda provider_id: (provider_id != host.id, provider_id)
     ):
         source: Any = host if provider == host.id else pools.get(provider)
         parts.append(
@@ -198,16 +200,16 @@ def _parts(table: HostTable, place: SeenPlace) -> list[ProviderAllocation]:
                 provider_id=provider,
                 uuid='' if source is None else source.uuid,
                 name='' if source is None else source.name,
-                resources=place.allocations[provider],
+                resources=reservation.allocations[provider],
             )
         )
     return parts
 
 
-def _line(table: HostTable, seen: PlacesSeen, rows: Sequence[int]) -> str:
+def _line(table: HostTable, seen: OfferedReservations, rows: Sequence[int]) -> str:
     """Return ``placed on cmp-4: the place of web-2 in the plan of the group``."""
     hosts = list(dict.fromkeys(table.names[row] for row in rows))
-    names = [place.name for place in seen.free]
+    names = [reservation.name for reservation in seen.free]
     noun = 'place' if len(names) == 1 else 'places'
     return (
         f'placed on {_few(hosts)}: the {noun} of {_few(names)} in revision {seen.revision} of the '

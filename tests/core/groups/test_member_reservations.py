@@ -6,8 +6,13 @@ import msgspec
 from hypothesis import given, settings
 
 from gantt.core.claims.claim import Claim, PlannedFor, State
-from gantt.core.claims.places import place_consumer
-from gantt.core.groups.member_places import CreateView, MemberPlaces, PlannedMembers, offer
+from gantt.core.claims.reservations import placeholder_consumer
+from gantt.core.groups.member_reservations import (
+    CreateView,
+    MemberReservations,
+    PlannedMembers,
+    offer,
+)
 from gantt.core.messages import group_description
 from gantt.core.messages.request import GroupRef, Lifecycle, RequestSpec, SelectDestinations
 from tests.core.builders import an_id
@@ -21,11 +26,11 @@ def a_claim(name, number, *, spec=SMALL, taken=None, state=State.RESERVED, until
     lifecycle = Lifecycle.HOST if state is State.CONFIRMED else Lifecycle.PLAN
     planned = None
     if taken is not None and state is State.RESERVED:
-        planned = PlannedFor(consumer=place_consumer(GROUP, name), lease_until=until)
+        planned = PlannedFor(consumer=placeholder_consumer(GROUP, name), lease_until=until)
     return Claim(
         id=an_id(number, 8),
         request_id=an_id(1, 7),
-        consumer=taken or place_consumer(GROUP, name),
+        consumer=taken or placeholder_consumer(GROUP, name),
         provider_id=number,
         state=state,
         lifecycle=lifecycle,
@@ -41,7 +46,7 @@ def a_claim(name, number, *, spec=SMALL, taken=None, state=State.RESERVED, until
 
 def places_of(body, claims, alternatives=None):
     description = group_description.read(body)
-    return MemberPlaces(GROUP, 1, PlannedMembers(description, alternatives or {}), claims)
+    return MemberReservations(GROUP, 1, PlannedMembers(description, alternatives or {}), claims)
 
 
 ONE = (an_id(1, 3),)
@@ -56,10 +61,10 @@ def a_create(member=None, spec=SMALL, consumers=ONE):
     )
 
 
-def view(laid=(), unusable=(), up=(), **fields):
+def view(assumed=(), unusable=(), up=(), **fields):
     return CreateView(
         now=NOW,
-        laid=set(laid),
+        assumed=set(assumed),
         unusable=lambda claim: 'it is down' if claim.id in unusable else '',
         is_up=lambda claim: claim.id in up,
         **fields,
@@ -133,9 +138,9 @@ def situations(draw):
     count = draw(st.integers(1, 3))
     policy = draw(st.sampled_from(['refuse', 'replan']))
     others = draw(st.sampled_from(['refused', 'allowed']))
-    laid = draw(st.sets(st.sampled_from(NAMES), max_size=2))
+    assumed = draw(st.sets(st.sampled_from(NAMES), max_size=2))
     down = draw(st.sets(st.sampled_from(NAMES), max_size=2))
-    return states, member, spec, count, policy, others, laid, down
+    return states, member, spec, count, policy, others, assumed, down
 
 
 def _claims(states):
@@ -157,7 +162,7 @@ def _claims(states):
 @settings(max_examples=400)
 @given(situations())
 def test_what_is_offered_is_what_the_rules_say(situation):
-    states, member, spec, count, policy, others, laid, down = situation
+    states, member, spec, count, policy, others, assumed, down = situation
     body = {
         'members': [{'name': n, 'count': c, 'spec': s} for n, c, s in MEMBERS],
         'on_difference': policy,
@@ -171,14 +176,14 @@ def test_what_is_offered_is_what_the_rules_say(situation):
         places,
         create,
         count,
-        view({ids.get(n) for n in laid}, {ids.get(n) for n in down}),
+        view({ids.get(n) for n in assumed}, {ids.get(n) for n in down}),
     )
     # The rules, read plainly.
     is_mine = {c.member_name for c in claims if c.consumer == CONSUMERS[0]}
     open_to_it = [
         name
         for name in NAMES
-        if (states[name] in ('free', 'mine')) and name not in laid and name not in down
+        if (states[name] in ('free', 'mine')) and name not in assumed and name not in down
     ]
     about = [n for n in NAMES if member is None or n == member or n.rpartition('-')[0] == member]
     fitting = [n for n in open_to_it if n in about and SPEC_OF[n] == spec]
@@ -191,7 +196,7 @@ def test_what_is_offered_is_what_the_rules_say(situation):
         return
     assert not seen.free
     instead = [n for n in about if n in open_to_it or (states[n] in ('free', 'mine') and n in down)]
-    instead = [n for n in instead if n not in laid]
+    instead = [n for n in instead if n not in assumed]
     if member is not None and policy == 'replan' and len(instead) >= count and about:
         assert len(seen.replaces) == count
         assert {place.name for place in seen.replaces} <= set(instead)

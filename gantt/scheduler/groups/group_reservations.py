@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places of plans for the creates of a batch: a cache of them, and which are given away.
+"""Cache of the reservations of group plans, from which creates of a batch are offered some.
 
 A plan and the claims of its members stay cached for a second, so that creates which come one
-after another need no read.  The commit finds outdated places under its locks, and the plan is
+after another need no read.  The commit finds outdated reservations under its locks, and the plan is
 read anew.  A refusal always rests on what was just read.
 """
 
@@ -13,9 +13,19 @@ import msgspec
 
 from gantt.core.claims.claim import Claim
 from gantt.core.claims.commit import is_foreign
-from gantt.core.claims.places import GroupPlanRecord, PlaceLetGo, PlaceTaken, taken_over
+from gantt.core.claims.reservations import (
+    GroupPlanRecord,
+    ReplacedReservation,
+    TakenReservation,
+    taken_over,
+)
 from gantt.core.groups import group_answer
-from gantt.core.groups.member_places import CreateView, MemberPlaces, PlannedMembers, offer
+from gantt.core.groups.member_reservations import (
+    CreateView,
+    MemberReservations,
+    PlannedMembers,
+    offer,
+)
 from gantt.core.groups.plan_view import is_host_up
 from gantt.core.messages import image_properties, policy_set
 from gantt.core.messages.request import (
@@ -26,7 +36,7 @@ from gantt.core.messages.request import (
     SelectDestinations,
     name_of,
 )
-from gantt.core.records.places_seen import PlacesSeen
+from gantt.core.records.offered_reservations import OfferedReservations
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import POLICIES, GroupRule
 from gantt.core.table.host_table import HostTable
@@ -38,41 +48,41 @@ CACHED_SECONDS, FRESH_SECONDS = 1.0, 0.02
 PLANS_MOST = 32
 
 
-class _ReadPlan:
-    """A plan as it was read.
+class _CachedPlan:
+    """Plan of a group and the claims of its members, as they were read.
 
     :ivar key: rule and generation of the group that it goes with: with others it may differ
-    :ivar places: None: the group has no plan
-    :ivar has_ended: ended places are included
+    :ivar reservations: None: the group has no plan
+    :ivar has_ended: ended reservations are included
     """
 
-    __slots__ = ('has_ended', 'key', 'places', 'read_at', 'record')
+    __slots__ = ('has_ended', 'key', 'read_at', 'record', 'reservations')
 
     def __init__(
         self,
         key: object,
         record: GroupPlanRecord | None,
-        places: MemberPlaces | None,
+        reservations: MemberReservations | None,
         read_at: float,
         *,
         has_ended: bool,
     ) -> None:
-        self.key, self.record, self.places, self.read_at = key, record, places, read_at
+        self.key, self.record, self.reservations, self.read_at = key, record, reservations, read_at
         self.has_ended = has_ended
 
 
-class PlacesOfPlans:
-    """Cache of places of plans; belongs to the scheduling thread, or to the planner of a trial."""
+class GroupReservations:
+    """Cache of reservations; belongs to the scheduling thread, or to the planner of a dry run."""
 
     def __init__(self, plans: GroupPlans, clock: Clock, stale_after: Callable[[], float]) -> None:
         self._stored_plans, self._clock = plans, clock
         self._stale_after = stale_after
-        self._read: cachetools.LRUCache[str, _ReadPlan] = cachetools.LRUCache(PLANS_MOST)
-        self._laid: set[str] = set()  # ids of places that plans of this batch take
+        self._cached_plans: cachetools.LRUCache[str, _CachedPlan] = cachetools.LRUCache(PLANS_MOST)
+        self._assumed: set[str] = set()  # ids of reservations that plans of this batch take
 
     @staticmethod
-    def may_have(request: SelectDestinations, rules: Mapping[str, GroupRule]) -> bool:
-        """Return whether a request may be for places: a create in a group that may have a plan."""
+    def may_have_reservation(request: SelectDestinations, rules: Mapping[str, GroupRule]) -> bool:
+        """Return whether a request is a create in a group that may have a plan."""
         spec, group = request.spec, request.spec.group
         if group is None or request.lifecycle is not Lifecycle.HOST:
             return False
@@ -82,7 +92,7 @@ class PlacesOfPlans:
         return group.member is not None or (rule is not None and rule.policy == POLICIES)
 
     @staticmethod
-    def as_before(table: HostTable, request: SelectDestinations) -> SelectDestinations:
+    def with_member_name(table: HostTable, request: SelectDestinations) -> SelectDestinations:
         """Return a request of a move, with the name of the member that its guest is.
 
         The caller may name only the description that the guest was created by.
@@ -110,11 +120,11 @@ class PlacesOfPlans:
         without: Iterable[str] = (),
         spread: int = 1,
         seed: int = 0,
-    ) -> PlacesSeen | None:
-        """Return the places offered to a create; None: it is placed as any other of its group.
+    ) -> OfferedReservations | None:
+        """Return the reservations offered to a create; None: it is placed as any consumer.
 
         :param rule: of its group, as it is known
-        :param count: consumers that request a place
+        :param count: consumers that request a reservation
         :param without: names of hosts to avoid, if there are others
         :param spread: see :class:`CreateView`
         :raises NotFound: its plan is of another project
@@ -123,122 +133,118 @@ class PlacesOfPlans:
         group = request.spec.group
         assert group is not None, 'it may have places'
         key = (None if rule is None else rule.policies, table.group_generation(group.uuid))
-        seen: PlacesSeen | None = None
-        # A refused request gets the reason: then ended places count as well.
+        seen: OfferedReservations | None = None
+        # A refused request gets the reason: then ended reservations count as well.
         for avoided, is_last in ((without, False), ((), True)):
-            read_plan = self._known(group.uuid, key, is_last)
-            if read_plan.record is None or read_plan.places is None:
+            cached = self._plan(group.uuid, key, is_last)
+            if cached.record is None or cached.reservations is None:
                 if group.member is None or _is_by_rule(group, group.member, rule):
                     return None
                 return _no_plan(group.uuid, group.member)
-            _check_project(request, read_plan.record)
+            _check_project(request, cached.record)
             view = self._view(table, request, avoided, spread, seed)
-            seen = offer(read_plan.places, request, count, view)
+            seen = offer(cached.reservations, request, count, view)
             if seen is not None and (seen.free or seen.replaces):
                 break
         return seen
 
-    def takes(
-        self, request: SelectDestinations, seen: PlacesSeen, members: Iterable[int]
-    ) -> tuple[PlaceTaken, ...]:
-        """Return the places that a create takes in the store, one for each of these members."""
+    def taken(
+        self, request: SelectDestinations, seen: OfferedReservations, members: Iterable[int]
+    ) -> tuple[TakenReservation, ...]:
+        """Return the offered reservations as the commit takes them over for these members."""
         spec = request.spec
         image = image_properties.text_of(spec.image) if spec.image.properties else None
         return tuple(
-            PlaceTaken(
-                claim_id=place.claim_id,
+            TakenReservation(
+                claim_id=reservation.claim_id,
                 group=seen.group,
-                member_name=place.name,
+                member_name=reservation.name,
                 member=member,
                 consumer=request.consumers[member],
-                provider_ids=tuple(place.allocations),
+                provider_ids=tuple(reservation.allocations),
                 project_id=spec.project_id or self._project(seen.group),
                 user_id=spec.user_id,
                 consumer_type=spec.consumer_type,
                 image=image,
                 flavor=name_of(spec.flavor),
             )
-            for member, place in zip(members, seen.free, strict=True)
+            for member, reservation in zip(members, seen.free, strict=True)
         )
 
-    def lay(self, takes: Iterable[PlaceTaken | PlaceLetGo]) -> None:
-        """Reserve these places: no other request of the batch gets them."""
-        self._laid.update(place.claim_id for place in takes)
+    def assume(self, taken: Iterable[TakenReservation | ReplacedReservation]) -> None:
+        """Assume that these are used: no other request of the batch is offered them."""
+        self._assumed.update(reservation.claim_id for reservation in taken)
 
-    def lift(self, takes: Iterable[PlaceTaken | PlaceLetGo]) -> None:
-        """Free these places again, or drop them where the commit has given them away."""
-        self._laid.difference_update(place.claim_id for place in takes)
+    def forget(self, taken: Iterable[TakenReservation | ReplacedReservation]) -> None:
+        """Forget what was assumed: they are free again, or the commit has used them."""
+        self._assumed.difference_update(reservation.claim_id for reservation in taken)
 
-    def committed(self, request_id: str, attempt: int, takes: Iterable[PlaceTaken]) -> None:
-        """Note that these places were taken over."""
+    def committed(self, request_id: str, attempt: int, taken: Iterable[TakenReservation]) -> None:
+        """Note that these reservations were taken over."""
         now = self._clock.monotonic()
-        for taken in takes:
-            read_plan = self._read.get(taken.group)
-            places = None if read_plan is None else read_plan.places
-            claim = None if places is None else places.claims.get(taken.member_name)
-            if places is not None and claim is not None and claim.id == taken.claim_id:
-                places.note(taken_over(claim, taken, request_id, attempt, now, now))
+        for reservation in taken:
+            cached = self._cached_plans.get(reservation.group)
+            known = None if cached is None else cached.reservations
+            claim = None if known is None else known.claims.get(reservation.member_name)
+            if known is not None and claim is not None and claim.id == reservation.claim_id:
+                known.note(taken_over(claim, reservation, request_id, attempt, now, now))
 
-    def let_go(self, seen: PlacesSeen) -> tuple[PlaceLetGo, ...]:
-        """Return the places that end as a create is placed anew."""
+    def replaced(self, seen: OfferedReservations) -> tuple[ReplacedReservation, ...]:
+        """Return the offered reservations that end as the create is placed elsewhere."""
         return tuple(
-            PlaceLetGo(
-                claim_id=place.claim_id,
+            ReplacedReservation(
+                claim_id=reservation.claim_id,
                 group=seen.group,
-                member_name=place.name,
+                member_name=reservation.name,
                 project_id=self._project(seen.group),
             )
-            for place in seen.replaces
+            for reservation in seen.replaces
         )
 
-    def lost(self, takes: Iterable[PlaceTaken | PlaceLetGo]) -> None:
-        """Forget the plans of these places: they were unavailable, or have ended."""
-        for group in {place.group for place in takes}:
-            self._read.pop(group, None)
+    def invalidate(self, taken: Iterable[TakenReservation | ReplacedReservation]) -> None:
+        """Drop the cached plans of these reservations: they were not available, or have ended."""
+        for group in {reservation.group for reservation in taken}:
+            self._cached_plans.pop(group, None)
 
-    def is_owned_by(self, takes: Iterable[PlaceTaken], project: str | None) -> bool:
-        """Return whether these places count for a project; without one any do."""
-        return project is None or all(self._project(place.group) == project for place in takes)
+    def is_owned_by(self, taken: Iterable[TakenReservation], project: str | None) -> bool:
+        """Return whether these reservations count for a project; without one any do."""
+        return project is None or all(
+            self._project(reservation.group) == project for reservation in taken
+        )
 
     # -- inside ------------------------------------------------------------------------
     def _project(self, group: str) -> str | None:
-        read_plan = self._read.get(group)
-        return (
-            None if read_plan is None or read_plan.record is None else read_plan.record.project_id
-        )
+        cached = self._cached_plans.get(group)
+        return None if cached is None or cached.record is None else cached.record.project_id
 
-    def _known(self, uuid: str, key: object, ended: bool) -> _ReadPlan:
+    def _plan(self, uuid: str, key: object, ended: bool) -> _CachedPlan:
         """Return the plan of a group.
 
-        :param ended: read just now, with the ended places
+        :param ended: read just now, with the ended reservations
         """
-        read_plan, now = self._read.get(uuid), self._clock.monotonic()
-        if read_plan is not None and read_plan.key != key:
-            read_plan = None
+        cached, now = self._cached_plans.get(uuid), self._clock.monotonic()
+        if cached is not None and cached.key != key:
+            cached = None
         youngest = FRESH_SECONDS if ended else CACHED_SECONDS
-        if (
-            read_plan is not None
-            and now - read_plan.read_at <= youngest
-            and read_plan.has_ended >= ended
-        ):
-            return read_plan
-        self._read[uuid] = read_plan = self._read_anew(uuid, key, now, read_plan, ended)
-        return read_plan
+        if cached is not None and now - cached.read_at <= youngest and cached.has_ended >= ended:
+            return cached
+        self._cached_plans[uuid] = cached = self._load(uuid, key, now, cached, ended)
+        return cached
 
-    def _read_anew(
-        self, uuid: str, key: object, now: float, before: _ReadPlan | None, ended: bool
-    ) -> _ReadPlan:
-        if before is not None and before.record is not None and before.places is not None:
-            record, members = before.record, before.places.members
+    def _load(
+        self, uuid: str, key: object, now: float, before: _CachedPlan | None, ended: bool
+    ) -> _CachedPlan:
+        if before is not None and before.record is not None and before.reservations is not None:
+            record, members = before.record, before.reservations.members
         else:
             stored = self._stored_plans.load_group_plan(uuid)
             if stored is None:
-                return _ReadPlan(key, None, None, now, has_ended=True)
+                return _CachedPlan(key, None, None, now, has_ended=True)
             record, members = stored, members_of(stored)
-        claims = self._stored_plans.load_places([uuid], ended=ended)[uuid]
+        claims = self._stored_plans.load_reservations([uuid], ended=ended)[uuid]
         given_up = group_answer.given_up(record.plan)
-        places = MemberPlaces(uuid, record.revision, members, claims, given_up)
-        return _ReadPlan(key, record, places, now, has_ended=ended)
+        reservations = MemberReservations(uuid, record.revision, members, claims, given_up)
+        return _CachedPlan(key, record, reservations, now, has_ended=ended)
 
     def _view(
         self,
@@ -277,7 +283,7 @@ class PlacesOfPlans:
 
         return CreateView(
             now=table.now,
-            laid=self._laid,
+            assumed=self._assumed,
             unusable=unusable,
             is_up=is_up,
             spread=spread,
@@ -321,9 +327,9 @@ def _is_by_rule(group: GroupRef, member: str, rule: GroupRule | None) -> bool:
     return policies.member_of(member) in policies.names
 
 
-def _no_plan(uuid: str, member: str) -> PlacesSeen:
+def _no_plan(uuid: str, member: str) -> OfferedReservations:
     reason = (
         f'server group {uuid} has no plan, or has none any more, that {member!r} could be a member '
         'of; plan it first, or leave the member out'
     )
-    return PlacesSeen(group=uuid, revision=0, named=member, why=reason)
+    return OfferedReservations(group=uuid, revision=0, named=member, why=reason)

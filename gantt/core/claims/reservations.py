@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places of planned groups: reserved claims that creates take over, and the plans they belong to.
+"""Reservations of group plans: reserved claims that creates take over, and their plans.
 
-A place is a claim of lifecycle ``plan`` with the name of a member.  The commit of a plan creates
-it, for a placeholder consumer of the member.  A create takes it over: id, host and amounts stay,
-the rest becomes the create's, and its former state is kept as ``planned``.  Confirmed it is the
-claim of a guest as any other.  Where the create ends before that, its claim does, as that of any
-create; as long as the plan holds the place it lives on under another id, reserved all the time.  So
-late messages about an ended create, and what hosts remember of it, never concern the next one.
+A reservation is a claim of lifecycle ``plan`` with the name of a member.  The commit of a plan
+creates it, for a placeholder consumer of the member.  A create takes it over: id, host and amounts
+stay, the rest becomes the create's, and its former state is kept as ``planned``.  Confirmed it is
+the claim of a guest as any other.  Where the create ends before that, its claim does, as that of
+any create; as long as the plan holds the reservation it lives on under another id, reserved all the
+time.  So late messages about an ended create, and what hosts remember of it, never concern the next
+one.
 """
 
 from collections import Counter
@@ -21,17 +22,17 @@ from gantt.core.messages import base
 from gantt.core.messages.request import Lifecycle
 
 
-class PlaceTaken(msgspec.Struct, frozen=True, kw_only=True):
-    """Place that a request takes over for one of its members.
+class TakenReservation(msgspec.Struct, frozen=True, kw_only=True):
+    """Reservation that a request takes over for one of its members.
 
-    Host and amounts stay; the owner of the claim becomes the one given here.  Whether the place may
-    be had is judged under the lock of its host.
+    Host and amounts stay; the owner of the claim becomes the one given here.  Whether the
+    reservation may be had is judged under the lock of its host.
 
-    :ivar claim_id: id of the place
+    :ivar claim_id: id of the reservation
     :ivar group: uuid of the group of its plan
     :ivar member_name: name of the planned member, as ``web-2``
     :ivar member: number of the member of the request that takes it
-    :ivar provider_ids: ids of all providers that the place takes from, its host among them
+    :ivar provider_ids: ids of all providers that the reservation takes from, its host among them
     """
 
     claim_id: str
@@ -47,10 +48,10 @@ class PlaceTaken(msgspec.Struct, frozen=True, kw_only=True):
     flavor: str | None = None
 
 
-class PlaceLetGo(msgspec.Struct, frozen=True, kw_only=True):
-    """Place that ends as its member gets another claim: the planned one is not needed any more.
+class ReplacedReservation(msgspec.Struct, frozen=True, kw_only=True):
+    """Reservation that ends because its member gets another claim.
 
-    :ivar claim_id: id of the place; ``group`` and ``member_name``: its member
+    :ivar claim_id: id of the reservation; ``group`` and ``member_name``: its member
     :ivar project_id: project of the plan
     """
 
@@ -64,11 +65,11 @@ class PlaceLetGo(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def consumer(self) -> str:
         """Placeholder consumer of the member."""
-        return place_consumer(self.group, self.member_name)
+        return placeholder_consumer(self.group, self.member_name)
 
 
-class PlaceEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """Place that a plan gives back: where it is no free one any more, the group is planned anew.
+class ReleasedReservation(msgspec.Struct, frozen=True, kw_only=True):
+    """Reservation that a plan releases: where it is not free any more, the group is planned anew.
 
     :ivar provider_ids: ids of all providers that it takes from, its host among them
     """
@@ -84,8 +85,8 @@ class GroupPlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     :ivar description: the group as requested, JSON
     :ivar plan: the decision, packed by the planner
     :ivar revision: from 1 on; a commit of one needs the one before it stored, or none for 1
-    :ivar lease_until: end of the lease of its places, seconds of the database's clock; it and the
-        times are filled in by the store
+    :ivar lease_until: end of the lease of its reservations, seconds of the database's clock; it and
+        the times are filled in by the store
     """
 
     group_uuid: str
@@ -101,42 +102,47 @@ class GroupPlanRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Usage of a project by places of plans, taken over or not, until they are confirmed.
+    """Usage of a project by reservations of plans, taken over or not, until they are confirmed.
 
-    :ivar places: number of places
+    :ivar reservations: number of reservations
     :ivar amounts: class -> amount, on all providers
     """
 
-    places: int = 0
+    reservations: int = 0
     amounts: dict[str, int] = {}
 
 
-def place_consumer(group: str, member_name: str) -> str:
-    """Return the placeholder consumer of a member of a group while no create has its place."""
+def placeholder_consumer(group: str, member_name: str) -> str:
+    """Return the placeholder consumer of a member while no create has its reservation."""
     return base.derived_id('place', group, member_name)
 
 
 def taken_over(
-    place: Claim, by: PlaceTaken, request_id: str, attempt: int, lease_until: float, now: float
+    reservation: Claim,
+    by: TakenReservation,
+    request_id: str,
+    attempt: int,
+    lease_until: float,
+    now: float,
 ) -> Claim:
-    """Return a place as a create has it; a repeat of that create takes it over once more.
+    """Return a reservation as a create has it; a repeat of that create takes it over once more.
 
     :param lease_until: the lease of the create, seconds of the database's clock as ``now``
     """
-    planned = place.planned or PlannedFor(
-        request_id=place.request_id,
-        attempt=place.attempt,
-        member=place.member,
-        consumer=place.consumer,
-        lease_until=place.lease_until,
-        project_id=place.project_id,
-        user_id=place.user_id,
-        consumer_type=place.consumer_type,
-        image=place.image,
-        flavor=place.flavor,
+    planned = reservation.planned or PlannedFor(
+        request_id=reservation.request_id,
+        attempt=reservation.attempt,
+        member=reservation.member,
+        consumer=reservation.consumer,
+        lease_until=reservation.lease_until,
+        project_id=reservation.project_id,
+        user_id=reservation.user_id,
+        consumer_type=reservation.consumer_type,
+        image=reservation.image,
+        flavor=reservation.flavor,
     )
     return msgspec.structs.replace(
-        place,
+        reservation,
         request_id=request_id,
         attempt=attempt,
         member=by.member,
@@ -153,17 +159,17 @@ def taken_over(
     )
 
 
-def lives_on(place: Claim, now: float) -> Claim | None:
-    """Return the place as its plan has it, where the claim of the create that had it ends.
+def restored_reservation(reservation: Claim, now: float) -> Claim | None:
+    """Return the reservation as its plan has it, where the claim of the create that had it ends.
 
     It keeps the amounts.  None: no create had it, or its plan holds it no more.
     """
-    planned = place.planned
-    if planned is None or place.state is not State.RESERVED or planned.lease_until <= now:
+    planned = reservation.planned
+    if planned is None or reservation.state is not State.RESERVED or planned.lease_until <= now:
         return None
     return msgspec.structs.replace(
-        place,
-        id=base.derived_id('place again', place.id),
+        reservation,
+        id=base.derived_id('place again', reservation.id),
         request_id=planned.request_id,
         attempt=planned.attempt,
         member=planned.member,
@@ -181,35 +187,39 @@ def lives_on(place: Claim, now: float) -> Claim | None:
     )
 
 
-def without_plan(place: Claim, now: float) -> Claim:
-    """Return a place that a create has as the create's alone: a claim as any other from then on."""
-    return msgspec.structs.replace(place, lifecycle=Lifecycle.HOST, planned=None, updated_at=now)
+def without_plan(reservation: Claim, now: float) -> Claim:
+    """Return a taken reservation as a claim of its create alone, which its plan holds no more."""
+    return msgspec.structs.replace(
+        reservation, lifecycle=Lifecycle.HOST, planned=None, updated_at=now
+    )
 
 
-def held_until(place: Claim, until: float, most: float, now: float) -> Claim:
-    """Return a place that its plan holds until then at least; the same if it does already.
+def held_until(reservation: Claim, until: float, most: float, now: float) -> Claim:
+    """Return a reservation that its plan holds until then at least; the same if it does already.
 
     :param most: largest total hold in seconds, however often it is extended
     """
-    planned, until = place.planned, min(until, place.created_at + most)
+    planned, until = reservation.planned, min(until, reservation.created_at + most)
     if planned is not None:
         if planned.lease_until >= until:
-            return place
+            return reservation
         longer = msgspec.structs.replace(planned, lease_until=until)
-        return msgspec.structs.replace(place, planned=longer, updated_at=now)
-    if not place.is_free_place or place.lease_until >= until:
-        return place
-    return msgspec.structs.replace(place, lease_until=until, updated_at=now)
+        return msgspec.structs.replace(reservation, planned=longer, updated_at=now)
+    if not reservation.is_free_reservation or reservation.lease_until >= until:
+        return reservation
+    return msgspec.structs.replace(reservation, lease_until=until, updated_at=now)
 
 
-def plan_lease_of(place: Claim) -> float:
-    """Return the end of the plan's lease on a place, in seconds of the database's clock."""
-    return place.lease_until if place.planned is None else place.planned.lease_until
+def plan_lease_end(reservation: Claim) -> float:
+    """Return the end of the plan's lease on a reservation, in seconds of the database's clock."""
+    return (
+        reservation.lease_until if reservation.planned is None else reservation.planned.lease_until
+    )
 
 
 def is_of_plan(claim: Claim) -> bool:
-    """Return whether a live claim is an unconfirmed place, with a create or without."""
-    return claim.is_taken or claim.is_free_place
+    """Return whether a live claim is an unconfirmed reservation, with a create or without."""
+    return claim.is_taken or claim.is_free_reservation
 
 
 def is_given_up(claim_id: str, guest: str, is_adopted: bool, given_up: Collection[str]) -> bool:
@@ -240,44 +250,46 @@ def by_member(claims: Iterable[Claim]) -> list[Claim]:
     return sorted(claims, key=lambda claim: (claim.member_name or '', claim.id))
 
 
-def usage_of(places: Iterable[Claim]) -> PlannedUsage:
-    """Return what places hold together."""
+def usage_of(reservations: Iterable[Claim]) -> PlannedUsage:
+    """Return what reservations hold together."""
     count, amounts = 0, Counter[str]()
-    for claim in places:
+    for claim in reservations:
         count += 1
         for class_amounts in claim.allocations.values():
             amounts.update(class_amounts)
-    return PlannedUsage(places=count, amounts=dict(amounts))
+    return PlannedUsage(reservations=count, amounts=dict(amounts))
 
 
 NOT_CLOSED: Mapping[int, str] = MappingProxyType({})
 
 
-def judge_places(
+def check_reservations(
     request_id: str,
-    takes: Sequence[PlaceTaken],
-    places: Mapping[str, Claim],
+    taken_reservations: Sequence[TakenReservation],
+    reservations: Mapping[str, Claim],
     gone: Collection[str] = (),
     closed: Mapping[int, str] = NOT_CLOSED,
     only_project: str | None = None,
 ) -> tuple[list[int], str]:
-    """Return which of its places a request may take over, under the locks of their hosts.
+    """Return which of its reservations a request may take over, under the locks of their hosts.
 
     It may have one that no create has, that it has itself, as a repeat, or that an older request
     has for the same consumer, which gives way to it as any reserved claim would.
 
-    :param places: by id, as they are under the locks
-    :param gone: ids of places that earlier requests of the batch take, or that have ended by it
+    :param reservations: by id, as they are under the locks
+    :param gone: ids of reservations that earlier requests of the batch take, or that have ended by
+        it
     :param closed: hosts that nothing is to be built on, and why; an over-full host is not among
-        them, as the place is counted already
+        them, as the reservation is counted already
     :param only_project: the one project whose plans it may use; None: any
-    :returns: indices into ``takes``, and why the first of the others may not be had, or ''
+    :returns: indices into ``taken_reservations``, and why the first of the others may not be had,
+        or ''
     """
     indices: list[int] = []
     taken_ids: set[str] = set()
     why = ''
-    for index, by in enumerate(takes):
-        claim = places.get(by.claim_id)
+    for index, by in enumerate(taken_reservations):
+        claim = reservations.get(by.claim_id)
         problem = _why_not_taken(request_id, by, claim, only_project)
         if not problem and (by.claim_id in gone or by.claim_id in taken_ids):
             problem = f'{_named(by)} was taken over by another request just now'
@@ -292,7 +304,7 @@ def judge_places(
 
 
 def _why_not_taken(
-    request_id: str, by: PlaceTaken, claim: Claim | None, only_project: str | None
+    request_id: str, by: TakenReservation, claim: Claim | None, only_project: str | None
 ) -> str:
     if claim is None or (claim.group, claim.member_name) != (by.group, by.member_name):
         return f'{_named(by)} has no place {by.claim_id}'
@@ -306,16 +318,16 @@ def _why_not_taken(
         return f'{_named(by)} has no place {by.claim_id}'  # it does not exist for others
     if planned is not None and claim.request_id != request_id and claim.consumer != by.consumer:
         return f'another request has taken over the place of {_named(by)}'
-    if planned is None and not claim.is_free_place:
+    if planned is None and not claim.is_free_reservation:
         return f'the place of {_named(by)} is not held by a plan any more'
     return ''
 
 
-def _named(by: PlaceTaken) -> str:
+def _named(by: TakenReservation) -> str:
     return f'member {by.member_name!r} of group {by.group}'
 
 
-def judge_plan(
+def check_plan(
     plan: GroupPlanRecord,
     makes: Collection[tuple[str | None, str]],
     revision: int,
@@ -323,7 +335,7 @@ def judge_plan(
 ) -> str:
     """Return why a plan may not be stored; '' where it may.
 
-    :param makes: the name of each member that it creates a place for, and its consumer
+    :param makes: the name of each member that it creates a reservation for, and its consumer
     :param revision: stored revision, under the lock of the group; 0: none is
     :param living: live claims of the group that have the name of a member
     """
@@ -334,10 +346,10 @@ def judge_plan(
         by_name.setdefault(claim.member_name, []).append(claim)
     names: set[str | None] = set()
     for name, consumer in makes:
-        # A place that no create has gives way to another one of its member.
+        # A reservation that no create has gives way to another one of its member.
         here = by_name.get(name, ())
         if name in names or any(
-            not claim.is_free_place or claim.consumer != consumer for claim in here
+            not claim.is_free_reservation or claim.consumer != consumer for claim in here
         ):
             return f'member {name!r} of group {plan.group_uuid} has a claim already'
         names.add(name)

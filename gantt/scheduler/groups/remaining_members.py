@@ -15,7 +15,7 @@ from gantt.core.groups.plan_view import (
     back,
     by_name,
     member_of,
-    spare_places,
+    spare_reservations,
     state_of,
 )
 from gantt.core.messages.group_description import GroupDescription
@@ -26,12 +26,13 @@ from gantt.core.table.host_table import HostTable
 _NAMED_MAX = 5
 
 
-class Staying(NamedTuple):
-    """Existing places of a group, split by its new description.
+class MemberSplit(NamedTuple):
+    """Existing reservations of a group, split by its new description.
 
     :ivar members: those that stay
-    :ivar ends: places that are given back, whatever is planned
-    :ivar moves: places of members that are planned anew: each ends where its name gets another one
+    :ivar ends: reservations that are given back, whatever is planned
+    :ivar moves: reservations of members that are planned anew: each ends where its name gets
+        another one
     :ivar lost: claims of guests that count no more, as their members are planned anew
     """
 
@@ -42,23 +43,23 @@ class Staying(NamedTuple):
 
     @property
     def placed(self) -> dict[str, str]:
-        """Name of an existing place -> its member."""
-        return {place.name: place.member for place in self.members}
+        """Name of an existing reservation -> its member."""
+        return {reservation.name: reservation.member for reservation in self.members}
 
     @property
     def consumers(self) -> dict[str, str]:
         """Consumer -> its member."""
-        return {place.consumer: place.member for place in self.members}
+        return {reservation.consumer: reservation.member for reservation in self.members}
 
     def wanted(self, description: GroupDescription) -> int:
-        """Return the number of members that have no place."""
-        there = Counter(place.member for place in self.members)
+        """Return the number of members that have no reservation."""
+        there = Counter(reservation.member for reservation in self.members)
         return sum(max(member.most - there[member.name], 0) for member in description.members)
 
     def ended(self, planned: Collection[str]) -> list[Claim]:
-        """Return all places that are given back.
+        """Return all reservations that are given back.
 
-        :param planned: names that get a place: an older one of theirs gives way to it
+        :param planned: names that get a reservation: an older one of theirs gives way to it
         """
         return [*self.ends, *(claim for claim in self.moves if claim.member_name not in planned)]
 
@@ -72,40 +73,40 @@ def staying(
     heal: bool = False,
     replace: Sequence[str] = (),
     given_up: Collection[str] = (),
-) -> Staying:
+) -> MemberSplit:
     """Split the members into those that stay and those that go.
 
     :param claims: of the group
     :param before: its former description; None: there was none
     :param is_up: whether a host answers, by its id
-    :param heal: members on a host that is down get another place
-    :param replace: names of members that get another place
+    :param heal: members on a host that is down get another reservation
+    :param replace: names of members that get another reservation
     :param given_up: guests that were replaced before, see ``plan_view.is_guest``
-    :raises InvalidMessage: members would go that no plan can take their place from
+    :raises InvalidMessage: members would go that no plan can take their reservation from
     """
-    split = Staying([], [], [], [])
+    split = MemberSplit([], [], [], [])
     of_name = by_name(claims, back(is_up, given_up))
     live = {
         name: claims_of_name[-1]
         for name, claims_of_name in of_name.items()
         if claims_of_name[-1].is_live
     }
-    # A place planned instead of a guest that is back is no longer needed; where that guest is
-    # replaced now, it gives way to the planned place.
-    split.moves.extend(spare_places(of_name))
+    # A reservation planned instead of a guest that is back is no longer needed; where that guest is
+    # replaced now, it gives way to the planned reservation.
+    split.moves.extend(spare_reservations(of_name))
     _check_named(live, replace)
     changed = _changed(before, after)
     running: list[str] = []
     for name, claim in sorted(live.items()):
         member, state = member_of(after, name), state_of(claim, lambda _: True)
-        is_place = state is MemberState.PLANNED
+        is_reservation = state is MemberState.PLANNED
         is_down = heal and not is_up(claim.provider_id)
         if not member:
-            if is_place:
+            if is_reservation:
                 split.ends.append(claim)
             else:
                 running.append(name)
-        elif is_place and (is_down or name in replace or member in changed):
+        elif is_reservation and (is_down or name in replace or member in changed):
             split.moves.append(claim)
         elif state is MemberState.RUNNING and (is_down or name in replace):
             split.lost.append(claim)
@@ -154,35 +155,44 @@ def _changed(before: GroupDescription | None, after: GroupDescription) -> set[st
     }
 
 
-def _give_back(found: Staying, live: Mapping[str, Claim], after: GroupDescription) -> None:
-    """Give places back that no create has, the last first, where more stay than are described.
+def _give_back(found: MemberSplit, live: Mapping[str, Claim], after: GroupDescription) -> None:
+    """Release free reservations, the last first, where more members stay than are described.
 
     :raises InvalidMessage: more are created than are described
     """
     for number, member in enumerate(after.members):
-        places = [place for place in found.members if place.member == member.name]
-        surplus = len(places) - member.most
+        reservations = [
+            reservation for reservation in found.members if reservation.member == member.name
+        ]
+        surplus = len(reservations) - member.most
         if surplus <= 0:
             continue
-        states = {place.name: state_of(live[place.name], lambda _: True) for place in places}
-        free = [place for place in places if states[place.name] is MemberState.PLANNED]
+        states = {
+            reservation.name: state_of(live[reservation.name], lambda _: True)
+            for reservation in reservations
+        }
+        free = [
+            reservation
+            for reservation in reservations
+            if states[reservation.name] is MemberState.PLANNED
+        ]
         if len(free) < surplus:
             raise exceptions.invalid(
                 f'request.group.members[{number}].count',
-                f'expected at least {len(places) - len(free)}, as many as were created; '
+                f'expected at least {len(reservations) - len(free)}, as many as were created; '
                 f'got {member.most}; delete what is to go first',
             )
-        free.sort(key=lambda place: (len(place.name), place.name))
-        for place in free[-surplus:]:
-            found.members.remove(place)
-            found.ends.append(live[place.name])
+        free.sort(key=lambda reservation: (len(reservation.name), reservation.name))
+        for reservation in free[-surplus:]:
+            found.members.remove(reservation)
+            found.ends.append(live[reservation.name])
 
 
 def consumers_on(table: HostTable, description: GroupDescription) -> dict[str, str]:
     """Return consumer -> its member on a table, whose claim may have another consumer since.
 
-    A place changes its consumer when a create takes it over and when that ends; a table that is not
-    updated yet has its member under the other one.
+    A reservation changes its consumer when a create takes it over and when that ends; a table that
+    is not updated yet has its member under the other one.
     """
     members = {}
     for provider_id in table.placed.in_group(description.uuid or ''):
@@ -195,7 +205,7 @@ def consumers_on(table: HostTable, description: GroupDescription) -> dict[str, s
 def without(table: HostTable, claims: Iterable[Claim]) -> HostTable:
     """Return a copy of a table on which the consumers of these claims count for no policy any more.
 
-    Their resources still count as taken: until the new places are committed, they are.
+    Their resources still count as taken: until the new reservations are committed, they are.
     """
     of_host: dict[int, set[str]] = {}
     for claim in claims:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Audit of places of plans: lines about inconsistent ones."""
+"""Audit of reservations of plans: lines about inconsistent ones."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from gantt.core.claims.claim import PlannedFor, State
-from gantt.core.claims.places import is_given_up
+from gantt.core.claims.reservations import is_given_up
 from gantt.core.messages.request import Lifecycle
 
 
-class AuditedPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Live claim that is a place, goes back to being one, or is of a planned member.
+class AuditedReservation(msgspec.Struct, frozen=True, kw_only=True):
+    """Live claim that is a reservation, goes back to being one, or is of a planned member.
 
     :ivar guest: guest that it counts for in lists of hosts
     :ivar lease_until: end of its own lease, seconds of the database's clock, as all times
@@ -34,8 +34,8 @@ class AuditedPlace(msgspec.Struct, frozen=True, kw_only=True):
     seen_at: float = 0.0
 
     @property
-    def is_place(self) -> bool:
-        """True where it is a place, taken over or not."""
+    def is_reservation(self) -> bool:
+        """True where it is a reservation, taken over or not."""
         return self._is_reserved and self.member_name is not None
 
     @property
@@ -47,74 +47,81 @@ class AuditedPlace(msgspec.Struct, frozen=True, kw_only=True):
         """End of its plan's lease on it; None: no plan holds it."""
         if self.planned is not None:
             return self.planned.lease_until
-        return self.lease_until if self.is_place else None
+        return self.lease_until if self.is_reservation else None
 
     @property
     def is_strange(self) -> bool:
-        """True where it would go back to a plan, and is no reserved place."""
+        """True where it would go back to a plan, and is no reserved reservation."""
         return self.planned is not None and not self._is_reserved
 
 
-def lost(places: Iterable[AuditedPlace]) -> Iterable[str]:
+def lost(reservations: Iterable[AuditedReservation]) -> Iterable[str]:
     """Yield claims of guests that a plan may take."""
-    for place in places:
-        if place.is_strange:
-            status = f'{place.state.value}, of lifecycle {place.lifecycle.value}'
-            yield f'claim {place.id} of {place.consumer}: {status}, and goes back to a plan'
+    for reservation in reservations:
+        if reservation.is_strange:
+            named = f'claim {reservation.id} of {reservation.consumer}'
+            status = f'{reservation.state.value}, of lifecycle {reservation.lifecycle.value}'
+            yield f'{named}: {status}, and goes back to a plan'
 
 
-def leaked(places: Iterable[AuditedPlace], leases: Mapping[str, float]) -> Iterable[str]:
-    """Yield places that no plan holds, or longer than their plan's lease.
+def leaked(
+    reservations: Iterable[AuditedReservation], leases: Mapping[str, float]
+) -> Iterable[str]:
+    """Yield reservations that no plan holds, or longer than their plan's lease.
 
     :param leases: ends of the leases of existing plans, by group
     """
-    for place in places:
-        until = place.held_until
+    for reservation in reservations:
+        until = reservation.held_until
         if until is None:
             continue
-        lease = leases.get(place.group or '')
+        lease = leases.get(reservation.group or '')
+        named = f'claim {reservation.id} of {reservation.consumer}'
         if lease is None:
-            yield (
-                f'claim {place.id} of {place.consumer}: a place of group {place.group}, '
-                'without a plan'
-            )
+            yield f'{named}: a place of group {reservation.group}, without a plan'
         elif until > lease + 1.0:
             yield (
-                f'claim {place.id} of {place.consumer}: a place that is held {until - lease:.0f} s '
-                f'longer than the plan of group {place.group}'
+                f'{named}: a place that is held {until - lease:.0f} s '
+                f'longer than the plan of group {reservation.group}'
             )
 
 
-def doubled(places: Iterable[AuditedPlace]) -> Iterable[str]:
-    """Yield members that have more than one place.
+def doubled(reservations: Iterable[AuditedReservation]) -> Iterable[str]:
+    """Yield members that have more than one reservation.
 
     A guest on a down host may come back, and has its claim until then.
     """
-    counts = Counter((place.group, place.member_name) for place in places if place.is_place)
+    counts = Counter(
+        (reservation.group, reservation.member_name)
+        for reservation in reservations
+        if reservation.is_reservation
+    )
     for (group, name), count in sorted(counts.items(), key=str):
         if count > 1:
             yield f'group {group}: {count} live claims for member {name!r}'
 
 
-def guests_of_members(places: Iterable[AuditedPlace]) -> dict[tuple[str, str], list[AuditedPlace]]:
+def guests_of_members(
+    reservations: Iterable[AuditedReservation],
+) -> dict[tuple[str, str], list[AuditedReservation]]:
     """Return group and member -> the claims of its guests, of each that has more than one guest."""
-    claims: dict[tuple[str, str], list[AuditedPlace]] = {}
-    for place in places:
+    claims: dict[tuple[str, str], list[AuditedReservation]] = {}
+    for reservation in reservations:
         if (
-            place.state is State.CONFIRMED
-            and place.group is not None
-            and place.member_name is not None
+            reservation.state is State.CONFIRMED
+            and reservation.group is not None
+            and reservation.member_name is not None
         ):
-            claims.setdefault((place.group, place.member_name), []).append(place)
+            claims.setdefault((reservation.group, reservation.member_name), []).append(reservation)
     return {
         key: places_of_member
         for key, places_of_member in claims.items()
-        if len({place.guest for place in places_of_member}) > 1
+        if len({reservation.guest for reservation in places_of_member}) > 1
     }
 
 
 def run_twice(
-    guests: Mapping[tuple[str, str], Sequence[AuditedPlace]],
+    guests: Mapping[tuple[str, str], Sequence[AuditedReservation]],
     given_up: Mapping[str, Collection[str]],
 ) -> Iterable[str]:
     """Yield members of plans of which more than one guest runs.
@@ -123,7 +130,7 @@ def run_twice(
     whose hosts have not reported since the last one was created: they are not known to run.
 
     :param guests: see ``guests_of_members``
-    :param given_up: of existing plans, by group: see ``places.is_given_up``
+    :param given_up: of existing plans, by group: see ``reservations.is_given_up``
     """
     for (group, name), claims in sorted(guests.items()):
         abandoned = given_up.get(group)

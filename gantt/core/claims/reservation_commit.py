@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Group commit of plans and of their places: the judgements that every store applies.
+"""Group commit of plans and of their reservations: the judgements that every store applies.
 
 Under the lock of its group a plan is compared with the one that is stored, and with the claims that
-members of it have.  Under the locks of their hosts places are given to the requests that name them.
+members of it have.  Under the locks of their hosts reservations are given to the requests that name
+them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,10 +17,10 @@ from gantt.core.claims.commit import (
     RequestDraft,
     RequestOutcome,
 )
-from gantt.core.claims.places import judge_places, judge_plan
+from gantt.core.claims.reservations import check_plan, check_reservations
 
 
-def judge_plans(
+def check_plans(
     batch: Iterable[RequestDraft],
     revisions: Mapping[str, int],
     living: Mapping[str, Sequence[Claim]],
@@ -40,7 +41,7 @@ def judge_plans(
         created = [(draft.claim.member_name, draft.claim.consumer) for draft in request.claims]
         uuid = plan.group_uuid
         others = [claim for claim in living.get(uuid, ()) if claim.id not in request.lost_claims]
-        why = judge_plan(plan, created, revisions.get(uuid, 0), others)
+        why = check_plan(plan, created, revisions.get(uuid, 0), others)
         if uuid in stored:
             why = f'group {uuid} was planned by another request just now'
         if set(below.get(uuid, ())) - set(request.below):
@@ -52,10 +53,10 @@ def judge_plans(
     return reasons
 
 
-class PlacesJudged(msgspec.Struct, frozen=True, kw_only=True):
-    """Places that a request takes over.
+class ReservationCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Reservations that a request takes over.
 
-    :ivar taken: indices into its ``takes_places``
+    :ivar taken: indices into its ``taken_reservations``
     :ivar reason: why the first of the others may not be had; '' where it gets all
     :ivar ends: outcome of a request that ends without them
     """
@@ -65,49 +66,51 @@ class PlacesJudged(msgspec.Struct, frozen=True, kw_only=True):
     ends: RequestOutcome | None = None
 
 
-NO_PLACES = PlacesJudged()
+NO_RESERVATIONS = ReservationCheck()
 
 
-def judge_takes(
+def check_taken_reservations(
     request: RequestDraft,
-    places: Mapping[str, Claim],
+    reservations: Mapping[str, Claim],
     gone: Collection[str],
     closed: Mapping[int, str],
-) -> PlacesJudged:
-    """Return the places that a request gets; for a plan, whether it ends its own.
+) -> ReservationCheck:
+    """Return the reservations that a request gets; for a plan, whether it ends its own.
 
-    See ``places.judge_places``.  A request that gives places back ends where one of them is no free
-    place by then: its plan states that they end.
+    See ``reservations.check_reservations``.  A request that gives reservations back ends where one
+    of them is no free reservation by then: its plan states that they end.
 
-    :param places: claims by id, as they are under the locks of their hosts
+    :param reservations: claims by id, as they are under the locks of their hosts
     :param gone: ids of those that earlier requests of the batch get
     :param closed: hosts that nothing is to be built on, and why
     """
-    why = _why_not_ended(request, places, gone)
+    why = _why_not_ended(request, reservations, gone)
     if why:
         ends = RequestOutcome(id=request.id, outcome=CommitStatus.GROUP_CHANGED, reason=why)
-        return PlacesJudged(reason=why, ends=ends)
-    if not request.takes_places:
-        return NO_PLACES
-    takes = request.takes_places
-    taken, why = judge_places(request.id, takes, places, gone, closed, request.only_project)
+        return ReservationCheck(reason=why, ends=ends)
+    if not request.taken_reservations:
+        return NO_RESERVATIONS
+    taken_reservations = request.taken_reservations
+    taken, why = check_reservations(
+        request.id, taken_reservations, reservations, gone, closed, request.only_project
+    )
     if why and (request.whole or not (taken or request.claims)):
-        return PlacesJudged(reason=why, ends=_dropped(request, why))
-    return PlacesJudged(taken=taken, reason=why)
+        return ReservationCheck(reason=why, ends=_dropped(request, why))
+    return ReservationCheck(taken=taken, reason=why)
 
 
 def _why_not_ended(
-    request: RequestDraft, places: Mapping[str, Claim], gone: Collection[str]
+    request: RequestDraft, reservations: Mapping[str, Claim], gone: Collection[str]
 ) -> str:
-    """Return why places that a plan gives back have changed since it was computed; '' if not.
+    """Return why reservations that a plan gives back have changed since it was computed; '' if not.
 
     A create has one by now, or had it, and left it behind under another id.  Else the caller would
     be informed that it is given back.
     """
-    for place in request.ends_places:
-        claim = places.get(place.claim_id)
-        if claim is None or not claim.is_free_place or claim.id in gone:
-            named = place.claim_id if claim is None else f'of member {claim.member_name!r}'
+    for reservation in request.released_reservations:
+        claim = reservations.get(reservation.claim_id)
+        if claim is None or not claim.is_free_reservation or claim.id in gone:
+            named = reservation.claim_id if claim is None else f'of member {claim.member_name!r}'
             return f'the place {named} was taken over or has ended since'
     return ''
 
