@@ -83,12 +83,12 @@ def rabbitmqctl(*arguments: str) -> bool:
     if shutil.which('rabbitmqctl') is None:
         return False
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ['rabbitmqctl', '-q', *arguments], capture_output=True, timeout=60, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return done.returncode == 0
+    return process.returncode == 0
 
 
 @pytest.fixture(scope='session')

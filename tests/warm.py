@@ -142,11 +142,11 @@ class Rig(rig.Rig):
         """Run a command as a plain rig does."""
         if self.tree is not None:
             return super().run(command, *words, seconds=seconds)
-        done = run(*self._words(command, words), seconds=seconds)
-        if done.returncode:
-            output = done.stdout + done.stderr
+        process = run(*self._words(command, words), seconds=seconds)
+        if process.returncode:
+            output = process.stdout + process.stderr
             raise RuntimeError(f'{command} {" ".join(words)}: {output}')
-        return done.stdout
+        return process.stdout
 
     def start(self, name: str, command: str, *words: str) -> 'subprocess.Popen[bytes] | Started':
         """Start a process as a plain rig does."""

@@ -49,8 +49,8 @@ def test_a_file_is_compared_applied_and_then_the_same(gantt: Gantt, file: pathli
         '    + host cmp-2',
     ]
     assert _there(gantt) == before, 'a diff changes nothing'
-    done = gantt('aggregate', 'apply', path)
-    assert done.out.splitlines() == ['aggregate new is saved', 'aggregate ssd is saved']
+    applied = gantt('aggregate', 'apply', path)
+    assert applied.out.splitlines() == ['aggregate new is saved', 'aggregate ssd is saved']
     after = _there(gantt)
     assert after == {
         'ssd': ({'rack': '7', 'cool': 'yes'}, ['cmp-1', 'cmp-2']),
@@ -110,17 +110,17 @@ def test_an_export_is_a_file_that_makes_the_same_elsewhere(
 def test_what_is_not_understood_is_named_and_nothing_is_written(
     gantt: Gantt, file: pathlib.Path, entry: object, said: str
 ) -> None:
-    done = gantt('aggregate', 'apply', _write(file, a={}, good=entry))
-    assert done.code == 64
-    assert f'{file}.{said}' in done.err
+    applied = gantt('aggregate', 'apply', _write(file, a={}, good=entry))
+    assert applied.code == 64
+    assert f'{file}.{said}' in applied.err
     assert _there(gantt) == {}
 
 
 def test_a_host_that_is_not_there_stops_all_of_it(gantt: Gantt, file: pathlib.Path) -> None:
     path = _write(file, a={'hosts': ['cmp-1']}, z={'hosts': ['cmp-9']})
     for command in ('diff', 'apply'):
-        done = gantt('aggregate', command, path)
-        assert done.code == 1 and "'cmp-9'" in done.err
+        refused = gantt('aggregate', command, path)
+        assert refused.code == 1 and "'cmp-9'" in refused.err
     assert _there(gantt) == {}
 
 
@@ -140,9 +140,11 @@ def test_groups_are_made_and_their_rules_never_change(gantt: Gantt, tmp_path: pa
     exported = yaml.safe_load(gantt('group', 'export').out)
     assert exported == {'server_groups': {fixed(1): {**rule, 'project_id': None}}}
     path.write_text(json.dumps({'server_groups': {fixed(1): {**rule, 'max_per_host': 3}}}))
-    done = gantt('group', 'diff', str(path))
-    assert done.code == 64
-    assert f'server_groups.{fixed(1)}.max_per_host: the rule of a server group stays' in done.err
+    compared = gantt('group', 'diff', str(path))
+    assert compared.code == 64
+    assert (
+        f'server_groups.{fixed(1)}.max_per_host: the rule of a server group stays' in compared.err
+    )
     path.write_text(json.dumps({'server_groups': {}}))
     assert gantt('group', 'apply', str(path), '--delete').code == 0
     assert yaml.safe_load(gantt('group', 'export').out) == {'server_groups': {}}
@@ -164,9 +166,9 @@ def test_groups_with_policies_at_any_level_are_made_as_well(
     assert gantt('group', 'apply', str(path)).out == 'there is nothing to change\n'
     exported = gantt('group', 'export').out
     path.write_text(exported)
-    done = gantt('group', 'apply', str(path))
-    assert (done.err, done.out) == ('', 'there is nothing to change\n')
+    applied = gantt('group', 'apply', str(path))
+    assert (applied.err, applied.out) == ('', 'there is nothing to change\n')
     path.write_text(json.dumps({'server_groups': {fixed(1): {'policy': 'affinity'}}}))
-    done = gantt('group', 'diff', str(path))
-    assert done.code == 64
-    assert f'server_groups.{fixed(1)}.policies: the rule of a server group stays' in done.err
+    compared = gantt('group', 'diff', str(path))
+    assert compared.code == 64
+    assert f'server_groups.{fixed(1)}.policies: the rule of a server group stays' in compared.err

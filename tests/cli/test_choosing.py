@@ -15,9 +15,9 @@ from tests.http.site import Site, fixed
 WIDTHS = (('--max-width', '40'), ('--fit-width',), ('--max-width', '0'))
 
 
-def _names(done) -> list[str]:
-    assert done.code == 0, done.err
-    return [line.split()[0] for line in done.out.splitlines()]
+def _names(listed) -> list[str]:
+    assert listed.code == 0, listed.err
+    return [line.split()[0] for line in listed.out.splitlines()]
 
 
 def test_columns_are_titles_of_the_table_or_keys_of_the_objects(gantt: Gantt) -> None:
@@ -56,19 +56,19 @@ def test_one_thing_in_the_forms_that_scripts_of_openstack_read(gantt: Gantt) -> 
     assert max(map(len, cut)) == 40 < max(map(len, whole))
     assert json.loads(gantt(*show, '-f', 'json', '-c', 'condition').out) == {'condition': 'up'}
     assert len(gantt(*show, '-f', 'json', '--noindent').out.splitlines()) == 1
-    done = gantt(*show, '-f', 'value', '-c', 'conditon')
-    assert (done.code, done.out) == (64, '')
-    assert "no column 'conditon'; did you mean condition" in done.err
+    refused = gantt(*show, '-f', 'value', '-c', 'conditon')
+    assert (refused.code, refused.out) == (64, '')
+    assert "no column 'conditon'; did you mean condition" in refused.err
 
 
 def test_a_shell_takes_values_as_they_are(gantt: Gantt) -> None:
     reason = 'it\'s $(date) "new" memory'
     assert gantt('host', 'disable', 'cmp-3', '--reason', reason).code == 0
     shown = gantt('host', 'show', 'cmp-3', '-f', 'shell', '-c', 'reason')
-    told = subprocess.run(
+    process = subprocess.run(
         ['sh', '-c', f'{shown.out}printf %s "$reason"'], capture_output=True, text=True, check=True
     )
-    assert told.stdout == reason
+    assert process.stdout == reason
 
 
 def test_lists_have_the_options_that_lists_of_openstack_have(gantt: Gantt) -> None:
@@ -90,12 +90,12 @@ def test_lists_have_the_options_that_lists_of_openstack_have(gantt: Gantt) -> No
 
 @pytest.mark.parametrize('option', ['-c', '--sort', '--filter'])
 def test_a_column_that_is_not_there_names_those_that_are(gantt: Gantt, option: str) -> None:
-    done = gantt('host', 'list', option, 'zon=az1' if option == '--filter' else 'zon')
-    assert done.code == 64
-    assert "no column 'zon'; did you mean" in done.err
-    assert 'known are HOST, STATE, ZONE, FREE CPU, RAM' in done.err
-    assert 'condition' in done.err and 'free.VCPU' in done.err
-    assert done.out == ''
+    refused = gantt('host', 'list', option, 'zon=az1' if option == '--filter' else 'zon')
+    assert refused.code == 64
+    assert "no column 'zon'; did you mean" in refused.err
+    assert 'known are HOST, STATE, ZONE, FREE CPU, RAM' in refused.err
+    assert 'condition' in refused.err and 'free.VCPU' in refused.err
+    assert refused.out == ''
 
 
 def test_filters_all_hold(gantt: Gantt) -> None:

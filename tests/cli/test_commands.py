@@ -27,56 +27,56 @@ from tests.http.site import Site, fixed
 
 # -- placing ---------------------------------------------------------------------------
 def test_select_places_and_exits_0(site: Site, gantt: Gantt) -> None:
-    done = gantt('select', '--resource', 'VCPU=2', '--resource', 'MEMORY_MB=1024', '--count', '3')
-    assert done.code == 0
-    assert done.out.startswith('placed 3 on ')
+    placed = gantt('select', '--resource', 'VCPU=2', '--resource', 'MEMORY_MB=1024', '--count', '3')
+    assert placed.code == 0
+    assert placed.out.startswith('placed 3 on ')
     assert len(site.world.store.claims.list_claims(state='reserved')) == 3
 
 
 def test_a_dry_run_claims_nothing(site: Site, gantt: Gantt) -> None:
-    done = gantt('select', '--resource', 'VCPU=2', '--dry-run')
-    assert done.code == 0
-    assert done.out.startswith('would place 1 on 1 host')
+    tried = gantt('select', '--resource', 'VCPU=2', '--dry-run')
+    assert tried.code == 0
+    assert tried.out.startswith('would place 1 on 1 host')
     assert site.world.store.claims.list_claims() == []
 
 
 def test_no_valid_host_exits_2_with_the_verdict_and_the_way_to_the_story(gantt: Gantt) -> None:
-    done = gantt('select', '--resource', 'VCPU=400')
-    assert done.code == 2
-    assert done.out == ''
-    assert '0/6 hosts fit: ' in done.err
-    assert 'gantt explain ' in done.err
-    assert 'request id req-' in done.err
+    refused = gantt('select', '--resource', 'VCPU=400')
+    assert refused.code == 2
+    assert refused.out == ''
+    assert '0/6 hosts fit: ' in refused.err
+    assert 'gantt explain ' in refused.err
+    assert 'request id req-' in refused.err
 
 
 def test_a_refusal_is_json_where_the_answer_would_be(gantt: Gantt) -> None:
-    done = gantt('select', '--resource', 'VCPU=9999', '-f', 'json')
-    assert done.code == 2
-    error = json.loads(done.out)['error']
+    refused = gantt('select', '--resource', 'VCPU=9999', '-f', 'json')
+    assert refused.code == 2
+    error = json.loads(refused.out)['error']
     assert error['code'] == 'gantt.no_valid_host'
     assert error['details']['decision_id']
-    assert done.err.startswith('gantt: ')
+    assert refused.err.startswith('gantt: ')
 
 
 def test_a_dry_run_without_room_exits_2(gantt: Gantt) -> None:
-    done = gantt('select', '--resource', 'VCPU=400', '--dry-run')
-    assert done.code == 2
-    assert '0/6 hosts fit: ' in done.err
-    assert 'gantt explain' not in done.err
+    refused = gantt('select', '--resource', 'VCPU=400', '--dry-run')
+    assert refused.code == 2
+    assert '0/6 hosts fit: ' in refused.err
+    assert 'gantt explain' not in refused.err
 
 
 def test_conflicts_without_end_exit_3(site: Site, gantt: Gantt) -> None:
     site.client.error = exceptions.Conflict(request_id=fixed(1), attempts=20)
-    done = gantt('select', '--resource', 'VCPU=1')
-    assert done.code == 3
-    assert 'gave up after 20 attempts' in done.err
+    refused = gantt('select', '--resource', 'VCPU=1')
+    assert refused.code == 3
+    assert 'gave up after 20 attempts' in refused.err
 
 
 def test_a_busy_scheduler_exits_1(site: Site, gantt: Gantt) -> None:
     site.client.error = exceptions.Busy(reason='2000 requests are waiting', retry_after_ms=500)
-    done = gantt('select', '--resource', 'VCPU=1')
-    assert done.code == 1
-    assert 'retry after 500 ms' in done.err
+    refused = gantt('select', '--resource', 'VCPU=1')
+    assert refused.code == 1
+    assert 'retry after 500 ms' in refused.err
 
 
 def test_the_same_request_id_has_the_effect_of_one(site: Site, gantt: Gantt) -> None:
@@ -86,13 +86,13 @@ def test_the_same_request_id_has_the_effect_of_one(site: Site, gantt: Gantt) -> 
 
 
 def test_arguments_reach_the_spec(site: Site, gantt: Gantt) -> None:
-    done = gantt(
+    placed = gantt(
         *('select', '-f', 'json', '--resource', 'VCPU=1', '--zone', 'az1', '--count', '2'),
         *('--trait', 'CUSTOM_FAST', '--ignore-host', 'cmp-1', '--alternates', '0'),
         *('--project', 'p1', '--flavor', 'm1.tiny', '--lease', '300'),
     )
-    assert done.code == 0, done.err
-    answer = json.loads(done.out)['answer']
+    assert placed.code == 0, placed.err
+    answer = json.loads(placed.out)['answer']
     assert [[s['host'] for s in places] for places in answer['selections']] == [['cmp-2']] * 2
     assert answer['selections'][0][0]['lease_seconds'] == 300
     assert site.world.store.claims.list_claims()[0].project_id == 'p1'
@@ -103,44 +103,44 @@ def test_a_hint_of_nova_is_understood_or_refused_by_name(site: Site, gantt: Gant
     [[there, *_]] = first['answer']['selections']
     command = ('select', '--resource', 'VCPU=1', '-f', 'json', '--alternates', '0')
     for hint, beside in (('same_host', True), ('different_host', False)):
-        done = gantt(*command, '--count', '2', '--hint', f'{hint}={there["consumer"]}')
-        answer = json.loads(done.out)['answer']
+        placed = gantt(*command, '--count', '2', '--hint', f'{hint}={there["consumer"]}')
+        answer = json.loads(placed.out)['answer']
         hosts = {places[0]['host'] for places in answer['selections']}
-        assert (hosts == {there['host']}) is beside, done.err
-    done = gantt(*command, '--hint', 'same_host=web-1')
-    assert done.code == 1
-    assert 'spec.hints.same_host[0]: expected a UUID' in done.err
+        assert (hosts == {there['host']}) is beside, placed.err
+    refused = gantt(*command, '--hint', 'same_host=web-1')
+    assert refused.code == 1
+    assert 'spec.hints.same_host[0]: expected a UUID' in refused.err
     before = len(site.world.store.claims.list_claims())
     assert gantt(*command, '--hint', 'target_cell=x!y').code == 0
     assert len(site.world.store.claims.list_claims()) == before + 1
 
 
 def test_rules_and_hints_reach_the_filters(gantt: Gantt, tmp_path: Path) -> None:
-    done = gantt(
+    placed = gantt(
         *('select', '--resource', 'VCPU=1', '--hint', 'location=hall.r0', '--hint', 'x=y'),
         *('--rule', 'drop 1: "CUSTOM_SLOW" in traits', '--rule', '"CUSTOM_FAST" in traits'),
     )
-    assert done.code == 0, done.err
-    assert 'cmp-2' in done.out
-    assert 'given up: drop 1: "CUSTOM_SLOW" in traits (user)' in done.out
-    done = gantt('select', '--resource', 'VCPU=1', '--rule', 'zone = "az1"')
-    assert done.code == 1
-    assert "character 6: expected a relation such as '=='" in done.err
+    assert placed.code == 0, placed.err
+    assert 'cmp-2' in placed.out
+    assert 'given up: drop 1: "CUSTOM_SLOW" in traits (user)' in placed.out
+    refused = gantt('select', '--resource', 'VCPU=1', '--rule', 'zone = "az1"')
+    assert refused.code == 1
+    assert "character 6: expected a relation such as '=='" in refused.err
     assert gantt('select', '--resource', 'VCPU=1', '--hint', 'location').code == 64
     file = tmp_path / 'request'
     file.write_text(
         '{"spec": {"resources": {"VCPU": 1}, "hints": {"location": ["hall.r1"], "rules": ["x"]}}}'
     )
-    done = gantt('select', '--request-file', str(file), '--rule', '"CUSTOM_FAST" in traits')
-    assert 'cmp-1' in done.out
+    placed = gantt('select', '--request-file', str(file), '--rule', '"CUSTOM_FAST" in traits')
+    assert 'cmp-1' in placed.out
 
 
 def test_a_group_given_with_its_policy_spreads(gantt: Gantt) -> None:
-    done = gantt(
+    placed = gantt(
         *('select', '-f', 'json', '--resource', 'VCPU=1', '--count', '3'),
         *('--group', fixed(5), '--group-policy', 'anti-affinity'),
     )
-    hosts = [places[0]['host'] for places in json.loads(done.out)['answer']['selections']]
+    hosts = [places[0]['host'] for places in json.loads(placed.out)['answer']['selections']]
     assert len(set(hosts)) == 3
 
 
@@ -157,8 +157,8 @@ def test_a_request_file(site: Site, gantt: Gantt, tmp_path: Path, form: str) -> 
 # -- hosts -----------------------------------------------------------------------------
 def test_disable_enable_and_remove_a_host(site: Site, gantt: Gantt) -> None:
     ask = ('host', 'disable', 'cmp-3', '--reason', 'fan swap', '--by', 'ann')
-    done = gantt(*ask, '--dry-run')
-    assert done.out == 'dry run: host cmp-3 would be disabled by ann: fan swap\n'
+    tried = gantt(*ask, '--dry-run')
+    assert tried.out == 'dry run: host cmp-3 would be disabled by ann: fan swap\n'
     assert 'disabled' not in gantt('host', 'list').out
     assert gantt(*ask).out == 'host cmp-3 is disabled by ann: fan swap\n'
     assert '    fan swap (ann)\n' in gantt('host', 'list').out
@@ -186,9 +186,9 @@ def test_a_host_that_cannot_be_read_is_named_with_the_problem(site: Site, gantt:
 
 def test_of_a_host_that_reports_it_is_said_that_it_comes_back(gantt: Gantt) -> None:
     for dry in (('--dry-run',), ()):
-        said = gantt('host', 'remove', 'cmp-1', *dry).out
-        assert 'forgotten. It reported ' in said
-        assert '"gantt-manage host decommission"' in said
+        output = gantt('host', 'remove', 'cmp-1', *dry).out
+        assert 'forgotten. It reported ' in output
+        assert '"gantt-manage host decommission"' in output
 
 
 def test_names_may_have_a_slash(gantt: Gantt) -> None:
@@ -203,29 +203,29 @@ def test_names_may_have_a_slash(gantt: Gantt) -> None:
 def test_a_host_with_claims_is_not_removed(site: Site, gantt: Gantt) -> None:
     host = site.place(1).selections[0][0].host
     for more in ((), ('--dry-run',)):
-        done = gantt('host', 'remove', host, *more)
-        assert done.code == 1
-        assert 'live claims' in done.err
+        refused = gantt('host', 'remove', host, *more)
+        assert refused.code == 1
+        assert 'live claims' in refused.err
     assert gantt('host', 'show', host).code == 0
 
 
 def test_an_unknown_host_names_similar_ones_and_the_request_id(gantt: Gantt) -> None:
-    done = gantt('host', 'show', 'cmp-9')
-    assert done.code == 1
-    assert done.err.startswith("gantt: host 'cmp-9' is not known here; did you mean cmp-")
-    assert 'code gantt.not_found, request id req-' in done.err
+    refused = gantt('host', 'show', 'cmp-9')
+    assert refused.code == 1
+    assert refused.err.startswith("gantt: host 'cmp-9' is not known here; did you mean cmp-")
+    assert 'code gantt.not_found, request id req-' in refused.err
 
 
 def test_a_long_list_is_fetched_page_by_page(gantt: Gantt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('gantt.cli.base.PAGE', 2)
-    done = gantt('host', 'list', '--limit', '5', '-f', 'json')
-    assert [host['name'] for host in json.loads(done.out)] == [f'cmp-{i}' for i in range(1, 6)]
+    listed = gantt('host', 'list', '--limit', '5', '-f', 'json')
+    assert [host['name'] for host in json.loads(listed.out)] == [f'cmp-{i}' for i in range(1, 6)]
 
 
 def test_hosts_are_sorted_both_ways(gantt: Gantt) -> None:
     def names(*more: str) -> list[str]:
-        done = gantt('host', 'list', '--sort', 'free:MEMORY_MB', '-f', 'json', *more)
-        return [host['name'] for host in json.loads(done.out)]
+        listed = gantt('host', 'list', '--sort', 'free:MEMORY_MB', '-f', 'json', *more)
+        return [host['name'] for host in json.loads(listed.out)]
 
     assert names()[0] == 'cmp-5'
     assert names('-r')[-1] == 'cmp-5'
@@ -264,8 +264,8 @@ def test_claims_are_found_by_a_prefix_and_released_with_a_reason(site: Site, gan
     assert gantt('claim', 'list', '--state', 'lost').out == 'no claim matches\n'
     assert gantt('claim', 'show', claim.id[:8]).out.startswith(f'claim {claim.id} is reserved\n')
     assert gantt('claim', 'release', claim.id).code == 64
-    done = gantt('claim', 'release', claim.id, '--reason', 'guest is gone')
-    assert done.out == f'claim {claim.id} on {claim.host} is released: guest is gone\n'
+    released = gantt('claim', 'release', claim.id, '--reason', 'guest is gone')
+    assert released.out == f'claim {claim.id} on {claim.host} is released: guest is gone\n'
     assert site.world.store.claims.load_claim(claim.id).state == 'released'
 
 
@@ -302,8 +302,8 @@ def test_the_life_of_what_is_on_a_pool(site: Site, gantt: Gantt) -> None:
     dry = gantt('request', 'confirm', fixed(1), '--dry-run')
     assert dry.out == f'dry run: request {fixed(1)}: 2 claims would be confirmed\n'
     assert gantt('request', 'confirm', fixed(1)).code == 0
-    done = gantt('request', 'release', fixed(1), '--consumer', first, '--reason', 'deleted')
-    assert done.out == f'request {fixed(1)}: 1 claims are released\n'
+    released = gantt('request', 'release', fixed(1), '--consumer', first, '--reason', 'deleted')
+    assert released.out == f'request {fixed(1)}: 1 claims are released\n'
     states = {claim.consumer: claim.state.value for claim in site.world.store.claims.list_claims()}
     assert states == {first: 'released', second: 'confirmed'}
 
@@ -367,11 +367,15 @@ def test_aggregates_are_set_listed_and_removed(gantt: Gantt) -> None:
 def test_wrong_usage_exits_64_and_says_what(
     argv: tuple[str, ...], capsys: pytest.CaptureFixture
 ) -> None:
-    done = run(*argv)
-    assert done.code == 64
-    said = (done.err + capsys.readouterr().err).strip()
-    assert said
-    assert ' invalid _' not in said and 'invalid resource' not in said and 'Traceback' not in said
+    refused = run(*argv)
+    assert refused.code == 64
+    errors = (refused.err + capsys.readouterr().err).strip()
+    assert errors
+    assert (
+        ' invalid _' not in errors
+        and 'invalid resource' not in errors
+        and 'Traceback' not in errors
+    )
 
 
 def test_a_near_miss_of_a_command_is_named() -> None:
@@ -383,18 +387,18 @@ def test_a_dead_endpoint_is_one_line_that_says_what_to_do() -> None:
     with socket.socket() as taken:
         taken.bind(('127.0.0.1', 0))
         url = f'http://127.0.0.1:{taken.getsockname()[1]}'
-        done = run('--endpoint', url, 'status')
-    assert done.code == 1
-    assert done.err == (
+        refused = run('--endpoint', url, 'status')
+    assert refused.code == 1
+    assert refused.err == (
         f'gantt: nothing answers at {url} (connection refused); start gantt-api there, '
         'or name another with --endpoint or GANTT_ENDPOINT\n'
     )
 
 
 def test_an_endpoint_that_is_no_url() -> None:
-    done = run('--endpoint', 'nonsense', 'status')
-    assert done.code == 64
-    assert 'expected the form http://127.0.0.1:8790' in done.err
+    refused = run('--endpoint', 'nonsense', 'status')
+    assert refused.code == 64
+    assert 'expected the form http://127.0.0.1:8790' in refused.err
 
 
 @contextlib.contextmanager
@@ -424,20 +428,20 @@ def somebody(kind: str, body: bytes) -> Iterator[str]:
 )
 def test_somebody_else_at_the_endpoint(kind: str, body: bytes) -> None:
     with somebody(kind, body) as url:
-        done = run('--endpoint', url, 'status')
+        refused = run('--endpoint', url, 'status')
         asked = run('--endpoint', url, 'select', '--resource', 'VCPU=1', '--request-id', fixed(9))
-    assert done.code == asked.code == 1
-    assert 'not as Gantt does' in done.err
+    assert refused.code == asked.code == 1
+    assert 'not as Gantt does' in refused.err
     assert f'it may have been placed; see: gantt request show {fixed(9)}' in asked.err
 
 
 def test_an_answer_of_another_form_is_one_line() -> None:
     with somebody('application/json', b'{"hosts": 3}') as url:
         for argv in (('status',), ('host', 'list'), ('host', 'show', 'cmp-1')):
-            done = run('--endpoint', url, *argv)
-            assert done.code == 1
-            assert len(done.err.splitlines()) == 1
-            assert done.err.startswith('gantt: an answer is not as expected')
+            refused = run('--endpoint', url, *argv)
+            assert refused.code == 1
+            assert len(refused.err.splitlines()) == 1
+            assert refused.err.startswith('gantt: an answer is not as expected')
 
 
 @pytest.mark.parametrize(
@@ -458,25 +462,25 @@ def test_a_file_with_values_that_are_none(
     gantt: Gantt, tmp_path: Path, body: str, said: str
 ) -> None:
     (tmp_path / 'request').write_text(body)
-    done = gantt('select', '--request-file', str(tmp_path / 'request'))
-    assert done.code in (1, 64)
-    assert said in done.err
-    assert 'Traceback' not in done.err
+    refused = gantt('select', '--request-file', str(tmp_path / 'request'))
+    assert refused.code in (1, 64)
+    assert said in refused.err
+    assert 'Traceback' not in refused.err
 
 
 def test_an_answer_that_cannot_be_written_says_what_was_done(site: Site, endpoint: str) -> None:
     gantt = [sys.executable, '-m', 'gantt.cli.main', '--endpoint', endpoint]
     with open('/dev/full', 'w') as full:
-        for argv, said in (
+        for argv, expected in (
             (['select', '--resource', 'VCPU=1', '--request-id', fixed(9)], fixed(9)),
             (['host', 'disable', 'cmp-1', '--reason', 'x'], 'cmp-1 is disabled'),
             (['host', 'list'], 'No space left on device'),
             (['--help'], 'No space left on device'),
         ):
-            done = subprocess.run(gantt + argv, stdout=full, stderr=subprocess.PIPE, text=True)
-            assert done.returncode == 1, done.stderr
-            assert said in done.stderr
-            assert 'Traceback' not in done.stderr and 'Exception ignored' not in done.stderr
+            process = subprocess.run(gantt + argv, stdout=full, stderr=subprocess.PIPE, text=True)
+            assert process.returncode == 1, process.stderr
+            assert expected in process.stderr
+            assert 'Traceback' not in process.stderr and 'Exception ignored' not in process.stderr
     assert len(site.world.store.claims.list_claims()) == 1
 
 
@@ -485,18 +489,18 @@ def test_an_endpoint_that_does_not_answer_in_time() -> None:
         silent.bind(('127.0.0.1', 0))
         silent.listen()
         url = f'http://127.0.0.1:{silent.getsockname()[1]}'
-        done = run('--endpoint', url, '--timeout', '0.2', 'status')
-    assert done.code == 1
-    assert 'did not answer within 0.2 s' in done.err
+        refused = run('--endpoint', url, '--timeout', '0.2', 'status')
+    assert refused.code == 1
+    assert 'did not answer within 0.2 s' in refused.err
 
 
 # -- help and speed -------------------------------------------------------------------------
 def test_help_lists_every_command_at_80_columns() -> None:
-    done = run('--help')
-    assert done.code == 0
+    shown = run('--help')
+    assert shown.code == 0
     for name in COMMANDS:
-        assert f'  {name} ' in done.out
-    assert all(len(line) <= 80 for line in done.out.splitlines())
+        assert f'  {name} ' in shown.out
+    assert all(len(line) <= 80 for line in shown.out.splitlines())
 
 
 @pytest.mark.parametrize('name', sorted(COMMANDS))
@@ -511,15 +515,17 @@ def test_starting_imports_neither_the_service_nor_the_http_client() -> None:
         'import sys; from gantt.cli.main import main; main(["--version"]); '
         f'print([m for m in {heavy!r} if m in sys.modules])'
     )
-    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == '[]'
+    process = subprocess.run(
+        [sys.executable, '-c', code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.splitlines()[-1] == '[]'
 
 
 def test_a_group_may_have_policies_at_any_level(gantt: Gantt, tmp_path: Path) -> None:
     rack = '{"policy": "anti-affinity", "level": "rack", "of": "front"}'
     ask = ('group', 'create', 'web', '--uuid', fixed(8))
-    done = gantt(*ask, '--policy', rack, '--policy', 'soft-affinity', '--subgroup', 'front=a,b')
-    assert done.out == f'server group {fixed(8)} is there\n'
+    created = gantt(*ask, '--policy', rack, '--policy', 'soft-affinity', '--subgroup', 'front=a,b')
+    assert created.out == f'server group {fixed(8)} is there\n'
     assert gantt('group', 'show', fixed(8)).out.splitlines() == [
         f'server group {fixed(8)} (web)',
         'policy anti-affinity of front at rack',
@@ -547,9 +553,9 @@ def test_a_group_may_have_policies_at_any_level(gantt: Gantt, tmp_path: Path) ->
 def test_a_rule_that_cannot_be_read_is_told(
     gantt: Gantt, arguments: tuple[str, ...], problem: str
 ) -> None:
-    done = gantt('group', 'create', 'web', *arguments)
-    assert done.code == 64
-    assert problem in done.err
+    refused = gantt('group', 'create', 'web', *arguments)
+    assert refused.code == 64
+    assert problem in refused.err
 
 
 def test_all_commands_have_the_forms_and_options_of_cliffs_own() -> None:

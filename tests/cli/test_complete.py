@@ -34,15 +34,15 @@ def tab():
     """``tab(line)``: what bash would put behind it."""
 
     def press(line: str) -> set[str]:
-        done = subprocess.run(
+        process = subprocess.run(
             ['bash', '--norc', '--noprofile', '-c', TAB.format(line=shlex.quote(line))],
             env={**os.environ, 'PATH': f'{BIN}:{os.environ["PATH"]}'},
             capture_output=True,
             text=True,
             timeout=250,
         )
-        assert done.returncode == 0, done.stderr
-        return {word.strip() for word in done.stdout.splitlines()} - {''}
+        assert process.returncode == 0, process.stderr
+        return {word.strip() for word in process.stdout.splitlines()} - {''}
 
     return press
 
@@ -56,12 +56,12 @@ def test_the_tab_key_completes_commands_and_options_in_bash(tab) -> None:
 
 @pytest.mark.parametrize('shell', ['bash', 'zsh', 'fish'])
 def test_there_is_a_script_for_each_shell(shell: str) -> None:
-    done = run('complete', shell)
-    assert done.code == 0
-    assert '_ARGCOMPLETE' in done.out and 'gantt' in done.out
+    script = run('complete', shell)
+    assert script.code == 0
+    assert '_ARGCOMPLETE' in script.out and 'gantt' in script.out
     # Where the shell is, it understands the script.
     if shutil.which(shell):
-        checked = subprocess.run([shell, '-n'], input=done.out, text=True, capture_output=True)
+        checked = subprocess.run([shell, '-n'], input=script.out, text=True, capture_output=True)
         assert checked.returncode == 0, checked.stderr
 
 

@@ -32,10 +32,10 @@ def _state(gantt: Gantt, *more: str) -> dict[str, object]:
 def test_a_drain_disables_and_says_what_each_claim_waits_for(site: Site, gantt: Gantt) -> None:
     first, second = _place(site, 1, 2)
     site.hosts['cmp-1'].confirm(first)
-    done = gantt('host', 'drain', 'cmp-1', '--reason', 'disk swap', '--by', 'ann')
-    assert done.code == 0
-    said, counted, *table = done.out.splitlines()
-    assert said == 'host cmp-1 is disabled by ann: disk swap'
+    drained = gantt('host', 'drain', 'cmp-1', '--reason', 'disk swap', '--by', 'ann')
+    assert drained.code == 0
+    headline, counted, *table = drained.out.splitlines()
+    assert headline == 'host cmp-1 is disabled by ann: disk swap'
     assert counted == '2 claims remain: 1 run here, 1 not confirmed yet'
     assert table[1].startswith(first[:8])
     assert table[2].startswith(second[:8])
@@ -54,9 +54,9 @@ def test_a_drain_disables_and_says_what_each_claim_waits_for(site: Site, gantt: 
 
 
 def test_a_dry_run_changes_nothing(site: Site, gantt: Gantt) -> None:
-    done = gantt('host', 'drain', 'cmp-1', '--dry-run', '--wait')
-    assert done.code == 0
-    assert done.out.startswith('dry run: host cmp-1 would be disabled')
+    tried = gantt('host', 'drain', 'cmp-1', '--dry-run', '--wait')
+    assert tried.code == 0
+    assert tried.out.startswith('dry run: host cmp-1 would be disabled')
     assert site.insights.host_summary('cmp-1').condition == 'up'
 
 
@@ -71,17 +71,17 @@ def test_waiting_ends_when_the_host_is_empty(site: Site, gantt: Gantt) -> None:
     for claim in claims:
         site.world.store.claims.force_release(claim, 'moved')
     waiting.join(300)
-    [done] = runs
-    assert done.code == 0, done.err
-    assert done.out.splitlines()[-1] == 'host cmp-1 is empty'
+    [drained] = runs
+    assert drained.code == 0, drained.err
+    assert drained.out.splitlines()[-1] == 'host cmp-1 is empty'
 
 
 def test_waiting_is_bounded_and_names_what_is_left(site: Site, gantt: Gantt) -> None:
     [claim] = _place(site, 1)
-    done = gantt('host', 'drain', 'cmp-1', *SOON, '--for', '0.3')
-    assert done.code == 1
-    assert claim[:8] in done.out
-    assert 'host cmp-1 is not empty after 0.3 s; it stays disabled' in done.err
+    drained = gantt('host', 'drain', 'cmp-1', *SOON, '--for', '0.3')
+    assert drained.code == 1
+    assert claim[:8] in drained.out
+    assert 'host cmp-1 is not empty after 0.3 s; it stays disabled' in drained.err
     assert site.insights.host_summary('cmp-1').condition == 'disabled'
 
 
@@ -95,9 +95,9 @@ def test_a_host_that_is_enabled_meanwhile_is_not_waited_for(site: Site, gantt: G
     while waiting.is_alive():
         site.world.store.hosts.enable_host('cmp-1')
         waiting.join(0.2)
-    [done] = runs
-    assert done.code == 1
-    assert 'was enabled meanwhile' in done.err
+    [drained] = runs
+    assert drained.code == 1
+    assert 'was enabled meanwhile' in drained.err
 
 
 def test_undrain_takes_it_back(site: Site, gantt: Gantt) -> None:

@@ -68,8 +68,8 @@ def both(gantt: Gantt, site: Site) -> Gantt:
         with _nothing_committed(site):
             tried = gantt(*words, '--dry-run')
         assert _rows(site) == before
-        done = gantt(*words)
-        assert (tried.code, _error(tried)) == (done.code, _error(done)), words
+        run_for_real = gantt(*words)
+        assert (tried.code, _error(tried)) == (run_for_real.code, _error(run_for_real)), words
         changed = _rows(site) != before
         if not tried.code:
             assert ('nothing would change' in tried.out) is not changed, (tried.out, words)
@@ -214,8 +214,8 @@ def test_a_number_that_is_none_is_wrong_usage(both: Gantt, gantt: Gantt) -> None
 def test_programs_read_that_it_was_a_dry_run(gantt: Gantt) -> None:
     tried = json.loads(gantt('trait', 'create', 'CUSTOM_T', '--dry-run', '-f', 'json').out)
     assert tried == {'dry_run': True, 'what': 'trait CUSTOM_T would be there'}
-    done = json.loads(gantt('trait', 'create', 'CUSTOM_T', '-f', 'json').out)
-    assert done == {'dry_run': False, 'what': 'trait CUSTOM_T is there'}
+    answer = json.loads(gantt('trait', 'create', 'CUSTOM_T', '-f', 'json').out)
+    assert answer == {'dry_run': False, 'what': 'trait CUSTOM_T is there'}
     refused = gantt('class', 'delete', 'VCPU', '--dry-run', '-f', 'json')
     assert json.loads(refused.out)['error']['status'] == 400
 
@@ -266,9 +266,9 @@ def test_any_command_ends_as_its_dry_run(site: Site, gantt: Gantt, seed: int) ->
         with _nothing_committed(site):
             tried = gantt(*words, '--dry-run')
         assert _rows(site) == before
-        done = gantt(*words)
-        assert (tried.code, _error(tried)) == (done.code, _error(done)), words
-        if not done.code:
+        run_for_real = gantt(*words)
+        assert (tried.code, _error(tried)) == (run_for_real.code, _error(run_for_real)), words
+        if not run_for_real.code:
             done_at_all += 1
             assert ('nothing would change' in tried.out) is (_rows(site) == before), words
     assert done_at_all > 5

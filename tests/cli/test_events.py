@@ -29,7 +29,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextlib.contextmanager
 def following(site: Site, *args: str) -> Iterator[list[Run]]:
     """The command runs meanwhile; its end is in the list."""
-    done: list[Run] = []
+    runs: list[Run] = []
     began = threading.Event()
     after = site.insights.events.after
 
@@ -39,10 +39,10 @@ def following(site: Site, *args: str) -> Iterator[list[Run]]:
         return page
 
     site.insights.events.after = noted  # type: ignore[method-assign, assignment]
-    thread = threading.Thread(target=lambda: done.append(run('events', '--for', '120', *args)))
+    thread = threading.Thread(target=lambda: runs.append(run('events', '--for', '120', *args)))
     thread.start()
     assert began.wait(60)
-    yield done
+    yield runs
     end = time.monotonic() + 60
     while thread.is_alive() and time.monotonic() < end:
         site.world.turn()
@@ -51,14 +51,14 @@ def following(site: Site, *args: str) -> Iterator[list[Run]]:
 
 
 def test_it_prints_what_happens_from_now_on(site: Site, gantt: Gantt) -> None:
-    with following(site, '--count', '1', '--kind', 'disabled') as done:
+    with following(site, '--count', '1', '--kind', 'disabled') as runs:
         site.world.store.hosts.disable_host('cmp-2', 'disk swap', 'ann')
-    assert done[0].code == 0
-    assert done[0].out.endswith('Z cmp-2 disabled by ann: disk swap\n')
-    with following(site, '--count', '1', '--host', 'cmp-1', '-f', 'json') as done:
+    assert runs[0].code == 0
+    assert runs[0].out.endswith('Z cmp-2 disabled by ann: disk swap\n')
+    with following(site, '--count', '1', '--host', 'cmp-1', '-f', 'json') as runs:
         site.world.store.hosts.disable_host('cmp-3', 'other', 'ann')
         site.world.store.hosts.disable_host('cmp-1', 'fan', 'bob')
-    event = json.loads(done[0].out.splitlines()[0])
+    event = json.loads(runs[0].out.splitlines()[0])
     assert (event['host'], event['claim_id']) == ('cmp-1', None)
 
 
@@ -66,17 +66,17 @@ def test_what_is_not_remembered_is_said_and_it_goes_on(
     site: Site, gantt: Gantt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_log, 'HOSTS_MAX', 1)
-    with following(site, '--count', '1', '--kind', 'enabled') as done:
+    with following(site, '--count', '1', '--kind', 'enabled') as runs:
         for name in ('cmp-1', 'cmp-2'):
             site.world.store.hosts.disable_host(name, 'why', 'ann')
         end = time.monotonic() + 60
-        while not done and time.monotonic() < end:
+        while not runs and time.monotonic() < end:
             site.world.turn()
             site.world.store.hosts.disable_host('cmp-3', f'{end}', 'ann')
             site.world.store.hosts.enable_host('cmp-3', 'bob')
             time.sleep(0.2)
-    assert 'some events are missing here' in done[0].err
-    assert done[0].code == 0
+    assert 'some events are missing here' in runs[0].err
+    assert runs[0].code == 0
 
 
 def test_an_api_that_is_away_ends_it_with_the_reason(
@@ -84,9 +84,9 @@ def test_an_api_that_is_away_ends_it_with_the_reason(
 ) -> None:
     monkeypatch.setattr(events, 'PAUSE_SECONDS', 0.0)
     monkeypatch.setenv('GANTT_ENDPOINT', 'http://127.0.0.1:1')
-    done = run('events')
-    assert done.code == 1
-    assert 'http://127.0.0.1:1' in done.err
+    refused = run('events')
+    assert refused.code == 1
+    assert 'http://127.0.0.1:1' in refused.err
 
 
 def test_one_more_than_may_wait_is_refused() -> None:

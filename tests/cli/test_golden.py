@@ -89,14 +89,16 @@ CASES = {
 @pytest.mark.parametrize('name', sorted(CASES))
 def test_it_reads_as_reviewed(site: Site, gantt: Gantt, name: str) -> None:
     _busy(site)
-    done = gantt(*CASES[name])
-    compare(name, done)
+    printed = gantt(*CASES[name])
+    compare(name, printed)
 
 
-def compare(name: str, done: Run) -> None:
+def compare(name: str, printed: Run) -> None:
     """What a command printed is what was reviewed."""
-    text = stable(done.out + (f'--- stderr, exit {done.code}\n{done.err}' if done.code else ''))
-    assert all(len(line) <= 80 for line in done.out.splitlines())
+    text = stable(
+        printed.out + (f'--- stderr, exit {printed.code}\n{printed.err}' if printed.code else '')
+    )
+    assert all(len(line) <= 80 for line in printed.out.splitlines())
     file = GOLDEN / f'{name}.txt'
     if os.environ.get('GANTT_GOLDEN') == 'write':
         file.write_text(text)

@@ -43,9 +43,9 @@ def file(tmp_path: Path) -> Any:
     return made
 
 
-def answered(done: Run) -> Any:
-    assert done.code == 0, done.err
-    return json.loads(done.out)
+def answered(succeeded: Run) -> Any:
+    assert succeeded.code == 0, succeeded.err
+    return json.loads(succeeded.out)
 
 
 def shown(gantt: Gantt, *more: str) -> Any:
@@ -63,9 +63,9 @@ def hosts(gantt: Gantt) -> dict[str, str]:
 # -- what people read --------------------------------------------------------------------
 def test_it_reads_as_reviewed(gantt: Gantt, file: Any) -> None:
     def reads(name: str, *words: str) -> None:
-        done = gantt(*words)
-        assert all(len(line) <= 80 for line in done.out.splitlines())
-        compare(f'group-{name}', done)
+        printed = gantt(*words)
+        assert all(len(line) <= 80 for line in printed.out.splitlines())
+        compare(f'group-{name}', printed)
 
     ids = ('--request-id', fixed(8))
     reads('plan-dry', 'group', 'plan', file(9), '--dry-run', *ids)
@@ -78,13 +78,13 @@ def test_it_reads_as_reviewed(gantt: Gantt, file: Any) -> None:
 
 
 def test_what_if_is_a_line_for_each_policy(gantt: Gantt, file: Any) -> None:
-    done = gantt('group', 'plan', file(9), '--dry-run', '--what-if')
-    assert done.code == 2 and all(len(line) <= 80 for line in done.out.splitlines())
+    planned = gantt('group', 'plan', file(9), '--dry-run', '--what-if')
+    assert planned.code == 2 and all(len(line) <= 80 for line in planned.out.splitlines())
     for line in ('anti-affinity at host ', 'spread of web at room ', 'affinity at zone (soft 2) '):
-        assert f'\n{line}' in done.out
-    assert 'leave out anti-affinity at host: all that have to be placed could be' in done.out
-    done = gantt('group', 'plan', file(policies=[]), '--dry-run', '--what-if')
-    assert 'there is no policy to leave out' in done.out
+        assert f'\n{line}' in planned.out
+    assert 'leave out anti-affinity at host: all that have to be placed could be' in planned.out
+    planned = gantt('group', 'plan', file(policies=[]), '--dry-run', '--what-if')
+    assert 'there is no policy to leave out' in planned.out
 
 
 def test_a_group_that_was_planned_without_a_policy_has_none(gantt: Gantt, file: Any) -> None:
@@ -94,9 +94,11 @@ def test_a_group_that_was_planned_without_a_policy_has_none(gantt: Gantt, file: 
 
 
 def test_what_if_is_of_a_dry_run(site: Site, gantt: Gantt, file: Any) -> None:
-    done = gantt('group', 'plan', file(), '--what-if')
-    assert done.code == 64
-    assert '--what-if: expected with --dry-run' in done.err and 'leave --what-if out' in done.err
+    refused = gantt('group', 'plan', file(), '--what-if')
+    assert refused.code == 64
+    assert (
+        '--what-if: expected with --dry-run' in refused.err and 'leave --what-if out' in refused.err
+    )
     assert site.world.store.claims.list_claims() == []
 
 
@@ -112,9 +114,9 @@ def test_a_plan_holds_a_place_for_each_member(site: Site, gantt: Gantt, file: An
 def test_a_dry_run_claims_nothing_and_says_what_has_no_place(
     site: Site, gantt: Gantt, file: Any
 ) -> None:
-    done = gantt('group', 'plan', file(9), '--dry-run')
-    assert done.code == 2
-    assert 'would place 5 members on 5 hosts' in done.out and 'in conflict: ' in done.out
+    planned = gantt('group', 'plan', file(9), '--dry-run')
+    assert planned.code == 2
+    assert 'would place 5 members on 5 hosts' in planned.out and 'in conflict: ' in planned.out
     assert site.world.store.claims.list_claims() == []
     assert gantt('group', 'plan', file(), '--dry-run').code == 0
     assert site.world.store.claims.list_claims() == []
@@ -124,8 +126,8 @@ def test_a_repeat_under_its_id_is_one(site: Site, gantt: Gantt, file: Any) -> No
     ask = ('group', 'plan', file(), '--request-id', fixed(8))
     assert gantt(*ask).out == gantt(*ask).out
     assert len(site.world.store.claims.list_claims()) == 3
-    done = gantt('group', 'plan', file(3), '--request-id', fixed(8))
-    assert done.code == 1 and 'gantt.request_id_reused' in done.err
+    refused = gantt('group', 'plan', file(3), '--request-id', fixed(8))
+    assert refused.code == 1 and 'gantt.request_id_reused' in refused.err
 
 
 def test_members_are_created_by_name_and_by_what_they_need(gantt: Gantt, file: Any) -> None:
@@ -142,9 +144,9 @@ def test_members_are_created_by_name_and_by_what_they_need(gantt: Gantt, file: A
 
 def test_a_create_that_differs_names_the_fields(gantt: Gantt, file: Any) -> None:
     gantt('group', 'plan', file())
-    done = gantt('select', '--group', GROUP, '--member', 'db', *NEEDS)
-    assert done.code == 1
-    assert 'resources.MEMORY_MB: the plan has 4096, the request 1024' in done.err
+    refused = gantt('select', '--group', GROUP, '--member', 'db', *NEEDS)
+    assert refused.code == 1
+    assert 'resources.MEMORY_MB: the plan has 4096, the request 1024' in refused.err
 
 
 def test_a_create_that_took_a_place_is_explained_and_made_again(
@@ -174,10 +176,10 @@ def test_a_group_is_changed_and_who_is_there_stays(gantt: Gantt, file: Any) -> N
 
 def test_what_changed_policies_would_violate_is_said_first(gantt: Gantt, file: Any) -> None:
     gantt('group', 'plan', file())
-    done = gantt('group', 'change', file(policies=['affinity']), '--dry-run')
-    assert done.code == 0, done.err
-    assert 'violated: affinity at host: only a move of ' in done.out
-    assert 'dry run: nothing is claimed' in done.out
+    changed = gantt('group', 'change', file(policies=['affinity']), '--dry-run')
+    assert changed.code == 0, changed.err
+    assert 'violated: affinity at host: only a move of ' in changed.out
+    assert 'dry run: nothing is claimed' in changed.out
 
 
 def test_a_lost_host_is_healed(site: Site, gantt: Gantt, file: Any) -> None:
@@ -199,8 +201,8 @@ def test_a_lost_host_is_healed(site: Site, gantt: Gantt, file: Any) -> None:
 def test_one_is_placed_anew_that_is_named(gantt: Gantt, file: Any) -> None:
     gantt('group', 'plan', file())
     before = hosts(gantt)
-    done = gantt('group', 'heal', GROUP, '--replace', 'web-2')
-    assert 'placed 1 member on 1 host' in done.out
+    healed = gantt('group', 'heal', GROUP, '--replace', 'web-2')
+    assert 'placed 1 member on 1 host' in healed.out
     assert {n: h for n, h in hosts(gantt).items() if n != 'web-2'} == {
         n: h for n, h in before.items() if n != 'web-2'
     }
@@ -238,8 +240,8 @@ def test_places_are_held_longer_and_given_back(gantt: Gantt, file: Any) -> None:
 def test_a_file_of_another_form(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / 'group.yaml'
     path.write_text(text)
-    done = run('group', 'plan', str(path))
-    assert done.code == 64 and why in done.err
+    refused = run('group', 'plan', str(path))
+    assert refused.code == 64 and why in refused.err
 
 
 WRONG = [
@@ -254,15 +256,15 @@ WRONG = [
 
 def test_what_is_wrong_is_named_by_its_field(site: Site, gantt: Gantt, file: Any) -> None:
     for fields, why in WRONG:
-        done = gantt('group', 'plan', file(**fields))
-        assert done.code == 1 and why in done.err
+        refused = gantt('group', 'plan', file(**fields))
+        assert refused.code == 1 and why in refused.err
     assert site.world.store.claims.list_claims() == []
 
 
 def test_a_member_needs_its_group_and_a_change_its_uuid(gantt: Gantt, file: Any) -> None:
-    done = gantt('select', *NEEDS, '--member', 'web')
-    assert done.code == 64 and '--member is one of a --group' in done.err
-    done = gantt('group', 'change', file(uuid=None))
-    assert done.code == 64 and 'which group is to be changed?' in done.err
-    done = gantt('group', 'heal', GROUP)
-    assert done.code == 1 and 'gantt.not_found' in done.err
+    refused = gantt('select', *NEEDS, '--member', 'web')
+    assert refused.code == 64 and '--member is one of a --group' in refused.err
+    refused = gantt('group', 'change', file(uuid=None))
+    assert refused.code == 64 and 'which group is to be changed?' in refused.err
+    refused = gantt('group', 'heal', GROUP)
+    assert refused.code == 1 and 'gantt.not_found' in refused.err

@@ -14,13 +14,15 @@ def test_the_history_says_who_did_what(site: Site, gantt: Gantt) -> None:
     gantt('host', 'disable', 'cmp-1', '--reason', 'disk swap', '--by', 'ann')
     gantt('host', 'undrain', 'cmp-1')
     history = json.loads(gantt('host', 'history', 'cmp-1', '-f', 'json').out)
-    told = [(entry['kind'], entry['by'], entry['what']) for entry in reversed(history['entries'])]
-    assert told[0] == ('registered', '', 'for the first time')
-    assert told[-2:] == [
+    entries = [
+        (entry['kind'], entry['by'], entry['what']) for entry in reversed(history['entries'])
+    ]
+    assert entries[0] == ('registered', '', 'for the first time')
+    assert entries[-2:] == [
         ('disabled', 'ann', 'disk swap'),
         ('enabled', 'somebody', 'an operator enabled it'),
     ]
-    assert ('facts', '', 'zone: - -> az1') in told
+    assert ('facts', '', 'zone: - -> az1') in entries
     assert history['truncated'] is False
     lines = gantt('host', 'history', 'cmp-1').out.splitlines()
     assert lines[0].split() == ['AGE', 'WHAT', 'BY', 'DETAIL']
@@ -34,6 +36,6 @@ def test_a_host_that_is_gone_has_its_history_and_one_that_never_was_has_none(
 ) -> None:
     gantt('host', 'remove', 'cmp-3')
     assert 'removed' in gantt('host', 'history', 'cmp-3').out
-    done = gantt('host', 'history', 'cmp-33')
-    assert done.code == 1
-    assert 'is not known here' in done.err
+    refused = gantt('host', 'history', 'cmp-33')
+    assert refused.code == 1
+    assert 'is not known here' in refused.err

@@ -56,8 +56,8 @@ def _credentials(keystone: Keystone, user: str) -> dict[str, str]:
     }
 
 
-def _use(monkeypatch: pytest.MonkeyPatch, said: dict[str, str]) -> None:
-    for name, value in said.items():
+def _use(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
 
@@ -65,9 +65,9 @@ def test_the_environment_logs_in_and_the_catalog_says_where(
     keystone: Keystone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _use(monkeypatch, _credentials(keystone, 'admin'))
-    done = run('host', 'list')
-    assert done.code == 0, done.err
-    assert '6 hosts' in done.out
+    listed = run('host', 'list')
+    assert listed.code == 0, listed.err
+    assert '6 hosts' in listed.out
     _use(monkeypatch, {'OS_USERNAME': 'member'})
     refused = run('host', 'list')
     assert refused.code == Exit.TROUBLE
@@ -75,8 +75,8 @@ def test_the_environment_logs_in_and_the_catalog_says_where(
     placed = run('select', '--resource', 'VCPU=1', '--dry-run', '-f', 'json')
     assert placed.code == 0, placed.err
     assert 'cmp-' not in placed.out
-    for said in (run('select', '--resource', 'VCPU=1', '--dry-run'), placed):
-        assert 'would place' in said.out or 'placed' in said.out
+    for selected in (run('select', '--resource', 'VCPU=1', '--dry-run'), placed):
+        assert 'would place' in selected.out or 'placed' in selected.out
     claiming = run('select', '--resource', 'VCPU=1')
     assert claiming.code == Exit.TROUBLE
     assert 'body.dry_run: expected true of you' in claiming.err
@@ -85,8 +85,8 @@ def test_the_environment_logs_in_and_the_catalog_says_where(
 def test_clouds_yaml_has_clouds_by_name(
     keystone: Keystone, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = _credentials(keystone, 'admin')
-    auth_of = {name[3:].lower(): value for name, value in said.items()}
+    credentials = _credentials(keystone, 'admin')
+    auth_of = {name[3:].lower(): value for name, value in credentials.items()}
     clouds = {
         'lab': {'auth': auth_of},
         'audit': {
@@ -157,10 +157,10 @@ def test_what_lacks_in_the_credentials_is_one_line_that_names_it(
 ) -> None:
     (tmp_path / 'clouds.yaml').write_text('clouds: {x: 5}\n')
     _use(monkeypatch, said)
-    done = run('host', 'list')
-    assert done.code == Exit.USAGE, done.err
-    assert named in done.err
-    assert done.err.count('\n') == 1
+    refused = run('host', 'list')
+    assert refused.code == Exit.USAGE, refused.err
+    assert named in refused.err
+    assert refused.err.count('\n') == 1
 
 
 def test_who_asks_for_no_token_is_sent_none(

@@ -7,8 +7,8 @@ from tests.cli.conftest import Gantt
 def test_a_metric_is_declared_listed_and_taken_back(gantt: Gantt) -> None:
     dry = gantt('metric', 'set', 'load', '--upper', '64', '--dry-run')
     assert 'metric load would be declared' in dry.out
-    done = gantt('metric', 'set', 'load', '--lower', '0', '--upper', '0.25', '--unit', 'tasks')
-    assert (done.code, 'metric load is declared' in done.out) == (0, True)
+    declared = gantt('metric', 'set', 'load', '--lower', '0', '--upper', '0.25', '--unit', 'tasks')
+    assert (declared.code, 'metric load is declared' in declared.out) == (0, True)
     [line] = [line for line in gantt('metric', 'list').out.splitlines() if line.startswith('load')]
     assert line.split() == ['load', 'yes', 'tasks', '0', '0.25', '-', '6', '(6', 'silent)']
     assert gantt('metric', 'remove', 'load').code == 0

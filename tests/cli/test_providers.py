@@ -37,11 +37,11 @@ def test_a_day_of_a_pool(gantt: Gantt) -> None:
         'allocation_ratio': 1.0,
     }
     assert (provider['traits'], provider['aggregates']) == (['CUSTOM_SITE'], [AGGREGATE])
-    done = gantt(
+    allocated = gantt(
         *('allocation', 'set', VM, 'pool:CUSTOM_LICENCE=3', '--project', 'red', '--user', 'ann'),
         *('--type', 'LICENCE'),
     )
-    assert done.out == f'consumer {VM} has 1 allocations\n'
+    assert allocated.out == f'consumer {VM} has 1 allocations\n'
     assert gantt('allocation', 'set', VM, f'{POOL}:CUSTOM_LICENCE=4').code == 0
     text = gantt('allocation', 'show', VM).out
     assert text.startswith(f'consumer {VM}, type LICENCE, project red, user ann, generation 2\n')

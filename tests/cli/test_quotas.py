@@ -12,8 +12,8 @@ def test_limits_are_set_shown_listed_and_unset(gantt: Gantt) -> None:
     assert 'no limit is set' in gantt('quota', 'list').out
     dry = gantt('quota', 'set', 'red', 'live_claims=5', '--dry-run')
     assert dry.out == 'dry run: quota of red would be: live_claims 5\n'
-    done = gantt('quota', 'set', 'red', 'live_claims=5', 'class:VCPU=unlimited')
-    assert done.out == 'quota of red is set: class:VCPU unlimited, live_claims 5\n'
+    limited = gantt('quota', 'set', 'red', 'live_claims=5', 'class:VCPU=unlimited')
+    assert limited.out == 'quota of red is set: class:VCPU unlimited, live_claims 5\n'
     listed = json.loads(gantt('quota', 'list', '--format', 'json').out)
     assert listed == [{'project_id': 'red', 'limits': {'class:VCPU': -1, 'live_claims': 5}}]
     assert 'class:VCPU=unlimited, live_claims=5' in gantt('quota', 'list').out
@@ -32,8 +32,8 @@ def test_what_is_wrong_is_said_before_or_by_name(
 ) -> None:
     for wrong in ('live_claims', 'live_claims=', 'live_claims=-3', 'live_claims=many', '=4'):
         refused = gantt('quota', 'set', 'red', wrong)
-        said = capsys.readouterr().err
-        assert (refused.code, 'expected NAME=NUMBER' in said) == (64, True), wrong
+        errors = capsys.readouterr().err
+        assert (refused.code, 'expected NAME=NUMBER' in errors) == (64, True), wrong
     unknown = gantt('quota', 'set', 'red', 'instances=4')
     assert (unknown.code, "'instances' is no limit" in unknown.err) == (1, True)
     for wrong in (['unset', 'red'], ['unset', 'red', 'live_claims', '--all']):

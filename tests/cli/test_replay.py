@@ -19,9 +19,9 @@ def flush(site: Site) -> None:
 def test_a_decision_is_replayed_the_same_and_otherwise(site: Site, gantt: Gantt) -> None:
     site.place(1, 2)
     flush(site)
-    done = gantt('replay', fixed(1))
-    assert done.code == 0, done.err
-    assert 'the same, bit for bit' in done.out
+    replayed = gantt('replay', fixed(1))
+    assert replayed.code == 0, replayed.err
+    assert 'the same, bit for bit' in replayed.out
     other = gantt('replay', fixed(1)[:8], '--set', 'ram_weight_multiplier=-1', '--shuffle')
     assert other.code == 0, other.err
     assert other.out.startswith('replayed with ram_weight_multiplier -1; shuffle_best True')
@@ -36,7 +36,7 @@ def test_a_decision_is_replayed_the_same_and_otherwise(site: Site, gantt: Gantt)
 def test_hosts_are_edited_on_the_command_line(site: Site, gantt: Gantt) -> None:
     shape = ('--resource', 'VCPU=30', '--resource', 'MEMORY_MB=1024')
     assert gantt('what-if', *shape).code == 2
-    done = gantt(
+    compared = gantt(
         'what-if',
         *shape,
         '--count',
@@ -48,11 +48,11 @@ def test_hosts_are_edited_on_the_command_line(site: Site, gantt: Gantt) -> None:
         '--change-host',
         'cmp-3,enabled=no',
     )
-    assert done.code == 0, done.err
-    assert 'without cmp-1' in done.out
-    assert 'cmp-3 disabled' in done.out
-    assert 'new-1' in done.out
-    assert all(len(line) <= 80 for line in done.out.splitlines())
+    assert compared.code == 0, compared.err
+    assert 'without cmp-1' in compared.out
+    assert 'cmp-3 disabled' in compared.out
+    assert 'new-1' in compared.out
+    assert all(len(line) <= 80 for line in compared.out.splitlines())
 
 
 def test_pools_are_edited_on_the_command_line(site: Site, gantt: Gantt) -> None:
@@ -69,11 +69,11 @@ def test_pools_are_edited_on_the_command_line(site: Site, gantt: Gantt) -> None:
     )
     refused = gantt(*words, '--change-host', f'old,no-aggregate={aggregate}')
     assert (refused.code, 'old is not in aggregate' in refused.err) == (1, True), refused.err
-    done = gantt(*words)
-    assert done.code == 0, done.err
-    assert 'placed on full' in done.out
-    assert 'with new like old 0 GiB DISK_GB reserved, in aggregate' in done.out
-    assert 'full DISK_GB at a ratio of 40.5, in aggregate' in done.out
+    compared = gantt(*words)
+    assert compared.code == 0, compared.err
+    assert 'placed on full' in compared.out
+    assert 'with new like old 0 GiB DISK_GB reserved, in aggregate' in compared.out
+    assert 'full DISK_GB at a ratio of 40.5, in aggregate' in compared.out
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,6 @@ def test_pools_are_edited_on_the_command_line(site: Site, gantt: Gantt) -> None:
     ids=range(6),
 )
 def test_a_wrong_edit_is_a_usage_error(gantt: Gantt, edit: str, said: str) -> None:
-    done = gantt('what-if', '--resource', 'VCPU=1', '--change-host', edit)
-    assert done.code == 64
-    assert said in done.err
+    refused = gantt('what-if', '--resource', 'VCPU=1', '--change-host', edit)
+    assert refused.code == 64
+    assert said in refused.err

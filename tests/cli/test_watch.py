@@ -11,10 +11,10 @@ from tests.cli.conftest import Gantt
 )
 def test_it_is_printed_again_until_the_time_is_over(gantt: Gantt, words: tuple[str, ...]) -> None:
     once = gantt(*words).out.splitlines()[0]
-    done = gantt(*words, '--watch', '0.5', '--for', '0.6')
-    assert done.code == 0, done.err
-    assert done.out.splitlines().count(once) >= 2
-    assert '\x1b' not in done.out
+    watched = gantt(*words, '--watch', '0.5', '--for', '0.6')
+    assert watched.code == 0, watched.err
+    assert watched.out.splitlines().count(once) >= 2
+    assert '\x1b' not in watched.out
 
 
 def test_its_bounds_are_said(gantt: Gantt, capsys: pytest.CaptureFixture[str]) -> None:

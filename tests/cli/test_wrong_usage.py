@@ -44,18 +44,20 @@ def test_a_wrong_option_is_named_with_what_was_expected(
     ],
 )
 def test_what_was_meant_is_named(argv: str, said: str) -> None:
-    done = run(*argv.split())
-    assert (done.code, said in done.err) == (64, True), done.err
+    refused = run(*argv.split())
+    assert (refused.code, said in refused.err) == (64, True), refused.err
 
 
 def test_a_file_that_is_not_there_is_named_once() -> None:
-    said = run('select', '--request-file', '/nonexistent/request').err
-    assert said == (
+    problem = run('select', '--request-file', '/nonexistent/request').err
+    assert problem == (
         'gantt: /nonexistent/request: No such file or directory; name one that is there, or "-"\n'
     )
 
 
 def test_a_description_that_is_not_there_is_shown_what_it_has() -> None:
-    said = run('group', 'plan', '/nonexistent/group').err
-    assert said.startswith('gantt: /nonexistent/group: No such file or directory; name the file ')
-    assert '"members: [{name: web, count: 3, spec: {resources: {VCPU: 2}}}]"' in said
+    problem = run('group', 'plan', '/nonexistent/group').err
+    assert problem.startswith(
+        'gantt: /nonexistent/group: No such file or directory; name the file '
+    )
+    assert '"members: [{name: web, count: 3, spec: {resources: {VCPU: 2}}}]"' in problem

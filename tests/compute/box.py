@@ -57,8 +57,8 @@ class Box:
 
     def machine(self, **options: Any) -> NovaCompanion:
         """What an agent reads there."""
-        said = {'dedicated_cpus': DEDICATED, 'disk_path': str(self.root), **options}
-        return NovaCompanion(a_conf(**said), 'cmp-1', self.root / 'starts', self.root)
+        settings = {'dedicated_cpus': DEDICATED, 'disk_path': str(self.root), **options}
+        return NovaCompanion(a_conf(**settings), 'cmp-1', self.root / 'starts', self.root)
 
     # -- guests --------------------------------------------------------------------------
     def guest(
@@ -96,9 +96,9 @@ class Box:
             words += ['-object', _memory(cell, memory_mb, large, as_json)]
             words += ['-numa', f'node,nodeid=0,cpus=0-{count - 1},memdev=ram-node0']
         for number, address in enumerate(devices):
-            said = {'driver': 'vfio-pci', 'host': address, 'id': f'hostdev{number}'}
+            device = {'driver': 'vfio-pci', 'host': address, 'id': f'hostdev{number}'}
             short = f'vfio-pci,host={address.removeprefix("0000:")},id=hostdev{number}'
-            words += ['-device', json.dumps(said) if as_json else short]
+            words += ['-device', json.dumps(device) if as_json else short]
         self.process(self._pid, '\0'.join(words) + '\0')
         self._thread(self._pid, 'qemu-system-x86', emulator)
         for vcpu in range(count):
@@ -165,7 +165,7 @@ class Box:
 
 
 def _memory(cell: int, size_mb: int, large: bool, as_json: bool) -> str:
-    said: dict[str, Any] = {
+    backend: dict[str, Any] = {
         'qom-type': 'memory-backend-file' if large else 'memory-backend-ram',
         'id': 'ram-node0',
         'size': size_mb << 20,
@@ -173,9 +173,9 @@ def _memory(cell: int, size_mb: int, large: bool, as_json: bool) -> str:
         'policy': 'bind',
     }
     if large:
-        said['mem-path'] = '/dev/hugepages/libvirt/qemu/1-instance'
+        backend['mem-path'] = '/dev/hugepages/libvirt/qemu/1-instance'
     if as_json:
-        return json.dumps(said)
-    kind = said.pop('qom-type')
-    said['host-nodes'] = cell
-    return ','.join([kind, *(f'{name}={value}' for name, value in said.items())])
+        return json.dumps(backend)
+    kind = backend.pop('qom-type')
+    backend['host-nodes'] = cell
+    return ','.join([kind, *(f'{name}={value}' for name, value in backend.items())])

@@ -142,9 +142,9 @@ class Port:
     def _say(self, word: str, update: ClaimUpdate) -> dict[str, str]:
         self._line(word, update)
         self.words.append((word, update))
-        said = getattr(self.store.claims, f'{word}_claims')(update)
+        answer = getattr(self.store.claims, f'{word}_claims')(update)
         self._answer(word)
-        return {f.claim_id: f.outcome for f in said.outcomes}
+        return {f.claim_id: f.outcome for f in answer.outcomes}
 
     def confirm(self, update: ClaimUpdate) -> dict[str, str]:
         return self._say('confirm', update)

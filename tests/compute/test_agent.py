@@ -244,23 +244,23 @@ def test_the_older_of_two_agents_is_fenced(memory_hosts, house):
     assert house.member.session.is_fenced
     with pytest.raises(Fenced, match='another agent registered'):
         house.agent.build(memory_hosts.claim('cmp-1'))
-    said = len(memory_hosts.port.reports)
+    reports_before = len(memory_hosts.port.reports)
     house.member.turn()
-    assert len(memory_hosts.port.reports) == said
+    assert len(memory_hosts.port.reports) == reports_before
     assert house.machine.starts == []
 
 
 def under_way(memory_hosts, house):
     """The agent dies while its registration is under way; what it said."""
-    said = []
+    registrations = []
     memory_hosts.port.before = lambda word, message: (
-        said.append(message) if word == 'register' else None
+        registrations.append(message) if word == 'register' else None
     )
     memory_hosts.port.away = True
     house.boot().turn()
     memory_hosts.port.before = lambda word, message: None
     memory_hosts.port.away = False
-    return said[0]
+    return registrations[0]
 
 
 def test_a_registration_that_a_dead_agent_left_on_its_way_does_not_fence_the_next(
@@ -286,25 +286,25 @@ def test_a_registration_that_comes_before_the_next_one_does_no_harm_either(memor
 
 
 def test_an_earlier_registration_of_the_same_agent_does_not_fence_it(memory_hosts, house):
-    said = []
+    registrations = []
     memory_hosts.port.before = lambda word, message: (
-        said.append(message) if word == 'register' else None
+        registrations.append(message) if word == 'register' else None
     )
     house.boot().turn()
     memory_hosts.store.hosts.remove_host('cmp-1')
     house.member.changed(True)
     house.member.turn()  # is told that it is not known
     house.member.turn()
-    assert [registration.journal_count for registration in said] == [2, 3]
+    assert [registration.journal_count for registration in registrations] == [2, 3]
     with pytest.raises(exceptions.StaleRegistration):
-        memory_hosts.store.reports.register_host(said[0])  # the broker had it twice
+        memory_hosts.store.reports.register_host(registrations[0])  # the broker had it twice
     assert house.agent.build(memory_hosts.claim('cmp-1')).outcome == 'running'
 
 
 def test_a_lost_answer_is_no_other_registration(memory_hosts, house):
-    said = []
+    registrations = []
     memory_hosts.port.before = lambda word, message: (
-        said.append(message) if word == 'register' else None
+        registrations.append(message) if word == 'register' else None
     )
     lost = iter([True, True])
     memory_hosts.port.lose = lambda word: word == 'register' and next(lost, False)
@@ -312,7 +312,7 @@ def test_a_lost_answer_is_no_other_registration(memory_hosts, house):
     for _ in range(3):
         house.member.turn()
     assert house.member.session.is_registered
-    assert (len(said), said[0]) == (3, said[2])
+    assert (len(registrations), registrations[0]) == (3, registrations[2])
 
 
 def test_a_journal_from_a_backup_stops_its_agent_which_says_what_to_do(memory_hosts, house, caplog):
@@ -326,16 +326,16 @@ def test_a_journal_from_a_backup_stops_its_agent_which_says_what_to_do(memory_ho
     house.close()
     shutil.copy(backup, house.path)
 
-    said = []
-    memory_hosts.port.before = lambda word, message: said.append(word)
+    words = []
+    memory_hosts.port.before = lambda word, message: words.append(word)
     house.boot()
     waits = [house.member.turn() for _ in range(3)]
-    assert said == ['register'], 'it asks once, and not again before it is restarted'
+    assert words == ['register'], 'it asks once, and not again before it is restarted'
     assert min(waits) > 50
-    told = [r.getMessage() for r in caplog.records if 'put back to an older state' in r.message]
-    assert len(told) == 3, 'it is said each time'
-    assert 'registration 2 of its journal comes after number 3' in told[0]
-    assert 'move the file that [compute] journal names out of the way' in told[0]
+    messages = [r.getMessage() for r in caplog.records if 'put back to an older state' in r.message]
+    assert len(messages) == 3, 'it is said each time'
+    assert 'registration 2 of its journal comes after number 3' in messages[0]
+    assert 'move the file that [compute] journal names out of the way' in messages[0]
     with pytest.raises(JournalBehind):
         house.agent.build(memory_hosts.claim('cmp-1'))
 

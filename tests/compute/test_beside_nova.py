@@ -142,7 +142,7 @@ def test_a_process_of_this_very_machine_is_seen_as_it_runs():
 # -- guests by a command -----------------------------------------------------------------------
 def test_a_command_tells_of_guests_that_are_shut_off_too(box, tmp_path):
     guest = new_uuid()
-    said = {
+    description = {
         'consumer': guest,
         'devices': ['0000:3b:00.0'],
         'cells': [
@@ -157,7 +157,7 @@ def test_a_command_tells_of_guests_that_are_shut_off_too(box, tmp_path):
         ],
     }
     script = tmp_path / 'list.sh'
-    script.write_text(f"#!/bin/sh\necho '{json.dumps(said)}'\n")
+    script.write_text(f"#!/bin/sh\necho '{json.dumps(description)}'\n")
     script.chmod(0o755)
     box.device('0000:3b:00.0')
     spec = ['{"vendor_id": "10de"}']

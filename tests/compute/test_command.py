@@ -72,21 +72,25 @@ class Command:
 
 
 def test_a_broker_that_is_away_is_named(tmp_path):
-    said = Command(tmp_path, NOWHERE).fails()
-    assert said.startswith('gantt-compute: the message broker at rabbit://guest:***@127.0.0.1:1/')
+    problem = Command(tmp_path, NOWHERE).fails()
+    assert problem.startswith(
+        'gantt-compute: the message broker at rabbit://guest:***@127.0.0.1:1/'
+    )
 
 
 def test_a_wrong_file_or_option_is_named_before_anything_starts(tmp_path):
     shapes = tmp_path / 'shapes.yaml'
     shapes.write_text('shapes: [{vcpu: 1}]')
-    said = Command(tmp_path, NOWHERE).fails('--fake', '3', '--shapes', str(shapes))
-    assert said == f"gantt-compute: {shapes}.shapes[0].vcpu: unknown field; did you mean 'vcpus'?"
-    said = Command(tmp_path, NOWHERE).fails('--report-only', str(tmp_path / 'none'))
-    assert '--report-only: ' in said
-    said = Command(tmp_path, NOWHERE).fails('--fake', '3', '--report-only', 'x')
-    assert 'a farm speaks for its own hosts only' in said
-    said = Command(tmp_path, NOWHERE, dedicated_cpus='9999').fails()
-    assert '[compute] dedicated_cpus' in said
+    problem = Command(tmp_path, NOWHERE).fails('--fake', '3', '--shapes', str(shapes))
+    assert (
+        problem == f"gantt-compute: {shapes}.shapes[0].vcpu: unknown field; did you mean 'vcpus'?"
+    )
+    problem = Command(tmp_path, NOWHERE).fails('--report-only', str(tmp_path / 'none'))
+    assert '--report-only: ' in problem
+    problem = Command(tmp_path, NOWHERE).fails('--fake', '3', '--report-only', 'x')
+    assert 'a farm speaks for its own hosts only' in problem
+    problem = Command(tmp_path, NOWHERE, dedicated_cpus='9999').fails()
+    assert '[compute] dedicated_cpus' in problem
     assert '--fake' in Command(tmp_path, NOWHERE).fails('--fake', '0', code=64)
 
 

@@ -391,12 +391,12 @@ def test_kill_9_in_the_middle_of_a_start(workshop, delay):
     journal = SqliteJournal(workshop / 'journal')
     entry = journal.get(claim)
     journal.close()
-    said = output.split()[-1]
+    printed_state = output.split()[-1]
     if running:
-        assert (said, entry.state) == ('running', 'running')
+        assert (printed_state, entry.state) == ('running', 'running')
         assert starts == [claim]
     else:
-        assert (said, entry.state) == ('finished', FINISHED)
+        assert (printed_state, entry.state) == ('finished', FINISHED)
 
 
 def test_two_agents_cannot_share_a_journal(memory_hosts, house, tmp_path):

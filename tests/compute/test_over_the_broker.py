@@ -121,9 +121,9 @@ def test_a_wrong_build_is_refused_naming_the_field(site):
 
 def test_the_farm_is_commanded_over_the_broker(site):
     memory_hosts = site.town
-    said = site.order(do='die', hosts={'names': ['fake-00002']})
-    assert said['hosts'] == ['fake-00002']
-    assert said['status']['alive'] == 4
+    answer = site.order(do='die', hosts={'names': ['fake-00002']})
+    assert answer['hosts'] == ['fake-00002']
+    assert answer['status']['alive'] == 4
     build = memory_hosts.claim('fake-00002', **QUICK)
     patience = client.ComputeClient(site.bus.carrier(), timeout=1.0)
     with pytest.raises(exceptions.Unavailable, match='no answer'):

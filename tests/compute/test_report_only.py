@@ -140,9 +140,9 @@ def test_hosts_come_and_go_with_the_file(memory_hosts, path, hosts):
     turns(hosts)
     assert sorted(hosts.members) == ['compute-7', 'compute-9']
     assert 'compute-9' in rows(memory_hosts)
-    said = len([r for r in memory_hosts.port.reports if r.name == 'compute-8'])
+    reports_before = len([r for r in memory_hosts.port.reports if r.name == 'compute-8'])
     turns(hosts)
-    assert len([r for r in memory_hosts.port.reports if r.name == 'compute-8']) == said
+    assert len([r for r in memory_hosts.port.reports if r.name == 'compute-8']) == reports_before
 
 
 def test_a_change_with_an_error_in_it_is_refused_whole(memory_hosts, path, hosts, caplog):

@@ -94,11 +94,11 @@ def test_a_defect_of_one_does_not_end_the_others(runner, caplog):
 def test_a_job_beside_the_turns_runs_once(runner):
     counter = Counter(period=1000.0)
     runner.add(counter)
-    done = []
-    counter.aside(lambda: done.append(threading.current_thread()))
-    until(lambda: done)
+    threads = []
+    counter.aside(lambda: threads.append(threading.current_thread()))
+    until(lambda: threads)
     time.sleep(0.05)
-    assert len(done) == 1
+    assert len(threads) == 1
     assert len(runner) == 1
 
 

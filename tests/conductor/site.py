@@ -50,7 +50,7 @@ class Cloud:
 
     def host(self, name: str, cell: str | None, less: dict[str, int] | None = None) -> None:
         """Register a host and report for it; as a source does that speaks for Nova's hosts."""
-        said = self._claims.register_host(
+        registered = self._claims.register_host(
             RegisterHost(name=name, boot_nonce='n', cell=cell, zone='nova', speaks_for='nova')
         )
         room = {'VCPU': 64, 'MEMORY_MB': 1 << 20, 'DISK_GB': 4000} | (less or {})
@@ -58,7 +58,7 @@ class Cloud:
         fate = self._stats.update_resource_stats(
             HostReport(
                 name=name,
-                epoch=said.epoch,
+                epoch=registered.epoch,
                 sequence=next(self._sequence),
                 full=True,
                 inventories={

@@ -39,10 +39,10 @@ class Guest:
             self.conductor.cast('sync_instance_info', host_name=host, instance_uuids=uuids)
 
     def updated(self, host):
-        said = copy.deepcopy(load('update_instance_info').args['instance_info'])
-        (host_info,) = said['nova_object.data']['objects']
+        info = copy.deepcopy(load('update_instance_info').args['instance_info'])
+        (host_info,) = info['nova_object.data']['objects']
         host_info['nova_object.data'] |= {'uuid': self.uuid, 'host': host, 'node': host}
-        self.conductor.cast('update_instance_info', host_name=host, instance_info=said)
+        self.conductor.cast('update_instance_info', host_name=host, instance_info=info)
 
     def deleted(self, host):
         self.conductor.cast('delete_instance_info', host_name=host, instance_uuid=self.uuid)
@@ -123,10 +123,10 @@ def test_a_guest_that_nobody_asked_for_is_adopted(guest):
 
 
 def test_aggregates_are_taken_over(cloud, conductor):
-    (said,) = copy.deepcopy(load('update_aggregates').args['aggregates'])
-    data = said['nova_object.data']
+    (aggregate,) = copy.deepcopy(load('update_aggregates').args['aggregates'])
+    data = aggregate['nova_object.data']
     data |= {'hosts': ['compute-001'], 'metadata': {'availability_zone': 'north', 'ssd': 'true'}}
-    conductor.cast('update_aggregates', aggregates=[said])
+    conductor.cast('update_aggregates', aggregates=[aggregate])
     aggregates = cloud.until(
         lambda: cloud.site.store.feed.load_everything().aggregates, 'the aggregate'
     )
@@ -136,12 +136,12 @@ def test_aggregates_are_taken_over(cloud, conductor):
 
     def zone():
         """Of the host as it is chosen; schedulers read of the aggregate within a second."""
-        said = conductor.select('boot', [str(uuid.uuid4())], ignore=['compute-002'])
-        selections = [selection for hosts in said.get('selections', ()) for selection in hosts]
+        answer = conductor.select('boot', [str(uuid.uuid4())], ignore=['compute-002'])
+        selections = [selection for hosts in answer.get('selections', ()) for selection in hosts]
         return {
             selection['service_host']: selection['availability_zone'] for selection in selections
         }.get('compute-001')
 
     cloud.until(lambda: zone() == 'north', 'its zone')
-    conductor.cast('delete_aggregate', aggregate=said)
+    conductor.cast('delete_aggregate', aggregate=aggregate)
     cloud.until(lambda: not cloud.site.store.feed.load_everything().aggregates, 'its end')

@@ -25,10 +25,10 @@ INSIDE = ('pci_requests', 'numa_topology')
 
 @pytest.mark.parametrize('capture', CAPTURES)
 def test_both_forms_are_those_of_nova(conductor, capture):
-    told = conductor.notices(capture, [str(uuid.uuid4())], cells=1)
-    older, newer = told['sent']
-    assert notifications.versioned(told['spec']) == newer['payload']
-    ours, theirs = notifications.unversioned(told['spec']), older['payload']
+    notices = conductor.notices(capture, [str(uuid.uuid4())], cells=1)
+    older, newer = notices['sent']
+    assert notifications.versioned(notices['spec']) == newer['payload']
+    ours, theirs = notifications.unversioned(notices['spec']), older['payload']
     for payload in (ours, theirs):
         for name in INSIDE:
             payload['request_spec']['instance_properties'].pop(name)

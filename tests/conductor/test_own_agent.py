@@ -17,18 +17,18 @@ HOST, OTHER = 'compute-003', 'compute-004'
 
 def test_they_end_no_claim_and_the_source_takes_no_host(cloud, conductor):
     claims, stats = client.ClaimsClient(cloud._carrier), client.StatsClient(cloud._carrier)
-    said = claims.register_host(
+    registered = claims.register_host(
         RegisterHost(name=HOST, boot_nonce='own', cell=CELL, zone='nova', speaks_for='host')
     )
     guest = str(uuid.uuid4())
     conductor.select('boot', [guest], alternates=True, force=HOST)
     (claim,) = cloud.claims(guest)
     claims.confirm_claims(
-        ClaimUpdate(name=HOST, epoch=said.epoch, sequence=1, claim_ids=[claim.id])
+        ClaimUpdate(name=HOST, epoch=registered.epoch, sequence=1, claim_ids=[claim.id])
     )
     report = HostReport(
         name=HOST,
-        epoch=said.epoch,
+        epoch=registered.epoch,
         sequence=2,
         full=True,
         inventories={

@@ -148,8 +148,8 @@ def test_a_refusal_is_novas_own(cloud, conductor):
     assert error['no_valid_host'], error
     assert error['code'] == 500
     assert error['message'].startswith('No valid host was found. 0/10 hosts fit')
-    told = f'No valid host was found. {error["kwargs"]["reason"]}'
-    assert error['message'].splitlines()[0] == told
+    message = f'No valid host was found. {error["kwargs"]["reason"]}'
+    assert error['message'].splitlines()[0] == message
 
 
 def test_a_repeat_of_nova_claims_once(cloud, conductor):
@@ -164,28 +164,32 @@ def test_every_version_that_nova_can_be_held_to(cloud, conductor, cap):
     """Before 4.5 the answer is dictionaries; before 4.3 the request is."""
     (guest,) = some()
     answer = conductor.select('boot', [guest], objects=False, cap=cap)
-    (told,) = answer['dictionaries']
-    assert told == {'host': told['host'], 'nodename': told['host'], 'limits': {}}
-    assert cloud.live(guest) == [(told['host'], 'reserved')]
+    (destination,) = answer['dictionaries']
+    assert destination == {
+        'host': destination['host'],
+        'nodename': destination['host'],
+        'limits': {},
+    }
+    assert cloud.live(guest) == [(destination['host'], 'reserved')]
 
 
 @pytest.mark.parametrize('cap', ['4.4', '4.0'])
 def test_a_forced_host_and_hosts_to_leave_out_in_every_version(cloud, conductor, cap):
     words = {'objects': False, 'cap': cap}
-    (told,) = conductor.select('boot', some(), force='compute-006', **words)['dictionaries']
-    assert told['host'] == 'compute-006'
+    (destination,) = conductor.select('boot', some(), force='compute-006', **words)['dictionaries']
+    assert destination['host'] == 'compute-006'
     ignored = HERE[1:] + THERE
-    (told,) = conductor.select('boot', some(), ignore=ignored, **words)['dictionaries']
-    assert told['host'] == HERE[0]
+    (destination,) = conductor.select('boot', some(), ignore=ignored, **words)['dictionaries']
+    assert destination['host'] == HERE[0]
 
 
 def test_a_thousand_calls_sixteen_at_a_time_and_none_fails(cloud, conductor):
-    count = 1000
+    placed_there = 1000
     before = len(cloud.site.store.claims.list_claims(limit=100_000))
-    answer = conductor.many('boot', count, at_once=16)
+    answer = conductor.many('boot', placed_there, at_once=16)
     assert answer['errors'] == []
-    assert sum(answer['hosts'].values()) == count
+    assert sum(answer['hosts'].values()) == placed_there
     claims = cloud.site.store.claims.list_claims(limit=100_000)
-    assert len(claims) - before == count
+    assert len(claims) - before == placed_there
     placed = collections.Counter(claim.host for claim in claims)
-    assert all(placed[host] >= told for host, told in answer['hosts'].items())
+    assert all(placed[host] >= number for host, number in answer['hosts'].items())

@@ -49,15 +49,15 @@ print('alive')
 
 def printed(script, given=''):
     """Return the output of a process of its own, which has decoded nothing before."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, '-c', BEFORE + script],
         input=given,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    return done.stdout
+    assert process.returncode == 0, (process.returncode, process.stderr[-2000:])
+    return process.stdout
 
 
 def test_threads_decode_types_that_are_prepared():

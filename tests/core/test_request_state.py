@@ -176,9 +176,11 @@ def test_whatever_happens_there_is_one_answer_and_races_are_counted_once(happens
             event = RequestEvent.OUT_OF_TRIES  # as the scheduler does
         is_race = event in (RequestEvent.PARTIAL, RequestEvent.DROPPED, RequestEvent.GROUP_CHANGED)
         before = attempt
-        done = dict.fromkeys(attempt.todo[:finished] if event is RequestEvent.PARTIAL else ())
+        finished_members = dict.fromkeys(
+            attempt.todo[:finished] if event is RequestEvent.PARTIAL else ()
+        )
         attempt, effects = transition(
-            before, event, made=done, conflict='cmp-1' * missed, number=before.number
+            before, event, made=finished_members, conflict='cmp-1' * missed, number=before.number
         )
         is_open = before.state is not RequestState.ANSWERED
         lost += is_open and is_race and missed > 0

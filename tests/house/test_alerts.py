@@ -60,8 +60,8 @@ def test_what_is_worth_an_alarm_has_one():
 def test_hosts_of_nova_that_stay_out_raise_an_alarm_whatever_the_reason():
     (rule,) = [rule for rule in RULES if rule['alert'] == 'GanttNovaHostsNotReported']
     (asked,) = re.findall(r'state=~"([^"]*)"', rule['expr'])
-    told = METRICS['gantt_nova_source_hosts'].help
-    values = re.findall(r'(reported|incomplete|fenced|refused)\b', told)
+    help_text = METRICS['gantt_nova_source_hosts'].help
+    values = re.findall(r'(reported|incomplete|fenced|refused)\b', help_text)
     assert len(values) == 4
     # Those that another source reads, fenced, are said there.
     assert [value for value in values if re.fullmatch(asked, value)] == ['incomplete', 'refused']

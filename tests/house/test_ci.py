@@ -44,8 +44,8 @@ def _reasons():
             if name not in ('pytest.skip', 'pytest.importorskip', 'pytest.mark.skipif'):
                 continue
             where = f'{path.relative_to(ROOT)}:{node.lineno}'
-            said = node.args[0] if name == 'pytest.skip' else None
-            parts = getattr(said, 'values', [said])
+            reason = node.args[0] if name == 'pytest.skip' else None
+            parts = getattr(reason, 'values', [reason])
             texts = [p.value if isinstance(p, ast.Constant) else '{}' for p in parts]
             yield where, ''.join(str(text) for text in texts)
 
@@ -84,10 +84,10 @@ def test_each_word_of_the_script_has_its_packages():
     expression = re.search(r'sed -n "(s/.*/p)" bindep\.txt', SCRIPT)[1]
     for word in _words():
         asked = expression.replace('$1', word).replace(r'\$/', '$/')
-        done = subprocess.run(
+        process = subprocess.run(
             ['sed', '-n', asked], input=BINDEP, capture_output=True, text=True, check=True
         )
-        assert done.stdout.split(), word
+        assert process.stdout.split(), word
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_skip_for_what_could_be_had_is_wrong(tmp_path, reason, code):
         timeout=100,
     )
     assert '1 skipped' in ran.stdout
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, '-', 'it.xml', 'NO RABBITMQ', 'NO RABBITMQ-SERVER'],
         cwd=tmp_path,
         input=judge,
@@ -120,5 +120,5 @@ def test_a_skip_for_what_could_be_had_is_wrong(tmp_path, reason, code):
         text=True,
         timeout=60,
     )
-    assert done.returncode == code, done.stderr
-    assert ('WRONG' if code else 'ok   ') + '     1  ' + reason in done.stdout
+    assert process.returncode == code, process.stderr
+    assert ('WRONG' if code else 'ok   ') + '     1  ' + reason in process.stdout

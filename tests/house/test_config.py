@@ -27,28 +27,28 @@ ALL = [
 def test_the_sample_is_what_the_generator_writes(tmp_path):
     command = pathlib.Path(sys.executable).with_name('oslo-config-generator')
     written = tmp_path / 'gantt.conf.sample'
-    done = subprocess.run(
+    process = subprocess.run(
         [command, '--config-file', 'etc/gantt/config-generator.conf', '--output-file', written],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=110,
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     assert written.read_text() == SAMPLE.read_text(), 'run "make genconfig" and commit the result'
 
 
 def test_the_sample_of_the_policy_is_what_the_generator_writes(tmp_path):
     command = pathlib.Path(sys.executable).with_name('oslopolicy-sample-generator')
     written = tmp_path / 'policy.yaml.sample'
-    done = subprocess.run(
+    process = subprocess.run(
         [command, '--config-file', 'etc/gantt/policy-generator.conf', '--output-file', written],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=110,
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     sample = SAMPLE.with_name('policy.yaml.sample').read_text()
     assert written.read_text() == sample, 'run "make genpolicy" and commit the result'
 

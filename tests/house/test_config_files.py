@@ -59,8 +59,8 @@ def test_of_one_that_is_not_there_it_is_told_what_to_do(tmp_path, option, proble
     [('manage', ['db', 'version'], 1), ('status', ['upgrade', 'check'], 255)],
 )
 def test_the_commands_say_so(program, broken, program_name, arguments, code, name, problem):
-    done, out, error = program(program_name, *arguments, config=broken / name)
-    assert done == code
+    exit_code, out, error = program(program_name, *arguments, config=broken / name)
+    assert exit_code == code
     assert error.splitlines() == [error.strip()]
     assert f'{broken / name}: {problem}' in error
 
@@ -68,16 +68,16 @@ def test_the_commands_say_so(program, broken, program_name, arguments, code, nam
 @pytest.mark.parametrize('module', ['compute', 'scheduler', 'nova_source'])
 def test_the_processes_say_so(broken, module):
     path = broken / 'bytes'
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, '-m', f'gantt.cmd.{module}', '--config-file', path],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=110,
     )
-    assert done.returncode == 1
-    assert f'{path}: is not text in UTF-8' in done.stderr
-    assert 'Traceback' not in done.stderr
+    assert process.returncode == 1
+    assert f'{path}: is not text in UTF-8' in process.stderr
+    assert 'Traceback' not in process.stderr
 
 
 @pytest.mark.parametrize('url', URLS)
@@ -86,10 +86,10 @@ def test_a_url_that_breaks_in_its_password_is_not_repeated(site, manage, url):
     for command in (['db', 'version'], ['config', 'doctor', '--no-live'], ['adopt', '-']):
         code, out, error = manage(*command)
         assert code == 1
-        said = ' '.join((out + error).split())
-        assert '[database] connection' in said
-        assert 'Percent-encode "@", "/" and ":" in the password' in said
-        assert 'Traceback' not in said and 'w/rd' not in said and 'w0rd' not in said
+        output = ' '.join((out + error).split())
+        assert '[database] connection' in output
+        assert 'Percent-encode "@", "/" and ":" in the password' in output
+        assert 'Traceback' not in output and 'w/rd' not in output and 'w0rd' not in output
 
 
 def test_a_value_out_of_bounds_is_told_with_its_file(site, program):
@@ -101,11 +101,12 @@ def test_a_value_out_of_bounds_is_told_with_its_file(site, program):
         ('status', 'upgrade', 'check'),
     ):
         _, out, error = program(name, *arguments)
-        said = ' '.join((out + error).split())
-        assert 'LocationInfo' not in said
+        output = ' '.join((out + error).split())
+        assert 'LocationInfo' not in output
         if 'config' in arguments:
             assert (
-                f'WRONG [scheduler] workers: Value for option workers in {site}/gantt.conf' in said
+                f'WRONG [scheduler] workers: Value for option workers in {site}/gantt.conf'
+                in output
             )
 
 
@@ -115,6 +116,6 @@ def test_a_misspelled_option_fails_the_check(site, within, manage):
     (site / 'gantt.conf').write_text(f'{text}max_pool = 3\nretri_interval = 2\n')
     code, out, _ = manage('config', 'check')
     assert code == 1
-    said = ' '.join(out.split())
-    assert '[database] max_pool' in said and 'did you mean max_pool_size?' in said
-    assert '[database] retri_interval' in said
+    output = ' '.join(out.split())
+    assert '[database] max_pool' in output and 'did you mean max_pool_size?' in output
+    assert '[database] retri_interval' in output

@@ -118,11 +118,11 @@ def test_the_image_can_be_built():
         pytest.skip(
             'NO BUILDER: the image is not built; install podman or buildah, or start docker'
         )
-    done = subprocess.run(
+    process = subprocess.run(
         [builder, 'build', '-f', 'Containerfile', '-t', 'gantt-test', '.'],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=1500,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert process.returncode == 0, process.stderr[-2000:]

@@ -51,9 +51,9 @@ def run(folder, *words):
 def test_a_new_filter_passes_its_test_at_once(folder, capsys):
     assert new_filter('GpuModel') == 0
     assert 'wrote my_gantt_plugins/gpu_model.py' in capsys.readouterr().out
-    done = run(folder, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', 'tests')
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert '2 passed' in done.stdout
+    process = run(folder, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', 'tests')
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert '2 passed' in process.stdout
     assert new_filter('NUMAThing') == 0
     assert (folder / 'my_gantt_plugins' / 'numa_thing.py').exists()
     parser = configparser.ConfigParser(delimiters=('=',), interpolation=None)
@@ -97,7 +97,7 @@ def test_what_a_new_filter_says_to_do_next_works(folder, capsys):
     assert 'python -m pytest tests/test_gpu_model_filter.py' in steps
     assert 'gantt-manage dev check-plugin GpuModelFilter' in steps
     # Into a place of its own, with the tools that are here.
-    done = run(
+    process = run(
         folder,
         '-m',
         'pip',
@@ -112,10 +112,10 @@ def test_what_a_new_filter_says_to_do_next_works(folder, capsys):
         '-e',
         '.',
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
     (place,) = (folder / 'prefix').rglob('site-packages')
-    done = run(ROOT, '-c', textwrap.dedent(INSTALLED), place)
-    assert done.stdout == 'acme.filters.gpu_model\n', done.stderr
+    process = run(ROOT, '-c', textwrap.dedent(INSTALLED), place)
+    assert process.stdout == 'acme.filters.gpu_model\n', process.stderr
 
 
 @pytest.mark.parametrize('name', ['setup.py', 'pyproject.toml'])
@@ -165,9 +165,9 @@ def test_a_plugin_that_does_not_conform_is_told_why(folder, capsys):
         '        return np.arange(len(hosts)) % 2 == 0\n'
     )
     assert check_plugin('rowfilter:Row', 10) == 1
-    said = capsys.readouterr().out
-    assert 'place: says' in said
-    assert 'Row does not conform' in said
+    output = capsys.readouterr().out
+    assert 'place: says' in output
+    assert 'Row does not conform' in output
 
 
 @pytest.mark.parametrize('name', ['ResourcesFilter', 'RAMWeigher'])
@@ -190,13 +190,13 @@ def test_no_cases_are_no_examination(manage, site, cases):
 
 
 def test_the_commands_do_it_or_say_trouble_in_a_line(folder):
-    done = run(folder, '-m', 'gantt.cmd.manage', 'dev', 'check-plugin', 'no.such:Filter')
-    assert done.returncode == 1
-    assert 'no.such:Filter' in done.stderr
-    assert 'Traceback' not in done.stderr
-    done = run(folder, '-m', 'gantt.cmd.manage', 'dev', 'new-filter', 'GpuModel')
-    assert (done.returncode, done.stderr) == (0, '')
+    process = run(folder, '-m', 'gantt.cmd.manage', 'dev', 'check-plugin', 'no.such:Filter')
+    assert process.returncode == 1
+    assert 'no.such:Filter' in process.stderr
+    assert 'Traceback' not in process.stderr
+    process = run(folder, '-m', 'gantt.cmd.manage', 'dev', 'new-filter', 'GpuModel')
+    assert (process.returncode, process.stderr) == (0, '')
     assert 'class GpuModelFilter' in (folder / 'my_gantt_plugins' / 'gpu_model.py').read_text()
-    done = run(folder, '-m', 'gantt.cmd.manage', 'dev', 'new-filter', 'gpu')
-    assert (done.returncode, done.stdout) == (1, '')
-    assert 'Write it as in GpuModel' in done.stderr
+    process = run(folder, '-m', 'gantt.cmd.manage', 'dev', 'new-filter', 'gpu')
+    assert (process.returncode, process.stdout) == (1, '')
+    assert 'Write it as in GpuModel' in process.stderr

@@ -336,9 +336,9 @@ CASES = [
     ids=[c[0].replace('\n', ' ').replace(':', ';')[-60:] for c in CASES],  # gabbi wants the colons
 )
 def test_what_the_doctor_says(a_conf, text, expected):
-    said = diagnose(a_conf(text), probe=False)
-    assert [(f.severity.value, f.option) for f in said] == expected
-    for f in said:
+    findings = diagnose(a_conf(text), probe=False)
+    assert [(f.severity.value, f.option) for f in findings] == expected
+    for f in findings:
         assert f.why
         assert not f.why.endswith('.')
         assert f.instead[0].isupper() or f.instead.startswith('chown')
@@ -353,10 +353,10 @@ def test_the_broker_that_only_shadow_mode_reads_is_not_to_be_removed(a_conf):
     text = (
         '[rpc]\nnova_transport_url = rabbit://nova:s5cret@nova-1/\nnova_rabbit_options = ssl:true'
     )
-    said = diagnose(a_conf(text), probe=False)
-    assert [f.option for f in said] == ['[rpc] nova_transport_url', '[rpc] nova_rabbit_options']
-    assert all('read by gantt-shadow only' in f.why for f in said)
-    assert all(f.instead.startswith('Keep it where gantt-shadow runs') for f in said)
+    findings = diagnose(a_conf(text), probe=False)
+    assert [f.option for f in findings] == ['[rpc] nova_transport_url', '[rpc] nova_rabbit_options']
+    assert all('read by gantt-shadow only' in f.why for f in findings)
+    assert all(f.instead.startswith('Keep it where gantt-shadow runs') for f in findings)
 
 
 def test_a_rule_that_lets_everybody_is_found(a_conf, tmp_path):
@@ -396,8 +396,8 @@ def test_postgresql_is_asked_for_what_promises_rest_on(a_conf, postgresql_url):
         connection.exec_driver_sql('GRANT USAGE ON SCHEMA public TO PUBLIC')  # as it was
     assert of_the_server(conf)['schema'].severity is Severity.ERROR
     migration.sync(engine)
-    said = of_the_server(conf)
-    assert {f.option for f in said.values() if f.severity is Severity.ERROR} == set()
+    by_setting = of_the_server(conf)
+    assert {f.option for f in by_setting.values() if f.severity is Severity.ERROR} == set()
     name = sa.make_url(postgresql_url).database
     with engine.connect() as connection:
         # For new sessions of this database alone; this one stays as it is.
@@ -409,13 +409,13 @@ def test_postgresql_is_asked_for_what_promises_rest_on(a_conf, postgresql_url):
         ):
             connection.exec_driver_sql(f'ALTER DATABASE {name} SET {setting}')
         try:
-            said = of_the_server(conf)
+            by_setting = of_the_server(conf)
         finally:
             connection.exec_driver_sql(f'ALTER DATABASE {name} RESET ALL')
     engine.dispose()
-    assert said['synchronous_commit'].severity is Severity.ERROR
-    assert said['default_transaction_read_only'].severity is Severity.ERROR
-    assert said['idle_session_timeout'].value == '5 s'
+    assert by_setting['synchronous_commit'].severity is Severity.ERROR
+    assert by_setting['default_transaction_read_only'].severity is Severity.ERROR
+    assert by_setting['idle_session_timeout'].value == '5 s'
 
 
 #: A PostgreSQL server as it should be.
@@ -628,8 +628,8 @@ def test_the_command_prints_findings_and_exits_1_for_an_error(synced, manage):
     assert code == 1
     assert out.startswith('error    [database] sqlite_synchronous = False\n         claims that')
     code, out, _ = manage('config', 'doctor', '--no-live', '-f', 'json')
-    told = json.loads(out)
+    report = json.loads(out)
     assert code == 1
-    assert told['counts']['error'] == 1
-    assert told['findings'][0]['option'] == '[database] sqlite_synchronous'
-    assert set(told['findings'][0]) == {'severity', 'option', 'value', 'why', 'instead'}
+    assert report['counts']['error'] == 1
+    assert report['findings'][0]['option'] == '[database] sqlite_synchronous'
+    assert set(report['findings'][0]) == {'severity', 'option', 'value', 'why', 'instead'}

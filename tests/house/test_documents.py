@@ -85,9 +85,9 @@ def test_what_the_documents_say_of_gantt_manage_is_understood(manage_parser, lin
 
 
 def test_the_only_command_of_gantt_status_is_the_documented_one():
-    said = {line for line in COMMANDS if line.startswith('gantt-status ')}
-    assert said
-    assert said <= {'gantt-status upgrade check', 'gantt-status upgrade check --json'}
+    documented = {line for line in COMMANDS if line.startswith('gantt-status ')}
+    assert documented
+    assert documented <= {'gantt-status upgrade check', 'gantt-status upgrade check --json'}
 
 
 def test_options_that_the_documents_name_exist():

@@ -30,20 +30,20 @@ IMPORT_ALL = textwrap.dedent("""
 
 
 def test_every_module_imports_where_eventlet_cannot_be_imported():
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, '-c', IMPORT_ALL], cwd=ROOT, capture_output=True, text=True, timeout=110
     )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 20
+    assert process.returncode == 0, process.stderr
+    assert int(process.stdout) > 20
 
 
 def test_the_blocker_of_this_test_blocks():
     code = IMPORT_ALL.replace('import gantt.cmd ', 'import eventlet; import gantt.cmd ')
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=110
     )
-    assert done.returncode != 0
-    assert 'eventlet is blocked here' in done.stderr
+    assert process.returncode != 0
+    assert 'eventlet is blocked here' in process.stderr
 
 
 def test_the_libraries_for_other_people_s_processes_choose_no_backend():
@@ -60,10 +60,10 @@ def test_the_libraries_for_other_people_s_processes_choose_no_backend():
             assert not heavy & set(sys.modules), heavy & set(sys.modules)
             assert backend.get_backend_type() is backend.BackendType.THREADING
         """)
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=110
         )
-        assert done.returncode == 0, f'{package}: {done.stderr}'
+        assert process.returncode == 0, f'{package}: {process.stderr}'
     choosers = [
         path.relative_to(ROOT).as_posix()
         for path in sorted(ROOT.joinpath('gantt').rglob('*.py'))
@@ -75,11 +75,11 @@ def test_the_libraries_for_other_people_s_processes_choose_no_backend():
 def test_entry_points_hide_eventlet_where_it_is_installed():
     for package in ('gantt.cmd', 'gantt.wsgi'):
         code = f'import {package}, futurist, sys; assert sys.modules["eventlet"] is None'
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, '-W', 'error', '-c', code],
             cwd=ROOT,
             capture_output=True,
             text=True,
             timeout=60,
         )
-        assert done.returncode == 0, done.stderr
+        assert process.returncode == 0, process.stderr

@@ -58,8 +58,8 @@ def test_a_key_is_shown_revoked_and_forgotten(store, host, manage):
         assert "key of host 'cmp-1' is not known" in error
     key = host_keys.text(PrivateKey().public)
     proven = Proof(number=1, key=key)
-    said = Introduced(name='cmp-1', boot_nonce=new_uuid(), mode=Mode.KNOWN, proven=proven)
-    store.reports.register_host(said)
+    introduced = Introduced(name='cmp-1', boot_nonce=new_uuid(), mode=Mode.KNOWN, proven=proven)
+    store.reports.register_host(introduced)
     shown = json.loads(manage('host', 'key', 'show', 'cmp-1', '-f', 'json')[1])
     assert shown['fingerprint'] == host_keys.fingerprint(key)
     assert (shown['is_revoked'], shown['revoked']) == (False, [])
@@ -186,16 +186,16 @@ def test_what_is_wrong_with_a_guest_is_listed(store, host, tell):
     placed = claimed(store, a_draft().taking(host))[0]
     lines = [a_line('cmp-2', placed.consumer), a_line('cmp-9'), a_line(vcpu=20), a_line('cmp-2')]
     code, out, _ = tell(*lines, options=['-f', 'json', '--batch', '1'])
-    said = json.loads(out)
+    report = json.loads(out)
     assert code == 1
-    assert said['counts'] == {
+    assert report['counts'] == {
         'adopted': 1,
         'over_full': 1,
         'known': 0,
         'elsewhere': 1,
         'unknown_host': 1,
     }
-    assert {trouble['fate']: trouble['note'] for trouble in said['trouble']} == {
+    assert {trouble['fate']: trouble['note'] for trouble in report['trouble']} == {
         'over_full': 'VCPU 21 of 8',
         'elsewhere': 'it has a live claim on cmp-1',
         'unknown_host': 'it must register before its guests come',

@@ -54,8 +54,8 @@ def test_a_wrong_rule_is_refused_by_option_and_place(a_conf, option, value, wher
     conf, _ = a_conf(text_of(option, value))
     with pytest.raises(exceptions.PluginError) as caught:
         pipeline_from_conf(conf)
-    for said in (f'{option}: ', where, expected):
-        assert said in caught.value.message
+    for part in (f'{option}: ', where, expected):
+        assert part in caught.value.message
     problems = [f for f in diagnose(conf, probe=False) if f.option == option]
     assert [(f.severity.value, f.value) for f in problems] == [('error', value)]
     assert where in problems[0].why and expected in problems[0].why
@@ -86,8 +86,8 @@ def test_a_wrong_rule_that_is_read_again_keeps_the_old_one_and_says_so(a_conf, c
     path.write_text(text_of(RULES, 'free.VCPU > "3"'))
     wiring.reload(conf, scheduler)
     assert rules() == 'free.VCPU > 3'
-    (said,) = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
-    assert f"not taken over: plugin 'RulesFilter': {RULES}: rule 1: character 13:" in said
+    (message,) = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
+    assert f"not taken over: plugin 'RulesFilter': {RULES}: rule 1: character 13:" in message
     path.write_text(text_of(RULES, 'free.VCPU > 4'))
     wiring.reload(conf, scheduler)
     assert rules() == 'free.VCPU > 4'

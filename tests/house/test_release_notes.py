@@ -39,5 +39,5 @@ def test_a_note_has_kinds_that_are_shown(path):
 
 def test_reno_finds_nothing_wrong():
     reno = pathlib.Path(sys.executable).with_name('reno')
-    done = subprocess.run([reno, 'lint'], cwd=ROOT, capture_output=True, text=True, timeout=250)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run([reno, 'lint'], cwd=ROOT, capture_output=True, text=True, timeout=250)
+    assert process.returncode == 0, process.stdout + process.stderr

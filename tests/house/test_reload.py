@@ -65,8 +65,8 @@ def test_what_is_wrong_changes_nothing_and_is_said(conf, path, scheduler, caplog
     path.write_bytes(wrong)
     refused = wiring.reload(conf, scheduler)
     assert in_force(conf, scheduler) == (10, 110, 10, 110)
-    (said,) = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
-    assert said == f'the configuration was not taken over: {refused}'
+    (message,) = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
+    assert message == f'the configuration was not taken over: {refused}'
     assert refused
     # A supervisor starts its next worker with what was right.
     _read_again(conf)
@@ -119,8 +119,8 @@ def test_a_plugin_that_was_installed_after_the_start_is_found(conf, path, schedu
 def test_a_plugin_that_only_a_new_process_finds_is_told_as_such(conf, path, scheduler, site):
     install(site, 'LaterFilter', 'acme_elsewhere:LaterFilter')
     path.write_text(GOOD.format(10, 110) + '[filters]\nextra_filters = LaterFilter\n')
-    said = wiring.reload(conf, scheduler)
-    assert "No module named 'acme_elsewhere'" in said and 'start the process again' in said
+    problem = wiring.reload(conf, scheduler)
+    assert "No module named 'acme_elsewhere'" in problem and 'start the process again' in problem
 
 
 def test_every_answer_has_a_line_from_the_moment_it_is_asked_for(conf, path, scheduler, caplog):
@@ -220,8 +220,8 @@ def test_a_file_for_the_log_that_is_wrong_leaves_the_log_as_it_was(tmp_path):
     """
     subprocess.run([sys.executable, '-c', textwrap.dedent(code)], check=True, timeout=60)
     lines = (tmp_path / 'first.log').read_text().splitlines()
-    (said,) = [line for line in lines if line.startswith('Misconfigured')]
-    assert said.startswith(f'Misconfigured: [DEFAULT] log_config_append: {form}: ')
+    (message,) = [line for line in lines if line.startswith('Misconfigured')]
+    assert message.startswith(f'Misconfigured: [DEFAULT] log_config_append: {form}: ')
     assert [line for line in lines if 'rabbit' in line] == ['rabbit://gantt:***@broker/ at 1']
     (last,) = (tmp_path / 'second.log').read_text().splitlines()
     assert last == 'rabbit://gantt:***@broker/ at 3'

@@ -72,10 +72,10 @@ def test_there_is_a_tree_to_look_at():
 
 def test_the_import_contracts_hold():
     command = pathlib.Path(sys.executable).with_name('lint-imports')
-    done = subprocess.run(
+    process = subprocess.run(
         [command, '--no-cache'], cwd=ROOT, capture_output=True, text=True, timeout=110
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_modules_have_names_that_say_something():
@@ -195,10 +195,10 @@ def test_every_command_can_be_imported():
         f'for module, name in {targets!r}:\n'
         '    assert callable(getattr(importlib.import_module(module), name)), module\n'
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=100
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 # -- what must not be in a file that others get -----------------------------------------
@@ -279,11 +279,11 @@ def test_the_lock_has_the_versions_of_the_constraints_and_a_hash_of_each():
     for line in text.splitlines():
         if line.startswith('#'):
             continue
-        said, *hashes = line.split(' --hash=')
-        requirement = Requirement(said)
+        pin, *hashes = line.split(' --hash=')
+        requirement = Requirement(pin)
         assert hashes and all(
             re.fullmatch(r'sha256:[0-9a-f]{64} *', digest) for digest in hashes
-        ), said
+        ), pin
         locked[canonicalize_name(requirement.name)] = requirement
     pinned = [
         Requirement(line)

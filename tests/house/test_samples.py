@@ -51,8 +51,8 @@ def test_headroom_keeps_memory_free():
 def test_the_per_host_filter_asks_only_when_the_hint_is_there():
     from acme_gantt.hypervisor_version import HypervisorVersionFilter
 
-    said = {f'host-{n}': HostFacts(hypervisor=Hypervisor(version=n)) for n in (1, 2, 3)}
-    hosts = clouds.table_of(said)
+    facts_by_host = {f'host-{n}': HostFacts(hypervisor=Hypervisor(version=n)) for n in (1, 2, 3)}
+    hosts = clouds.table_of(facts_by_host)
     rule = HypervisorVersionFilter()
     assert rule.mask(hosts, RequestSpec(resources={'VCPU': 1})) is None
     spec = RequestSpec(resources={'VCPU': 1}, hints={'min_hypervisor_version': ['2']})
@@ -114,15 +114,15 @@ def test_the_samples_load_by_the_entry_points_their_package_declares(tmp_path, i
         'enabled_weighers = RAMWeigher\n'
         'extra_weighers = BestFitWeigher\n'
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, '-c', textwrap.dedent(LOAD), '--config-file', str(config)],
         env=installed,
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert done.returncode == 0, done.stderr
-    described = json.dumps(json.loads(done.stdout))
+    assert process.returncode == 0, process.stderr
+    described = json.dumps(json.loads(process.stdout))
     for name in ('HeadroomFilter', 'HypervisorVersionFilter', 'BestFitWeigher'):
         assert name in described
 
@@ -167,10 +167,10 @@ def test_a_source_of_somebody_elses_reports_until_it_is_told_to_stop(
         until(lambda: free() == {'bench-1': 5, 'bench-2': 0}, 'what changed is told', 60)
     finally:
         process.terminate()
-        said = process.communicate(timeout=30)[1]
+        errors = process.communicate(timeout=30)[1]
         bus.close()
         scheduler.stop(5.0)
-    assert process.returncode == 0, said
+    assert process.returncode == 0, errors
 
 
 @pytest.mark.parametrize(
@@ -185,13 +185,13 @@ def test_a_source_of_somebody_elses_reports_until_it_is_told_to_stop(
 def test_what_is_wrong_with_a_source_is_said_in_the_last_line(
     tmp_path, installed, words, code, problem
 ):
-    done = subprocess.run(
+    process = subprocess.run(
         command(tmp_path, 'kombu+memory:////', *words, bookings='none.json'),
         env=installed,
         capture_output=True,
         text=True,
         timeout=60,
     )
-    last = done.stderr.splitlines()[-1]
-    assert (done.returncode, last.startswith('gantt-report-source: ')) == (code, True), last
+    last = process.stderr.splitlines()[-1]
+    assert (process.returncode, last.startswith('gantt-report-source: ')) == (code, True), last
     assert problem in last

@@ -28,8 +28,8 @@ SPLIT = 'SC2046,SC2086'
 
 
 def _lines(*words):
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100)
-    return done.returncode, done.stdout + done.stderr
+    process = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    return process.returncode, process.stdout + process.stderr
 
 
 def _tool(name):
@@ -74,7 +74,7 @@ def test_a_fault_is_found(tmp_path):
 
 @pytest.mark.parametrize('given', ['', 'no/such/folder'], ids=['none', 'wrong'])
 def test_no_copy_of_devstack_is_an_error(given):
-    code, said = _lines(str(ROOT / 'tests' / 'devstack' / 'run'), given)
+    code, output = _lines(str(ROOT / 'tests' / 'devstack' / 'run'), given)
     assert code == 1
-    assert 'devstack-test: ' in said
-    assert 'copy of devstack' in said
+    assert 'devstack-test: ' in output
+    assert 'copy of devstack' in output

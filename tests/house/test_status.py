@@ -41,17 +41,17 @@ def store(synced):
 
 def test_a_sound_site_is_ready(synced, store, check):
     a_host('cmp-1').on(store)
-    code, said = check()
-    assert code == READY, said
-    assert said['Schema of the database'] == (READY, f'at {migration.expected()}')
-    assert said['Hosts'] == (READY, '1 report')
-    assert said['Promises'] == (READY, 'the audit finds nothing')
+    code, checks = check()
+    assert code == READY, checks
+    assert checks['Schema of the database'] == (READY, f'at {migration.expected()}')
+    assert checks['Hosts'] == (READY, '1 report')
+    assert checks['Promises'] == (READY, 'the audit finds nothing')
 
 
 def test_a_database_without_a_schema_stops_it(site, check):
-    code, said = check()
+    code, checks = check()
     assert code == STOP
-    assert 'gantt-manage db sync' in said['Schema of the database'][1]
+    assert 'gantt-manage db sync' in checks['Schema of the database'][1]
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_a_schema_of_the_last_release_stops_it_and_says_what_may_run_meanwhile(
 def test_a_schema_of_a_later_release_stops_it(synced, check):
     with sqlite3.connect(synced / 'gantt.db') as database:
         database.execute("UPDATE alembic_version SET version_num = '9999_expand_future'")
-    code, said = check()
+    code, checks = check()
     assert code == STOP
-    assert 'does not know' in said['Schema of the database'][1]
+    assert 'does not know' in checks['Schema of the database'][1]
 
 
 @pytest.fixture
@@ -92,33 +92,33 @@ def foreign(site):
 
 
 def test_a_database_of_another_service_fails_one_check(foreign, check):
-    code, said = check()
+    code, checks = check()
     assert code == STOP
-    result, details = said['Schema of the database']
+    result, details = checks['Schema of the database']
     assert result == STOP
     assert "another service's" in details
-    assert said['Hosts'] == (READY, 'not looked at: the schema comes first')
-    assert said['Options'][0] == READY
+    assert checks['Hosts'] == (READY, 'not looked at: the schema comes first')
+    assert checks['Options'][0] == READY
 
 
 def test_a_table_that_is_none_of_ours_fails_one_check(synced, check):
     with sqlite3.connect(synced / 'gantt.db') as database:
         database.execute('ALTER TABLE providers RENAME COLUMN reported_at TO colour')
-    code, said = check()
+    code, checks = check()
     assert code == STOP
-    assert said['Hosts'][0] == STOP
-    assert 'reported_at' in said['Hosts'][1]
-    assert said['Schema of the database'][0] == READY
+    assert checks['Hosts'][0] == STOP
+    assert 'reported_at' in checks['Hosts'][1]
+    assert checks['Schema of the database'][0] == READY
 
 
 def test_a_broker_that_is_none_fails_one_check(synced, check):
     with synced.joinpath('gantt.conf').open('a') as config:
         config.write('[DEFAULT]\ntransport_url = fake://\n')
-    code, said = check()
+    code, checks = check()
     assert code == STOP
-    assert said['Schedulers that run'][0] == STOP
-    assert 'transport_url: fake://' in said['Schedulers that run'][1]
-    assert said['Hosts'][0] == READY
+    assert checks['Schedulers that run'][0] == STOP
+    assert 'transport_url: fake://' in checks['Schedulers that run'][1]
+    assert checks['Hosts'][0] == READY
 
 
 def test_nothing_advises_to_sync_a_database_of_another_service(foreign, manage):
@@ -175,9 +175,9 @@ def test_a_policy_file_that_is_wrong_stops_it(synced, check):
     path.write_text('"gantt:hosts:lst": "role:admin"\n')
     with synced.joinpath('gantt.conf').open('a') as config:
         config.write(f'[oslo_policy]\npolicy_file = {path}\n')
-    code, said = check()
+    code, checks = check()
     assert code == STOP
-    assert 'gantt:hosts:lst' in said['Policies'][1]
+    assert 'gantt:hosts:lst' in checks['Policies'][1]
 
 
 def test_hosts_that_are_silent_are_named(synced, store, check):
@@ -187,9 +187,9 @@ def test_hosts_that_are_silent_are_named(synced, store, check):
         database.execute(
             "UPDATE providers SET reported_at = reported_at - 1000 WHERE name = 'cmp-2'"
         )
-    code, said = check()
+    code, checks = check()
     assert code == LOOK
-    result, details = said['Hosts']
+    result, details = checks['Hosts']
     assert result == LOOK
     assert details.startswith('1 of 2 hosts have not reported for 180 s: cmp-2.')
 
@@ -198,9 +198,9 @@ def test_what_the_audit_finds_is_to_be_looked_at(synced, store, check):
     claimed(store, a_draft().taking(a_host('cmp-1').on(store), vcpu=2))
     with sqlite3.connect(synced / 'gantt.db') as database:
         database.execute('UPDATE providers SET used_vcpu = 1')
-    code, said = check()
+    code, checks = check()
     assert code == LOOK
-    assert 'cmp-1' in said['Promises'][1]
+    assert 'cmp-1' in checks['Promises'][1]
 
 
 def test_a_database_that_is_away_stops_it(site, check):
@@ -209,10 +209,10 @@ def test_a_database_that_is_away_stops_it(site, check):
     site.joinpath('gantt.conf').write_text(
         text.replace(f'connection = sqlite:///{site}/gantt.db', away)
     )
-    code, said = check()
+    code, checks = check()
     assert code == STOP
-    assert said['Schema of the database'][1].startswith('the database does not answer')
-    assert 's3cret' not in str(said)
+    assert checks['Schema of the database'][1].startswith('the database does not answer')
+    assert 's3cret' not in str(checks)
 
 
 def test_people_get_a_table(synced, program):

@@ -71,9 +71,9 @@ def test_no_module_imports_itself_by_way_of_others():
 
 @pytest.mark.parametrize('folder', PACKAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_each_folder_says_what_lives_there(folder):
-    said = ast.get_docstring(ast.parse((folder / '__init__.py').read_text()))
-    assert said, 'a first line that says what lives here'
-    assert len(said.splitlines()[0]) > 20
+    docstring = ast.get_docstring(ast.parse((folder / '__init__.py').read_text()))
+    assert docstring, 'a first line that says what lives here'
+    assert len(docstring.splitlines()[0]) > 20
     count = len([path for path in folder.glob('*.py') if path.name != '__init__.py'])
     if str(folder.relative_to(ROOT)) not in ONE_FOR_EACH:
         assert count <= FILES_MAX

@@ -33,7 +33,7 @@ def wheel(tmp_path_factory):
         ROOT / 'gantt', source / 'gantt', ignore=shutil.ignore_patterns('__pycache__', '*.pyc')
     )
     into = tmp_path_factory.mktemp('wheel')
-    done = subprocess.run(
+    process = subprocess.run(
         [
             sys.executable,
             '-m',
@@ -53,7 +53,7 @@ def wheel(tmp_path_factory):
         text=True,
         timeout=110,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
     [built] = into.glob('*.whl')
     return source, built
 
@@ -97,11 +97,11 @@ def test_one_tree_has_one_version(tmp_path):
     environment['GIT_CEILING_DIRECTORIES'] = str(tmp_path.parent)
 
     def run(folder, *words):
-        done = subprocess.run(
+        process = subprocess.run(
             words, cwd=folder, env=environment, capture_output=True, text=True, timeout=60
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip().rpartition('\n')[2]
+        assert process.returncode == 0, process.stderr
+        return process.stdout.strip().rpartition('\n')[2]
 
     show = ('make', '--no-print-directory', '--eval', 'show: ; @echo "$$PBR_VERSION"', 'show')
     assert run(tmp_path, *show) == f'{stated}.dev0'

@@ -57,14 +57,14 @@ def guarded(
     :param rules: of a policy file
     :param options: of [keystone_authtoken]
     """
-    said: dict[str, dict[str, Any]] = {
+    sections: dict[str, dict[str, Any]] = {
         'keystone_authtoken': identity.options(keystone.url, **options)
     }
     if rules:
         file = folder / 'policy.yaml'
         file.write_text(rules)
-        said['oslo_policy'] = {'policy_file': file}
-    conf = identity.configuration(folder, said)
+        sections['oslo_policy'] = {'policy_file': file}
+    conf = identity.configuration(folder, sections)
     return make_app(
         site.insights,
         site.world.store,

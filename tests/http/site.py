@@ -75,33 +75,35 @@ class DirectClient:
 
     def extend_claims(self, request_id: str, seconds: int) -> object:
         with self.lock:
-            done = self.world.scheduler.extend(ExtendClaims(request_id=request_id, seconds=seconds))
+            fates = self.world.scheduler.extend(
+                ExtendClaims(request_id=request_id, seconds=seconds)
+            )
             self.world.turn()
-        return done
+        return fates
 
     def confirm_request(self, request_id: str, consumers: Sequence[str] = ()) -> object:
         message = ConfirmRequest(request_id=request_id, consumers=list(consumers))
         with self.lock:
-            done = self.world.scheduler.confirm_request(message)
+            fates = self.world.scheduler.confirm_request(message)
             self.world.turn()
-        return done
+        return fates
 
     def release_request(
         self, request_id: str, consumers: Sequence[str] = (), reason: str = ''
     ) -> object:
         message = ReleaseRequest(request_id=request_id, consumers=list(consumers), reason=reason)
         with self.lock:
-            done = self.world.scheduler.release_request(message)
+            fates = self.world.scheduler.release_request(message)
             self.world.turn()
-        return done
+        return fates
 
     def cancel_claims(self, request_id: str, reason: str = '') -> object:
         if self.error is not None:
             raise self.error
         with self.lock:
-            done = self.world.scheduler.cancel(CancelClaims(request_id=request_id, reason=reason))
+            fates = self.world.scheduler.cancel(CancelClaims(request_id=request_id, reason=reason))
             self.world.turn()
-        return done
+        return fates
 
 
 class DirectPlans:
@@ -142,9 +144,9 @@ class DirectPlans:
             group=group, reason=reason, only_project=only_project, planned_by=planned_by
         )
         with self.lock:
-            done = self.planner.release(message)
+            fates = self.planner.release(message)
             self.world.turn()
-        return done
+        return fates
 
 
 class Site:

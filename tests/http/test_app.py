@@ -76,9 +76,9 @@ def test_a_name_with_a_slash_is_measured_under_its_route(caller: httpx.Client) -
     path = '/v1/aggregates/rack%2F1'
     assert caller.put(path, json={'hosts': ['cmp-1']}).status_code == 201
     assert caller.get(path).json()['name'] == 'rack/1'
-    said = caller.get('/metrics').text
-    assert 'route="/v1/aggregates/{name}"' in said
-    assert ':path' not in said
+    metrics = caller.get('/metrics').text
+    assert 'route="/v1/aggregates/{name}"' in metrics
+    assert ':path' not in metrics
     assert caller.delete(path).status_code == 200
     assert caller.get(path).status_code == 404
 
@@ -92,8 +92,8 @@ def test_a_body_without_a_length_is_bounded_too(site: Site) -> None:
     wsgiref.util.setup_testing_defaults(environ)
     environ |= {'CONTENT_TYPE': 'application/json', 'HTTP_TRANSFER_ENCODING': 'chunked'}
     environ['wsgi.input'] = io.BytesIO(b''.join(chunks()))
-    said = b''.join(site.app(environ, lambda status, headers: None))
-    assert json.loads(said)['errors'][0]['code'] == 'gantt.length_required'
+    body = b''.join(site.app(environ, lambda status, headers: None))
+    assert json.loads(body)['errors'][0]['code'] == 'gantt.length_required'
     server = HttpServer(site.app, '127.0.0.1', 0, threads=1)
     server.start()
     url = f'http://127.0.0.1:{server.port}/v1/requests'

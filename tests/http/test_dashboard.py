@@ -277,14 +277,14 @@ def test_what_people_are_told_where_there_is_nothing(
     site.insights.reload_soon()
     browser.open(f'{serve(site.app)}/dashboard')
     browser.wait(LOADED)
-    said = {
+    sentences = {
         'hosts': 'No host is known yet',
         'rate': 'No decision is kept from the last',
         'wait': 'No host has confirmed a claim',
         'refused': 'Nothing that is kept was refused',
         'decisions': 'No decision is kept yet.',
     }
-    for section, words in said.items():
+    for section, words in sentences.items():
         assert words in _text(browser, f'#{section}'), section
 
 

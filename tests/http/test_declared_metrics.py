@@ -122,7 +122,7 @@ def test_a_site_may_refuse_what_nobody_declared(site, caller):
         host = site.hosts['cmp-2']
         host.facts['metrics'] = {'load': ReportedMetric(value=1.0)}
         host.report()
-        for metrics, said in (
+        for metrics, problem in (
             (
                 {'load': ReportedMetric(value=65.0)},
                 r'stats\.metrics\.load\.value: expected 64 or less',
@@ -133,7 +133,7 @@ def test_a_site_may_refuse_what_nobody_declared(site, caller):
             ),
         ):
             host.facts['metrics'] = metrics
-            with pytest.raises(exceptions.InvalidMessage, match=said):
+            with pytest.raises(exceptions.InvalidMessage, match=problem):
                 host.report()
     finally:
         settings.refuse_undeclared_metrics = False

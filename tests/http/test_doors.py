@@ -273,9 +273,9 @@ def command_line(site, spec):
     file.write_text(json.dumps(spec))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('GANTT_ENDPOINT', site.endpoint)
-        done = run('select', '--request-file', str(file), '--dry-run', '-f', 'json')
-    shown = json.loads(done.out) if done.code == 0 else {}
-    return shown['answer']['selections'][0][0]['host'] if shown else done.err
+        completed = run('select', '--request-file', str(file), '--dry-run', '-f', 'json')
+    shown = json.loads(completed.out) if completed.code == 0 else {}
+    return shown['answer']['selections'][0][0]['host'] if shown else completed.err
 
 
 QUICK = (own_rpc, nova, dry_run, what_if, capacity)
@@ -296,12 +296,12 @@ def test_a_key_means_the_same_at_every_door(site, of):
             }
             # Of an image it is read by whoever reads it of a flavor: not at the slow doors as well.
             doors = QUICK if name in BOTH and of is IMAGE else DOORS
-            told = {door.__name__: door(site, spec) for door in doors}
+            answers = {door.__name__: door(site, spec) for door in doors}
             if of is IMAGE and not known_to_nova(name):
-                del told['nova']
+                del answers['nova']
             if name == '_nova_check_type':
-                del told['nova']  # its own door takes it
-            for door, text in told.items():
+                del answers['nova']  # its own door takes it
+            for door, text in answers.items():
                 if outcome(text, given) != expected:
                     wrong.append(f'{door}: {given} expected {expected}: {text[:300]}')
     assert not wrong, '\n'.join(wrong)
@@ -348,5 +348,5 @@ def test_who_writes_a_key_of_an_aggregate_hears_that_nobody_reads_it(site, metad
     for query in ('?dry_run=true', ''):
         response = site.api.put(f'/v1/aggregates/noted{query}', json={'metadata': metadata})
         assert response.is_success, response.text
-        said = response.json()['what'].partition('saved')[2]
-        assert (note in said) if note else not said, said
+        rest = response.json()['what'].partition('saved')[2]
+        assert (note in rest) if note else not rest, rest

@@ -143,8 +143,8 @@ def test_what_races_were_lost_on_is_told_to_who_may_know_hosts_alone(may_claim):
         for_admin = admin.get(f'/v1/group-plans/{fixed(1)}')
     assert response.status_code == 201, response.text
     assert filled[0] in for_admin.json()['decided']['conflicts'][0]
-    for told in (response, shown):
-        assert 'cmp-' not in told.text
+    for answer in (response, shown):
+        assert 'cmp-' not in answer.text
     assert shown.json()['decided']['attempts'] == 2
 
 

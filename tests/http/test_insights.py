@@ -48,16 +48,18 @@ SHAPES = {
 
 @pytest.mark.parametrize('name', sorted(SHAPES))
 def test_capacity_is_what_really_fits(site: Site, name: str) -> None:
-    said = site.insights.capacity(SHAPES[name])
+    capacity = site.insights.capacity(SHAPES[name])
     placed = _fill(site, SHAPES[name])
     if name == 'together':
         # The scheduler's first pick decides which host it is; the count names the roomiest.
-        assert placed <= said.count
+        assert placed <= capacity.count
     else:
-        assert said.count == placed
+        assert capacity.count == placed
     site.insights.reload_soon()
     assert site.insights.capacity(SHAPES[name]).count == 0
-    assert sum(room.count for room in said.by_zone) == sum(room.count for room in said.by_host)
+    assert sum(room.count for room in capacity.by_zone) == sum(
+        room.count for room in capacity.by_host
+    )
 
 
 def test_capacity_says_what_runs_out_first(site: Site) -> None:
@@ -81,11 +83,11 @@ def test_a_dry_run_says_what_the_scheduler_then_does(site: Site) -> None:
             spec=RequestSpec(resources={'VCPU': 3, 'MEMORY_MB': 5000}),
             consumers=[fixed(100 * number + i) for i in range(2)],
         )
-        said, _ = site.insights.dry_run(request)
-        done = site.client.select_destinations(request)
+        forecast, _ = site.insights.dry_run(request)
+        answer = site.client.select_destinations(request)
         site.insights.reload_soon()
-        assert [[s.host for s in places] for places in said.selections] == [
-            [s.host for s in places] for places in done.selections
+        assert [[s.host for s in places] for places in forecast.selections] == [
+            [s.host for s in places] for places in answer.selections
         ]
 
 

@@ -89,9 +89,9 @@ def test_a_token_that_expires_while_it_is_kept(keystone: Keystone, make: Make) -
     client, token = make(), keystone.issue('admin')
     assert _ask(client, token).status_code == 200
     # What was kept of it is looked at again; only its time is in the past now.
-    said = keystone.tokens[token]
+    entry = keystone.tokens[token]
     other = keystone.issue('admin', seconds=-5)
-    said['expires_at'] = keystone.tokens[other]['expires_at']
+    entry['expires_at'] = keystone.tokens[other]['expires_at']
     fresh = make(token_cache_time=-1)
     assert _ask(fresh, token).status_code == 401
 

@@ -182,17 +182,17 @@ class Client:
 
     def _compare(self, name: str, operation: dict[str, Any], answer: httpx.Response) -> None:
         assert str(answer.status_code) in operation['responses'], (name, answer.text)
-        said = self._resolved(operation['responses'][str(answer.status_code)])
+        described = self._resolved(operation['responses'][str(answer.status_code)])
         optional = {'Retry-After', 'WWW-Authenticate'}
         assert (
-            not said['headers'].keys()
+            not described['headers'].keys()
             - optional
-            - {header for header in said['headers'] if header in answer.headers}
+            - {header for header in described['headers'] if header in answer.headers}
         ), name
         if answer.status_code == 304:
             return
         kind = answer.headers['content-type'].partition(';')[0]
-        [content] = [media for form, media in said['content'].items() if _is_kind(kind, form)]
+        [content] = [media for form, media in described['content'].items() if _is_kind(kind, form)]
         if kind == 'application/json':
             self._validate(answer.json(), content['schema'])
 

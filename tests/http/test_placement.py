@@ -171,8 +171,8 @@ def test_tokens_that_are_believed(served: Served, headers: dict[str, str], statu
     answer = served.ask('GET', '/resource_providers', headers=headers)
     assert answer.status_code == status
     if status == 403:
-        told = 'Policy does not allow placement:resource_providers:list to be performed.'
-        assert told in error_of(answer)['detail']
+        problem = 'Policy does not allow placement:resource_providers:list to be performed.'
+        assert problem in error_of(answer)['detail']
 
 
 def test_tokens_of_keystone(tmp_path: pathlib.Path) -> None:
@@ -201,8 +201,8 @@ def test_changes_are_on_the_audit_trail_refused_ones_too(served: Served) -> None
     served.make()
     served.ask('DELETE', f'/resource_providers/{POOL}', headers={'X-Auth-Token': 'mallory'})
     served.ask('GET', '/resource_providers')
-    told = [(event.action, event.initiator.user_id, event.outcome) for event in served.trail]
-    assert told == [
+    events = [(event.action, event.initiator.user_id, event.outcome) for event in served.trail]
+    assert events == [
         ('placement:resource_providers:create', 'admin', 'success'),
         ('placement:resource_providers:delete', 'mallory', 'failure'),
     ]
@@ -222,8 +222,8 @@ def test_a_dry_run_answers_each_request_as_after_those_before(served: Served) ->
         {'method': 'GET', 'path': path},
         {'method': 'POST', 'path': '/dry_run', 'body': {'requests': []}},
     ]
-    told = [served.ask('POST', '/dry_run', {'requests': requests}) for _ in range(2)]
-    for answer in told:
+    replies_of_both = [served.ask('POST', '/dry_run', {'requests': requests}) for _ in range(2)]
+    for answer in replies_of_both:
         answers = answer.json()['answers']
         assert [reply['status'] for reply in answers] == [200, 200, 409, 200, 404, 204, 404, 404]
         assert answers[0]['body']['generation'] == 0
@@ -313,8 +313,8 @@ def test_a_name_that_another_has_is_refused_as_placement_says_it(served: Served)
     created = served.ask('POST', '/resource_providers', {'name': 'pool'})
     renamed = served.ask('PUT', f'/resource_providers/{OTHER}', {'name': 'pool'})
     for answer, conflict in ((created, 'name: pool'), (renamed, 'pool')):
-        told = f'Conflicting resource provider {conflict} already exists.'
-        assert (answer.status_code, told in error_of(answer)['detail']) == (409, True)
+        problem = f'Conflicting resource provider {conflict} already exists.'
+        assert (answer.status_code, problem in error_of(answer)['detail']) == (409, True)
 
 
 @pytest.mark.parametrize(

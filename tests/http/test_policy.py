@@ -427,12 +427,12 @@ def test_a_consumer_of_another_project_that_comes_meanwhile_is_left_alone(cloud:
 def test_where_an_own_consumer_runs_is_told_to_who_may_know_hosts(theirs: Cloud) -> None:
     [claim] = theirs.site.world.store.claims.list_claims()
     theirs.site.run(claim.host, CONSUMER, claim.id, VCPU=1)
-    told = _place(theirs, 'other member', _taking('create'))
-    assert told.status_code == 400
-    [error] = told.json()['errors']
+    answer = _place(theirs, 'other member', _taking('create'))
+    assert answer.status_code == 400
+    [error] = answer.json()['errors']
     assert error['detail'] == f'consumer {CONSUMER} has a place already'
-    assert 'cmp-' not in told.text
-    assert claim.id not in told.text
+    assert 'cmp-' not in answer.text
+    assert claim.id not in answer.text
     whole = _place(theirs, 'service', _taking('create', 51))
     [error] = whole.json()['errors']
     where = f'host {claim.host}, claim {claim.id}'

@@ -47,9 +47,9 @@ def rig(store_url: Callable[[str], str], tmp_path: pathlib.Path, port: int) -> I
 
 def _fails(rig: Rig) -> str:
     """The one line that a start which fails says on standard error."""
-    done = warm.run('gantt.cmd.api', '--config-file', rig.config, seconds=60)
-    assert done.returncode == 1, done.stderr
-    [line] = [x for x in done.stderr.splitlines() if x.startswith('gantt-api: ')]
+    process = warm.run('gantt.cmd.api', '--config-file', rig.config, seconds=60)
+    assert process.returncode == 1, process.stderr
+    [line] = [x for x in process.stderr.splitlines() if x.startswith('gantt-api: ')]
     return line
 
 
@@ -137,14 +137,14 @@ def test_the_wsgi_module_has_the_same_application(rig: Rig) -> None:
         "client = httpx.Client(transport=httpx.WSGITransport(application), base_url='http://localhost')\n"
         "print(client.get('/v1/hosts').json()['total'])\n"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, '-c', code],
         env={**os.environ, 'OS_GANTT_CONFIG_FILE': str(rig.config)},
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert done.stdout == '0\n', done.stderr
+    assert process.stdout == '0\n', process.stderr
 
 
 @pytest.mark.rabbit

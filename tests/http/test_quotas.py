@@ -25,8 +25,8 @@ class Doors:
 
     def __init__(self, folder: Any, text: str = MEMBERS_CLAIM) -> None:
         (folder / 'policy.yaml').write_text(text)
-        said = {'api': {}, 'oslo_policy': {'policy_file': folder / 'policy.yaml'}}
-        self.rules = policy.PolicyEnforcer(identity.configuration(folder, said))
+        sections = {'api': {}, 'oslo_policy': {'policy_file': folder / 'policy.yaml'}}
+        self.rules = policy.PolicyEnforcer(identity.configuration(folder, sections))
         self.site = Site()
         self.kept: list[Any] = []
         self.numbers = iter(range(100, 10_000))
@@ -78,8 +78,8 @@ def test_limits_are_set_shown_listed_and_taken_away(doors: Doors) -> None:
     dry = doors.ask(ADMIN, 'PUT', f'{path}?dry_run=true', body).json()
     assert dry['what'] == 'quota of red would be: class:VCPU 9, live_claims 3'
     assert doors.ask(ADMIN, 'GET', '/v1/quotas').json()['quotas'] == []
-    done = doors.ask(ADMIN, 'PUT', path, body)
-    assert _limits(done)['live_claims'] == (3, 0, 'project')
+    answer = doors.ask(ADMIN, 'PUT', path, body)
+    assert _limits(answer)['live_claims'] == (3, 0, 'project')
     doors.set('default', server_groups=2)
     assert doors.place(MEMBER).status_code == 201
     assert _limits(doors.ask(MEMBER, 'GET', '/v1/limits')) == {
@@ -98,9 +98,9 @@ def test_limits_are_set_shown_listed_and_taken_away(doors: Doors) -> None:
     assert _limits(doors.ask(ADMIN, 'GET', path))['live_claims'] == (-1, 1, 'options')
     assert doors.ask(ADMIN, 'DELETE', path).json()['what'] == 'quota of red is unset: class:VCPU'
     assert doors.ask(ADMIN, 'DELETE', path).status_code == 404
-    said = [entry for entry in doors.kept if entry.action == 'gantt:quotas:set']
-    assert said[0].what == 'quota of red is set: class:VCPU 9, live_claims 3'
-    assert said[0].initiator.user_id == 'ann'
+    events = [entry for entry in doors.kept if entry.action == 'gantt:quotas:set']
+    assert events[0].what == 'quota of red is set: class:VCPU 9, live_claims 3'
+    assert events[0].initiator.user_id == 'ann'
 
 
 def test_a_member_reads_its_own_and_sets_nothing(doors: Doors) -> None:

@@ -98,8 +98,8 @@ def test_decisions_under_policies_of_groups_are_made_again(site: Site) -> None:
     for number in (1, 2, 3):
         replay = site.insights.replay(fixed(number))
         assert replay.same, (number, replay.differences)
-    told = site.insights.replay(fixed(3)).then.reason
-    assert 'against anti-affinity at host' in told
+    reason = site.insights.replay(fixed(3)).then.reason
+    assert 'against anti-affinity at host' in reason
 
 
 def test_other_settings_are_shown_beside_those_in_force(site: Site) -> None:
@@ -156,13 +156,13 @@ def test_of_a_host_every_filter_says_its_numbers(site: Site) -> None:
     busy(site)
     explanation = site.insights.explain(fixed(3), 'cmp-5')
     assert explanation.host_filters_when == 'then'
-    said = {step.filter: step for step in explanation.host_filters}
-    room = said['ResourcesFilter']
+    steps = {step.filter: step for step in explanation.host_filters}
+    room = steps['ResourcesFilter']
     assert room.passes is False
     assert room.why == 'too little free VCPU (need 400 vCPU, has 4 vCPU)'
-    assert said['ComputeFilter'].passes is True
-    assert any('reported' in fact for fact in said['ComputeFilter'].facts)
-    assert said['AvailabilityZoneFilter'].passes is None
+    assert steps['ComputeFilter'].passes is True
+    assert any('reported' in fact for fact in steps['ComputeFilter'].facts)
+    assert steps['AvailabilityZoneFilter'].passes is None
     assert any('REMOVES' in line for line in explanation.lines)
 
 

@@ -95,8 +95,8 @@ def test_a_decision_is_explained_and_made_again(site: Site, caller: httpx.Client
         'ResourcesFilter',
     ]
     assert {score.host for score in placed.members[0].scores} == {'ceph-1', 'ceph-2'}
-    told = site.insights.explain(fixed(2), host='ceph-1')
-    assert [step.filter for step in told.host_filters if step.passes is False] == [
+    explanation = site.insights.explain(fixed(2), host='ceph-1')
+    assert [step.filter for step in explanation.host_filters if step.passes is False] == [
         'ResourcesFilter'
     ]
     for number in (1, 2):

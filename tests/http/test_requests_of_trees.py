@@ -52,11 +52,11 @@ def test_devices_are_asked_for_explained_and_made_again(site: Site, caller: http
     site.world.scheduler.cache.log.flush(site.world.store.table_logs)
     site.insights.reload_soon()
     name = site.world.scheduler.cache.working.names[0]
-    told = site.insights.explain(fixed(2), host=name)
-    assert [step.filter for step in told.host_filters if step.passes is False] == [
+    explanation = site.insights.explain(fixed(2), host=name)
+    assert [step.filter for step in explanation.host_filters if step.passes is False] == [
         'ResourcesFilter'
     ]
-    assert 'no one provider with 500 VGPU left (has 400 VGPU)' in str(told)
+    assert 'no one provider with 500 VGPU left (has 400 VGPU)' in str(explanation)
     for number in (1, 2):
         again = site.insights.replay(fixed(number))
         assert again.same, again.differences
@@ -71,10 +71,10 @@ def test_a_host_whose_groups_do_not_go_together_is_told_so(
     site.world.turn()
     site.world.scheduler.cache.log.flush(site.world.store.table_logs)
     site.insights.reload_soon()
-    told = site.insights.explain(fixed(1), host=site.world.scheduler.cache.working.names[0])
-    removed = {step.filter: step.why for step in told.host_filters if step.passes is False}
+    explanation = site.insights.explain(fixed(1), host=site.world.scheduler.cache.working.names[0])
+    removed = {step.filter: step.why for step in explanation.host_filters if step.passes is False}
     assert removed == {'ResourcesFilter': tree_room.NOT_TOGETHER}
-    assert 'too little is free' not in str(told)
+    assert 'too little is free' not in str(explanation)
 
 
 def test_a_dry_run_and_a_count_claim_nothing(site: Site, caller: httpx.Client) -> None:

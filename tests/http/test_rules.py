@@ -56,11 +56,11 @@ def test_members_share_what_is_there_and_the_answer_has_the_lowest_level(site):
 def test_a_refusal_names_the_rules_that_contradict_each_other(site):
     with pytest.raises(exceptions.NoValidHost) as caught:
         ask(site, 'location in "hall.r1"', 'enabled', 'location in "hall.r0"', number=7)
-    said = (
+    sentence = (
         'no host could ever meet all of these rules: '
         'location in "hall.r1" (user); location in "hall.r0" (user)'
     )
-    assert said in caught.value.message
+    assert sentence in caught.value.message
     decision_id = caught.value.kwargs['decision_id']
     explanation = site.insights.explain(decision_id)
     assert explanation.contradiction.rules == [
@@ -146,10 +146,10 @@ def test_a_refusal_tells_no_text_of_the_operators_rules_and_keeps_it(site):
             tier=f'name in ["{SECRET}", "cmp-2"]',
             other=f'name != "{SECRET}"',
         )
-    said = caught.value.message
-    assert "against the operator's rule tier of the flavor" in said
-    assert 'the operator\'s rule tier of the flavor; name == "cmp-1" (user)' in said
-    assert SECRET not in said
+    message = caught.value.message
+    assert "against the operator's rule tier of the flavor" in message
+    assert 'the operator\'s rule tier of the flavor; name == "cmp-1" (user)' in message
+    assert SECRET not in message
     explanation = site.insights.explain(caught.value.kwargs['decision_id'])
     assert SECRET not in explanation.reason
     kept = f'name in ["{SECRET}", "cmp-2"] (flavor rule:tier)'

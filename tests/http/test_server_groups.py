@@ -91,9 +91,9 @@ def test_another_set_is_refused_and_both_are_told(site: Site) -> None:
     assert dry.json()['what'] == f'server group {fixed(1)} is there already'
     for answer in (other, request):
         assert answer.status_code == 400
-        told = answer.json()['errors'][0]['detail']
-        assert 'policies anti-affinity of front at host; affinity at host (soft 1)' in told
-        assert 'and policies affinity at host was asked for' in told
+        problem = answer.json()['errors'][0]['detail']
+        assert 'policies anti-affinity of front at host; affinity at host (soft 1)' in problem
+        assert 'and policies affinity at host was asked for' in problem
 
 
 @pytest.mark.parametrize(

@@ -153,8 +153,8 @@ def test_over_zones_they_hold_their_consumers(make_store, kind):
     spoil(store, claim.id, {'state': 'parked', 'purpose': 'later'})
     with store.database.engine.begin() as connection:
         connection.execute(models.claims_below.update().values(purpose='later'))
-    (said,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
-    assert (said.claim.state, said.claim.purpose) == ('confirmed', 'create')
+    (news,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
+    assert (news.claim.state, news.claim.purpose) == ('confirmed', 'create')
     assert [
         claim.purpose for claim in store.zone_claims.claims_below(consumers=request.consumers)
     ] == ['create']

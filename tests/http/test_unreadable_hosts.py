@@ -81,13 +81,13 @@ def test_processes_start_show_them_and_place_on_all_others(make_store, caplog):
         assert 'cannot be read by this release' in reason
         assert shown[name]['service_disabled'] == reason
         assert [use['cap'] for use in shown[name]['use']] == [16, 32_256, 500]
-        said = [
+        messages = [
             record.getMessage()
             for record in caplog.records
             if f'host={name} ' in record.getMessage()
         ]
-        assert len(said) == 1
-        assert f'problem={reason.partition(": ")[2]}' in said[0]
+        assert len(messages) == 1
+        assert f'problem={reason.partition(": ")[2]}' in messages[0]
     used = {places[0].host for places in site.place(1, 2, VCPU=1).selections}
     assert used
     assert used <= {'cmp-5', 'cmp-6'}
@@ -152,11 +152,11 @@ def test_nobody_reports_by_a_key_that_cannot_be_read_until_it_is_forgotten(make_
 def test_what_an_agent_beside_tells_waits_for_the_report(make_store):
     store = make_store('sqlite')
     host = a_host().on(store, speaks_for='nova')
-    told = UpdateHostFacts(host=host.name, sequence=1, guests=[], numa=CELLS)
+    facts = UpdateHostFacts(host=host.name, sequence=1, guests=[], numa=CELLS)
     spoil(store, host.id, cut_off)
-    assert store.reports.tell_facts(told).outcome == 'unknown_host'
+    assert store.reports.tell_facts(facts).outcome == 'unknown_host'
     host.report()
-    assert store.reports.tell_facts(told).outcome == 'applied'
+    assert store.reports.tell_facts(facts).outcome == 'applied'
     assert host.row.facts.numa == CELLS
 
 

@@ -170,7 +170,7 @@ def test_a_measurement_grows_old_while_the_source_goes_on(site):
 def test_the_source_begins_anew(site):
     site.region.passes()
     site.tells()
-    told = site.row.facts.numa
+    cells = site.row.facts.numa
     world = site.region.world
     site.region.source = Source(
         site.region.reader,
@@ -183,7 +183,7 @@ def test_the_source_begins_anew(site):
         lambda *_, **__: None,
     )
     site.region.passes()
-    assert (site.row.epoch, site.row.facts.numa) == (2, told)
+    assert (site.row.epoch, site.row.facts.numa) == (2, cells)
     site.box.guest(new_uuid(), {0: 2})
     assert site.tells() == ''
     assert site.free == 11
@@ -209,8 +209,8 @@ def test_a_word_that_comes_late_or_twice_changes_nothing(site):
     site.box.guest(new_uuid(), {0: 2})
     site.tells()
     row = site.row
-    for told in (late, late):
-        heard = site.client.tell_facts(told)
+    for facts in (late, late):
+        heard = site.client.tell_facts(facts)
         assert (heard.outcome, heard.sequence) == ('stale', row.facts.beside.sequence)
     assert site.row == row
 
@@ -301,11 +301,11 @@ def test_a_word_that_is_wrong_names_the_field(site, said, field):
 def test_metrics_that_nobody_declared_are_refused_where_the_site_says_so(site):
     site.region.passes()
     site.region.world.scheduler.settings.refuse_undeclared_metrics = True
-    told = UpdateHostFacts(
+    facts = UpdateHostFacts(
         host='cmp-1', sequence=1, metrics={'rainfall': ReportedMetric(value=1.0)}
     )
     with pytest.raises(exceptions.InvalidMessage, match=r'told\.metrics\.rainfall'):
-        site.client.tell_facts(told)
+        site.client.tell_facts(facts)
 
 
 def test_a_scheduler_that_is_away_is_asked_again(site):
@@ -319,11 +319,11 @@ def test_a_scheduler_that_is_away_is_asked_again(site):
 def test_its_own_period_goes_before_that_of_the_scheduler(site):
     site.region.passes()
     look = site.box.machine().look
-    own, told = (
+    own, beside = (
         FactsOnly('cmp-1', look, site.client, seconds, random.Random(1)) for seconds in (600.0, 0.0)
     )
     assert 500 < own.turn() < 700
-    assert 50 < told.turn() < 70
+    assert 50 < beside.turn() < 70
 
 
 class _Away:
@@ -346,13 +346,13 @@ def of_nova(bus, *names):
     claims, stats = client.ClaimsClient(bus.carrier()), client.StatsClient(bus.carrier())
     nova = client.NovaClient(bus.carrier())
     for name in names:
-        said = claims.register_host(
+        registered = claims.register_host(
             RegisterHost(name=name, boot_nonce='n', cell=CELL, speaks_for='nova')
         )
         nova.list_guests(GuestList(host=name, asked_at=1_900_000_000.0, guests=[]))
         report = HostReport(
             name=name,
-            epoch=said.epoch,
+            epoch=registered.epoch,
             sequence=1,
             full=True,
             running=None,

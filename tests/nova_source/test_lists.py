@@ -32,8 +32,8 @@ def wire(region):
 def test_a_list_that_is_too_long_is_told_in_shorter_words(openstack, region, wire):
     many(openstack, 3400)
     region.passes()
-    said = region.source._pictures.hosts['cluster']
-    assert (len(said.guests), said.is_short) == (3400, True)
+    picture = region.source._pictures.hosts['cluster']
+    assert (len(picture.guests), picture.is_short) == (3400, True)
     assert region.row('cluster').used['VCPU'] == 6800
     (claim,) = region.claims(openstack.servers[0]['id'])
     assert (claim.project_id, claim.flavor) == (openstack.servers[0]['tenant_id'], 'm1.small')

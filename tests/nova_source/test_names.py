@@ -26,9 +26,9 @@ def test_a_node_that_is_left_over_takes_nothing_from_its_host(openstack, region,
     assert region.live(guest) == [('cmp-1', 'confirmed')]
     assert boots_to(region) == [('cmp-1', 'cmp-1.example.org')]
     assert region.counts['gantt_nova_source_hosts', 'incomplete'] == 1
-    said = [message for message in caplog.messages if 'cmp-1-old' in message]
-    assert len(said) == 1
-    assert 'service cmp-1 runs one node, and cmp-1.example.org' in said[0]
+    messages = [message for message in caplog.messages if 'cmp-1-old' in message]
+    assert len(messages) == 1
+    assert 'service cmp-1 runs one node, and cmp-1.example.org' in messages[0]
 
 
 def test_of_nodes_that_were_there_before_us_the_newest_is_taken(openstack, region):

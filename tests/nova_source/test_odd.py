@@ -183,8 +183,8 @@ def test_amounts_that_placement_allows_cost_no_host(openstack, region, amounts, 
     node = openstack.host('cmp-1')
     openstack.providers[node]['inventories']['VCPU'] |= amounts
     region.passes()
-    for said in region.port.reports:
-        report.check(base.decode(base.to_builtins(said), HostReport, inside='report'))
+    for host_report in region.port.reports:
+        report.check(base.decode(base.to_builtins(host_report), HostReport, inside='report'))
     row = region.row('cmp-1')
     assert (row.is_open, row.cap('VCPU')) == (True, room)
     for count in (1, 2, 4, 8):
@@ -197,7 +197,7 @@ def test_a_class_that_fits_no_way_is_left_out_and_the_host_stays(openstack, regi
     openstack.providers[node]['inventories']['DISK_GB']['total'] = -1
     region.passes(5)
     assert region.row('cmp-1').facts.inventories.keys() == {'VCPU', 'MEMORY_MB'}
-    said = [message for message in caplog.messages if 'DISK_GB' in message]
-    assert len(said) == 1
-    assert 'total' in said[0]
-    assert 'cmp-1' in said[0]
+    messages = [message for message in caplog.messages if 'DISK_GB' in message]
+    assert len(messages) == 1
+    assert 'total' in messages[0]
+    assert 'cmp-1' in messages[0]

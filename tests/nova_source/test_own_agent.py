@@ -12,10 +12,10 @@ class Agent(Host):
     """One with a journal."""
 
     def register(self) -> None:
-        said = RegisterHost(
+        registration = RegisterHost(
             name=self.name, boot_nonce=new_uuid(), journal=new_uuid(), journal_count=1
         )
-        self.epoch = self.world.scheduler.register_host(said).epoch
+        self.epoch = self.world.scheduler.register_host(registration).epoch
         self.sequence = 0
 
 

@@ -113,8 +113,8 @@ def test_moves_are_asked_for_and_settled_over_the_broker(rabbit_url, scheduler):
         assert [(m.consumer, m.source, m.target) for m in asked.moves] == [
             (guest, 'cmp-1', 'cmp-2')
         ]
-        told = GuestLocation(consumer=guest, host='cmp-1', before=asked.before + 60.0)
-        nova.settle_guests(GuestLocations(guests=[told]))
+        location = GuestLocation(consumer=guest, host='cmp-1', before=asked.before + 60.0)
+        nova.settle_guests(GuestLocations(guests=[location]))
         live = [(c.host, c.state) for c in store.claims.list_claims(consumer=guest) if c.is_live]
         assert live == [('cmp-1', 'confirmed')]
         assert nova.open_moves(ListMoves(seconds=0.0)).moves == []
@@ -123,14 +123,16 @@ def test_moves_are_asked_for_and_settled_over_the_broker(rabbit_url, scheduler):
 
 
 def test_wrong_credentials_end_it_with_one_line(tmp_path, rabbit_url, openstack):
-    done = subprocess.run(
+    process = subprocess.run(
         command(tmp_path, rabbit_url, openstack, 'wrong'),
         capture_output=True,
         text=True,
         timeout=60,
         env=os.environ | {'PYTHONWARNINGS': 'ignore'},
     )
-    assert done.returncode == 1
-    (text,) = [line for line in done.stderr.splitlines() if line.startswith('gantt-nova-source: ')]
+    assert process.returncode == 1
+    (text,) = [
+        line for line in process.stderr.splitlines() if line.startswith('gantt-nova-source: ')
+    ]
     assert '[nova]' in text
     assert 'requires authentication' in text

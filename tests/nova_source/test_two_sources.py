@@ -21,14 +21,14 @@ def test_the_one_that_is_fenced_counts_no_pass_as_done(openstack, region, caplog
     other = region.a_source()
     region.passes(2, by=other)
     region.passes(2)
-    done = region.counts['gantt_nova_source_passes_total', 'done']
+    passes = region.counts['gantt_nova_source_passes_total', 'done']
     caplog.clear()
     region.passes(20)
-    assert region.counts['gantt_nova_source_passes_total', 'done'] == done
+    assert region.counts['gantt_nova_source_passes_total', 'done'] == passes
     assert hosts(region) == {'reported': 0, 'incomplete': 0, 'fenced': 3, 'refused': 0}
-    said = [message for message in caplog.messages if 'stop one of both' in message]
-    assert 1 <= len(said) <= 3
-    assert 'Not reported: 3 of 3 hosts' in said[0]
+    messages = [message for message in caplog.messages if 'stop one of both' in message]
+    assert 1 <= len(messages) <= 3
+    assert 'Not reported: 3 of 3 hosts' in messages[0]
     region.passes(by=other)
     assert hosts(region)['reported'] == 3
 

@@ -63,19 +63,19 @@ def take(trial: Trial, step: Step) -> bool:
     """One step, and no server of it is left; whether it passed."""
     began = time.monotonic()
     try:
-        said = step(trial)
+        outcome = step(trial)
         trial.delete_all()
         passed = True
     except Trouble as e:
-        said, passed = str(e), False
+        outcome, passed = str(e), False
     except Exception:
-        said, passed = traceback.format_exc(), False
+        outcome, passed = traceback.format_exc(), False
     if not passed:
         trial.sweep()
     took = time.monotonic() - began
     print(
         f'{"passed" if passed else "FAILED"}  {took:5.1f} s  {step.__doc__}\n'
-        f'                 {said}',
+        f'                 {outcome}',
         flush=True,
     )
     return passed

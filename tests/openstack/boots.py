@@ -111,8 +111,8 @@ def zones(trial: Trial) -> str:
         other = trial.settled(
             trial.boot('west', availability_zone='west:alpha')[0], 'ERROR', 'ACTIVE'
         )
-    said = (other['fault'] or {}).get('message', other['host'])
-    return f'on beta; asked for west:alpha: {other["status"]}, {said}'
+    fault = (other['fault'] or {}).get('message', other['host'])
+    return f'on beta; asked for west:alpha: {other["status"]}, {fault}'
 
 
 def alternate(trial: Trial) -> str:
@@ -135,13 +135,13 @@ def no_alternate(trial: Trial) -> str:
     """a build that fails on every host, and one that is aborted"""
     with trial.failing('spawn', *files.HOSTS):
         server = trial.settled(trial.boot('nowhere')[0], 'ERROR')
-    said = server['fault']['message']
+    fault = server['fault']['message']
     with trial.failing('abort', *files.HOSTS):
         aborted = trial.settled(trial.boot('aborted')[0], 'ERROR')
     expect('told to fail' in aborted['fault']['message'], aborted['fault'])
     held = {server['id']: trial.claims(server['id']), aborted['id']: trial.claims(aborted['id'])}
     trial.delete(server['id'], aborted['id'])
-    return f'{said}; claims meanwhile: {list(held.values())}'
+    return f'{fault}; claims meanwhile: {list(held.values())}'
 
 
 def many(trial: Trial) -> str:

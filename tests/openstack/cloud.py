@@ -151,16 +151,16 @@ class Cloud:
 
         :raises Trouble: it failed, unless it may
         """
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             env=self.environment() | extra,
             text=True,
             capture_output=True,
             check=False,
         )
-        if done.returncode and not fails:
-            raise Trouble(f'{" ".join(command)}: {done.stdout[-2000:]}{done.stderr[-3000:]}')
-        return done.stdout + (done.stderr if fails else '')
+        if process.returncode and not fails:
+            raise Trouble(f'{" ".join(command)}: {process.stdout[-2000:]}{process.stderr[-3000:]}')
+        return process.stdout + (process.stderr if fails else '')
 
     def nova_manage(self, *arguments: str, fails: bool = False) -> str:
         return self.run(

@@ -54,10 +54,10 @@ def shadow(trial: Trial) -> str:
     for server in (*hosts, *several[1:], forced):
         trial.holds(server['id'], {server['host']: ('confirmed', 1)}, 90)
     expect(none['fault']['message'].startswith('No valid host'), none['fault'])
-    said = trial.cloud.wait('verdicts', lambda: _verdicts(trial, 10), 120)
-    odd = {'removed', 'not_known', 'nova_none', 'not_decided'} & set(said)
-    expect(not odd and said.get('neither') == 1, f'verdicts: {said}')
-    return str(said)
+    verdicts = trial.cloud.wait('verdicts', lambda: _verdicts(trial, 10), 120)
+    odd = {'removed', 'not_known', 'nova_none', 'not_decided'} & set(verdicts)
+    expect(not odd and verdicts.get('neither') == 1, f'verdicts: {verdicts}')
+    return str(verdicts)
 
 
 def _verdicts(trial: Trial, least: int) -> dict[str, int]:

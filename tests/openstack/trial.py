@@ -13,10 +13,10 @@ from tests.openstack.cloud import Cloud, Trouble
 from tests.openstack.files import PASSWORD
 
 
-def expect(condition: object, said: str) -> None:
+def expect(condition: object, problem: str) -> None:
     """Say what was seen where it is not what was expected."""
     if not condition:
-        raise Trouble(said)
+        raise Trouble(problem)
 
 
 class Trial:

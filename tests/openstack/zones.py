@@ -134,8 +134,8 @@ def above(trial: Trial) -> Iterator[Above]:
         scheduler.put('/v1/parents/region', json=body, headers=LATEST)
         with contextlib.closing(Above(trial, credential)) as zone:
             url = f'http://127.0.0.1:{trial.cloud.ports["gantt"]}'
-            said = {'url': url, 'credential': CREDENTIAL, 'trusted': True}
-            added = zone.call('PUT', '/v1/zones/cloud', said)
+            zone_body = {'url': url, 'credential': CREDENTIAL, 'trusted': True}
+            added = zone.call('PUT', '/v1/zones/cloud', zone_body)
             expect(added.status_code == 200, added.text)
             try:
                 yield zone

@@ -41,18 +41,18 @@ def differences(
     """By request, what the two sides see differently, deliberate or not."""
     world = World(cloud, answer, names, as_nova=as_nova)
     return [
-        _differences(world, cloud, request, said)
-        for request, said in zip(requests, answer['answers'], strict=True)
+        _differences(world, cloud, request, nova_answer)
+        for request, nova_answer in zip(requests, answer['answers'], strict=True)
     ]
 
 
 def _differences(
-    world: World, cloud: dict[str, Any], case: dict[str, Any], said: dict[str, Any]
+    world: World, cloud: dict[str, Any], case: dict[str, Any], nova_answer: dict[str, Any]
 ) -> list[Seen]:
-    if 'refused' in said:
+    if 'refused' in nova_answer:
         return []
     try:
-        named = request_of(case, said['spec'])
+        named = request_of(case, nova_answer['spec'])
         request = without_names(named)
     except exceptions.InvalidMessage as e:
         return [
@@ -67,25 +67,29 @@ def _differences(
         ]
     differing = []
     for name in world.rules:
-        if name in said['filters']:
-            theirs, mine = said['filters'][name], world.verdicts(name, request)
-            differing += _by_host(world, cloud, case, said, name, list(theirs), _each(mine, theirs))
-    differing += _placement(world, cloud, case, request, said['asked'])
-    if set(INSIDE) <= set(said['filters']):
-        theirs = _both(*(said['filters'][name] for name in INSIDE))
+        if name in nova_answer['filters']:
+            theirs, mine = nova_answer['filters'][name], world.verdicts(name, request)
+            differing += _by_host(
+                world, cloud, case, nova_answer, name, list(theirs), _each(mine, theirs)
+            )
+    differing += _placement(world, cloud, case, request, nova_answer['asked'])
+    if set(INSIDE) <= set(nova_answer['filters']):
+        theirs = _both(*(nova_answer['filters'][name] for name in INSIDE))
         mine = world.inside_verdicts(request)
-        differing += _by_host(world, cloud, case, said, TOGETHER, list(theirs), _each(mine, theirs))
+        differing += _by_host(
+            world, cloud, case, nova_answer, TOGETHER, list(theirs), _each(mine, theirs)
+        )
     for name in world.weighers:
         # One host alone is not weighed.
-        if name in said['weighers'] and len(cloud['hosts']) > 1:
-            theirs, weights = said['weighers'][name], world.weights(name, request)
+        if name in nova_answer['weighers'] and len(cloud['hosts']) > 1:
+            theirs, weights = nova_answer['weighers'][name], world.weights(name, request)
             count = len(cloud['hosts'])
             mine = [weights] * count if isinstance(weights, str) else weights
             nova = [None] * count if theirs is None else theirs['weight']
-            differing += _by_host(world, cloud, case, said, name, nova, mine)
-    differing += _named(world, cloud, case, named, said)
+            differing += _by_host(world, cloud, case, nova_answer, name, nova, mine)
+    differing += _named(world, cloud, case, named, nova_answer)
     if not differing and case.get('several') and '_nova_check_type' not in (case['hints'] or {}):
-        differing += _several(world, cloud, case, named, said['several'])
+        differing += _several(world, cloud, case, named, nova_answer['several'])
     return differing
 
 
@@ -94,22 +98,26 @@ def _named(
     cloud: dict[str, Any],
     case: dict[str, Any],
     request: SelectDestinations,
-    said: dict[str, Any],
+    nova_answer: dict[str, Any],
 ) -> list[Seen]:
     """Who is left of the hosts that are named, and, where they are forced, of all filters."""
     if '_nova_check_type' in (case['hints'] or {}):
         return []  # a rebuild stays where it is
-    theirs, mine = said['named'], world.named_verdicts(request)
+    theirs, mine = nova_answer['named'], world.named_verdicts(request)
     if theirs is None:
         return []
-    differing = _by_host(world, cloud, case, said, NAMED, list(theirs), list(mine))
-    if not (case.get('force_hosts') or case.get('force_nodes')) or 'raises' in said['asked']:
+    differing = _by_host(world, cloud, case, nova_answer, NAMED, list(theirs), list(mine))
+    if not (case.get('force_hosts') or case.get('force_nodes')) or 'raises' in nova_answer['asked']:
         return differing
     # No host here has any trait.
-    where = _where(cloud, said['asked']) if not said['asked']['required'] else 'r' * len(theirs)
+    where = (
+        _where(cloud, nova_answer['asked'])
+        if not nova_answer['asked']['required']
+        else 'r' * len(theirs)
+    )
     theirs = ''.join('p' if pair == ('p', 'p') else 'r' for pair in zip(theirs, where, strict=True))
     mine = _each(world.forced_verdicts(request), theirs)
-    return differing + _by_host(world, cloud, case, said, FORCED, list(theirs), mine)
+    return differing + _by_host(world, cloud, case, nova_answer, FORCED, list(theirs), mine)
 
 
 def _several(
@@ -154,18 +162,18 @@ def _placement(
     cloud: dict[str, Any],
     case: dict[str, Any],
     request: SelectDestinations,
-    said: dict[str, Any],
+    question: dict[str, Any],
 ) -> list[Seen]:
     """What Placement is asked for, part by part; a request that Nova cannot ask is passed over."""
     # For a rebuild Nova does not ask.
     is_rebuild = '_nova_check_type' in (case['hints'] or {})
-    if 'raises' in said or is_rebuild:
+    if 'raises' in question or is_rebuild:
         return []
     theirs = {
-        'resources': {name: amount for name, amount in said['resources'].items() if amount},
-        'required': said['required'],
-        'forbidden': [name for name in said['forbidden'] if name != DISABLED],
-        'where': _where(cloud, said),
+        'resources': {name: amount for name, amount in question['resources'].items() if amount},
+        'required': question['required'],
+        'forbidden': [name for name in question['forbidden'] if name != DISABLED],
+        'where': _where(cloud, question),
     }
     mine = world.asked(request)
     return [
@@ -182,13 +190,13 @@ def _placement(
     ]
 
 
-def _where(cloud: dict[str, Any], said: dict[str, Any]) -> str:
+def _where(cloud: dict[str, Any], question: dict[str, Any]) -> str:
     """p or r for each host, by the aggregates that Placement would look at."""
     verdicts = ''
     for host in cloud['hosts']:
         mine = {a['uuid'] for a in cloud['aggregates'] if host['host'] in a['hosts']}
-        inside = all(mine & set(any_of.split(',')) for any_of in said['aggregates'])
-        verdicts += 'p' if inside and not mine & set(said['outside']) else 'r'
+        inside = all(mine & set(any_of.split(',')) for any_of in question['aggregates'])
+        verdicts += 'p' if inside and not mine & set(question['outside']) else 'r'
     return verdicts
 
 
@@ -208,7 +216,7 @@ def _by_host(
     world: World,
     cloud: dict[str, Any],
     case: dict[str, Any],
-    said: dict[str, Any],
+    nova_answer: dict[str, Any],
     name: str,
     theirs: list[Any],
     mine: list[Any],
@@ -221,8 +229,8 @@ def _by_host(
             cloud=cloud,
             request=case,
             host=host,
-            raised=_raised(said['raised'], name),
-            unfit=host['hypervisor_hostname'] in said['unfit'],
+            raised=_raised(nova_answer['raised'], name),
+            unfit=host['hypervisor_hostname'] in nova_answer['unfit'],
         )
         for host, nova, gantt in zip(cloud['hosts'], theirs, mine, strict=True)
         if not is_same(nova, gantt)

@@ -43,14 +43,14 @@ def _is_usable(text: str) -> bool:
 
 def _says_nan(seen: Seen) -> bool:
     """An aggregate of the host says nan of something."""
-    said = [value for metadata in _aggregates(seen) for value in metadata.values()]
-    return any(_is_number(value) and math.isnan(float(value)) for value in said)
+    values = [value for metadata in _aggregates(seen) for value in metadata.values()]
+    return any(_is_number(value) and math.isnan(float(value)) for value in values)
 
 
 def _one_limit_is_no_number(seen: Seen) -> bool:
     key = _LIMITS[seen.plugin]
-    said = [metadata[key] for metadata in _aggregates(seen) if key in metadata]
-    return any(map(_is_whole, said)) and not all(map(_is_whole, said))
+    limits = [metadata[key] for metadata in _aggregates(seen) if key in metadata]
+    return any(map(_is_whole, limits)) and not all(map(_is_whole, limits))
 
 
 def _is_over_committed(host: dict[str, Any]) -> bool:
@@ -107,8 +107,10 @@ def _hint(seen: Seen, name: str) -> list[str]:
 
 
 def _metric_settings(seen: Seen) -> dict[str, float]:
-    said = seen.cloud['options'].get('metrics', {}).get('weight_setting', ())
-    return {name: float(ratio) for name, _, ratio in (setting.partition('=') for setting in said)}
+    settings = seen.cloud['options'].get('metrics', {}).get('weight_setting', ())
+    return {
+        name: float(ratio) for name, _, ratio in (setting.partition('=') for setting in settings)
+    }
 
 
 def _has_a_percentage_that_is_cut(seen: Seen) -> bool:

@@ -196,8 +196,8 @@ def _cells_by_image(dice: Dice, wish: dict[str, Any]) -> None:
 
 def _pages_by_image(dice: Dice, wish: dict[str, Any]) -> None:
     wish['flavor']['extra_specs']['hw:mem_page_size'] = dice.choice(('large', 'any'))
-    said = dice.choice(('2048', '1GB', 'small', 'large', 'any', '2MB'))
-    wish['image']['properties']['hw_mem_page_size'] = said
+    size = dice.choice(('2048', '1GB', 'small', 'large', 'any', '2MB'))
+    wish['image']['properties']['hw_mem_page_size'] = size
 
 
 def _real_time(dice: Dice, wish: dict[str, Any]) -> None:

@@ -124,10 +124,10 @@ def _wanted(seen: Seen, name: str, flavor: bool = True) -> str | None:
 def _policy(seen: Seen) -> str | None:
     """The thread policy, which a trait may stand for."""
     trait = 'trait:HW_CPU_HYPERTHREADING'
-    said = seen.request['flavor']['extra_specs'].get(trait)
-    if said is None and trait in (seen.request['image'] or {}).get('properties', {}):
-        said = 'required'
-    by_trait = {'required': 'require', 'forbidden': 'isolate'}.get(said or '')
+    wish = seen.request['flavor']['extra_specs'].get(trait)
+    if wish is None and trait in (seen.request['image'] or {}).get('properties', {}):
+        wish = 'required'
+    by_trait = {'required': 'require', 'forbidden': 'isolate'}.get(wish or '')
     return by_trait or _wanted(seen, 'cpu_thread_policy')
 
 

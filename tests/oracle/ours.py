@@ -230,10 +230,10 @@ def table_of(cloud: dict[str, Any], answer: dict[str, Any]) -> HostTable:
             for guest in host['guests']
         ]
         changes.append(HostChange(provider_id=number, row=row, placed=placed))
-    told = casts.update_aggregates({'aggregates': answer['aggregates']})
+    taken_over = casts.update_aggregates({'aggregates': answer['aggregates']})
     aggregates = [
         Aggregate(id=i, uuid=a.uuid, name=a.name, metadata=a.metadata, hosts=a.hosts)
-        for i, a in enumerate(told.aggregates, 1)
+        for i, a in enumerate(taken_over.aggregates, 1)
     ]
     return HostTable.build(changes, aggregates, {}, (), NOW)
 
@@ -245,10 +245,10 @@ def _image(properties: dict[str, Any]) -> str | None:
 
 def _row(number: int, host: dict[str, Any], node: dict[str, Any], name: str) -> HostRow:
     facts = stats_foreign.facts(host['host'], node, stats.Ratios())
-    said = RegisterHost(
+    registration_of_host = RegisterHost(
         name=facts.host, node=facts.node, uuid=facts.uuid, boot_nonce=stats.NONCE, cell=host['cell']
     )
-    row = registration.register(None, said, provider_id=number)
+    row = registration.register(None, registration_of_host, provider_id=number)
     row = reconcile.apply_report(row, [], {}, facts.report(row.epoch, 1), NOW).row
     if name != host['host']:
         # One of several nodes, as the source of Nova's hosts says it.

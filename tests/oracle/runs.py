@@ -61,10 +61,10 @@ def run(oracle: Oracle, names: Names, seeds: Iterable[int]) -> Report:
         differing = compare.differences(asked['cloud'], asked['requests'], answer, names)
         for number, seen in enumerate(differing):
             _note(report, seed, number, seen)
-        for said in answer['answers']:
+        for nova_answer in answer['answers']:
             report.cases += 1
-            report.refused += 'refused' in said
-            for name, verdicts in said.get('filters', {}).items():
+            report.refused += 'refused' in nova_answer
+            for name, verdicts in nova_answer.get('filters', {}).items():
                 report.mixed[name] += 'p' in verdicts and 'r' in verdicts
     return report
 

@@ -124,8 +124,8 @@ def seen_at(age: int | None) -> dict[str, Any]:
 
 
 def metric(name: str, value: float) -> dict[str, Any]:
-    said = {'name': name, 'timestamp': '2026-01-01T00:00:00.000000', 'source': 'libvirt'}
-    return {**said, 'value': value}
+    described = {'name': name, 'timestamp': '2026-01-01T00:00:00.000000', 'source': 'libvirt'}
+    return {**described, 'value': value}
 
 
 def weighing(**options: Any) -> dict[str, dict[str, Any]]:

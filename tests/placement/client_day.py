@@ -180,22 +180,23 @@ def walked(client: pathlib.Path, url: str) -> list[str]:
 
     :raises subprocess.TimeoutExpired: the client does not end
     """
-    said = []
+    lines = []
     for version, typed in DAY:
         access = ['--os-auth-type', 'admin_token', '--os-token', 'admin', '--os-endpoint', url]
-        done = subprocess.run(
+        process = subprocess.run(
             [client, *access, '--os-placement-api-version', version],
             input='\n'.join(map(_with_form, lines_of(typed))) + '\n',
             capture_output=True,
             text=True,
             timeout=SECONDS,
         )
-        said += [
-            json.dumps(_unordered(document), sort_keys=True) for document in _documents(done.stdout)
+        lines += [
+            json.dumps(_unordered(document), sort_keys=True)
+            for document in _documents(process.stdout)
         ]
-        complaints = _REQUEST.sub('req', done.stderr.replace(url, 'URL')).splitlines()
-        said += [line.strip() for line in complaints if line.strip()]
-    return said
+        complaints = _REQUEST.sub('req', process.stderr.replace(url, 'URL')).splitlines()
+        lines += [line.strip() for line in complaints if line.strip()]
+    return lines
 
 
 def differences(theirs: Sequence[str], own: Sequence[str]) -> list[str]:

@@ -64,12 +64,12 @@ def look_up(python: Path) -> tuple[str, Path]:
         'print(importlib.util.find_spec("placement").submodule_search_locations[0])\n'
     )
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [python, '-c', code], capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError) as e:
         raise RealError(f'{python}: no openstack-placement there; "make venv-placement"') from e
-    version, where = done.stdout.split('\n')[:2]
+    version, where = process.stdout.split('\n')[:2]
     return version, Path(where) / 'tests' / 'functional' / 'gabbits'
 
 

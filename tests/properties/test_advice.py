@@ -160,13 +160,13 @@ def test_no_host_is_promised_that_filters_skipped_by_force_keep_out():
 
 
 def test_what_one_host_lacks_is_not_said_of_another():
-    first, two = a_host(1, traits=['CUSTOM_A']), a_host(2, traits=['CUSTOM_B'])
-    assert nearest(first, two, required_traits=['CUSTOM_A', 'CUSTOM_B']) == [
+    first, second = a_host(1, traits=['CUSTOM_A']), a_host(2, traits=['CUSTOM_B'])
+    assert nearest(first, second, required_traits=['CUSTOM_A', 'CUSTOM_B']) == [
         'fits on cmp-1 but for: no trait CUSTOM_B; fits on cmp-2 but for: no trait CUSTOM_A'
     ]
     rules = ['name == "cmp-1"', 'name == "cmp-2"']
-    (said,) = nearest(*(a_host(n) for n in range(1, 5)), hints={'rules': rules})
-    assert said == (
+    (advice_line,) = nearest(*(a_host(n) for n in range(1, 5)), hints={'rules': rules})
+    assert advice_line == (
         'fits on cmp-1 but for: name == "cmp-2" (user); '
         'fits on cmp-2 but for: name == "cmp-1" (user); '
         'fits on cmp-3 and 1 more but for: name == "cmp-1" (user), name == "cmp-2" (user)'

@@ -69,14 +69,14 @@ class Site:
                 total[uuid] += sum(amounts.values())
         return total
 
-    def write(self, said, off=0):
+    def write(self, shares_of, off=0):
         """Consumer -> all that it is to have; off: by how much generations are wrong."""
         wishes = []
-        for consumer, shares in said.items():
+        for consumer, shares in shares_of.items():
             generation = self.generations[consumer]
             given = generation if not off else (generation or 0) + off
             wishes.append(self.wish(consumer, shares, generation=given))
-        before, after = self.used(self.held), self.used(self.held | said)
+        before, after = self.used(self.held), self.used(self.held | shares_of)
         fits = all(total <= ROOM or total <= before[uuid] for uuid, total in after.items())
         try:
             self.store.allocations.write_allocations(wishes)
@@ -87,7 +87,7 @@ class Site:
             assert (e.kwargs['why'], fits, off) == ('capacity', False, 0)
             return
         assert (fits, off) == (True, 0)
-        for consumer, shares in said.items():
+        for consumer, shares in shares_of.items():
             self.held[consumer] = shares
             generation = self.generations[consumer]
             self.generations[consumer] = (generation or 0) + 1 if shares else None

@@ -168,14 +168,14 @@ class ThreeWays:
         if row is None:
             return
         picks = self.reference.picks[host]
-        done = sorted(picks)[: 1 if some else None]
+        committed = sorted(picks)[: 1 if some else None]
         used = dict(row.used)
-        for claim in done:
+        for claim in committed:
             for name, amount in picks.pop(claim).items():
                 used[name] = used.get(name, 0) + amount
         row = msgspec.structs.replace(row, used=used, version=row.version + 1)
         self.reference.rows[host] = row
-        self.on_each(lambda table: table.correct_usage(row, frozenset(done)))
+        self.on_each(lambda table: table.correct_usage(row, frozenset(committed)))
 
     def remove(self, host: int) -> None:
         self.on_each(lambda table: table.apply(HostChange(provider_id=host, row=None)))
@@ -279,8 +279,8 @@ def check_form(table: HostTable) -> None:
 @given(st.sampled_from(THRESHOLDS), steps)
 def test_any_history_is_the_same_in_every_form(thresholds: Any, history: list[Any]) -> None:
     world = ThreeWays(thresholds)
-    for kind, *told in history:
-        getattr(world, kind)(*told)
+    for kind, *arguments in history:
+        getattr(world, kind)(*arguments)
         world.check()
 
 

@@ -23,9 +23,9 @@ class Model:
         self.fresh: dict[int, dict[str, float]] = {}
 
     def io_ops(self, number: int) -> int:
-        said = self.rows[number].facts.metrics.get('stats.io_workload')
+        metric = self.rows[number].facts.metrics.get('stats.io_workload')
         picks = {*self.picks[number], *self.fresh[number]}
-        return (max(0, int(said.value)) if said else 0) + len(picks)
+        return (max(0, int(metric.value)) if metric else 0) + len(picks)
 
     def used(self, number: int, name: str) -> int:
         laid = sum(amounts.get(name, 0) for amounts, _ in self.picks[number].values())

@@ -19,13 +19,13 @@ def decide(*words):
 
 
 def test_the_default_set_decides_without_the_outside_world():
-    done = decide(1, 400)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert '400 decisions, outcomes no_valid_host, placed' in done.stdout
+    process = decide(1, 400)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert '400 decisions, outcomes no_valid_host, placed' in process.stdout
 
 
 @pytest.mark.parametrize('plugin', sorted(no_io.BAD))
 def test_a_plugin_that_does_otherwise_is_caught(plugin):
-    done = decide(1, 20, plugin)
-    assert done.returncode == 3, done.stdout + done.stderr
-    assert plugin in done.stdout
+    process = decide(1, 20, plugin)
+    assert process.returncode == 3, process.stdout + process.stderr
+    assert plugin in process.stdout

@@ -87,10 +87,10 @@ def _unchanged(before: dict, after: dict) -> bool:
 
 def _check_verdicts(member, plain) -> None:
     names = [f.name for f in member.filters]
-    said = ['' if v in (PASSED, CHOSEN) else names[v] for v in member.verdicts]
-    assert said == plain.verdicts
+    verdicts = ['' if v in (PASSED, CHOSEN) else names[v] for v in member.verdicts]
+    assert verdicts == plain.verdicts
     assert member.verdicts.count(CHOSEN) == (member.selection is not None)
-    assert sum(f.removed for f in member.filters) + member.survivors == len(said)
+    assert sum(f.removed for f in member.filters) + member.survivors == len(verdicts)
 
 
 @seeds(4)

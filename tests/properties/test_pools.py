@@ -361,8 +361,8 @@ def test_any_history_of_pools_is_a_list_of_pools(total: list[int], history: list
     for number, hosts in zip(POOLS, ((1, 2), (1, 2, 3), (3, 4)), strict=False):
         has = {'CUSTOM_A': Inventory(total=total[number - 98])}
         world.pool(number, has, {}, frozenset(hosts), False)
-    for kind, *told in history:
-        getattr(world, kind)(*told)
+    for kind, *arguments in history:
+        getattr(world, kind)(*arguments)
         world.check()
 
 

@@ -54,20 +54,20 @@ def test_nobody_inherits_what_is_not_there(seed):
     for number in range(2, rng.randint(3, 5)):
         claims.append(inheritance.reduced(a_claim(rng, number), inheritance.held(claims)))
     assert all(is_there(claim, claims) for claim in claims)
-    told = {claim.id for claim in claims if rng.random() < 0.4}
+    reported = {claim.id for claim in claims if rng.random() < 0.4}
     after = []
     for claim in claims:
-        if claim.id in told:
+        if claim.id in reported:
             if rng.random() < 0.3:
                 continue  # it ends
             fresh = a_claim(rng, claim.provider_id).allocations
             claim = msgspec.structs.replace(claim, allocations=fresh)
         after.append(claim)
-    pairs = dict((was.id, (was, now)) for was, now in inheritance.settled(claims, after, told))
+    pairs = dict((was.id, (was, now)) for was, now in inheritance.settled(claims, after, reported))
     settled = [pairs[claim.id][1] if claim.id in pairs else claim for claim in after]
     assert all(is_there(claim, settled) for claim in settled)
     for was, now in zip(after, settled, strict=True):
-        if was.id in told:
+        if was.id in reported:
             assert now.allocations == was.allocations, 'its writer said all that it takes'
         else:
             assert need(now) == need(was)

@@ -62,25 +62,25 @@ class Told:
         self.members = {name: set() for name in NAMED}
         self.wants_full = set()
 
-    def report(self, name, said, racks):
+    def report(self, name, reported, racks):
         self.wants_full.discard(name)
-        self._reported(name, {'inventories': {}, 'traits': [], **said}, racks)
+        self._reported(name, {'inventories': {}, 'traits': [], **reported}, racks)
         return True
 
-    def delta(self, name, said, racks):
+    def delta(self, name, reported, racks):
         if name in self.wants_full:
             return False
-        self._reported(name, said, racks)
+        self._reported(name, reported, racks)
         return True
 
-    def _reported(self, name, said, racks):
+    def _reported(self, name, reported, racks):
         host = self.hosts[name]
         if host.by == API:
             return
-        if 'inventories' in said:
-            host.inventories = dict(said['inventories'])
-        if 'traits' in said:
-            host.traits = set(said['traits'])
+        if 'inventories' in reported:
+            host.inventories = dict(reported['inventories'])
+        if 'traits' in reported:
+            host.traits = set(reported['traits'])
         uuids = {derived_id('aggregate', rack) for rack in racks or ()}
         if racks is not None and uuids != self.aggregates(name):
             host.bare = set()
@@ -111,19 +111,19 @@ def heard(model, hosts, store, word):
     """Whether both say that it was done."""
     verb, name, *rest = word
     if verb in ('report', 'delta'):
-        said, racks = rest
+        reported, racks = rest
         host = hosts[name]
         report = host.says()
-        fields = {'inventories': {}, 'traits': [], **said} if verb == 'report' else said
+        fields = {'inventories': {}, 'traits': [], **reported} if verb == 'report' else reported
         for field in ('inventories', 'traits'):
             report.fields.pop(field, None)
         report = report.having(**fields, **({} if racks is None else {'aggregates': racks}))
         if verb == 'delta':
             report = report.having(full=False, base=hosts[name].last_full)
-        done = host.send(report)[0].outcome == 'applied'
-        if done and verb == 'report':
+        is_applied = host.send(report)[0].outcome == 'applied'
+        if is_applied and verb == 'report':
             host.last_full = host.sequence
-        return done, getattr(model, verb)(name, said, racks)
+        return is_applied, getattr(model, verb)(name, reported, racks)
     if verb == 'members':
         store.declarations.save_aggregate(name, {}, sorted(rest[0]), derived_id('aggregate', name))
         model.members[name] = set(rest[0])
@@ -162,8 +162,8 @@ def check_rows(model, hosts, store):
     ids = [host.id for host in hosts.values()]
     has = store.database.reads.read(lambda tx: details.read(tx, ids))
     for name, host in hosts.items():
-        said = model.hosts[name]
-        expected = details.details_of(said.inventories, said.traits, model.aggregates(name))
+        reported = model.hosts[name]
+        expected = details.details_of(reported.inventories, reported.traits, model.aggregates(name))
         assert has[host.id] == expected
 
 
@@ -177,8 +177,8 @@ def check(kind, words):
         for name in HOSTS:
             assert heard(model, hosts, store, ('report', name, {}, None)) == (True, True)
         for word in words:
-            done, expected = heard(model, hosts, store, word)
-            assert done == expected, word
+            is_applied, expected = heard(model, hosts, store, word)
+            assert is_applied == expected, word
             check_same(model, hosts, store)
             if kind != 'memory':
                 check_rows(model, hosts, store)

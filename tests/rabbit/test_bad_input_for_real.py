@@ -48,8 +48,8 @@ class Site:
         self.claims = client.ClaimsClient(self.bus.carrier())
         self.stats = client.StatsClient(self.bus.carrier())
         self.asking = self.bus.scheduler()
-        said = self.claims.register_host(RegisterHost(name='cmp-1', boot_nonce='a'))
-        self.epoch, self.sequence = said.epoch, 0
+        registered = self.claims.register_host(RegisterHost(name='cmp-1', boot_nonce='a'))
+        self.epoch, self.sequence = registered.epoch, 0
         assert self.stats.update_resource_stats(self.report()).outcome == 'applied'
         until(lambda: len(self.scheduler.cache.fold()) == 1)
         self.request = a_request()
@@ -57,8 +57,8 @@ class Site:
 
     def report(self, **fields) -> HostReport:
         self.sequence += 1
-        said = {'running': [], 'pending': [], 'inventories': ROOM, 'full': True} | fields
-        return HostReport(name='cmp-1', epoch=self.epoch, sequence=self.sequence, **said)
+        content = {'running': [], 'pending': [], 'inventories': ROOM, 'full': True} | fields
+        return HostReport(name='cmp-1', epoch=self.epoch, sequence=self.sequence, **content)
 
     def contents(self) -> dict:
         tables = contents(self.store)
@@ -152,11 +152,11 @@ def test_poison_between_good_reports_costs_them_nothing(site):
     good = []
     for number in range(20):
         name = f'good-{number}'
-        said = site.claims.register_host(RegisterHost(name=name, boot_nonce='a'))
+        registered = site.claims.register_host(RegisterHost(name=name, boot_nonce='a'))
         good.append(
             HostReport(
                 name=name,
-                epoch=said.epoch,
+                epoch=registered.epoch,
                 sequence=1,
                 full=True,
                 inventories=ROOM,

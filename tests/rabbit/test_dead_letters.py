@@ -349,11 +349,11 @@ def test_a_queue_that_nothing_was_refused_for_yet_has_no_messages(manage):
 @pytest.mark.parametrize('action', ['list', 'drop'])
 def test_a_broker_that_refuses_us_is_said_with_what_to_correct(manage, rabbit_url, action):
     strange = re.sub('//[^@]*@', '//nobody-here:secret@', rabbit_url)
-    with pytest.raises(exceptions.Misconfigured) as told:
+    with pytest.raises(exceptions.Misconfigured) as caught:
         manage('dead', 'dead-letters', action, url=strange)
-    said = told.value.message
-    assert 'refuses us' in said and 'Correct the user or the password' in said
-    assert 'secret' not in said
+    message = caught.value.message
+    assert 'refuses us' in message and 'Correct the user or the password' in message
+    assert 'secret' not in message
     nowhere = rabbit_url.rpartition('/')[0] + '/no-such-virtual-host'
     with pytest.raises(exceptions.Misconfigured, match='Correct the virtual host'):
         manage('dead', 'dead-letters', action, url=nowhere)

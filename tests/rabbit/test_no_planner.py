@@ -55,8 +55,8 @@ def test_where_none_runs_any_more_that_is_said_when_the_budget_is_spent(channel,
     bound.declare()
     try:
         for call in all_calls(calls):
-            said = 'no gantt-planner is running.*the last of [2-9] tries'
-            with pytest.raises(exceptions.Unavailable, match=said):
+            problem = 'no gantt-planner is running.*the last of [2-9] tries'
+            with pytest.raises(exceptions.Unavailable, match=problem):
                 call()
     finally:
         bound.delete()

@@ -66,11 +66,11 @@ def test_every_caller_of_a_batch_gets_its_own_answer(bus, wire):
     for call in calls:
         wire.send(envelope(call), topic='gantt-scheduler')
     for call in calls:
-        told = json.loads(wire.reply_to(call['_msg_id'])['oslo.message'])
+        reply = json.loads(wire.reply_to(call['_msg_id'])['oslo.message'])
         request = call['args']['request']
-        assert told['ending'] is True
-        assert told['result']['request_id'] == request['request_id']
-        answer = wire_format.read_answer(told['result'])
+        assert reply['ending'] is True
+        assert reply['result']['request_id'] == request['request_id']
+        answer = wire_format.read_answer(reply['result'])
         assert answer.selections[0][0].consumer == request['consumers'][0]
     assert len(wire.replies) == 100
 
@@ -90,8 +90,8 @@ def test_callers_that_are_gone_do_not_hurt_the_others_of_their_batch(bus, wire):
         wire.reply_to(msg_id)
     assert time.monotonic() - start < 15, 'one after the other takes 30 s'
     until(lambda: bus.counts.values.get(LOST, 0) == 10, 20)
-    told = sorted(json.loads(r['oslo.message'])['_msg_id'] for r in wire.replies)
-    assert told == sorted(there)
+    answered_calls = sorted(json.loads(r['oslo.message'])['_msg_id'] for r in wire.replies)
+    assert answered_calls == sorted(there)
 
 
 def test_a_caller_that_is_gone_holds_up_nobody_and_is_counted(bus, wire):
@@ -111,8 +111,8 @@ def test_a_reply_queue_that_comes_back_gets_its_answer(bus, wire):
     wire.send(envelope(call), topic='gantt-scheduler')
     time.sleep(0.2)
     wire.also_reads(call['_reply_q'])
-    told = json.loads(wire.reply_to(call['_msg_id'])['oslo.message'])
-    assert told['result']['outcome'] == 'placed'
+    reply = json.loads(wire.reply_to(call['_msg_id'])['oslo.message'])
+    assert reply['result']['outcome'] == 'placed'
 
 
 def test_many_threads_answer_at_once(bus, wire):

@@ -19,9 +19,9 @@ MANY = 600
 
 
 def a_report(sequence: int, *, full: bool = False) -> HostReport:
-    said = {'inventories': {'VCPU': Inventory(total=8)}} if full else {'base': 1}
+    content = {'inventories': {'VCPU': Inventory(total=8)}} if full else {'base': 1}
     return HostReport(
-        name='h', epoch=1, sequence=sequence, full=full, running=[], pending=[], **said
+        name='h', epoch=1, sequence=sequence, full=full, running=[], pending=[], **content
     )
 
 

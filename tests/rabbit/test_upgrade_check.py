@@ -21,9 +21,9 @@ def test_schedulers_that_run_understand_this_release(bus):
 
 def test_schedulers_of_another_major_version_stop_the_upgrade(bus, monkeypatch):
     monkeypatch.setattr(ours, 'VERSION', '9.0')
-    said, *_ = check_schedulers(bus.conf)
-    assert said.severity is Severity.ERROR
-    assert '9.0' in said.why
+    finding, *_ = check_schedulers(bus.conf)
+    assert finding.severity is Severity.ERROR
+    assert '9.0' in finding.why
 
 
 def test_senders_whose_version_is_not_read_are_named(make_bus, rabbit_url, wire):
@@ -36,15 +36,15 @@ def test_senders_whose_version_is_not_read_are_named(make_bus, rabbit_url, wire)
         report = {'method': 'update_resource_stats', 'version': '9.0', 'args': {}}
         wire.send(envelope(report), topic='gantt-stats')
         until(lambda: bus.counts.values.get(('gantt_dead_letters_total', 'kept')) == 2)
-        said, *_ = check_senders(bus.conf)
-        assert said.severity is Severity.ERROR
-        assert 'update_resource_stats on gantt-stats' in said.why
-        assert '9.0' in said.why
+        finding, *_ = check_senders(bus.conf)
+        assert finding.severity is Severity.ERROR
+        assert 'update_resource_stats on gantt-stats' in finding.why
+        assert '9.0' in finding.why
     finally:
         with kombu.Connection(rabbit_url.replace('rabbit://', 'amqp://', 1)) as connection:
             connection.channel().queue_delete(name)
 
 
 def test_nothing_is_said_of_letters_that_nobody_keeps(make_bus):
-    (said,) = check_senders(make_bus().conf)
-    assert said.startswith('not looked at: no queue is named')
+    (note,) = check_senders(make_bus().conf)
+    assert note.startswith('not looked at: no queue is named')

@@ -97,11 +97,11 @@ class Bus:
             self.facade.stop()
 
     def stop(self, seconds: float = 5.0) -> bool:
-        done = True
+        is_stopped = True
         if self._open:
             self._open = False
-            done = self.service.stop(seconds)
-        return done
+            is_stopped = self.service.stop(seconds)
+        return is_stopped
 
     def carrier(self) -> Any:
         """A transport for clients; its own connections and reply queue."""

@@ -56,9 +56,9 @@ def outcome(message, takes, newer):
 
 def both(args, takes, newer=False):
     """By the bytes of a call, and by its dictionary."""
-    said = {'method': 'm', 'version': '1.0', 'args': args}
-    body = json.dumps({'oslo.version': '2.0', 'oslo.message': json.dumps(said)})
-    plain = envelope.Incoming(None, json.loads(json.dumps(said)))
+    call = {'method': 'm', 'version': '1.0', 'args': args}
+    body = json.dumps({'oslo.version': '2.0', 'oslo.message': json.dumps(call)})
+    plain = envelope.Incoming(None, json.loads(json.dumps(call)))
     return outcome(envelope.incoming(None, body), takes, newer), outcome(plain, takes, newer)
 
 
@@ -94,8 +94,8 @@ def test_any_change_of_an_argument_means_the_same_by_both_ways(case, seed, count
 
 @pytest.mark.parametrize(('name', 'tp', 'body'), CALLS, ids=[name for name, *_ in CALLS])
 def test_what_is_right_is_decoded_without_a_dictionary(name, tp, body):
-    said = {'method': 'm', 'version': '1.0', 'args': {name: body}}
-    text = json.dumps({'oslo.version': '2.0', 'oslo.message': json.dumps(said)})
+    call = {'method': 'm', 'version': '1.0', 'args': {name: body}}
+    text = json.dumps({'oslo.version': '2.0', 'oslo.message': json.dumps(call)})
     message = envelope.incoming(None, text)
     assert isinstance(outcome(message, {name: tp}, False), tp)
     assert message._message is None and message._args is None
@@ -103,9 +103,9 @@ def test_what_is_right_is_decoded_without_a_dictionary(name, tp, body):
 
 def test_twice_the_same_name_is_the_last_one_by_both_ways():
     text = json.dumps({'request': REQUEST})[:-1] + ', "request": {"request_id": 1}}'
-    said = '{"method": "m", "args": %s}' % text  # noqa: UP031
-    body = json.dumps({'oslo.version': '2.0', 'oslo.message': said})
-    plain = envelope.Incoming(None, json.loads(said))
+    call = '{"method": "m", "args": %s}' % text  # noqa: UP031
+    body = json.dumps({'oslo.version': '2.0', 'oslo.message': call})
+    plain = envelope.Incoming(None, json.loads(call))
     takes = {'request': SelectDestinations}
     assert outcome(envelope.incoming(None, body), takes, False) == outcome(plain, takes, False)
 
@@ -113,7 +113,7 @@ def test_twice_the_same_name_is_the_last_one_by_both_ways():
 def test_what_is_read_around_the_arguments_is_what_a_dictionary_has():
     draw = random.Random(7)
     for _ in range(300):
-        said = {
+        call = {
             'method': 'm',
             'args': {'a': [1, {'b': 'é'}]},
             'version': '1.1',
@@ -125,15 +125,15 @@ def test_what_is_read_around_the_arguments_is_what_a_dictionary_has():
             '_context_project_id': 'p',
         }
         for _ in range(draw.randrange(4)):
-            name = draw.choice([*said, 'namespace', 'more'])
+            name = draw.choice([*call, 'namespace', 'more'])
             if draw.random() < 0.5:
-                said.pop(name, None)
+                call.pop(name, None)
             else:
-                said[name] = draw.choice(ODD[:-4])
-        text = json.dumps(said)
+                call[name] = draw.choice(ODD[:-4])
+        text = json.dumps(call)
         message = envelope.incoming(None, json.dumps({'oslo.version': '2.0', 'oslo.message': text}))
         assert message.is_whole_text == ('ud83d' not in text)
-        plain = envelope.Incoming(None, dict(json.loads(json.dumps(said))))
+        plain = envelope.Incoming(None, dict(json.loads(json.dumps(call))))
         for name in (
             *('method', 'version', 'namespace', 'args', 'has_args', 'request_id', 'ctxt'),
             *('message', 'msg_id', 'orig_msg_id', 'reply_q', 'client_timeout', 'unique_id'),

@@ -42,13 +42,13 @@ def test_there_is_room_for_so_many_and_for_more_where_one_is_given_up(later):
 
 def test_a_job_that_is_given_up_is_not_run_and_let_go_of(later):
     job, last = Job(), Job()
-    done, gone = job.done, weakref.ref(job)
+    ended, gone = job.done, weakref.ref(job)
     later.give_up(later.after(0.2, job))
     del job
     assert gone() is None
     later.after(0.3, last)
     assert last.done.wait(10)
-    assert not done.is_set()
+    assert not ended.is_set()
 
 
 def test_places_of_jobs_that_were_given_up_do_not_pile_up(later):

@@ -39,9 +39,9 @@ def captured_args(name):
 
 def a_call(args, context):
     """A call as the library would write it."""
-    said = {'method': 'select_destinations', 'version': '4.5', 'args': args, '_msg_id': 'm'}
-    said |= {f'_context_{name}': value for name, value in context.items()}
-    body = json.dumps({'oslo.version': '2.0', 'oslo.message': json.dumps(said)})
+    message = {'method': 'select_destinations', 'version': '4.5', 'args': args, '_msg_id': 'm'}
+    message |= {f'_context_{name}': value for name, value in context.items()}
+    body = json.dumps({'oslo.version': '2.0', 'oslo.message': json.dumps(message)})
     return RpcCall(envelope.incoming(None, body))
 
 
@@ -60,8 +60,8 @@ def by_the_general_way(args, context):
     """As a decoder without types reads it."""
 
     def find():
-        said = json.loads(json.dumps(args))
-        read = legacy.arguments(said)
+        decoded = json.loads(json.dumps(args))
+        read = legacy.arguments(decoded)
         request = nova_spec.translate(read, context, **TERMS._asdict())
         return request, topology_of(read['spec_obj'])
 

@@ -167,8 +167,8 @@ def test_the_answer_comes_before_a_monitored_caller_gives_up(bus):
 
 def test_half_a_character_in_a_request_id_makes_an_id_like_any_other(bus):
     uuids = [str(uuid.uuid4())]
-    for said in ('req-\ud800', 'req-\ud800', 'req-\ud801'):
-        assert bus.nova().call('boot', uuids=uuids, request_id=said)
+    for request_id in ('req-\ud800', 'req-\ud800', 'req-\ud801'):
+        assert bus.nova().call('boot', uuids=uuids, request_id=request_id)
     assert len({request.request_id for request in bus.facade.seen}) == 2
 
 

@@ -175,9 +175,11 @@ def test_an_old_epoch_is_told_gone(bus):
 
 def test_a_registration_that_comes_too_late_is_told_so(bus):
     late = RegisterHost(name='cmp-1', boot_nonce='late', journal=new_uuid(), journal_count=4)
-    with pytest.raises(exceptions.StaleRegistration, match='registration 4 of its journal') as told:
+    with pytest.raises(
+        exceptions.StaleRegistration, match='registration 4 of its journal'
+    ) as caught:
         client.ClaimsClient(bus.carrier()).register_host(late)
-    assert told.value.kwargs == {'host': 'cmp-1', 'count': 4, 'current': 9}
+    assert caught.value.kwargs == {'host': 'cmp-1', 'count': 4, 'current': 9}
 
 
 def test_a_report_of_an_unknown_host_is_told_so(bus):

@@ -43,11 +43,11 @@ class Served:
         stats = client.StatsClient(self.bus.carrier())
         self.epochs = {}
         for name in HOSTS:
-            said = claims.register_host(
+            registered = claims.register_host(
                 RegisterHost(name=name, boot_nonce='n', cell=CELL, zone='nova')
             )
-            self.epochs[name] = said.epoch
-            stats.update_resource_stats(a_report(name, said.epoch, 1))
+            self.epochs[name] = registered.epoch
+            stats.update_resource_stats(a_report(name, registered.epoch, 1))
         self.follow()
         data = load(f'select_destinations-{CAPTURE}').args['spec_obj']['nova_object.data']
         uuid_ = data['instance_group']['nova_object.data']['uuid']

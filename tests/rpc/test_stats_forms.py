@@ -185,12 +185,12 @@ def test_a_misspelled_field_names_the_nearest_known_one():
 
 
 def test_a_newer_minor_version_may_say_more():
-    said = a_report(
+    body = a_report(
         brand_new=3,
         inventories={'VCPU': {'total': 8, 'brand_new': 1}},
         metrics={'load_1m': {'value': 1.5, 'brand_new': [1]}},
     )
-    report = stats.decode(HOST, said, newer=True)
+    report = stats.decode(HOST, body, newer=True)
     assert report.sequence == 2
     # Entries of a map are no fields: all of them stay.
     assert report.inventories == {'VCPU': Inventory(total=8)}

@@ -25,7 +25,7 @@ NUMBERS = st.one_of(
 
 def a_table(text):
     """A host whose compute reports a text, through the door by which Nova's computes do."""
-    said = {
+    dictionary = {
         'host': 'h',
         'hypervisor_hostname': 'h',
         'vcpus': 8,
@@ -36,7 +36,7 @@ def a_table(text):
         'local_gb_used': 0,
         'stats': {'tier': text},
     }
-    facts = stats_foreign.facts('h', said, stats.Ratios())
+    facts = stats_foreign.facts('h', dictionary, stats.Ratios())
     words = RegisterHost(name='h', node='h', uuid=new_uuid(), boot_nonce=stats.NONCE)
     row = registration.register(None, words, provider_id=1)
     row = reconcile.apply_report(row, [], {}, facts.report(row.epoch, 1), 1e6).row

@@ -101,8 +101,10 @@ def served():
     bus = Bus(facade=scheduler)
     claims, stats = client.ClaimsClient(bus.carrier()), client.StatsClient(bus.carrier())
     for name in HOSTS:
-        said = claims.register_host(RegisterHost(name=name, boot_nonce='n', cell=CELL, zone='nova'))
-        assert stats.update_resource_stats(a_report(name, said.epoch, 1)).outcome == 'applied'
+        registered = claims.register_host(
+            RegisterHost(name=name, boot_nonce='n', cell=CELL, zone='nova')
+        )
+        assert stats.update_resource_stats(a_report(name, registered.epoch, 1)).outcome == 'applied'
     until(lambda: len(scheduler.cache.fold()) == len(HOSTS))
     yield bus, store
     store.vocabulary.answers.set()

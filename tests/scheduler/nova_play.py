@@ -140,8 +140,8 @@ class Play:
 
     def resolve(self) -> None:
         """What a request says of a guest that is there, before it is placed."""
-        said = GuestLocation(consumer=GUEST, host=self.where, before=self.clock.now)
-        self._checked(lambda: self.store.nova.resolve_guest(said))
+        location = GuestLocation(consumer=GUEST, host=self.where, before=self.clock.now)
+        self._checked(lambda: self.store.nova.resolve_guest(location))
         self.clock.sleep(2)
 
     def arrive_live(self) -> None:

@@ -180,8 +180,8 @@ def test_what_changed_policies_would_violate_is_listed_first(world, planner, fir
     assert violation.line == 'affinity at host' and violation.is_hard
     assert violation.amount == 2 and len(violation.members) >= 2
     assert world.store.plans.load_group_plan(GROUP).revision == 1
-    done = place(planner, a_change(group))
-    assert done.violated == answer.violated and done.revision == 2
+    changed = place(planner, a_change(group))
+    assert changed.violated == answer.violated and changed.revision == 2
     assert 'affinity' in world.store.groups.load_group(GROUP).policies
     # Who comes now obeys what is possible: nothing is violated by it alone.
     assert hosts(world) == {member.name: member.host for member in first.plan.members}
@@ -278,8 +278,8 @@ def test_a_guest_that_is_back_is_the_member_again_and_its_new_place_is_given_bac
     assert answer.outcome is Outcome.REFUSED
     assert f'as consumer {healed.consumer}, and runs' in answer.reason
     assert len(of_web_1(world)) == 2  # the place waits for whoever sees to the group
-    done = place(planner, a_change(described()))
-    assert 'web-1' in done.stayed and done.plan is None
+    changed = place(planner, a_change(described()))
+    assert 'web-1' in changed.stayed and changed.plan is None
     assert [claim.id for claim in of_web_1(world)] == [healed.id]
     assert planner.show(ShowGroupPlan(group=GROUP)).others == []
     assert not any(world.audit().values())

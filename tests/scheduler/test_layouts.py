@@ -119,10 +119,14 @@ def test_a_host_whose_figures_contain_its_guests_is_believed():
     host = world.hosts['cmp-1']
     host.confirm(claim_id)
     # It has pinned the guest otherwise than it was laid out.
-    said = [msgspec.structs.replace(CELLS[0], used_pinned_cpus=[4, 5, 6, 7]), CELLS[1]]
+    reported_cells = [msgspec.structs.replace(CELLS[0], used_pinned_cpus=[4, 5, 6, 7]), CELLS[1]]
     used = {'PCPU': 4, 'MEMORY_MB': 1024}
     host.report(
-        running=None, pending=None, used=used, numa=said, metrics={'load': ReportedMetric(value=1)}
+        running=None,
+        pending=None,
+        used=used,
+        numa=reported_cells,
+        metrics={'load': ReportedMetric(value=1)},
     )
     world.turn()
     assert world.store.claims.load_claim(claim_id).layout['settled'] is True

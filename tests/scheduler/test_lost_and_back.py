@@ -132,8 +132,8 @@ def test_a_place_that_nobody_needs_is_not_held_longer(world, planner, guest):
     }
     back(world, guest)
     planner.cache.fetch()
-    done = planner.extend(ExtendGroupPlan(group=GROUP, seconds=20_000))
-    assert sorted(done['claims']) == sorted(claim.id for claim in others)
+    extended = planner.extend(ExtendGroupPlan(group=GROUP, seconds=20_000))
+    assert sorted(extended['claims']) == sorted(claim.id for claim in others)
     for claim in others:
         assert world.store.claims.load_claim(claim.id).lease_until > held[claim.id]
     assert world.store.claims.load_claim(spare.id).lease_until == held[spare.id]

@@ -50,6 +50,6 @@ def test_its_words_are_counted_and_told_now_and_then(caplog):
     events = 'gantt_nova_events_total'
     assert counted.found[events, 'GuestsListed', 'other_reporter'] == 5
     assert counted.found[events, 'GuestDeleted', 'other_reporter'] == 5
-    told = [message for message in caplog.messages if 'an agent of its own' in message]
-    assert len(told) == 2
-    assert f'host {name}' in told[0]
+    messages = [message for message in caplog.messages if 'an agent of its own' in message]
+    assert len(messages) == 2
+    assert f'host {name}' in messages[0]

@@ -124,10 +124,10 @@ def test_a_flood_is_turned_away_with_a_hint_and_memory_stays_flat(flood):
             sizes.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
-    told = flood.nobody.told
-    assert told.total() == 2400 * THREADS * 3, 'everybody is answered, once'
-    assert told[Outcome.BUSY] > told.total() / 2
-    assert told[Outcome.NO_VALID_HOST] > 0
+    outcomes = flood.nobody.told
+    assert outcomes.total() == 2400 * THREADS * 3, 'everybody is answered, once'
+    assert outcomes[Outcome.BUSY] > outcomes.total() / 2
+    assert outcomes[Outcome.NO_VALID_HOST] > 0
     assert flood.nobody.without_hint == 0
     assert 0 < flood.deepest <= LIMIT
     # Statements that are seen for the first time stay compiled, in whichever phase that is.

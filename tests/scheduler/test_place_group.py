@@ -419,13 +419,17 @@ def test_of_two_copies_the_one_that_was_told_no_has_no_plan(world):
 
     beside = Beside(world, repeat_of(request), fill, leave)
     error = refused(beside.planner, request)
-    (told,) = beside.told
-    assert isinstance(told, exceptions.NoValidHost)
-    assert (error.code, error.message, error.kwargs) == (told.code, told.message, told.kwargs)
+    (refusal,) = beside.told
+    assert isinstance(refusal, exceptions.NoValidHost)
+    assert (error.code, error.message, error.kwargs) == (
+        refusal.code,
+        refusal.message,
+        refusal.kwargs,
+    )
     assert places(world, request.uuid) == {}
     assert world.store.plans.load_group_plan(request.uuid) is None
     again = refused(a_planner(world), request)
-    assert (again.code, again.message) == (told.code, told.message)
+    assert (again.code, again.message) == (refusal.code, refusal.message)
     other = msgspec.structs.replace(request, project_id='p2')
     assert isinstance(refused(a_planner(world), other), exceptions.RequestIdReused)
     assert world.audit() == CLEAN

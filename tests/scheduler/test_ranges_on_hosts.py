@@ -177,11 +177,11 @@ def test_what_was_given_is_explained_and_comes_out_again():
         stored, Otherwise()
     )
     assert differences(stored.decision, again) == []
-    told = [
+    shown = [
         explaining._member(stored.decision, member, stored.request)
         for member in stored.decision.members
     ]
-    assert [selection.resources for selection in told] == [
+    assert [selection.resources for selection in shown] == [
         selection[0].resources for selection in answer.selections
     ]
     assert given(answer) == [5, 5, 5, 5]

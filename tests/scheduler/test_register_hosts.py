@@ -91,9 +91,9 @@ def held(registrations, gate, *messages):
 
 def test_what_comes_meanwhile_is_registered_in_one_go(registrations, gate):
     futures = held(registrations, gate, *[said(f'cmp-{n}') for n in range(30)])
-    told = [future.result(10) for future in futures]
-    assert [host.name for host in told] == [f'cmp-{n}' for n in range(30)]
-    assert {host.report_seconds for host in told} == {7}
+    hosts = [future.result(10) for future in futures]
+    assert [host.name for host in hosts] == [f'cmp-{n}' for n in range(30)]
+    assert {host.report_seconds for host in hosts} == {7}
     assert gate.sizes == [1, 30]
 
 
@@ -114,9 +114,9 @@ def test_one_that_cannot_be_stored_costs_the_others_nothing(registrations, gate)
 def test_one_that_somebody_has_locked_costs_the_others_nothing(registrations, gate):
     gate.locked = {'cmp-2', 'cmp-4'}
     futures = held(registrations, gate, *[said(f'cmp-{n}') for n in range(1, 7)])
-    told = [type(future.exception(10)) for future in futures]
+    problems = [type(future.exception(10)) for future in futures]
     away = exceptions.DatabaseUnavailable
-    assert told == [type(None), away, type(None), away, type(None), type(None)]
+    assert problems == [type(None), away, type(None), away, type(None), type(None)]
 
 
 def test_where_the_database_is_away_two_tries_tell_all(registrations, gate):

@@ -46,13 +46,13 @@ class Line:
 
     def report(self, report):
         self._admit()
-        told = self._world.scheduler.intake.submit(report, notify=report.full)
+        future = self._world.scheduler.intake.submit(report, notify=report.full)
         self._world.scheduler.intake.step()
-        return str(told.result(0).outcome) if told is not None else None
+        return str(future.result(0).outcome) if future is not None else None
 
     def _say(self, word, words):
-        said = getattr(self._world.scheduler, word)(words)
-        return {fate.claim_id: fate.outcome for fate in said}
+        fates = getattr(self._world.scheduler, word)(words)
+        return {fate.claim_id: fate.outcome for fate in fates}
 
     def confirm(self, words):
         return self._say('confirm', words)

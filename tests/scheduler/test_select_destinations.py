@@ -300,8 +300,8 @@ def test_a_cancelled_request_is_never_placed_again():
     world = World(hosts=2)
     request = a_request()
     answer = world.select(request)
-    said = world.scheduler.cancel(CancelClaims(request_id=request.request_id))
-    assert said['state'] == 'cancelled'
+    cancelled = world.scheduler.cancel(CancelClaims(request_id=request.request_id))
+    assert cancelled['state'] == 'cancelled'
     assert world.store.claims.load_claim(answer.selections[0][0].claim_id).state == 'released'
     assert world.select(request).outcome is Outcome.CANCELLED
     assert world.audit() == CLEAN

@@ -31,13 +31,13 @@ def site(tmp_path_factory, rabbit_url, postgresql_url):
         new_site.start('scheduler', rpc={'nova_enabled': False})
         carrier = client.get_transport(a_conf(rabbit_url))
         for name in HOSTS:
-            said = client.ClaimsClient(carrier).register_host(
+            registered = client.ClaimsClient(carrier).register_host(
                 RegisterHost(name=name, boot_nonce='n')
             )
             client.StatsClient(carrier).update_resource_stats(
                 HostReport(
                     name=name,
-                    epoch=said.epoch,
+                    epoch=registered.epoch,
                     sequence=1,
                     full=True,
                     running=None,

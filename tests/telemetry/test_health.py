@@ -100,8 +100,8 @@ def test_a_broker_that_goes_away_and_comes_back(served):
     served.start()
     until(lambda: not served.sick())
     served.broker.cut()
-    said = until(served.sick)
-    assert set(said) == {'broker'}
+    problems = until(served.sick)
+    assert set(problems) == {'broker'}
     until(
         lambda: all(
             f'gantt-{t}' in served.sick().get('broker', '')
@@ -119,12 +119,12 @@ def test_a_database_that_goes_away_and_comes_back(served):
     served.start()
     until(lambda: not served.sick())
     served.database.cut()
-    said = until(served.sick)
-    assert 'database' in said
-    said = until(lambda: 'host_table' in (sick := served.sick()) and sick)
+    problems = until(served.sick)
+    assert 'database' in problems
+    problems = until(lambda: 'host_table' in (sick := served.sick()) and sick)
     # Calls are left to others sooner or later than that.
-    assert {'database', 'host_table'} <= set(said) <= {'database', 'host_table', 'calls'}
-    assert said['host_table'].endswith('3 s is too old to refuse by')
+    assert {'database', 'host_table'} <= set(problems) <= {'database', 'host_table', 'calls'}
+    assert problems['host_table'].endswith('3 s is too old to refuse by')
     served.database.mend()
     until(lambda: not served.sick(), 60)
 

@@ -93,8 +93,8 @@ def cast(asked: dict[str, Any]) -> dict[str, Any]:
     """One of the five broadcasts; ``args`` in place of those that were captured."""
     message = asked['message']
     context = _context(message, asked.get('request_id'))
-    said = message['args'] | asked.get('args', {})
-    args = {name: _hydrated(value, context) for name, value in said.items()}
+    arguments = message['args'] | asked.get('args', {})
+    args = {name: _hydrated(value, context) for name, value in arguments.items()}
     getattr(_api(None), message['method'])(context, **args)
     return {}
 

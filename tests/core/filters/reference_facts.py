@@ -160,11 +160,11 @@ def truth(value: Any, as_nova: bool) -> bool:
     return bool(value)
 
 
-def compared(op: str, said: list[tuple[Any, Any]], texts: bool) -> bool:
+def compared(op: str, stated: list[tuple[Any, Any]], texts: bool) -> bool:
     """Compare the first with each of the others; ``texts``: the query has a text among them."""
-    if len(said) < 2:
+    if len(stated) < 2:
         return False
-    first, rest = said[0], said[1:]
+    first, rest = stated[0], stated[1:]
 
     def related(other: tuple[Any, Any]) -> bool:
         if isinstance(first[1], Nots) or isinstance(other[1], Nots):
@@ -185,9 +185,9 @@ def compared(op: str, said: list[tuple[Any, Any]], texts: bool) -> bool:
     return (any if op == 'in' else all)(related(other) for other in rest)
 
 
-def beside(said: tuple[Any, Any], other: tuple[Any, Any], texts: bool) -> Any:
+def beside(stated: tuple[Any, Any], other: tuple[Any, Any], texts: bool) -> Any:
     """Return a number of stats beside text as text: in Nova all stats are."""
-    item, value = said
+    item, value = stated
     is_stat = is_fact(item) and item.startswith('$stats.') and item.count('.') == 1
     is_text = isinstance(other[1], str) or (texts and not is_fact(other[0]))
     return str(value) if is_stat and is_text else value

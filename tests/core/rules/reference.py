@@ -153,8 +153,8 @@ def is_set(name: str) -> bool:
     return any(name == set_name or name.startswith(f'{set_name}.') for set_name in SETS)
 
 
-def opposite(said: bool | None) -> bool | None:
-    return None if said is None else not said
+def opposite(truth: bool | None) -> bool | None:
+    return None if truth is None else not truth
 
 
 def least(answers: list[bool | None]) -> bool | None:

@@ -87,7 +87,7 @@ def _answer(request, states, rules, preferences, groups) -> dict[str, Any]:
     plugins = request.get('ask')
     raised: dict[str, str] = {}
     unfit: list[str] = []
-    said = {
+    verdicts = {
         name: ''.join(_verdict(name, rule, state, spec, raised, unfit) for state in states)
         for name, rule in rules.items()
         if plugins is None or name in plugins
@@ -99,7 +99,7 @@ def _answer(request, states, rules, preferences, groups) -> dict[str, Any]:
     }
     return {
         'spec': primitive,
-        'filters': said,
+        'filters': verdicts,
         'weighers': weighed,
         'raised': raised,
         'unfit': unfit,
