@@ -119,7 +119,7 @@ def test_reports_looks_at_memory_for_so_long(bench_result):
         '0.1',
     )
     assert result['value'] > 0
-    quarters = [stated[f'scheduler_rss_mb_{which}_quarter'] for which in ('first', 'last')]
+    quarters = [stated[f'scheduler_rss_mb_{quarter}_quarter'] for quarter in ('first', 'last')]
     assert stated['scheduler_rss_mb'] >= max(quarters) >= min(quarters) > 10
     assert 'highest_rate_that_keeps_up' not in stated
 
@@ -211,9 +211,9 @@ def test_several_counts_conflicts_and_measures_one_again_at_the_end(bench):
     assert set(stated['ratios_to_one']) == {'1', '2'}
     # As many as at first, each request of three: those that fill are of fifty.
     assert stated['instances_held'] == 20 * 16 * 0.9
-    assert all(found['placed'] % 3 == 0 for found in stated['by_schedulers'].values())
-    assert all(found['placed'] > 0 for found in stated['by_schedulers'].values())
-    assert all(0 <= found['conflict_share'] < 1 for found in stated['by_schedulers'].values())
+    assert all(figures['placed'] % 3 == 0 for figures in stated['by_schedulers'].values())
+    assert all(figures['placed'] > 0 for figures in stated['by_schedulers'].values())
+    assert all(0 <= figures['conflict_share'] < 1 for figures in stated['by_schedulers'].values())
     assert len(stated['by_schedulers']['2']['rss_mb']) == 2
     assert stated['one_at_the_end']['rate'] > 0
 
@@ -267,7 +267,7 @@ def test_soak_looks_at_memory_while_it_does_harm(bench):
     assert result['value'] == stated['processes']['keeper']['slope_mb_per_hour']
     assert all(size > 10 for size in stated['objects_mb'] + stated['objects_in_use_mb'])
     assert len(stated['objects_in_use_mb']) == 2
-    more = [found['more_kb'] for found in stated['grown_by_type']]
+    more = [growth['more_kb'] for growth in stated['grown_by_type']]
     assert more == sorted(more, reverse=True)
     assert 0 < len(more) <= 10
 

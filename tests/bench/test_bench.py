@@ -39,10 +39,12 @@ def test_with_nova_s_filters_and_with_all_each_has_work(what):
     result = json.loads(done.stdout.splitlines()[-1])
     assert (result['bench'], result['audit']) == (f'decide --filters {what}', 0)
     conditions = result['conditions']
-    wanted = plugin_loader.installed(plugin_loader.FILTERS) if what == 'all' else every_filter.NOVAS
-    assert set(conditions['removed']) == set(wanted)
+    filters = (
+        plugin_loader.installed(plugin_loader.FILTERS) if what == 'all' else every_filter.NOVAS
+    )
+    assert set(conditions['removed']) == set(filters)
     idle = {name for name, removed in conditions['removed'].items() if not removed}
-    assert idle == every_filter.IDLE & set(wanted)
+    assert idle == every_filter.IDLE & set(filters)
     assert conditions['outcomes'].get('placed', 0) > 100
     # Of pools that are asked for alone there are none.
     weighers = set(plugin_loader.installed(plugin_loader.WEIGHERS)) - {'PoolRoomWeigher'}

@@ -33,12 +33,12 @@ def flows():
 
 @pytest.mark.parametrize('name', sorted(CHANGES_MAX))
 def test_a_flow_passes_files_of_the_tree_and_no_plug_ins(flows, name):
-    found = flows[name]
-    assert found.path[0].startswith(('gantt/core/messages/', 'gantt/scheduler/'))
-    assert len(found.path) == len(set(found.path)) > 10
-    assert all((ROOT / one).is_file() for one in found.path)
-    assert not [one for one in found.path if one == 'gantt/core/filters/compute.py']
-    assert found.calls >= found.changes >= len(found.path) - 1
+    request_flow = flows[name]
+    assert request_flow.path[0].startswith(('gantt/core/messages/', 'gantt/scheduler/'))
+    assert len(request_flow.path) == len(set(request_flow.path)) > 10
+    assert all((ROOT / path).is_file() for path in request_flow.path)
+    assert not [path for path in request_flow.path if path == 'gantt/core/filters/compute.py']
+    assert request_flow.calls >= request_flow.changes >= len(request_flow.path) - 1
 
 
 @pytest.mark.parametrize('name', sorted(CHANGES_MAX))

@@ -198,9 +198,9 @@ def test_members_go_before_policies_before_weight_before_cost():
         {'a': 'h0', 'b': 'h0', 'c': 'h1', 'd': 'h2'},
         {'a': 'h0', 'b': 'h0', 'c': 'h1'},
     ]
-    found = [joint_models.outcome(cloud, where) for where in worse_and_worse]
-    assert found == sorted(found)
-    assert len(set(found)) == len(found)
+    outcomes = [joint_models.outcome(cloud, where) for where in worse_and_worse]
+    assert outcomes == sorted(outcomes)
+    assert len(set(outcomes)) == len(outcomes)
     full = {'c': 'h0', 'd': 'h0'}
     assert joint_models.broken(cloud, full) == ['host h0 is over-committed']
 

@@ -202,14 +202,14 @@ class Chance:
 
 def stored(scheduler):
     """Every row of every table, but for what is drawn; times as spans since the row was made."""
-    first, rows = scheduler.hosts[0].id, {}
+    first, by_table = scheduler.hosts[0].id, {}
     with scheduler.store.database.engine.connect() as connection:
         for table in models.metadata.sorted_tables:
             if table.name not in UNLIKE:
-                by_table = [row._mapping for row in connection.execute(sa.select(table))]
-                kept = (_comparable(table.name, row, first) for row in by_table)
-                rows[table.name] = sorted(map(str, kept))
-    return rows
+                rows = [row._mapping for row in connection.execute(sa.select(table))]
+                kept = (_comparable(table.name, row, first) for row in rows)
+                by_table[table.name] = sorted(map(str, kept))
+    return by_table
 
 
 def _comparable(name, row, first):

@@ -37,6 +37,6 @@ def a_site(
 @pytest.fixture(scope='module')
 def conductors(closing: contextlib.ExitStack, rabbit_url: str) -> Conductors:
     """With a way of their own to the broker."""
-    made = Conductors(rabbit_url)
-    closing.callback(made.close)
-    return made
+    new_conductors = Conductors(rabbit_url)
+    closing.callback(new_conductors.close)
+    return new_conductors

@@ -56,8 +56,8 @@ class Watched:
             except Exception as e:
                 self.said.append((word, message.name, type(e).__name__))
                 raise
-            what = ' '.join(sorted(set(answer.values()))) if isinstance(answer, dict) else answer
-            self.said.append((word, message.name, str(what)))
+            outcome = ' '.join(sorted(set(answer.values()))) if isinstance(answer, dict) else answer
+            self.said.append((word, message.name, str(outcome)))
             return answer
 
         return say
@@ -95,8 +95,8 @@ class SmallFarm:
 
     def guests(self) -> dict[str, set[str]]:
         """Consumers that run, by host.  (A claim that is adopted has another id.)"""
-        found = self.farm.hosts.items()
-        return {n: {g.consumer for g in h.driver.guests()} for n, h in found}
+        hosts = self.farm.hosts.items()
+        return {n: {g.consumer for g in h.driver.guests()} for n, h in hosts}
 
     def report_all(self) -> None:
         """Let every host say everything at once."""
@@ -163,7 +163,7 @@ class PartitionedSite:
 
     def builds(self, told: list[load.Told], lease: float = 10.0) -> list[Build]:
         """What a conductor sends for what it was told."""
-        chosen = [s[0] for one in told if one.answer for s in one.answer.selections]
+        chosen = [s[0] for call in told if call.answer for s in call.answer.selections]
         return [
             Build(
                 claim_id=s.claim_id,
@@ -180,18 +180,18 @@ class PartitionedSite:
             self.compute.build(small_farm.topic, build)
 
     def delete(self, small_farm: SmallFarm, builds: list[Build]) -> None:
-        for one in builds:
-            delete = Delete(consumer=one.consumer, host=one.host, claim_id=one.claim_id)
+        for build in builds:
+            delete = Delete(consumer=build.consumer, host=build.host, claim_id=build.claim_id)
             self.compute.delete(small_farm.topic, delete)
 
     def live(self, small_farm: SmallFarm) -> dict[str, set[str]]:
         """Consumers with a live claim in the database, by host of a farm."""
-        found = {name: set() for name in small_farm.farm.hosts}
+        by_host = {name: set() for name in small_farm.farm.hosts}
         for claims in load.live_claims(self.store).values():
             for claim in claims:
-                if claim.host in found:
-                    found[claim.host].add(claim.consumer)
-        return found
+                if claim.host in by_host:
+                    by_host[claim.host].add(claim.consumer)
+        return by_host
 
     def agree(self, small_farm: SmallFarm) -> bool:
         """Whether the database has just what runs."""
@@ -205,13 +205,13 @@ class PartitionedSite:
         self.callers.close()
 
 
-def seconds_until(asked, what: str, seconds: float = 60.0) -> float:
+def seconds_until(asked, event: str, seconds: float = 60.0) -> float:
     """How long it took until ``asked`` was true.
 
     :raises AssertionError: it never was
     """
     began = time.monotonic()
     while not asked():
-        assert time.monotonic() - began < seconds, f'not within {seconds:.0f} s: {what}'
+        assert time.monotonic() - began < seconds, f'not within {seconds:.0f} s: {event}'
         time.sleep(0.05)
     return time.monotonic() - began

@@ -441,22 +441,22 @@ class Mutants:
 
     def _spoil(self, body: bytes) -> bytes:
         """A few bytes changed, left out, put in or said twice."""
-        rng, found = self._rng, bytearray(body)
+        rng, spoiled = self._rng, bytearray(body)
         for _ in range(rng.choice((1, 1, 2, 5))):
-            at = rng.randrange(len(found))
+            at = rng.randrange(len(spoiled))
             until = at + rng.choice((1, 1, 2, 8, 100))
             how = rng.randrange(4)
             if how == 0:
-                found[at] = rng.randrange(256)
+                spoiled[at] = rng.randrange(256)
             elif how == 1:
-                del found[at : max(until, 1)]
+                del spoiled[at : max(until, 1)]
             elif how == 2:
-                found[at:at] = rng.randbytes(until - at)
+                spoiled[at:at] = rng.randbytes(until - at)
             else:
-                found[at:at] = found[at:until]
-            if not found:
+                spoiled[at:at] = spoiled[at:until]
+            if not spoiled:
                 break
-        return bytes(found)
+        return bytes(spoiled)
 
 
 if __name__ == '__main__':

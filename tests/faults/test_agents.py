@@ -39,9 +39,9 @@ def partitioned(a_site, closing, rabbit_url):
         scheduler={'report_seconds': PERIOD, 'feed_seconds': 0.1, 'unknown_after_seconds': 3600},
         claims={'lease_seconds': 10, 'sweep_seconds': 0.5},
     )
-    made = PartitionedSite(site, rabbit_url)
-    yield made
-    made.close()
+    new_site = PartitionedSite(site, rabbit_url)
+    yield new_site
+    new_site.close()
     site.audit()
     site.close()
 
@@ -49,28 +49,28 @@ def partitioned(a_site, closing, rabbit_url):
 @pytest.fixture
 def way(partitioned):
     """To the broker, for computes."""
-    made = Proxy.of(partitioned.broker)
-    yield made
-    made.close()
+    proxy = Proxy.of(partitioned.broker)
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture
 def a_small_farm(partitioned, way):
     """``a_hamlet('name', 4)``: a farm whose hosts have all reported."""
-    made = []
+    farms = []
 
     def make(name, count, machines=None):
-        made.append(
+        farms.append(
             SmallFarm(way.url(partitioned.broker), name, count, partitioned.wrong, machines)
         )
-        made[-1].start()
-        reporting = lambda: made[-1].farm.status()['reporting'] == count  # noqa: E731
+        farms[-1].start()
+        reporting = lambda: farms[-1].farm.status()['reporting'] == count  # noqa: E731
         seconds_until(reporting, f'the hosts of {name} report')
-        return made[-1]
+        return farms[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for farm in farms:
+        farm.close()
 
 
 def running(partitioned, small_farm, count):
@@ -78,8 +78,8 @@ def running(partitioned, small_farm, count):
     builds = partitioned.builds(partitioned.ask(small_farm.name, count))
     assert len(builds) == count
     partitioned.send(small_farm, builds)
-    wanted = {one.consumer for one in builds}
-    seconds_until(lambda: wanted <= everybody(small_farm), 'the guests run')
+    consumers = {build.consumer for build in builds}
+    seconds_until(lambda: consumers <= everybody(small_farm), 'the guests run')
     return builds
 
 
@@ -116,7 +116,7 @@ def partition(partitioned, way, a_small_farm, name, close, seconds):
     print(f'{name}: views equal {took / PERIOD:.1f} report periods after the partition')
     fits(small_farm)
     # Deletes wait in the broker for computes, who find their way back in their own time.
-    deleted = {one.consumer for one in first[:4]}
+    deleted = {build.consumer for build in first[:4]}
     seconds_until(
         lambda: not deleted & set().union(*small_farm.guests().values()), 'they are deleted', 90
     )
@@ -152,9 +152,9 @@ def test_of_two_computes_with_one_name_the_older_one_is_fenced(partitioned, a_sm
     before = len(older.port.said)
     # A report is told the reason at once; a question about a claim is told that it is gone, and
     # the full report that follows is told the reason.
-    for what in (by_report, by_confirm):
-        host = older.farm.hosts[what].member
-        if what == by_confirm:
+    for host_name in (by_report, by_confirm):
+        host = older.farm.hosts[host_name].member
+        if host_name == by_confirm:
             assert older.farm.build(waiting[0]).outcome == 'gone'
         else:
             host.changed(True)
@@ -163,7 +163,7 @@ def test_of_two_computes_with_one_name_the_older_one_is_fenced(partitioned, a_sm
         host.turn()
     with pytest.raises(Fenced):
         older.farm.build(waiting[1])
-    said = [one[1:] for one in older.port.said[before:]]
+    said = [entry[1:] for entry in older.port.said[before:]]
     assert said == [
         (by_report, 'StaleEpoch'),
         (by_confirm, 'gone'),
@@ -178,9 +178,9 @@ def test_of_two_computes_with_one_name_the_older_one_is_fenced(partitioned, a_sm
     builds = partitioned.builds(partitioned.ask(name, 6, lease=5))
     partitioned.send(newer, builds)
     seconds_until(lambda: partitioned.agree(newer), 'every claim runs, or its lease is over')
-    accepted = [one for one in older.port.said[before:] if one[2] in ('ok', 'applied')]
+    accepted = [entry for entry in older.port.said[before:] if entry[2] in ('ok', 'applied')]
     assert accepted == []
-    assert {one.consumer for one in guests} <= everybody(newer)
+    assert {guest.consumer for guest in guests} <= everybody(newer)
     assert partitioned.wrong.lines == []
     fits(newer)
     partitioned.site.audit()
@@ -247,9 +247,9 @@ def herd(partitioned, count):
         meanwhile = asking.end()
     finally:
         site.kill(name)
-    for what, times in (('before', usual), ('meanwhile', meanwhile)):
+    for phase, times in (('before', usual), ('meanwhile', meanwhile)):
         print(
-            f'{what}: {len(times)} placed, p50 {times[len(times) // 2] * 1000:.0f} ms, '
+            f'{phase}: {len(times)} placed, p50 {times[len(times) // 2] * 1000:.0f} ms, '
             f'p99 {times[int(len(times) * 0.99)] * 1000:.0f} ms'
         )
     print(
@@ -307,7 +307,7 @@ def test_a_database_is_put_back_to_an_older_state(partitioned, way, a_small_farm
     backup = Backup(partitioned.site.database)
     since = running(partitioned, small_farm, 10)
     partitioned.delete(small_farm, before[:3])
-    gone = {one.consumer for one in before[:3]}
+    gone = {build.consumer for build in before[:3]}
     seconds_until(lambda: not gone & everybody(small_farm), 'three are gone')
     guests = small_farm.guests()
     way.hold()
@@ -321,7 +321,7 @@ def test_a_database_is_put_back_to_an_older_state(partitioned, way, a_small_farm
     time.sleep(PERIOD)
     # For all that the database knows twelve places are free; there are five.
     sold = partitioned.ask('past', 12, lease=90)
-    assert sum(one.answer is not None for one in sold) > 5
+    assert sum(call.answer is not None for call in sold) > 5
     way.mend()
 
     def adopted():
@@ -349,7 +349,7 @@ def test_a_database_is_put_back_to_an_older_state(partitioned, way, a_small_farm
         lambda: not any(row.over_committed for row in partitioned.rows(small_farm).values()),
         'no flag',
     )
-    assert {one.consumer for one in since} <= everybody(small_farm)
+    assert {build.consumer for build in since} <= everybody(small_farm)
     assert partitioned.wrong.lines == []
 
 

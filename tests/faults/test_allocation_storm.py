@@ -67,8 +67,10 @@ class Api:
     def allocations(self, rnd, consumer):
         """Provider -> class -> amount, and the generation; None: there is no such consumer."""
         body = self.get(rnd, f'/allocations/{consumer}')
-        found = {uuid: one['resources'] for uuid, one in body['allocations'].items()}
-        return found, body.get('consumer_generation')
+        allocations = {
+            uuid: allocation['resources'] for uuid, allocation in body['allocations'].items()
+        }
+        return allocations, body.get('consumer_generation')
 
 
 def of_wish(shares, generation):
@@ -88,8 +90,8 @@ class StormCloud:
         hosts.add(store, names, VCPU=300, MEMORY_MB=100_000)
         self.hosts = [change.row.uuid for change in store.feed.load_everything().hosts]
         disks = {'DISK_GB': Inventory(total=400)}
-        made = (store.providers.create_provider(f'pool {n}', inventories=disks) for n in range(4))
-        self.pools = [one.uuid for one in made]
+        pools = (store.providers.create_provider(f'pool {n}', inventories=disks) for n in range(4))
+        self.pools = [pool.uuid for pool in pools]
         self.bottomless = store.providers.create_provider(
             'bottomless', inventories={'CUSTOM_COUNT': Inventory(total=1_000_000)}
         ).uuid
@@ -98,10 +100,10 @@ class StormCloud:
 
     def shares(self, rnd):
         """Something of a pool, and of up to two hosts."""
-        found = {rnd.choice(self.pools): {'DISK_GB': rnd.randint(1, 20)}}
+        allocations = {rnd.choice(self.pools): {'DISK_GB': rnd.randint(1, 20)}}
         for uuid in rnd.sample(self.hosts, rnd.randint(0, 2)):
-            found[uuid] = {'VCPU': rnd.randint(1, 8), 'MEMORY_MB': rnd.randint(1, 999)}
-        return found
+            allocations[uuid] = {'VCPU': rnd.randint(1, 8), 'MEMORY_MB': rnd.randint(1, 999)}
+        return allocations
 
 
 class StormWriter:
@@ -115,20 +117,22 @@ class StormWriter:
         self.api, self.cloud = api, cloud
         self.rnd = random.Random(f'writer {number}')
         self.has = {load.new_uuid(self.rnd): {} for _ in range(2)}
-        self.counted = {one: [0, 0] for one in cloud.shared}
+        self.counted = {pool: [0, 0] for pool in cloud.shared}
         self.statuses = []
 
     def step(self):
         chance = self.rnd.random()
-        one, other = self.rnd.sample(sorted(self.has), 2)
+        consumer, other = self.rnd.sample(sorted(self.has), 2)
         if chance < 0.5:
-            self._put(one)
+            self._put(consumer)
         elif chance < 0.65:
-            self._write({one: {}}, 'DELETE', f'/allocations/{one}', None)
+            self._write({consumer: {}}, 'DELETE', f'/allocations/{consumer}', None)
         elif chance < 0.8:
-            self._post({one: self.cloud.shares(self.rnd), other: self.cloud.shares(self.rnd)})
+            self._post({consumer: self.cloud.shares(self.rnd), other: self.cloud.shares(self.rnd)})
         elif chance < 0.9:
-            self._post({one: {}, other: self.has[one]} if self.has[one] else {other: {}})
+            self._post(
+                {consumer: {}, other: self.has[consumer]} if self.has[consumer] else {other: {}}
+            )
         else:
             self._count(self.rnd.choice(self.cloud.shared))
 
@@ -137,35 +141,37 @@ class StormWriter:
         body = of_wish(shares, self.look_at(consumer))
         self._write({consumer: shares}, 'PUT', f'/allocations/{consumer}', body)
 
-    def _post(self, wanted):
-        body = {one: of_wish(shares, self.look_at(one)) for one, shares in wanted.items()}
-        self._write(wanted, 'POST', '/allocations', body)
+    def _post(self, wishes):
+        body = {
+            consumer: of_wish(shares, self.look_at(consumer)) for consumer, shares in wishes.items()
+        }
+        self._write(wishes, 'POST', '/allocations', body)
 
     def look_at(self, consumer):
         """The generation of a consumer of its own, which has what it must have."""
-        found, generation = self.api.allocations(self.rnd, consumer)
-        assert found == self.has[consumer], f'consumer {consumer}'
+        allocations, generation = self.api.allocations(self.rnd, consumer)
+        assert allocations == self.has[consumer], f'consumer {consumer}'
         return generation
 
-    def _write(self, wanted, method, path, body):
+    def _write(self, wishes, method, path, body):
         status, said = self.api.send(self.rnd, method, path, body)
         self.statuses.append(status)
         if status == 204:
-            self.has |= wanted
+            self.has |= wishes
         elif status in IN_DOUBT:
             time.sleep(0.3)  # what a killed process had sent is done, or not
-            found = {one: self.api.allocations(self.rnd, one)[0] for one in wanted}
-            before = {one: self.has[one] for one in wanted}
-            assert found in (before, wanted), 'all of it, or nothing'
-            self.has |= found
+            stored = {consumer: self.api.allocations(self.rnd, consumer)[0] for consumer in wishes}
+            before = {consumer: self.has[consumer] for consumer in wishes}
+            assert stored in (before, wishes), 'all of it, or nothing'
+            self.has |= stored
         else:
             assert status in (404, 409), said
             assert 'concurrent_update' not in str(said), 'nobody else writes them'
 
     def _count(self, consumer):
-        found, generation = self.api.allocations(self.rnd, consumer)
+        allocations, generation = self.api.allocations(self.rnd, consumer)
         uuid = self.cloud.bottomless
-        amount = 1 + found.get(uuid, {}).get('CUSTOM_COUNT', 0)
+        amount = 1 + allocations.get(uuid, {}).get('CUSTOM_COUNT', 0)
         body = of_wish({uuid: {'CUSTOM_COUNT': amount}}, generation)
         status, said = self.api.send(self.rnd, 'PUT', f'/allocations/{consumer}', body)
         self.statuses.append(status)
@@ -195,7 +201,7 @@ class Shaper:
 
     def _move(self, pool):
         name = self.api.get(self.rnd, f'/resource_providers/{pool}')['name']
-        others = [one for one in self.cloud.pools if one != pool]
+        others = [candidate for candidate in self.cloud.pools if candidate != pool]
         parent = self.rnd.choice([None, *self.cloud.hosts, *others])
         body = {'name': name, 'parent_provider_uuid': parent}
         status, said = self.api.send(self.rnd, 'PUT', f'/resource_providers/{pool}', body)
@@ -204,7 +210,7 @@ class Shaper:
 
     def _reshape(self, pool):
         generation = self.api.get(self.rnd, f'/resource_providers/{pool}')['generation']
-        known = self.api.allocations(self.rnd, self.consumer)[1]
+        consumer_generation = self.api.allocations(self.rnd, self.consumer)[1]
         body = {
             'inventories': {
                 pool: {
@@ -212,7 +218,9 @@ class Shaper:
                     'inventories': {'DISK_GB': {'total': self.rnd.randint(300, 500)}},
                 }
             },
-            'allocations': {self.consumer: of_wish(self.cloud.shares(self.rnd), known)},
+            'allocations': {
+                self.consumer: of_wish(self.cloud.shares(self.rnd), consumer_generation)
+            },
         }
         status, said = self.api.send(self.rnd, 'POST', '/reshaper', body)
         assert status in (204, 409, *IN_DOUBT), said
@@ -259,7 +267,7 @@ class Storm:
                 self.problems.append(e)
 
         works = [*self.writers, self.shaper]
-        threads = [threading.Thread(target=keep_on, args=(one,), daemon=True) for one in works]
+        threads = [threading.Thread(target=keep_on, args=(work,), daemon=True) for work in works]
         for thread in threads:
             thread.start()
         asking = self.callers.start(requests, 4, self._give_back)
@@ -293,17 +301,17 @@ class Storm:
             for consumer in writer.has:
                 writer.look_at(consumer)
         for consumer in self.cloud.shared:
-            found, _ = self.api.allocations(random.Random(1), consumer)
-            amount = found.get(self.cloud.bottomless, {}).get('CUSTOM_COUNT', 0)
+            allocations, _ = self.api.allocations(random.Random(1), consumer)
+            amount = allocations.get(self.cloud.bottomless, {}).get('CUSTOM_COUNT', 0)
             least = sum(writer.counted[consumer][0] for writer in self.writers)
             most = least + sum(writer.counted[consumer][1] for writer in self.writers)
             assert least <= amount <= most
         # What a request is told whose scheduler was killed is not what is looked at here.
         ended = exceptions.NoValidHost, exceptions.RequestCancelled
-        assert [one for one in told if one.error and not isinstance(one.error, ended)] == []
-        mine = {one.request.request_id for one in told}
+        assert [call for call in told if call.error and not isinstance(call.error, ended)] == []
+        mine = {call.request.request_id for call in told}
         lines = load.broken_promises(self.site.store, told)
-        assert [one for one in lines if 'nobody asked' not in one or one[8:44] in mine] == []
+        assert [line for line in lines if 'nobody asked' not in line or line[8:44] in mine] == []
 
 
 def storm(site, broker, closing, seconds, count):
@@ -316,7 +324,7 @@ def storm(site, broker, closing, seconds, count):
     assert site.deadlocks() == before
     statuses = [status for writer in raging.writers for status in writer.statuses]
     counts = {status: statuses.count(status) for status in sorted(set(statuses))}
-    placed = sum(one.answer is not None for one in told)
+    placed = sum(call.answer is not None for call in told)
     print(f'answers {counts}, {placed} placed, {raging.kills} kills, {raging.shaper.done}')
     assert counts[204] > 50
     assert min(raging.kills, placed, *raging.shaper.done.values()) > 0

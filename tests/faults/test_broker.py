@@ -73,17 +73,17 @@ class FaultySite:
 
     def processes(self):
         """Their ids: the same as long as nobody started one again."""
-        made = [self.site.process(name) for name in NAMES] + [self.api.rig.processes['api']]
-        assert [p.poll() for p in made] == [None] * len(made)
-        return [p.pid for p in made]
+        processes = [self.site.process(name) for name in NAMES] + [self.api.rig.processes['api']]
+        assert [p.poll() for p in processes] == [None] * len(processes)
+        return [p.pid for p in processes]
 
     def memory(self):
-        found = {name: self.site.rss_mb(name) for name in NAMES}
-        return found | {'api': self.api.rig.rss_mb('api')}
+        memory = {name: self.site.rss_mb(name) for name in NAMES}
+        return memory | {'api': self.api.rig.rss_mb('api')}
 
     def check(self, told):
         """What was told is what the database has."""
-        mine = {one.request.request_id for one in told}
+        mine = {call.request.request_id for call in told}
         lines = load.broken_promises(self.site.store, told)
         assert [x for x in lines if 'nobody asked' not in x or x[8:44] in mine] == []
         self.site.audit()
@@ -148,11 +148,11 @@ def faulty_site(closing, a_site, tmp_path_factory):
 def quorum_site(closing, a_site, tmp_path_factory):
     """As production has it: queues that are on disk."""
     options = '?rabbit_quorum_queue=true&rabbit_transient_quorum_queue=true'
-    made = a_faulty_site(closing, a_site, tmp_path_factory, options)
-    made.places(60)
+    new_site = a_faulty_site(closing, a_site, tmp_path_factory, options)
+    new_site.places(60)
     # RabbitMQ on one node may not find the leader of a queue again that was just made.
     time.sleep(20)
-    return made
+    return new_site
 
 
 def first_call(faulty_site):
@@ -184,15 +184,15 @@ def killed_in_mid_load(faulty_site, times, requests, least):
         seconds = first_call(faulty_site)
         told += asking.wait(120)
         print(f'killed after {during}; a first call is answered {seconds:.1f} s after its return')
-    placed = sum(one.answer is not None for one in told)
-    print(f'{placed} of {len(told)} placed: {[one.error for one in told if one.error]}')
+    placed = sum(call.answer is not None for call in told)
+    print(f'{placed} of {len(told)} placed: {[call.error for call in told if call.error]}')
     assert placed >= least * len(told)
     faulty_site.check(told)
     # Asked again, each has its answer: what was done is done once.
     again = faulty_site.callers.ask_all(
-        [one.request for one in told if one.answer][:100], threads=8
+        [call.request for call in told if call.answer][:100], threads=8
     )
-    assert load.unlike([one for one in told if one.answer], again) == []
+    assert load.unlike([call for call in told if call.answer], again) == []
     faulty_site.until_well(60)
     assert faulty_site.processes() == before
 
@@ -229,7 +229,7 @@ def gone(faulty_site, seconds):
     assert longest < 0.5 + 20, 'the budget of the request, and much patience with this machine'
     assert all(faulty_site.sick(name) == {'broker'} for name in NAMES)
     told = asking.wait(300)
-    assert {type(one.error) for one in told} == {exceptions.BrokerUnavailable}
+    assert {type(call.error) for call in told} == {exceptions.BrokerUnavailable}
     grown = {name: mb - memory[name] for name, mb in faulty_site.memory().items()}
     faulty_site.node.start()
     began = time.monotonic()
@@ -273,10 +273,10 @@ def test_the_broker_takes_nothing(faulty_site, what):
     began = time.monotonic()
     told = faulty_site.callers.ask_all(faulty_site.some(4, 3000), threads=4)
     assert time.monotonic() - began < 3 + 10
-    for one in told:
-        assert isinstance(one.error, exceptions.Unavailable)
-        assert any(word in str(one.error) for word in ('broker', 'no answer')), one.error
-    print({str(one.error) for one in told})
+    for call in told:
+        assert isinstance(call.error, exceptions.Unavailable)
+        assert any(word in str(call.error) for word in ('broker', 'no answer')), call.error
+    print({str(call.error) for call in told})
     faulty_site.node.calm()
     faulty_site.places(60)
     faulty_site.until_well(60)
@@ -300,7 +300,7 @@ def test_a_caller_whose_queue_is_stuck_holds_up_nobody(faulty_site):
     began = time.monotonic()
     told = faulty_site.callers.ask_all(faulty_site.some(100, 20_000), threads=4)
     took = time.monotonic() - began
-    assert [one.error for one in told if one.error] == []
+    assert [call.error for call in told if call.error] == []
     print(f'{len(told)} answered in {took:.1f} s beside a queue that is stuck')
     assert took < 20
     faulty_site.node.evaluate(f"sys:resume('%2F_{leader}').")
@@ -439,7 +439,7 @@ def test_the_disk_of_the_database_is_full(closing, rabbit_url, postgresql_url, t
     assert time.monotonic() - began < 2 + 10
     disk.clear()
     told += [callers.ask(load.a_request(rng, 5, budget_ms=60_000)) for _ in range(10)]
-    assert [one.error for one in told[-10:]] == [None] * 10
+    assert [call.error for call in told[-10:]] == [None] * 10
     # What was refused may be asked for again.
     assert callers.ask(msgspec.structs.replace(told[-11].request, budget_ms=60_000)).answer
     assert site.process('one').pid == pid

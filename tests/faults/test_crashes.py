@@ -68,10 +68,10 @@ class Claiming(Scene):
 
     verb = 'requests.commit'
 
-    def prepare(self, one, two):
+    def prepare(self, host, two):
         drafts = [
-            a_draft().planned_at(0, uuid_of(one.name)).taking(one, vcpu=2).taking(two, vcpu=2),
-            a_draft(decision=a_decision(host_set=one.name)).taking(one, CUSTOM_GOLD=1),
+            a_draft().planned_at(0, uuid_of(host.name)).taking(host, vcpu=2).taking(two, vcpu=2),
+            a_draft(decision=a_decision(host_set=host.name)).taking(host, CUSTOM_GOLD=1),
         ]
         drafts = [draft.leased(-5).whole() for draft in drafts]
         self.arguments = ([draft.build() for draft in drafts],)
@@ -88,9 +88,9 @@ class Claiming(Scene):
 class Confirming(Scene):
     verb = 'claims.confirm_claims'
 
-    def prepare(self, one, two):
-        self.claims = claimed(self.store, a_draft().leased(-5).taking(one).taking(one))
-        self.arguments = (one.words(*self.claims),)
+    def prepare(self, host, two):
+        self.claims = claimed(self.store, a_draft().leased(-5).taking(host).taking(host))
+        self.arguments = (host.words(*self.claims),)
         self.wanted = {claim.consumer for claim in self.claims}
 
     def again(self):
@@ -103,12 +103,12 @@ class Reporting(Scene):
 
     verb = 'reports.apply_reports'
 
-    def prepare(self, one, two):
-        draft = a_draft().leased(-5).taking(one).taking(one).taking(one)
+    def prepare(self, host, two):
+        draft = a_draft().leased(-5).taking(host).taking(host).taking(host)
         gone, runs, builds = claimed(self.store, draft)
-        one.confirm(gone)
+        host.confirm(gone)
         stranger = new_uuid()
-        said = one.says().with_room(vcpu=16, ram=1024, VGPU=2)
+        said = host.says().with_room(vcpu=16, ram=1024, VGPU=2)
         self.arguments = ([said.listing([runs, stranger], [builds]).build()],)
         self.wanted = {runs.consumer, builds.consumer, stranger}
 
@@ -121,9 +121,9 @@ class Sweeping(Scene):
     verb = 'claims.sweep'
     arguments = (100,)
 
-    def prepare(self, one, two):
-        kept, *_ = claimed(self.store, a_draft().leased(-5).taking(one).taking(one).taking(two))
-        one.confirm(kept)
+    def prepare(self, host, two):
+        kept, *_ = claimed(self.store, a_draft().leased(-5).taking(host).taking(host).taking(two))
+        host.confirm(kept)
         self.wanted = {kept.consumer}
 
     def again(self):
@@ -141,11 +141,11 @@ SCENES = (Claiming, Confirming, Reporting, Sweeping)
     ],
 )
 def site(request, a_site):
-    made = a_site(request.param)
-    made.store.vocabulary.declare_class('CUSTOM_GOLD')
-    yield made
-    made.audit()
-    made.close()
+    new_site = a_site(request.param)
+    new_site.store.vocabulary.declare_class('CUSTOM_GOLD')
+    yield new_site
+    new_site.audit()
+    new_site.close()
 
 
 @pytest.mark.parametrize('scene', SCENES)

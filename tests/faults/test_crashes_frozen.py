@@ -73,7 +73,7 @@ class Frozen:
         return False
 
 
-def frozen_in_mid_transaction(made, conductors, idle, still):
+def frozen_in_mid_transaction(scene, conductors, idle, still):
     """
     :param idle: seconds that the database allows a transaction to say nothing
     :param still: seconds that the scheduler stands still, at least
@@ -85,24 +85,24 @@ def frozen_in_mid_transaction(made, conductors, idle, still):
 
     rng = random.Random(14)
     told = ask(10).wait()
-    made.freeze_in_transaction()
+    scene.freeze_in_transaction()
     asking = ask(40)
-    until(made.frozen.is_set, 'a scheduler is frozen in a transaction', 60)
+    until(scene.frozen.is_set, 'a scheduler is frozen in a transaction', 60)
     began = time.monotonic()
-    assert made.is_locked()
-    made.site.thaw('awake')
-    until(lambda: not made.is_locked(), 'its locks are gone', LOCKS_GONE)
+    assert scene.is_locked()
+    scene.site.thaw('awake')
+    until(lambda: not scene.is_locked(), 'its locks are gone', LOCKS_GONE)
     gone = time.monotonic() - began
     until(lambda: len(asking.told) >= 10, 'the other one goes on', 60)
     while time.monotonic() - began < still:
         told += ask(20).wait(60)
         time.sleep(2)
-    made.thaw()
+    scene.thaw()
     told += asking.wait(200) + ask(20).wait(200)
-    assert made.site.stop('still') == 0, 'it goes on, and ends as any other'
-    assert [one.error for one in told if one.error] == []
-    assert load.broken_promises(made.site.store, told) == []
-    made.site.audit()
+    assert scene.site.stop('still') == 0, 'it goes on, and ends as any other'
+    assert [call.error for call in told if call.error] == []
+    assert load.broken_promises(scene.site.store, told) == []
+    scene.site.audit()
     print(f'locks gone after {gone:.1f} s, {idle} s allowed; {len(told)} requests, each once')
 
 
@@ -125,9 +125,9 @@ def frozen(request, a_site):
 
 @pytest.fixture(scope='module')
 def quick(closing, rabbit_url):
-    made = load.Conductors(rabbit_url, attempt_seconds=1.0)
-    closing.callback(made.close)
-    return made
+    quick_conductors = load.Conductors(rabbit_url, attempt_seconds=1.0)
+    closing.callback(quick_conductors.close)
+    return quick_conductors
 
 
 def test_frozen_in_a_transaction(frozen, quick):
@@ -182,8 +182,8 @@ class Skewed:
         assert abs(time.time() + STEPS[0] - time.mktime(shown)) < HOUR, 'its clock is wrong'
 
     def reporting(self):
-        found = self.store.feed.load_everything().hosts
-        return [change.row for change in found if change.row and change.row.full_sequence]
+        changes = self.store.feed.load_everything().hosts
+        return [change.row for change in changes if change.row and change.row.full_sequence]
 
     def ask(self, hosts, lease):
         """A request for one member on each of these hosts; all are placed."""
@@ -194,16 +194,16 @@ class Skewed:
             ],
             threads=4,
         )
-        assert [one.error for one in told if one.error] == []
+        assert [call.error for call in told if call.error] == []
         return told
 
     def build(self, told):
-        for chosen in (selection[0] for one in told for selection in one.answer.selections):
+        for chosen in (selection[0] for call in told for selection in call.answer.selections):
             topic = chosen.build_topic or topic_of(chosen.host)
             assert self.computes.build(topic, chosen.build(), wait=True)['outcome'] == 'running'
 
     def claims(self, told):
-        return [self.store.claims.load_claim(key) for one in told for key in one.claims]
+        return [self.store.claims.load_claim(key) for call in told for key in call.claims]
 
     def late(self, told):
         """By how many seconds these claims outlived their leases; all of them ended."""
@@ -211,30 +211,30 @@ class Skewed:
         return [claim.updated_at - claim.lease_until for claim in self.claims(told)]
 
 
-def wrong_clocks(made, seconds):
+def wrong_clocks(scene, seconds):
     """:param seconds: from one step to the next"""
     built, kept, late = [], [], []
     for step in STEPS:
-        made.clock.set(step)
-        names = [row.name for row in made.reporting()]
-        short = made.ask(names, LEASE)
-        kept += made.ask(names, 600)
-        built += made.ask(names, 60)
-        made.build(built[-len(names) :])
-        late.append((made.late, short))
+        scene.clock.set(step)
+        names = [row.name for row in scene.reporting()]
+        short = scene.ask(names, LEASE)
+        kept += scene.ask(names, 600)
+        built += scene.ask(names, 60)
+        scene.build(built[-len(names) :])
+        late.append((scene.late, short))
         time.sleep(seconds)
     late = [moment for find, told in late for moment in find(told)]
     assert min(late) >= 0, 'no lease ended early'
-    states = {claim.state for claim in made.claims(built)}
+    states = {claim.state for claim in scene.claims(built)}
     assert states == {'confirmed'}, 'what runs stays, whatever the clock says'
-    assert {claim.state for claim in made.claims(kept)} == {'reserved'}
-    before = {row.name: row.sequence for row in made.reporting()}
+    assert {claim.state for claim in scene.claims(kept)} == {'reserved'}
+    before = {row.name: row.sequence for row in scene.reporting()}
     until(
-        lambda: all(row.sequence > before[row.name] for row in made.reporting()),
+        lambda: all(row.sequence > before[row.name] for row in scene.reporting()),
         'all hosts report',
         30,
     )
-    assert {row.epoch for row in made.reporting()} == {1}, 'nobody had to register again'
+    assert {row.epoch for row in scene.reporting()} == {1}, 'nobody had to register again'
     print(
         f'{len(built)} built, {len(kept)} kept, {len(late)} leases ended, '
         f'{max(late):.1f} s late at most'

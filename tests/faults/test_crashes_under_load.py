@@ -25,11 +25,11 @@ VCPU = 1_000_000
     ],
 )
 def site(request, a_site):
-    made = a_site(request.param)
-    hosts.add(made.store, [f'host-{n}' for n in range(20)], VCPU=VCPU)
-    made.start('keeper', 'other', **hosts.SILENT)
-    yield made
-    made.close()
+    new_site = a_site(request.param)
+    hosts.add(new_site.store, [f'host-{n}' for n in range(20)], VCPU=VCPU)
+    new_site.start('keeper', 'other', **hosts.SILENT)
+    yield new_site
+    new_site.close()
 
 
 @pytest.fixture(scope='module')
@@ -37,10 +37,12 @@ def several(rabbit_url, closing):
     """Conductors with connections of their own."""
 
     def make(count, attempt_seconds):
-        made = [load.Conductors(rabbit_url, attempt_seconds=attempt_seconds) for _ in range(count)]
-        for one in made:
-            closing.callback(one.close)
-        return made
+        conductors = [
+            load.Conductors(rabbit_url, attempt_seconds=attempt_seconds) for _ in range(count)
+        ]
+        for conductor in conductors:
+            closing.callback(conductor.close)
+        return conductors
 
     return make
 
@@ -50,19 +52,19 @@ def begin(site, conductors, requests, threads, name='other'):
     if name not in site.rigs[name].processes:
         site.again(name)
     return [
-        one.start(requests[n :: len(conductors)], threads // len(conductors))
-        for n, one in enumerate(conductors)
+        conductor.start(requests[n :: len(conductors)], threads // len(conductors))
+        for n, conductor in enumerate(conductors)
     ]
 
 
 def ended(asking):
-    return sum(len(one.told) for one in asking)
+    return sum(len(part.told) for part in asking)
 
 
 def each_once(site, asking, requests):
     """Every request was answered, and has its claims, once."""
-    told = [one for part in asking for one in part.wait(120)]
-    assert [one.error for one in told if one.error] == []
+    told = [call for part in asking for call in part.wait(120)]
+    assert [call.error for call in told if call.error] == []
     assert len(told) == len(requests)
     mine = {request.request_id for request in requests}
     have = load.live_claims(site.store)
@@ -110,12 +112,12 @@ def told_to_stop(site, conductors, count, threads, name='other'):
     requests = some(count, seed=count + 1)
     asking = begin(site, conductors, requests, threads, name)
     until(lambda: ended(asking) >= count // 4, 'a quarter of them has ended', 120)
-    left, began = count - ended(asking), time.monotonic()
+    remaining, began = count - ended(asking), time.monotonic()
     assert site.stop(name, 60) == 0
     seconds = time.monotonic() - began
     each_once(site, asking, requests)
-    print(f'{count} requests, told to stop with {left} to go: ended within {seconds:.1f} s')
-    assert left > threads
+    print(f'{count} requests, told to stop with {remaining} to go: ended within {seconds:.1f} s')
+    assert remaining > threads
     assert seconds <= 30
 
 

@@ -42,7 +42,7 @@ def test_the_database_fails_over(rabbit_url, closing, tmp_path):
     promoted = time.monotonic()
     told = asking.wait(120)
 
-    assert [one.error for one in told if one.error] == []
+    assert [call.error for call in told if call.error] == []
     assert load.broken_promises(site.store, told) == []
     asked = sum(len(request.consumers) for request in requests)
     assert sum(map(len, load.live_claims(site.store).values())) == asked

@@ -66,7 +66,7 @@ def test_others_answer_for_one_that_stands_still(three):
         way.mend()
     until(lambda: 'calls are taken again' in site.log('three'), 'it goes on', 60)
     told += ask()
-    lost = [one.error for one in told if one.error]
+    lost = [call.error for call in told if call.error]
     assert {type(error) for error in lost} <= {NoAnswer}
     assert len(lost) <= UNANSWERED_MOST * len(told), lost
     assert load.broken_promises(site.store, told) == []

@@ -53,7 +53,7 @@ class Cloud:
         fault()
         happened = time.monotonic()
         told = asking.wait(200)
-        assert [one.error for one in told if one.error] == []
+        assert [call.error for call in told if call.error] == []
         after = sorted(at for at in ends if at > happened)
         assert after, 'the load ended before the fault'
         self.told += told

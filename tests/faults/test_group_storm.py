@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.rabbit, pytest.mark.slow, pytest.mark.timeout(900)]
 )
 def storm(request, a_site, rabbit_url):
     site = a_site(request.param)
-    made = Storm(site, rabbit_url, groups=50, seed=7)
-    yield made
-    made.close()
+    new_storm = Storm(site, rabbit_url, groups=50, seed=7)
+    yield new_storm
+    new_storm.close()
     site.close()
 
 
@@ -32,5 +32,5 @@ def test_fifty_groups_while_processes_die_and_stand_still(storm):
     storm.settle()
     assert storm.site.deadlocks() == before
     print(dict(storm.done))
-    for what in ('kills', 'freezes', 'changes', 'releases', 'repeats', 'left to expire'):
-        assert storm.done[what] >= 5, f'{what}: {storm.done}'
+    for kind in ('kills', 'freezes', 'changes', 'releases', 'repeats', 'left to expire'):
+        assert storm.done[kind] >= 5, f'{kind}: {storm.done}'

@@ -23,9 +23,9 @@ pytestmark = [pytest.mark.rabbit, pytest.mark.timeout(180)]
     ],
 )
 def site(request, a_site):
-    made = GroupsSite(a_site(request.param))
-    yield made
-    made.close()
+    new_site = GroupsSite(a_site(request.param))
+    yield new_site
+    new_site.close()
 
 
 @pytest.mark.parametrize('scene', SCENES)
@@ -52,10 +52,10 @@ def test_killed_between_commit_and_its_answer(site, scene, closing):
 @pytest.mark.parametrize('scene', SCENES)
 def test_what_is_done_by_half_is_found(site, scene):
     """Each scene sees it; else what is above would pass whatever happened."""
-    made = scene(site, 0)
-    made.half()
+    prepared = scene(site, 0)
+    prepared.half()
     with pytest.raises(AssertionError, match=r'half a|a place is gone'):
-        made.kept()
+        prepared.kept()
     tidy(site.store)
 
 

@@ -71,34 +71,34 @@ class Target:
         to_broker = [x for x in lines if int(x[2].partition(':')[2], 16) == self.port]
         return self.site.threads(NAME) - sum(f'socket:[{x[9]}]' in sockets for x in to_broker)
 
-    def send(self, one: poison.Poison | poison.Sent, topic: str, exchange: str) -> None:
-        if isinstance(one, poison.Poison):
-            body = one.body.replace(poison.UNIQUE, uuid.uuid4().hex.encode())
+    def send(self, message: poison.Poison | poison.Sent, topic: str, exchange: str) -> None:
+        if isinstance(message, poison.Poison):
+            body = message.body.replace(poison.UNIQUE, uuid.uuid4().hex.encode())
             self.wire.send(
                 body,
                 topic=topic,
                 exchange=exchange,
-                content_type=one.kind,
-                content_encoding=one.coding,
-                headers=dict(one.headers),
+                content_type=message.kind,
+                content_encoding=message.coding,
+                headers=dict(message.headers),
             )
         else:
-            self.wire.send(one.body, topic=topic, exchange=exchange)
+            self.wire.send(message.body, topic=topic, exchange=exchange)
 
     def answer(self, method: str, topic: str, exchange: str | None = None, **args):
         """What a right call is answered, and what it fails with."""
         call = {'method': method, 'version': '1.0', 'args': args, '_timeout': 60}
         self.wire.replies.clear()
         reply = self.wire.call(call, topic=topic, exchange=exchange, seconds=60)
-        found = json.loads(reply['oslo.message'])
-        return found['result'], json.loads(found['failure'] or 'null')
+        message = json.loads(reply['oslo.message'])
+        return message['result'], json.loads(message['failure'] or 'null')
 
     def is_well(self) -> None:
         """It lives, and every topic answers."""
         assert self.process.poll() is None, self.site.rigs[NAME].log(NAME)[-4000:]
         self._guest += 1
-        made = a_request(_Rng(self._guest), resources={'PCPU': 1})
-        body = poison.base.to_builtins(made)
+        request = a_request(_Rng(self._guest), resources={'PCPU': 1})
+        body = poison.base.to_builtins(request)
         answer, failure = self.answer('select_destinations', 'gantt-scheduler', request=body)
         assert failure is None
         assert answer['outcome'] == 'placed'
@@ -132,8 +132,8 @@ class Target:
         until(lambda: self.own_threads() <= self.threads, 'no thread is left over')
         log = self.site.rigs[NAME].log(NAME)
         # The library's own may complain; a traceback of ours is a defect.
-        found = re.search(r' gantt\.\S+ Traceback', log)
-        assert not found, log[max(0, found.start() - 1000) : found.end() + 3000]
+        traceback = re.search(r' gantt\.\S+ Traceback', log)
+        assert not traceback, log[max(0, traceback.start() - 1000) : traceback.end() + 3000]
         assert self.process.poll() is None
 
     def close(self) -> None:
@@ -155,9 +155,9 @@ class _Rng:
 @pytest.fixture(scope='module')
 def target(a_site, rabbit_url):
     site = a_site('postgresql')
-    made = Target(site, rabbit_url)
-    yield made
-    made.close()
+    new_target = Target(site, rabbit_url)
+    yield new_target
+    new_target.close()
     site.audit()
     site.close()
 
@@ -167,19 +167,19 @@ def test_the_corpus_has_all_that_is_made_by_rule():
     """And whatever was added by hand."""
     corpus = poison.corpus()
     assert len(corpus) >= 200
-    names = [one.name for one in corpus]
+    names = [message.name for message in corpus]
     assert len(set(names)) == len(names)
-    kept = {one.name: one for one in corpus}
-    assert [one.name for one in poison.made() if kept.get(one.name) != one] == []
+    kept = {message.name: message for message in corpus}
+    assert [message.name for message in poison.made() if kept.get(message.name) != message] == []
 
 
 def test_a_corpus_of_poison_is_swallowed(target):
     corpus = poison.corpus()
     began = time.monotonic()
     for at in range(0, len(corpus), BATCH // 4):
-        for one in corpus[at : at + BATCH // 4]:
+        for message in corpus[at : at + BATCH // 4]:
             for topic, exchange in poison.TOPICS:
-                target.send(one, topic, exchange)
+                target.send(message, topic, exchange)
         target.is_well()
     count = len(corpus) * len(poison.TOPICS)
     each = (time.monotonic() - began) / count * 1000
@@ -189,11 +189,11 @@ def test_a_corpus_of_poison_is_swallowed(target):
 
 
 def mutants(target, count, seed):
-    found = poison.Mutants(seed, target.nobody)
+    source = poison.Mutants(seed, target.nobody)
     began = time.monotonic()
     for number in range(1, count + 1):
-        one = found.next()
-        target.send(one, one.topic, one.exchange)
+        mutant = source.next()
+        target.send(mutant, mutant.topic, mutant.exchange)
         if number % BATCH == 0:
             target.is_well()
         if number % 100_000 == 0:

@@ -47,8 +47,8 @@ class Three:
         self.way, self.replies, _ = amqp.proxy(broker)
         self.callers = load.Conductors(broker, attempt_seconds=10)
         self.deaf = load.Conductors(self.way.url(broker), impatience=1.0)
-        for one in (self.proxy, self.way, self.callers, self.deaf):
-            closing.callback(one.close)
+        for closable in (self.proxy, self.way, self.callers, self.deaf):
+            closing.callback(closable.close)
         hosts.add(self.store, [f'group-{n}' for n in range(8)], VGPU=60)
         hosts.add(self.store, [f'room-{n}' for n in range(10)], PCPU=1_000_000)
         site.start(
@@ -70,13 +70,13 @@ class Three:
 
     def give_back(self, told):
         """Leave the hosts as they were, for who comes next."""
-        for one in told:
-            if one.answer is not None and not one.cancelled:
-                self.store.requests.cancel_request(one.request.request_id, 'done')
+        for call in told:
+            if call.answer is not None and not call.cancelled:
+                self.store.requests.cancel_request(call.request.request_id, 'done')
 
     def broken(self, told):
         """Broken promises among what is claimed for these requests."""
-        mine = {one.request.request_id for one in told}
+        mine = {call.request.request_id for call in told}
         lines = load.broken_promises(self.store, told)
         return [line for line in lines if 'nobody asked' not in line or line[8:44] in mine]
 
@@ -102,13 +102,13 @@ def churn(callers, host, room, attempts, threads, most, seed=1):
     :returns: everything that was told
     """
     rng = random.Random(seed)
-    requests, left = [], attempts
-    while left > 0:
-        members = min(left, rng.randint(1, most))
+    requests, remaining = [], attempts
+    while remaining > 0:
+        members = min(remaining, rng.randint(1, most))
         requests.append(
             load.a_request(rng, members, force_hosts=[host], budget_ms=300_000, lease=LEASE)
         )
-        left -= members
+        remaining -= members
     lock, kept = threading.Lock(), collections.deque()
 
     def then(told):
@@ -118,10 +118,10 @@ def churn(callers, host, room, attempts, threads, most, seed=1):
             kept.append(told)
             # One in ten stays for a while, so that nobody finds the host as somebody left it.
             going = [] if int(told.request.request_id[:2], 16) % 10 == 0 else [kept.pop()]
-            while sum(len(one.request.consumers) for one in kept) > room // 2:
+            while sum(len(call.request.consumers) for call in kept) > room // 2:
                 going.append(kept.popleft())
-        for one in going:
-            callers.cancel(one)
+        for call in going:
+            callers.cancel(call)
 
     return callers.ask_all(requests, threads, then)
 
@@ -130,15 +130,15 @@ def hot_host(three, host, room, attempts, threads, most):
     hosts.add(three.store, [host], VCPU=room)
     before = three.conflicts()
     told = churn(three.callers, host, room, attempts, threads, most)
-    placed = sum(len(one.request.consumers) for one in told if one.answer)
+    placed = sum(len(call.request.consumers) for call in told if call.answer)
     conflicts = three.conflicts() - before
     print(f'{attempts} attempts, {placed} placed, {conflicts:.0f} conflicts')
-    assert {type(one.error) for one in told if one.error} <= {exceptions.NoValidHost}
+    assert {type(call.error) for call in told if call.error} <= {exceptions.NoValidHost}
     assert three.broken(told) == []
     three.site.audit()
     assert placed > max(room, attempts // 20), 'else it is full of what nobody gives back'
     assert placed + conflicts <= 2 * placed
-    tries = sorted(map(three.tries, [one for one in told if one.answer][-1000:]))
+    tries = sorted(map(three.tries, [call for call in told if call.answer][-1000:]))
     print(f'p99 of {len(tries)} requests: {tries[len(tries) * 99 // 100]} tries')
     assert tries[len(tries) * 99 // 100] <= 5
     three.give_back(told)
@@ -195,9 +195,9 @@ def hot_host_in_a_file(path, names, room, attempts, threads, most):
         hosts.add(store, ['hot'], VCPU=room)
         callers = InOneProcess(f'sqlite:///{path}', closing, names)
         told = churn(callers, 'hot', room, attempts, threads, most)
-        placed = sum(len(one.request.consumers) for one in told if one.answer)
+        placed = sum(len(call.request.consumers) for call in told if call.answer)
         print(f'{attempts} attempts, {placed} placed')
-        assert {type(one.error) for one in told if one.error} <= {exceptions.NoValidHost}
+        assert {type(call.error) for call in told if call.error} <= {exceptions.NoValidHost}
         assert load.broken_promises(store, told) == []
         assert store.claims.audit() == CLEAN
         assert placed > max(room, attempts // 20), 'else it is full of what nobody gives back'
@@ -229,7 +229,7 @@ def conflict_share(three, resource, count, units, attempts, threads):
 
     filling = [asking(50) for _ in range(count * units * 9 // 10 // 50)]
     full = three.callers.ask_all(filling, threads)
-    assert [one.error for one in full if one.error] == []
+    assert [call.error for call in full if call.error] == []
     before = three.conflicts()
 
     def then(told):
@@ -237,12 +237,12 @@ def conflict_share(three, resource, count, units, attempts, threads):
             three.callers.cancel(told)
 
     told = three.callers.ask_all((asking(1) for _ in range(attempts)), threads, then)
-    assert [one.error for one in told if one.error] == []
+    assert [call.error for call in told if call.error] == []
     share = (three.conflicts() - before) / attempts
     assert three.broken([*full, *told]) == []
     three.site.audit()
-    for one in full:
-        three.callers.cancel(one)
+    for call in full:
+        three.callers.cancel(call)
     return share
 
 
@@ -278,20 +278,20 @@ def groups(three, count, threads):
     ]
     # Some take a second go at the same group: room for three more, and for none of the third.
     requests += [
-        load.a_request(rng, 3, resources={'VGPU': 1}, group=one.spec.group)
-        for one in itertools.islice(requests, 0, count, 4)
+        load.a_request(rng, 3, resources={'VGPU': 1}, group=request.spec.group)
+        for request in itertools.islice(requests, 0, count, 4)
         for _ in range(2)
     ]
     told = three.callers.ask_all(requests, threads)
-    assert {type(one.error) for one in told if one.error} <= {exceptions.NoValidHost}
-    assert sum(one.answer is not None for one in told) >= 30
+    assert {type(call.error) for call in told if call.error} <= {exceptions.NoValidHost}
+    assert sum(call.answer is not None for call in told) >= 30
     assert three.broken(told) == []
     where = {}
-    for one in told:
-        for _, host in one.claims.values():
-            key = (one.request.spec.group.uuid, host)
+    for call in told:
+        for _, host in call.claims.values():
+            key = (call.request.spec.group.uuid, host)
             assert key not in where, f'two members of a group on {host}'
-            where[key] = one
+            where[key] = call
     assert three.site.deadlocks() == before
     three.site.audit()
     three.give_back(told)
@@ -326,12 +326,12 @@ def racks(three, count, threads):
         ]
     rng.shuffle(requests)
     told = three.callers.ask_all(requests, threads)
-    assert {type(one.error) for one in told if one.error} <= {exceptions.NoValidHost}
+    assert {type(call.error) for call in told if call.error} <= {exceptions.NoValidHost}
     assert three.broken(told) == []
     members = collections.defaultdict(list)
-    for one in told:
-        for _, host in one.claims.values():
-            members[one.request.spec.group.uuid].append(rack_of[host])
+    for call in told:
+        for _, host in call.claims.values():
+            members[call.request.spec.group.uuid].append(rack_of[host])
     for uuid, there in members.items():
         assert len(set(there)) == len(there), f'two members of {uuid} are in one rack: {there}'
     assert sum(len(there) >= 3 for there in members.values()) >= count * 0.8
@@ -369,11 +369,11 @@ def commit_answers(three, count, at_least):
                 break
     finally:
         faults.rate = 0.0
-    assert [one.error for one in told if one.error] == []
+    assert [call.error for call in told if call.error] == []
     assert faults.lost >= at_least
     have = load.live_claims(three.store)
-    have = {one.request.request_id: have[one.request.request_id] for one in told}
-    asked = sum(len(one.request.consumers) for one in told)
+    have = {call.request.request_id: have[call.request.request_id] for call in told}
+    asked = sum(len(call.request.consumers) for call in told)
     assert sum(map(len, have.values())) == asked, 'claims = requests'
     assert three.broken(told) == []
     three.site.audit()
@@ -385,10 +385,10 @@ def call_answers(three, count, at_least):
     faults.lost, faults.rate = 0, LOST
     try:
         told = three.deaf.ask_all(with_room(count, count + 1), threads=32)
-        again = three.deaf.ask_all([one.request for one in told[: count // 2]], threads=32)
+        again = three.deaf.ask_all([call.request for call in told[: count // 2]], threads=32)
     finally:
         faults.rate = 0.0
-    assert [one.error for one in [*told, *again] if one.error] == []
+    assert [call.error for call in [*told, *again] if call.error] == []
     assert faults.lost >= at_least
     assert load.unlike(told, again) == []
     assert three.broken(told) == []

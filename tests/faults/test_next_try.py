@@ -28,18 +28,18 @@ FAILED = re.compile(r'request (\S+): try (\d+) failed')
 
 @pytest.fixture(scope='module')
 def site(a_site, closing):
-    made = a_site('postgresql')
-    closing.callback(made.close)
-    hosts.add(made.store, [f'room-{n}' for n in range(8)], VCPU=1_000, MEMORY_MB=1_000_000)
-    made.start('one', 'two', **hosts.SILENT)
-    return made
+    new_site = a_site('postgresql')
+    closing.callback(new_site.close)
+    hosts.add(new_site.store, [f'room-{n}' for n in range(8)], VCPU=1_000, MEMORY_MB=1_000_000)
+    new_site.start('one', 'two', **hosts.SILENT)
+    return new_site
 
 
 @pytest.fixture
 def callers(rabbit_url):
-    made = load.Conductors(rabbit_url, attempt_seconds=None)
-    yield made
-    made.close()
+    new_callers = load.Conductors(rabbit_url, attempt_seconds=None)
+    yield new_callers
+    new_callers.close()
 
 
 def test_one_that_is_stopped_has_each_call_once_at_most(site, callers, caplog):
@@ -49,8 +49,8 @@ def test_one_that_is_stopped_has_each_call_once_at_most(site, callers, caplog):
     def ask(count):
         return [callers.select(load.a_request(rng, 1, budget_ms=BUDGET_MS)) for _ in range(count)]
 
-    known = callers.scheduler._caller._servers
-    until(lambda: ask(2) and len(known.latest()) == 2, 'both have answered')
+    servers = callers.scheduler._caller._servers
+    until(lambda: ask(2) and len(servers.latest()) == 2, 'both have answered')
     with caplog.at_level(logging.INFO, logger='gantt.client.calls'):
         for name in ('one', 'two'):
             site.freeze(name)
@@ -60,7 +60,7 @@ def test_one_that_is_stopped_has_each_call_once_at_most(site, callers, caplog):
                 site.thaw(name)
             assert {answer.outcome for answer in placed} == {'placed'}
     failed = [FAILED.search(record.getMessage()) for record in caplog.records]
-    tries = [(found[1], int(found[2])) for found in failed if found is not None]
+    tries = [(match[1], int(match[2])) for match in failed if match is not None]
     assert tries, 'none of the calls came to the one that was stopped'
     assert {number for _, number in tries} == {1}
     site.audit()
@@ -72,16 +72,16 @@ def test_a_plan_is_made_by_a_planner_that_is_started_within_the_budget(site, cal
     timing = {'budget_ms': 60_000, 'plan_ms': 1}
     assert planner.place_group(a_plan_request(**timing)).plan.members
     site.kill('planner')
-    found = []
+    answers = []
     asking = threading.Thread(
-        target=lambda: found.append(planner.place_group(a_plan_request(**timing)))
+        target=lambda: answers.append(planner.place_group(a_plan_request(**timing)))
     )
     asking.start()
     until(lambda: not planner._caller.is_unheard() or asking.is_alive(), 'it asks')
     asking.join(2.0)  # more than two tries
     site.again('planner', 'gantt-planner')
     asking.join(60.0)
-    assert found and found[0].plan.members
+    assert answers and answers[0].plan.members
 
 
 @pytest.mark.parametrize(

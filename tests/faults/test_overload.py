@@ -80,7 +80,7 @@ class Crowd:
         self._counts = True
 
     def _ask(self) -> None:
-        made = load.a_request(self._rng, resources={'PCPU': 1}, budget_ms=20_000, lease=900)
+        request = load.a_request(self._rng, resources={'PCPU': 1}, budget_ms=20_000, lease=900)
         key = uuid.uuid4().hex
         body = {
             'method': 'select_destinations',
@@ -88,9 +88,9 @@ class Crowd:
             '_msg_id': key,
             '_reply_q': self._queue,
             '_unique_id': key,
-            'args': {'request': base.to_builtins(made)},
+            'args': {'request': base.to_builtins(request)},
         }
-        self._asked[key] = (made.request_id, time.monotonic())
+        self._asked[key] = (request.request_id, time.monotonic())
         self._channel.basic_publish(
             self._channel.prepare_message(
                 envelope(body), content_type='application/json', content_encoding='utf-8'
@@ -115,9 +115,9 @@ class Crowd:
             now.other[failure['class'], failure['message'][:100]] += 1
 
     def _receive(self, until: float) -> None:
-        while (left := until - time.monotonic()) > 0:
+        while (remaining := until - time.monotonic()) > 0:
             try:
-                self._connection.drain_events(timeout=left)
+                self._connection.drain_events(timeout=remaining)
             except TimeoutError:
                 return
 

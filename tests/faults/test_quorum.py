@@ -68,7 +68,7 @@ class FaultySite:
                 12,
                 lambda _: ends.append(time.monotonic()),
             )
-            assert [one.error for one in told if one.error] == []
+            assert [call.error for call in told if call.error] == []
             self.told += told
             if is_last:
                 break

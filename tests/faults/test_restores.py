@@ -59,15 +59,15 @@ class FaultySite:
         builds = self.village.builds(self.village.ask('past', count, lease=60), 60.0)
         assert len(builds) == count
         self.village.send(self.hamlet, builds)
-        wanted = {one.consumer for one in builds}
-        seconds_until(lambda: wanted <= self.everybody(), 'the guests run', 90)
+        consumers = {build.consumer for build in builds}
+        seconds_until(lambda: consumers <= self.everybody(), 'the guests run', 90)
         return builds
 
     def everybody(self):
         return set().union(*self.hamlet.guests().values())
 
-    def agree(self, what):
-        return seconds_until(lambda: self.village.agree(self.hamlet), what, 120)
+    def agree(self, event):
+        return seconds_until(lambda: self.village.agree(self.hamlet), event, 120)
 
     def register_anew(self):
         """One agent is given another epoch, as by a restart; its name and that epoch."""
@@ -91,7 +91,7 @@ class FaultySite:
         since = self.running(10)
         gone = first[:5]
         self.village.delete(self.hamlet, gone)
-        deleted = {one.consumer for one in gone}
+        deleted = {build.consumer for build in gone}
         seconds_until(lambda: not deleted & self.everybody(), 'five are gone', 90)
         self.agree('the views are equal before')
         guests = self.everybody()
@@ -104,11 +104,11 @@ class FaultySite:
             lambda: self.village.rows(self.hamlet)[name].epoch > epoch, 'another epoch', 90
         )
         assert session.epoch > epoch
-        assert {one.consumer for one in since} <= self.everybody()
+        assert {build.consumer for build in since} <= self.everybody()
         assert guests <= self.everybody(), 'nothing is killed'
-        for one in NAMES:
-            assert self.site.process(one).poll() is None
-            assert self.site.metric(one, 'gantt_database_restores_total') >= 1
+        for process in NAMES:
+            assert self.site.process(process).poll() is None
+            assert self.site.metric(process, 'gantt_database_restores_total') >= 1
         self.running(10)
         self.agree('the views are equal for good')
         assert all(len(here) <= SLOTS for here in self.hamlet.guests().values())

@@ -36,15 +36,15 @@ KINDS = [POSTGRESQL, pytest.param('mysql', marks=[pytest.mark.mysql, pytest.mark
 
 def asking(rng, count, most=3, budget_ms=60_000):
     """Requests whose members take one unit of the pool each."""
-    wanted = {'VCPU': 1, 'DISK_GB': 1}
+    resources = {'VCPU': 1, 'DISK_GB': 1}
     return [
-        load.a_request(rng, rng.randint(1, most), resources=wanted, budget_ms=budget_ms)
+        load.a_request(rng, rng.randint(1, most), resources=resources, budget_ms=budget_ms)
         for _ in range(count)
     ]
 
 
 def placed(told):
-    return sum(len(one.request.consumers) for one in told if one.answer and not one.cancelled)
+    return sum(len(call.request.consumers) for call in told if call.answer and not call.cancelled)
 
 
 def check(store, pool, told):
@@ -54,9 +54,9 @@ def check(store, pool, told):
     assert used <= UNITS
     named = collections.Counter(
         part.uuid
-        for one in told
-        if one.answer is not None
-        for of in one.answer.selections
+        for call in told
+        if call.answer is not None
+        for of in call.answer.selections
         for part in of[0].allocations[1:]
     )
     assert set(named) == {pool.uuid}
@@ -65,9 +65,9 @@ def check(store, pool, told):
 
 @pytest.fixture
 def site(kind, a_site, closing):
-    made = a_site(kind)
-    closing.callback(made.close)
-    return made
+    new_site = a_site(kind)
+    closing.callback(new_site.close)
+    return new_site
 
 
 @pytest.fixture
@@ -85,25 +85,25 @@ def test_processes_fill_a_pool_and_no_more(site, pool, closing, rabbit_url):
     closing.callback(callers.close)
     rng = random.Random(1)
 
-    def give_some_back(one):
-        if one.answer is not None and int(one.request.request_id[:2], 16) % 2:
-            callers.cancel(one)
+    def give_some_back(call):
+        if call.answer is not None and int(call.request.request_id[:2], 16) % 2:
+            callers.cancel(call)
 
     told = callers.ask_all(asking(rng, 100), 12, give_some_back)
     told += callers.ask_all(asking(rng, 60, most=1), 12)
-    assert {type(one.error) for one in told if one.error} <= {exceptions.NoValidHost}
+    assert {type(call.error) for call in told if call.error} <= {exceptions.NoValidHost}
     assert check(site.store, pool, told) == placed(told) == UNITS
 
     # A frozen one has picks on the table, or a commit under way; it wakes to what others did.
-    for one in told[::2]:
-        if one.answer is not None and not one.cancelled:
-            callers.cancel(one)
+    for call in told[::2]:
+        if call.answer is not None and not call.cancelled:
+            callers.cancel(call)
     begun = callers.start(asking(rng, 60, budget_ms=10_000), 12)
     site.freeze('one')
     told += begun.wait(250)
     site.thaw('one')
     told += callers.ask_all(asking(rng, 60, most=1, budget_ms=10_000), 12)
-    errors = {type(one.error) for one in told if one.error}
+    errors = {type(call.error) for call in told if call.error}
     assert errors <= {exceptions.NoValidHost, NoAnswer}
     # Of one that nobody answered, claims may be there: until their lease is over.
     assert placed(told) <= check(site.store, pool, told)
@@ -129,12 +129,15 @@ def test_threads_fill_a_pool_and_no_more(site, pool, closing):
         schedulers.append(scheduler)
     callers = [load.InProcess(scheduler) for scheduler in schedulers]
     rng = random.Random(2)
-    begun = [one.start(asking(rng, 40), 6) for one in callers]
-    told = [one for asked in begun for one in asked.wait(250)]
+    begun = [caller.start(asking(rng, 40), 6) for caller in callers]
+    told = [call for asked in begun for call in asked.wait(250)]
     told += callers[0].ask_all(asking(rng, 20, most=1), 4)
-    assert {type(one.error) for one in told if one.error} <= {exceptions.NoValidHost}
+    assert {type(call.error) for call in told if call.error} <= {exceptions.NoValidHost}
     assert check(site.store, pool, told) == placed(told) == UNITS
-    until(lambda: all(_knows(one, pool) for one in schedulers), 'every table knows what is left')
+    until(
+        lambda: all(_knows(scheduler, pool) for scheduler in schedulers),
+        'every table knows what is left',
+    )
 
 
 def _knows(scheduler, pool):

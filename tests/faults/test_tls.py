@@ -55,10 +55,10 @@ class Office:
             self.authority,
         )
 
-    def papers(self, who: str, names: str) -> rabbit.Papers:
+    def papers(self, owner: str, names: str) -> rabbit.Papers:
         """For a server of these names, e.g. ``IP:127.0.0.1,DNS:localhost``."""
-        key, request, said = (self.folder / f'{who}.{kind}' for kind in ('key', 'csr', 'ext'))
-        certificate = self.folder / f'{who}.crt'
+        key, request, said = (self.folder / f'{owner}.{kind}' for kind in ('key', 'csr', 'ext'))
+        certificate = self.folder / f'{owner}.crt'
         said.write_text(f'subjectAltName={names}\n')
         self._openssl(
             'req',
@@ -66,7 +66,7 @@ class Office:
             'rsa:2048',
             '-nodes',
             '-subj',
-            f'/CN={who}',
+            f'/CN={owner}',
             '-keyout',
             key,
             '-out',
@@ -223,8 +223,8 @@ class FaultySite:
     def are_placed(self, requests):
         """By the processes that were there before."""
         some = [load.a_request(self.rng, budget_ms=60_000) for _ in range(requests)]
-        found = self.callers.start(some, threads=4).wait(90)
-        assert [one.error for one in found if one.error] == []
+        calls = self.callers.start(some, threads=4).wait(90)
+        assert [call.error for call in calls if call.error] == []
         assert [self.site.process(name).poll() for name in NAMES] == [None, None]
 
     def lose_the_queue(self):
@@ -250,10 +250,10 @@ class FaultySite:
         assert during < requests, 'the load ended before the node did'
         told = asking.wait(150)
         print(f'killed after {during}, all placed {time.monotonic() - began:.1f} s later')
-        assert [one.error for one in told if one.error] == []
+        assert [call.error for call in told if call.error] == []
         assert [self.site.process(name).poll() for name in NAMES] == [None, None]
         assert [self.site.process(name).pid for name in NAMES] == before
-        mine = {one.request.request_id for one in told}
+        mine = {call.request.request_id for call in told}
         lines = load.broken_promises(self.site.store, told)
         assert [x for x in lines if 'nobody asked' not in x or x[8:44] in mine] == []
         self.site.audit()

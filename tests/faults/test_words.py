@@ -55,14 +55,14 @@ class Shuffle:
     def __init__(self, store, rng):
         self.store, self.rng = store, rng
         number = next(self.numbers)
-        one, claims = self._prepared(f'order-{number}')
-        agent = Agent(store, one, claims)
+        host, claims = self._prepared(f'order-{number}')
+        agent = Agent(store, host, claims)
         agent.live_through(self._steps())
         agent.crash()
         agent.live_through(self._steps())
         agent.pending = []  # builds that are under way are dropped
         agent.report('full', 2)
-        self.lives, self.outcome = agent.lives, self._rows(one, claims)
+        self.lives, self.outcome = agent.lives, self._rows(host, claims)
         self._names = {claim.id: at for at, claim in enumerate(claims)}
 
     def _prepared(self, name):
@@ -93,7 +93,7 @@ class Shuffle:
     def again(self):
         """Another host is told the same, each word ten times, in any order."""
         host, claims = self._prepared(f'disorder-{next(self.numbers)}')
-        first, second = [[self._of(one, host, claims) for one in life] for life in self.lives]
+        first, second = [[self._of(step, host, claims) for step in life] for life in self.lives]
         last = second.pop()
         deliver(self.store, host, self._shuffled(first))
         old = host.epoch
@@ -106,23 +106,23 @@ class Shuffle:
         # Repeats, and what was overtaken, come even after the last word.
         deliver(self.store, None, late[:10])
         deliver(
-            self.store, host, [one for one in self._shuffled(second)[:10] if one[0] == 'report']
+            self.store, host, [step for step in self._shuffled(second)[:10] if step[0] == 'report']
         )
         assert self._rows(host, claims) == self.outcome
 
     def _shuffled(self, life):
-        many = [one for one in life for _ in range(10)]
+        many = [step for step in life for _ in range(10)]
         self.rng.shuffle(many)
         return many
 
-    def _of(self, one, host, claims):
+    def _of(self, step, host, claims):
         """The same word, said by the other host about its own claims."""
-        word, said = one
+        word, said = step
         if word != 'report':
             ids = [claims[self._names[claim_id]].id for claim_id in said.claim_ids]
             return word, changed(said, name=host.name, claim_ids=ids)
         lists = {
-            what: None
+            field: None
             if entries is None
             else [
                 changed(
@@ -132,7 +132,7 @@ class Shuffle:
                 )
                 for entry in entries
             ]
-            for what, entries in (('running', said.running), ('pending', said.pending))
+            for field, entries in (('running', said.running), ('pending', said.pending))
         }
         return word, changed(said, name=host.name, **lists)
 
@@ -142,9 +142,9 @@ def shuffles(make_store, histories, each, seed=12):
     began = time.monotonic()
     for number in range(histories):
         store = make_store()
-        found = Shuffle(store, random.Random(seed * 1_000_000 + number))
+        shuffle = Shuffle(store, random.Random(seed * 1_000_000 + number))
         for _ in range(each):
-            found.again()
+            shuffle.again()
         assert store.claims.audit() == CLEAN
     print(f'{histories * each} orders, {histories * each / (time.monotonic() - began):.0f}/s')
 
@@ -227,10 +227,10 @@ class OneHost:
         fate = report_outcome(self.store, draft)
         if fate.outcome is CommitStatus.PARTIAL:
             self.store.requests.give_up(draft.id, 'worker-1', 1)
-        known = {claim.id for claim in self.claims}
+        ids = {claim.id for claim in self.claims}
         if fate.outcome in (CommitStatus.PLACED, CommitStatus.REPEAT):
             mine = live(self.store, request_id=draft.id)
-            self.claims += [claim for claim in mine if claim.id not in known]
+            self.claims += [claim for claim in mine if claim.id not in ids]
 
     def cancel(self):
         if self.drafts:
@@ -265,10 +265,10 @@ class OneHost:
         """Anything that was ever said, again perhaps."""
         if not self.sent:
             return
-        what, body = self._one(self.sent)
-        if what != 'report':
-            fates = getattr(self.store.claims, f'{what}_claims')(body).outcomes
-            if what == 'confirm':
+        word, body = self._one(self.sent)
+        if word != 'report':
+            fates = getattr(self.store.claims, f'{word}_claims')(body).outcomes
+            if word == 'confirm':
                 self.answers.append((body, fates[0].outcome))
             return
         reserved = {c.id for c in self.store.claims.list_claims(state='reserved', limit=1000)}
@@ -297,8 +297,8 @@ class OneHost:
         assert cores <= CORES, 'I2'
         assert host.row.used.get('VCPU', 0) == cores, 'I3'
         for claim_id in running:
-            found = claims.get(claim_id)
-            assert found is not None and found.state is State.CONFIRMED, 'I4'
+            claim = claims.get(claim_id)
+            assert claim is not None and claim.state is State.CONFIRMED, 'I4'
         assert all(count == 1 for count in self.compute.journal.values()), 'I5'
         members = [(claim.request_id, claim.member) for claim in claims.values()]
         assert len(members) == len(set(members)), 'I5'

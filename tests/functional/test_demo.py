@@ -51,12 +51,13 @@ def both():
     }
     try:
         yield {
-            name: (one.communicate(timeout=240)[0], one.returncode) for name, one in running.items()
+            name: (process.communicate(timeout=240)[0], process.returncode)
+            for name, process in running.items()
         }
     finally:
-        for one in running.values():
-            one.kill()
-            one.wait()
+        for process in running.values():
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.timeout(300)

@@ -25,9 +25,9 @@ def heads(text: str) -> set[str]:
 
 def whole(folder: pathlib.Path, program: str, last: str) -> str:
     """The one report of a program, when its last section is there."""
-    found = [path.read_text() for path in folder.glob(f'{program}_gurumeditation_*')]
-    assert len(found) <= 1
-    return found[0] if found and last in found[0] else ''
+    reports = [path.read_text() for path in folder.glob(f'{program}_gurumeditation_*')]
+    assert len(reports) <= 1
+    return reports[0] if reports and last in reports[0] else ''
 
 
 def test_processes_report_when_they_are_asked_and_go_on(tmp_path, rabbit_url, postgresql_url):
@@ -37,13 +37,13 @@ def test_processes_report_when_they_are_asked_and_go_on(tmp_path, rabbit_url, po
         'rpc': {'nova_transport_url': f'rabbit://guest:{SECRET}@127.0.0.1:5672/'},
         'oslo_reports': {'log_dir': str(tmp_path)},
     }
-    with rig(options, kind=warm.Rig) as made:
-        made.start('api', 'gantt-api')
-        made.start('scheduler', 'gantt-scheduler')
-        made.wait_for('api', 'listens on')
-        until(lambda: made.log('scheduler').count('is ready') == 2, 'two workers are ready')
-        supervisor = made.processes['scheduler'].pid
-        for pid in (made.processes['api'].pid, supervisor, *children(supervisor)):
+    with rig(options, kind=warm.Rig) as own_rig:
+        own_rig.start('api', 'gantt-api')
+        own_rig.start('scheduler', 'gantt-scheduler')
+        own_rig.wait_for('api', 'listens on')
+        until(lambda: own_rig.log('scheduler').count('is ready') == 2, 'two workers are ready')
+        supervisor = own_rig.processes['scheduler'].pid
+        for pid in (own_rig.processes['api'].pid, supervisor, *children(supervisor)):
             os.kill(pid, signal.SIGUSR2)
         said = {
             program: until(
@@ -64,5 +64,5 @@ def test_processes_report_when_they_are_asked_and_go_on(tmp_path, rabbit_url, po
         assert re.search(r'table_age_seconds\W+\d', said['gantt-api'])
         assert 'Gantt scheduler' in heads(said['gantt-scheduler-1'])
         assert 'table_age_seconds' in said['gantt-scheduler-0']
-        assert made.stop('api') == 0
-        assert made.stop('scheduler') == 0
+        assert own_rig.stop('api') == 0
+        assert own_rig.stop('scheduler') == 0

@@ -34,6 +34,6 @@ print(resident_mb() - before, sum(map(len, left)) >> 20)
 def test_what_waited_gives_its_memory_back():
     done = subprocess.run([sys.executable, '-c', BACKLOG], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    grown, left = map(int, done.stdout.split())
-    assert left == 5
+    grown, remaining = map(int, done.stdout.split())
+    assert remaining == 5
     assert grown < 60

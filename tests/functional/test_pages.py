@@ -27,10 +27,10 @@ ID = re.compile(r'\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{8}\
 
 def until(check, seconds=60.0):
     end = time.monotonic() + seconds
-    while not (found := check()):
+    while not (value := check()):
         assert time.monotonic() < end, 'it did not come to it'
         time.sleep(0.2)
-    return found
+    return value
 
 
 def answered(*words):
@@ -44,14 +44,16 @@ def rig(store_url, tmp_path, monkeypatch):
     """gantt-standalone with the hosts of the pages; commands ask it."""
     monkeypatch.setenv('COLUMNS', '80')
     options = {'api': {'port': 0}, 'scheduler': {'report_seconds': 2}}
-    made = Rig(store_url('sqlite'), '', tmp_path, options)
-    lines = made.config.read_text().splitlines(keepends=True)
-    made.config.write_text(''.join(one for one in lines if not one.startswith('transport_url')))
-    with contextlib.closing(made):
-        yield made
-        for name in list(made.processes):
-            assert made.stop(name) == 0
-            assert 'Traceback' not in made.log(name)
+    own_rig = Rig(store_url('sqlite'), '', tmp_path, options)
+    lines = own_rig.config.read_text().splitlines(keepends=True)
+    own_rig.config.write_text(
+        ''.join(line for line in lines if not line.startswith('transport_url'))
+    )
+    with contextlib.closing(own_rig):
+        yield own_rig
+        for name in list(own_rig.processes):
+            assert own_rig.stop(name) == 0
+            assert 'Traceback' not in own_rig.log(name)
 
 
 def start(rig, name, monkeypatch):
@@ -59,7 +61,7 @@ def start(rig, name, monkeypatch):
     rig.wait_for(name, 'is ready')
     url = re.search(r'listens on (http://[\d.:]+)', rig.log(name))[1]
     monkeypatch.setenv('GANTT_ENDPOINT', url)
-    until(lambda: [one['condition'] for one in answered('host', 'list')].count('up') == HOSTS)
+    until(lambda: [host['condition'] for host in answered('host', 'list')].count('up') == HOSTS)
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def site(rig, monkeypatch):
 def plan_of(file):
     """The plan of a described group, its members by name."""
     shown = answered('group', 'show', yaml.safe_load(file.read_text())['uuid'], '--check')['plan']
-    return shown, {one['name']: one for one in shown['members']}
+    return shown, {member['name']: member for member in shown['members']}
 
 
 def racks(members, kind):
@@ -96,7 +98,7 @@ def test_the_page_about_groups_is_played(site):
     assert ' '.join(shown.split()) in ' '.join(differs.err.split())
 
     def states():
-        return {name: one['state'] for name, one in plan_of(SHOP)[1].items()}
+        return {name: member['state'] for name, member in plan_of(SHOP)[1].items()}
 
     until(lambda: sorted(states().values()) == ['planned'] * 3 + ['running'] * 2)
     assert states()['web-2'] == 'running'
@@ -106,14 +108,17 @@ def test_the_page_about_groups_is_played(site):
     plan, cluster = plan_of(HADOOP)
     assert len(cluster) == 17 and plan['violated'] == []
     assert set(racks(cluster, 'worker')) <= set(racks(cluster, 'data'))
-    assert len({one['levels']['room'] for one in cluster.values() if one['member'] == 'name'}) == 2
+    assert (
+        len({member['levels']['room'] for member in cluster.values() if member['member'] == 'name'})
+        == 2
+    )
     explained = run('explain', plan['group'])
     assert explained.code == 0 and 'members without a place         0' in explained.out
     assert run('replay', plan['group']).code == 0
 
     assert run('group', 'heal', shop).code == 0
     assert run('group', 'release', shop).code == 0
-    assert {one['group'] for one in answered('group', 'plans')} == {plan['group']}
+    assert {listed['group'] for listed in answered('group', 'plans')} == {plan['group']}
 
 
 def blocks(page):

@@ -29,15 +29,15 @@ OPTIONS = {'planner': {'plan_seconds': 1, 'queue_limit': 3}, 'api': {'port': 0}}
 class PlannedSite:
     """A scheduler with 20 hosts, who plans groups, and clients."""
 
-    def __init__(self, made):
-        self.rig = made
-        made.start('scheduler', 'gantt-scheduler')
-        made.start('planner', 'gantt-planner')
-        made.wait_for('scheduler', 'is ready')
-        made.wait_for('planner', READY)
-        made.start('farm', 'gantt-compute', '--fake', '20')
-        self.store = stores_for_url(made.database)
-        self.carrier = client.get_transport(a_conf(made.broker))
+    def __init__(self, own_rig):
+        self.rig = own_rig
+        own_rig.start('scheduler', 'gantt-scheduler')
+        own_rig.start('planner', 'gantt-planner')
+        own_rig.wait_for('scheduler', 'is ready')
+        own_rig.wait_for('planner', READY)
+        own_rig.start('farm', 'gantt-compute', '--fake', '20')
+        self.store = stores_for_url(own_rig.database)
+        self.carrier = client.get_transport(a_conf(own_rig.broker))
         self.planner = PlannerClient(self.carrier, attempt_seconds=0.5)
         self.scheduler = client.SchedulerClient(self.carrier)
         until(lambda: len(self.store.feed.load_everything().hosts) == 20, 'all hosts are known')
@@ -63,10 +63,10 @@ class PlannedSite:
 
 @pytest.fixture(scope='module')
 def site(rabbit_url, postgresql_url):
-    with rig(OPTIONS, kind=warm.Rig) as made:
-        found = PlannedSite(made)
-        yield found
-        found.close()
+    with rig(OPTIONS, kind=warm.Rig) as own_rig:
+        planned = PlannedSite(own_rig)
+        yield planned
+        planned.close()
 
 
 def a_hard_group(**fields):
@@ -78,17 +78,17 @@ def a_hard_group(**fields):
 
 def in_background(work):
     """Run something; what it returns, or raises, as a list of one."""
-    found = []
+    outcomes = []
 
     def run():
         try:
-            found.append(work())
+            outcomes.append(work())
         except exceptions.GanttError as e:
-            found.append(e)
+            outcomes.append(e)
 
     thread = threading.Thread(target=run)
     thread.start()
-    return thread, found
+    return thread, outcomes
 
 
 def clean(site):
@@ -101,7 +101,7 @@ def test_a_group_lives_through_real_processes(site):
     assert len(site.claims(answer.group)) == 40
     assert {c.host for c in site.claims(answer.group)} == {m.host for m in answer.plan.members}
     view = site.planner.show_group_plan(answer.group, check=True)
-    assert {one.state for one in view.members} == {'planned'} and view.violated == []
+    assert {member.state for member in view.members} == {'planned'} and view.violated == []
     site.planner.release_group_plan(answer.group)
     assert site.claims(answer.group) == [] and clean(site)
 
@@ -109,12 +109,12 @@ def test_a_group_lives_through_real_processes(site):
 @pytest.mark.parametrize('after', [0.3, 0.9])
 def test_one_that_is_killed_while_it_plans_is_repeated_and_makes_one_group(site, after):
     request = a_plan_request(a_hard_group(), budget_ms=60_000)
-    thread, found = in_background(lambda: site.planner.place_group(request))
+    thread, outcomes = in_background(lambda: site.planner.place_group(request))
     time.sleep(after)
     site.kill()
     site.restart()
     thread.join(90)
-    (answer,) = found
+    (answer,) = outcomes
     assert not isinstance(answer, Exception), answer
     assert len(site.claims(answer.group)) == 40
     assert {c.id for c in site.claims(answer.group)} == {m.claim_id for m in answer.plan.members}
@@ -124,7 +124,7 @@ def test_one_that_is_killed_while_it_plans_is_repeated_and_makes_one_group(site,
 
 def test_one_that_is_killed_after_its_commit_answers_with_what_was_committed(site):
     request = a_plan_request(a_hard_group(), budget_ms=60_000, plan_ms=200)
-    thread, found = in_background(lambda: site.planner.place_group(request))
+    thread, outcomes = in_background(lambda: site.planner.place_group(request))
     until(
         lambda: site.store.requests.load_request(request.request_id) is not None, 'the commit', 20
     )
@@ -133,7 +133,7 @@ def test_one_that_is_killed_after_its_commit_answers_with_what_was_committed(sit
     assert len(before) == 40
     site.restart()
     thread.join(90)
-    (answer,) = found
+    (answer,) = outcomes
     assert {m.claim_id for m in answer.plan.members} == before
     assert {claim.id for claim in site.claims(request.uuid)} == before
     assert site.planner.place_group(request) == answer
@@ -166,7 +166,7 @@ def test_a_release_that_stood_still_ends_no_later_plan(site):
         os.kill(other, signal.SIGCONT)
         site.rig.processes.pop('another').kill()
     assert view.request_id == again.request_id
-    assert {one.state for one in view.members} == {'planned'}
+    assert {member.state for member in view.members} == {'planned'}
     site.planner.release_group_plan(group, planned_by=again.request_id)
     assert clean(site)
 
@@ -186,7 +186,7 @@ def test_no_scheduler_waits_for_it(site):
         )
         slowest = max(slowest, time.monotonic() - began)
         assert answer.selections
-    assert all(not isinstance(found[0], Exception) for _, found in threads)
+    assert all(not isinstance(outcomes[0], Exception) for _, outcomes in threads)
     assert slowest < 5.0
 
 
@@ -201,9 +201,9 @@ def test_too_many_that_wait_are_told_at_once(site):
     ]
     for thread, _ in many:
         thread.join(30)
-    busy = [found[0] for _, found in many if isinstance(found[0], exceptions.GanttError)]
-    assert busy and all(isinstance(one, exceptions.Unavailable) for one in busy)
-    assert any('groups wait to be planned' in one.message for one in busy), busy
+    busy = [outcomes[0] for _, outcomes in many if isinstance(outcomes[0], exceptions.GanttError)]
+    assert busy and all(isinstance(error, exceptions.Unavailable) for error in busy)
+    assert any('groups wait to be planned' in error.message for error in busy), busy
     # What waited is planned or given up; then it plans again.
     assert site.planner.place_group(a_plan_request(a_hard_group(), dry_run=True, plan_ms=50))
 
@@ -216,12 +216,12 @@ def test_the_api_sends_to_it_and_shows_what_it_made(site):
     with httpx.Client(base_url=address, headers=headers, timeout=30.0) as api:
         group = a_hard_group()
         body = {'request_id': str(uuid.uuid4()), 'group': group, 'plan_ms': 200}
-        made = api.post('/v1/group-plans', json=body)
-        assert made.status_code == 201, made.text
-        assert api.post('/v1/group-plans', json=body).json() == made.json()
+        response = api.post('/v1/group-plans', json=body)
+        assert response.status_code == 201, response.text
+        assert api.post('/v1/group-plans', json=body).json() == response.json()
         shown = api.get(f'/v1/group-plans/{group["uuid"]}').json()
         assert len(shown['members']) == 40
-        kinds = {one['kind'] for one in api.get('/v1/services').json()['services']}
+        kinds = {service['kind'] for service in api.get('/v1/services').json()['services']}
         assert kinds == {'scheduler', 'planner', 'api'}
         assert api.delete(f'/v1/group-plans/{group["uuid"]}').status_code == 200
     assert clean(site)

@@ -26,21 +26,23 @@ VERSION = {'OpenStack-API-Version': 'scheduler latest'}
 @pytest.fixture
 def site(store_url, tmp_path):
     """A configuration with a database and a port, and no broker; its processes end with it."""
-    made = Rig(
+    own_rig = Rig(
         store_url('sqlite'), '', tmp_path, {'api': {'port': 0}, 'planner': {'solver': False}}
     )
-    lines = made.config.read_text().splitlines(keepends=True)
-    made.config.write_text(''.join(one for one in lines if not one.startswith('transport_url')))
-    with contextlib.closing(made):
-        yield made
+    lines = own_rig.config.read_text().splitlines(keepends=True)
+    own_rig.config.write_text(
+        ''.join(line for line in lines if not line.startswith('transport_url'))
+    )
+    with contextlib.closing(own_rig):
+        yield own_rig
 
 
 def until(check, seconds=40.0):
     end = time.monotonic() + seconds
-    while not (found := check()):
+    while not (value := check()):
         assert time.monotonic() < end, 'it did not come to it'
         time.sleep(0.1)
-    return found
+    return value
 
 
 def running(site, name, *words):
@@ -57,23 +59,25 @@ def request():
 
 
 def test_it_places_without_a_broker_and_goes_on_with_its_database(site):
-    wanted = request()
+    body = request()
     with running(site, 'first', '--fake', '3') as api:
         until(lambda: len(api.get('/v1/hosts').json()['hosts']) == 3)
-        placed = until(lambda: (one := api.post('/v1/requests', json=wanted)).is_success and one)
+        placed = until(
+            lambda: (response := api.post('/v1/requests', json=body)).is_success and response
+        )
         answer = placed.json()['answer']
         claim = answer['selections'][0][0]['claim_id']
         # Whoever plays hosts there builds what is claimed on them.
         until(lambda: api.get(f'/v1/claims/{claim}').json()['state'] == 'confirmed')
         listed = api.get('/v1/services').json()['services']
-        assert {one['kind'] for one in listed} == {'scheduler', 'api'}
+        assert {service['kind'] for service in listed} == {'scheduler', 'api'}
         site.processes['first'].send_signal(signal.SIGUSR2)
         until(lambda: 'Gantt API' in (log := site.log('first')) and 'Gantt scheduler' in log)
         metrics = api.get('/metrics').text
         assert 'gantt_claims_created_total 1' in metrics, 'those of scheduler and API together'
     assert site.stop('first') == 0
     with running(site, 'again') as api:
-        again = api.post('/v1/requests', json=wanted)
+        again = api.post('/v1/requests', json=body)
         assert again.is_success and again.json()['answer']['selections'] == answer['selections']
         assert api.get('/v1/health').status_code == 200
     assert site.stop('again') == 0
@@ -112,11 +116,11 @@ def test_what_is_wrong_with_it_is_said_and_ends_it(site, tmp_path):
 @pytest.mark.rabbit
 @pytest.mark.postgresql
 def test_with_a_broker_hosts_and_conductors_reach_it(rabbit_url, postgresql_url):
-    with rig({'api': {'port': 0}, 'planner': {'solver': False}}, kind=warm.Rig) as made:
-        api = running(made, 'site')
-        made.start('farm', 'gantt-compute', '--fake', '2')
+    with rig({'api': {'port': 0}, 'planner': {'solver': False}}, kind=warm.Rig) as own_rig:
+        api = running(own_rig, 'site')
+        own_rig.start('farm', 'gantt-compute', '--fake', '2')
         until(lambda: len(api.get('/v1/hosts').json()['hosts']) == 2)
-        carrier = client.get_transport(a_conf(made.broker))
+        carrier = client.get_transport(a_conf(own_rig.broker))
         spec = RequestSpec(resources={'VCPU': 1, 'MEMORY_MB': 256})
         try:
             answer = client.SchedulerClient(carrier).select_destinations(
@@ -124,8 +128,8 @@ def test_with_a_broker_hosts_and_conductors_reach_it(rabbit_url, postgresql_url)
             )
         finally:
             carrier.cleanup()
-        found = api.get(f'/v1/requests/{answer.request_id}').json()
-        assert found['state'] == 'placed'
+        shown = api.get(f'/v1/requests/{answer.request_id}').json()
+        assert shown['state'] == 'placed'
         assert api.post('/v1/requests', json=request()).is_success
         api.close()
-        assert made.stop('site') == 0
+        assert own_rig.stop('site') == 0

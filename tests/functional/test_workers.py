@@ -17,26 +17,26 @@ pytestmark = [pytest.mark.rabbit, pytest.mark.postgresql]
 def children(pid: int) -> set[int]:
     """Process ids of the children of a process."""
     tasks = pathlib.Path(f'/proc/{pid}/task').iterdir()
-    return {int(one) for task in tasks for one in (task / 'children').read_text().split()}
+    return {int(pid) for task in tasks for pid in (task / 'children').read_text().split()}
 
 
-def until(asked, what: str, seconds: float = 40.0):
+def until(asked, event: str, seconds: float = 40.0):
     """What ``asked`` says as soon as it says something."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if found := asked():
-            return found
+        if value := asked():
+            return value
         time.sleep(0.1)
-    raise AssertionError(f'{what} did not happen within {seconds:.0f} s')
+    raise AssertionError(f'{event} did not happen within {seconds:.0f} s')
 
 
 @pytest.fixture
 def two(rabbit_url, postgresql_url):
     """A ``gantt-scheduler`` of two workers."""
-    with rig({'scheduler': {'workers': 2}}, kind=warm.Rig) as made:
-        made.start('scheduler', 'gantt-scheduler')
-        until(lambda: made.log('scheduler').count('is ready') == 2, 'two workers are ready')
-        yield made
+    with rig({'scheduler': {'workers': 2}}, kind=warm.Rig) as own_rig:
+        own_rig.start('scheduler', 'gantt-scheduler')
+        until(lambda: own_rig.log('scheduler').count('is ready') == 2, 'two workers are ready')
+        yield own_rig
 
 
 def test_a_worker_that_dies_is_started_again_and_sigterm_ends_all(two):
@@ -64,34 +64,36 @@ def test_workers_end_where_their_supervisor_is_killed(two):
 
 @pytest.mark.parametrize('workers', [1, 2])
 def test_options_are_read_again_at_sighup(rabbit_url, postgresql_url, workers):
-    with rig({'scheduler': {'workers': workers, 'queue_limit': 99}}, kind=warm.Rig) as made:
-        made.start('scheduler', 'gantt-scheduler')
-        until(lambda: made.log('scheduler').count('is ready') == workers, 'ready')
-        text = made.config.read_text()
+    with rig({'scheduler': {'workers': workers, 'queue_limit': 99}}, kind=warm.Rig) as own_rig:
+        own_rig.start('scheduler', 'gantt-scheduler')
+        until(lambda: own_rig.log('scheduler').count('is ready') == workers, 'ready')
+        text = own_rig.config.read_text()
         changed = text.replace('queue_limit = 99', 'queue_limit = 77')
         changed += '\n[filters]\nenabled_filters = ComputeFilter, ResourcesFilter\n'
-        made.config.write_text(changed)
-        process = made.processes['scheduler']
+        own_rig.config.write_text(changed)
+        process = own_rig.processes['scheduler']
         process.send_signal(signal.SIGHUP)
         until(
-            lambda: made.log('scheduler').count('settings changed: queue_limit') == workers,
+            lambda: own_rig.log('scheduler').count('settings changed: queue_limit') == workers,
             'reload',
         )
-        assert made.log('scheduler').count('filters: ComputeFilter, ResourcesFilter') == workers
+        assert own_rig.log('scheduler').count('filters: ComputeFilter, ResourcesFilter') == workers
         if workers > 1:
             os.kill(min(children(process.pid)), signal.SIGKILL)
-            until(lambda: made.log('scheduler').count('is ready') == 3, 'the third start')
-            log = made.log('scheduler')
+            until(lambda: own_rig.log('scheduler').count('is ready') == 3, 'the third start')
+            log = own_rig.log('scheduler')
             assert log.count('filters: ComputeFilter, ResourcesFilter') == workers + 1, (
                 'one that is started later begins with the options that were read last'
             )
-        made.config.write_text(changed.replace('ComputeFilter,', 'CompuetFilter,'))
+        own_rig.config.write_text(changed.replace('ComputeFilter,', 'CompuetFilter,'))
         process.send_signal(signal.SIGHUP)
-        until(lambda: made.log('scheduler').count('was not taken over') == workers, 'the refusal')
-        assert "did you mean 'ComputeFilter'" in made.log('scheduler')
+        until(
+            lambda: own_rig.log('scheduler').count('was not taken over') == workers, 'the refusal'
+        )
+        assert "did you mean 'ComputeFilter'" in own_rig.log('scheduler')
         if workers > 1:
             os.kill(max(children(process.pid)), signal.SIGKILL)
-            until(lambda: made.log('scheduler').count('is ready') == 4, 'the fourth start')
+            until(lambda: own_rig.log('scheduler').count('is ready') == 4, 'the fourth start')
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0

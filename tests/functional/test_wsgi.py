@@ -144,7 +144,7 @@ def test_a_unit_starts_a_command_that_there_is(unit):
     assert read['Service']['RestartSec'] == '2'
     assert read['Unit']['StartLimitIntervalSec'] == '0'
     reloading = {'scheduler', 'planner', 'compute', 'nova-source'}
-    reloads = name in {*(f'gantt-{one}' for one in reloading), WITHOUT_BROKER}
+    reloads = name in {*(f'gantt-{program}' for program in reloading), WITHOUT_BROKER}
     assert read.has_option('Service', 'ExecReload') == reloads
 
 

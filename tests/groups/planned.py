@@ -71,7 +71,7 @@ def plan(
     description = group_description.read({**(body or a_body()), 'uuid': uuid})
     scheduler = world.scheduler
     table = scheduler.cache.working.copy()
-    found = plan_group(
+    group_plan = plan_group(
         table,
         description,
         scheduler.placing.pipeline,
@@ -79,26 +79,26 @@ def plan(
         seconds=0.05,
         seed=1,
     )
-    assert not found.missing, found
-    specs = {one.name: one.specs for one in description.members}
+    assert not group_plan.missing, group_plan
+    specs = {member.name: member.specs for member in description.members}
     claims = [
         Claim(
             id=claim_id(request_id, 1, number),
             request_id=request_id,
             member=number,
-            consumer=placeholder_consumer(uuid, one.name),
-            provider_id=one.provider_id,
-            host=one.host,
+            consumer=placeholder_consumer(uuid, member.name),
+            provider_id=member.provider_id,
+            host=member.host,
             state=State.RESERVED,
             lifecycle=Lifecycle.PLAN,
-            allocations={one.provider_id: specs[one.member][one.alternative].resources},
+            allocations={member.provider_id: specs[member.member][member.alternative].resources},
             group=uuid,
-            member_name=one.name,
+            member_name=member.name,
             project_id=project_id,
         )
-        for number, one in enumerate(found.members)
+        for number, member in enumerate(group_plan.members)
     ]
-    known = world.store.groups.load_group(uuid)
+    loaded = world.store.groups.load_group(uuid)
     policies = description.policy_set
     answer = Answer(request_id=request_id, decision_id='', outcome=Outcome.PLACED)
     draft = RequestDraft(
@@ -111,7 +111,7 @@ def plan(
         claims=[ClaimDraft(claim=claim) for claim in claims],
         group=GroupSwap(
             uuid=uuid,
-            generation=0 if known is None else known.generation,
+            generation=0 if loaded is None else loaded.generation,
             policy=POLICIES,
             policies=policies.text,
             makes=True,
@@ -127,7 +127,7 @@ def plan(
                     request_id=request_id,
                     group=uuid,
                     revision=1,
-                    plan=found,
+                    plan=group_plan,
                     lease_seconds=lease_seconds,
                 )
             ),
@@ -141,6 +141,6 @@ def plan(
         uuid=uuid,
         request_id=request_id,
         description=description,
-        hosts={one.name: one.host for one in found.members},
+        hosts={member.name: member.host for member in group_plan.members},
         claims={str(claim.member_name): claim.id for claim in claims},
     )

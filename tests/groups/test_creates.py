@@ -24,8 +24,8 @@ def claim_ids(answer):
 
 def place_of(world, group, name):
     """The live claim of a member: where a create has ended, its place has another id."""
-    found = world.store.plans.load_reservations([group.uuid])[group.uuid]
-    return next(claim for claim in found if claim.member_name == name)
+    claims = world.store.plans.load_reservations([group.uuid])[group.uuid]
+    return next(claim for claim in claims if claim.member_name == name)
 
 
 def test_a_create_that_names_a_member_gets_its_place(world):
@@ -53,7 +53,7 @@ def test_a_description_gives_the_next_free_place_whether_it_is_named_or_not(worl
     named = world.select(group.request('web'))
     like_it = world.select(group.request())
     last = world.select(group.request('web'))
-    assert [claim_ids(one) for one in (named, like_it, last)] == [
+    assert [claim_ids(answer) for answer in (named, like_it, last)] == [
         [group.claims['web-1']],
         [group.claims['web-2']],
         [group.claims['web-3']],
@@ -270,11 +270,11 @@ def test_creates_of_one_batch_share_the_places_out(world):
     handles = [world.ask(group.request('web')) for _ in range(4)]
     world.turn(times=3)
     answers = [world.replies.answers[handle] for handle in handles]
-    placed = [one for one in answers if one.outcome is Outcome.PLACED]
-    assert sorted(claim_ids(one)[0] for one in placed) == sorted(
+    placed = [answer for answer in answers if answer.outcome is Outcome.PLACED]
+    assert sorted(claim_ids(answer)[0] for answer in placed) == sorted(
         group.claims[f'web-{i}'] for i in (1, 2, 3)
     )
-    assert [one.outcome for one in answers].count(Outcome.REFUSED) == 1
+    assert [answer.outcome for answer in answers].count(Outcome.REFUSED) == 1
 
 
 def test_two_schedulers_give_no_place_twice(world):
@@ -287,7 +287,7 @@ def test_two_schedulers_give_no_place_twice(world):
     ]
     world.turn(times=12)
     answers = [world.replies.answers[handle] for handle in handles]
-    ids = [claim_ids(one)[0] for one in answers if one.outcome is Outcome.PLACED]
+    ids = [claim_ids(answer)[0] for answer in answers if answer.outcome is Outcome.PLACED]
     assert len(ids) == len(set(ids)) == 3
     assert world.audit() == CLEAN
 
@@ -360,7 +360,7 @@ def test_a_create_that_differs_is_planned_anew_where_the_plan_says_so(world):
     others = [host for name, host in group.hosts.items() if name != 'web-1']
     assert hosts_of(answer)[0] not in others
     assert world.store.claims.load_claim(place).state == 'released'
-    assert len([one for one in world.store.claims.list_claims() if one.is_live]) == 4
+    assert len([claim for claim in world.store.claims.list_claims() if claim.is_live]) == 4
     line = f'web-1 is taken by consumer {claim.consumer}'
     assert world.hosts[claim.host].confirm(claim.id) == ['ok']
     line = f'web-1 was created before, as consumer {claim.consumer}'

@@ -69,23 +69,23 @@ class Creates:
             request = self.rng.choice(self.requests)
             message = CancelClaims(request_id=request.request_id, reason='no more')
             self.world.scheduler.cancel(message)
-            self.live = [one for one in self.live if one[0].request_id != request.request_id]
+            self.live = [pair for pair in self.live if pair[0].request_id != request.request_id]
 
-    def _claims_of(self, found):
-        request, answer = found
+    def _claims_of(self, pair):
+        request, answer = pair
         for selections in answer.selections:
             claim = self.world.store.claims.load_claim(selections[0].claim_id)
             if claim.request_id == request.request_id and claim.is_taken:
                 yield claim
 
     def confirm(self):
-        found = self._any_live()
-        for claim in self._claims_of(found) if found else ():
+        pair = self._any_live()
+        for claim in self._claims_of(pair) if pair else ():
             assert self.world.hosts[claim.host].confirm(claim.id) == ['ok']
 
     def refuse(self):
-        found = self._any_live()
-        for claim in self._claims_of(found) if found else ():
+        pair = self._any_live()
+        for claim in self._claims_of(pair) if pair else ():
             host = self.world.hosts[claim.host]
             self.world.scheduler.refuse(host.words(claim.id, reason='no'))
 
@@ -98,19 +98,19 @@ class Creates:
 
 def place_of(world, group, name):
     """The live claim of a member."""
-    found = world.store.plans.load_reservations([group.uuid])[group.uuid]
-    return next(claim for claim in found if claim.member_name == name)
+    claims = world.store.plans.load_reservations([group.uuid])[group.uuid]
+    return next(claim for claim in claims if claim.member_name == name)
 
 
 def check(world, group):
     """Every member has one claim, on the host that was planned for it; nobody has two places."""
-    found = world.store.plans.load_reservations([group.uuid])[group.uuid]
-    assert sorted(claim.member_name for claim in found) == sorted(group.claims)
-    for claim in found:
+    claims = world.store.plans.load_reservations([group.uuid])[group.uuid]
+    assert sorted(claim.member_name for claim in claims) == sorted(group.claims)
+    for claim in claims:
         assert claim.host == group.hosts[claim.member_name]
         is_created = claim.state == 'confirmed' and claim.lifecycle == 'host'
         assert is_created or claim.is_free_reservation or claim.is_taken
-    consumers = [claim.consumer for claim in found]
+    consumers = [claim.consumer for claim in claims]
     assert len(consumers) == len(set(consumers))
     assert world.audit() == CLEAN
 
@@ -158,6 +158,6 @@ def test_each_member_is_where_it_was_planned_whatever_happens(kind, seed, make_s
             assert answer.outcome is Outcome.PLACED, answer
             assert world.hosts[claim.host].confirm(claim.id) == ['ok']
     check(world, group)
-    states = {one.state for one in world.store.plans.load_reservations([group.uuid])[group.uuid]}
+    states = {claim.state for claim in world.store.plans.load_reservations([group.uuid])[group.uuid]}
     assert states == {'confirmed'}
     followed(world)

@@ -43,14 +43,14 @@ def test_every_decision_about_a_create_is_made_again_bit_for_bit(site):
         strict.request('b', request_id=fixed(6)),
         strict.request(request_id=fixed(7), dry_run=True),
     ]
-    outcomes = [ask(site, one) for one in creates]
+    outcomes = [ask(site, create) for create in creates]
     placed, refused = Outcome.PLACED, 'Refused'
     assert outcomes == [placed, placed, refused, placed, refused, refused, placed]
     flush(site)
     for number in range(1, len(creates) + 1):
-        found = site.insights.replay(fixed(number))
-        assert found.same, (number, found.differences)
-        assert found.again.reason == found.then.reason
+        replay = site.insights.replay(fixed(number))
+        assert replay.same, (number, replay.differences)
+        assert replay.again.reason == replay.then.reason
     first, anew, differs = (site.insights.explain(fixed(n)) for n in (1, 4, 5))
     assert 'the place of web-2 in revision 1 of the plan of group' in first.reason
     assert [step.filter for step in first.members[0].funnel] == ['PlaceOfPlan']
@@ -64,13 +64,15 @@ def test_other_filters_say_nothing_of_a_place(site):
     group = plan(site.world)
     ask(site, group.request('web-1', request_id=fixed(1)))
     flush(site)
-    found = site.insights.replay(fixed(1), Otherwise(filters=['ComputeFilter']))
-    assert found.again.members[0].host == group.hosts['web-1']
+    replay = site.insights.replay(fixed(1), Otherwise(filters=['ComputeFilter']))
+    assert replay.again.members[0].host == group.hosts['web-1']
     explained = site.insights.explain(fixed(1), host=group.hosts['web-1'])
     assert any(line.endswith('was chosen') for line in explained.host_verdicts)
     other = next(host for host in site.hosts if host not in group.hosts.values())
     line = 'was removed by PlaceOfPlan: have no place of the plan for it'
-    assert any(line in one for one in site.insights.explain(fixed(1), host=other).host_verdicts)
+    assert any(
+        line in verdict for verdict in site.insights.explain(fixed(1), host=other).host_verdicts
+    )
 
 
 def test_a_repeat_reads_the_answer_of_a_place_also_where_it_is_stored(site):

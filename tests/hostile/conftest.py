@@ -26,8 +26,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _order(number: str) -> tuple[str, int, str]:
-    found = re.match(r'([A-Z]+)(\d+)(.*)$', number)
-    return (found[1], int(found[2]), found[3]) if found else (number, 0, '')
+    match = re.match(r'([A-Z]+)(\d+)(.*)$', number)
+    return (match[1], int(match[2]), match[3]) if match else (number, 0, '')
 
 
 def _findings(stats: dict[str, Iterable[Any]]) -> dict[str, tuple[str, int, str]]:
@@ -45,10 +45,10 @@ def _findings(stats: dict[str, Iterable[Any]]) -> dict[str, tuple[str, int, str]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    found = _findings(terminalreporter.stats)
-    if not found:
+    findings = _findings(terminalreporter.stats)
+    if not findings:
         return
     terminalreporter.section('findings')
-    for number in sorted(found, key=_order):
-        outcome, tests, title = found[number]
+    for number in sorted(findings, key=_order):
+        outcome, tests, title = findings[number]
         terminalreporter.write_line(f'{number:6} {outcome:8} {tests:3}  {title}')

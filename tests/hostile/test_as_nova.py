@@ -183,9 +183,9 @@ def test_to_a_server_group_the_nodes_of_a_service_are_one_host():
     assert passing(held, rules, different_host=[a_guest(1, 1).consumer]) == ['node-3']
     # One after the other in one request as well, and as many as are counted.
     request = a_request(count=3, group=group(Policy.ANTI_AFFINITY))
-    found = hosts_of(decide(table, request))
-    assert sorted(str(name) for name in found) != sorted(BOTH)
-    services = [table.service_name(table.row_of(name)) for name in found]
+    hosts = hosts_of(decide(table, request))
+    assert sorted(str(name) for name in hosts) != sorted(BOTH)
+    services = [table.service_name(table.row_of(name)) for name in hosts]
     assert sorted(services) == ['cmp-4', 'ironic-1', 'ironic-2']
     assert hosts_of(
         decide(bare_metal(), a_request(count=4, group=group(Policy.ANTI_AFFINITY)))
@@ -198,9 +198,9 @@ def test_to_a_server_group_the_nodes_of_a_service_are_one_host():
 def test_soft_rules_weigh_services_and_pick_after_pick_agrees():
     """Each pick is looked at anew: what one node takes counts for its neighbours."""
     soft = GroupRef(uuid=GROUP, policy=Policy.SOFT_ANTI_AFFINITY)
-    found = hosts_of(decide(bare_metal(), a_request(count=3, group=soft)))
+    hosts = hosts_of(decide(bare_metal(), a_request(count=3, group=soft)))
     services = {'node-1': 'ironic-1', 'node-2': 'ironic-1', 'node-3': 'ironic-2', 'cmp-4': 'cmp-4'}
-    assert sorted(services[str(name)] for name in found) == ['cmp-4', 'ironic-1', 'ironic-2']
+    assert sorted(services[str(name)] for name in hosts) == ['cmp-4', 'ironic-1', 'ironic-2']
 
 
 @U2
@@ -301,15 +301,15 @@ def test_the_default_zone_that_hosts_report_is_none_of_an_operators():
         a_host(2),
         aggregates=[an_aggregate(2, 'cmp-2', availability_zone='az2')],
     )
-    wanted, rules = {'availability_zone': 'nova'}, pipeline()
-    assert passing(table, rules, **wanted) == ['cmp-1']
-    assert passing(table, rules, **wanted, force_hosts=['cmp-2']) == ['cmp-2']
+    zone_fields, rules = {'availability_zone': 'nova'}, pipeline()
+    assert passing(table, rules, **zone_fields) == ['cmp-1']
+    assert passing(table, rules, **zone_fields, force_hosts=['cmp-2']) == ['cmp-2']
     # Where an aggregate has it, Placement holds forced hosts to it.
     table.set_aggregates(
         [*table.known_aggregates.values(), an_aggregate(3, 'cmp-1', availability_zone='nova')]
     )
-    assert passing(table, rules, **wanted, force_hosts=['cmp-2']) == []
-    assert passing(table, rules, **wanted, force_hosts=['cmp-1']) == ['cmp-1']
+    assert passing(table, rules, **zone_fields, force_hosts=['cmp-2']) == []
+    assert passing(table, rules, **zone_fields, force_hosts=['cmp-1']) == ['cmp-1']
 
 
 @U3
@@ -434,11 +434,11 @@ def test_a_message_may_lack_policies_and_extra_specs():
     spec = args['spec_obj']['nova_object.data']
     del spec['instance_group']['nova_object.data']['policies']
     del spec['flavor']['nova_object.data']['extra_specs']
-    found = nova_spec.translate(
+    spec = nova_spec.translate(
         args, captured.context, budget_ms=1000, lease_seconds=60, max_attempts=3
     ).request.spec
-    assert found.group.policy is Policy.ANTI_AFFINITY
-    assert found.flavor.extra_specs == {}
+    assert spec.group.policy is Policy.ANTI_AFFINITY
+    assert spec.flavor.extra_specs == {}
 
 
 @pytest.mark.finding('U7', 'listed: what old messages lack fails no request')

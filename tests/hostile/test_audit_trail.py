@@ -30,13 +30,13 @@ def site():
 def _asker(site, kept):
     """``ask(caller, method, path)`` against an application that keeps its trail in ``kept``."""
 
-    def ask(who, method, path, **fields):
+    def ask(caller, method, path, **fields):
         app = make_app(
             site.insights,
             site.world.store,
             site.client,
             site.metrics,
-            strategy=lambda req: who,
+            strategy=lambda req: caller,
             keep=kept.append,
         )
         transport = httpx.WSGITransport(app, remote_addr='192.0.2.7')
@@ -56,9 +56,13 @@ def test_a_change_over_http_is_on_the_trail(site):
     assert (entry.action, entry.outcome, entry.reason) == ('gantt:hosts:disable', 'success', '')
     assert entry.target == 'PUT /v1/hosts/cmp-1/disable'
     assert entry.request_id == answer.headers['x-openstack-request-id']
-    who = entry.initiator
-    assert (who.user_id, who.user_name, who.is_system) == ('id-of-ann', 'ann', True)
-    assert (who.roles, who.address) == (('admin',), '192.0.2.7')
+    initiator = entry.initiator
+    assert (initiator.user_id, initiator.user_name, initiator.is_system) == (
+        'id-of-ann',
+        'ann',
+        True,
+    )
+    assert (initiator.roles, initiator.address) == (('admin',), '192.0.2.7')
     text = audit_trail.line(entry)
     assert text.isascii()
     assert text.isprintable()
@@ -72,7 +76,7 @@ def test_a_change_that_is_refused_is_on_the_trail(site):
     assert ask(EVE, 'DELETE', '/v1/hosts/cmp-1').status_code == 403
     assert ask(EVE, 'DELETE', f'/v1/requests/{fixed(9)}').status_code == 404
     assert ask(ADMIN, 'DELETE', '/v1/hosts/nobody').status_code == 404
-    assert [(one.action, one.outcome, one.reason) for one in kept] == [
+    assert [(entry.action, entry.outcome, entry.reason) for entry in kept] == [
         ('gantt:hosts:remove', 'failure', 'gantt.forbidden'),
         ('gantt:requests:cancel', 'failure', 'gantt.not_found'),
         ('gantt:hosts:remove', 'failure', 'gantt.not_found'),
@@ -129,8 +133,8 @@ def test_processes_share_the_file_and_lose_nothing(tmp_path):
         writer.start()
     for writer in writers:
         writer.join(60)
-    found = TrailFile(path, 4096, 50).newest(1000)
-    assert sorted(int(one.action[1:]) for one in found) == list(range(150))
+    entries = TrailFile(path, 4096, 50).newest(1000)
+    assert sorted(int(entry.action[1:]) for entry in entries) == list(range(150))
 
 
 @pytest.mark.finding('L5', 'the trail is bounded')
@@ -141,9 +145,9 @@ def test_the_file_is_bounded_and_the_newest_stay(tmp_path):
     sizes = [path.stat().st_size for path in tmp_path.iterdir()]
     assert len(sizes) == 4  # the lock is one of them
     assert max(sizes) <= 4096
-    found = [int(one.action[1:]) for one in file.newest(1000)]
-    assert found == list(range(found[0], 300))
-    assert [one.action for one in file.newest(2)] == ['a298', 'a299']
+    numbers = [int(entry.action[1:]) for entry in file.newest(1000)]
+    assert numbers == list(range(numbers[0], 300))
+    assert [entry.action for entry in file.newest(2)] == ['a298', 'a299']
 
 
 def test_a_file_that_cannot_be_written_stops_nobody(tmp_path, caplog):

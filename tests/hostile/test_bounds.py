@@ -118,9 +118,9 @@ class Walk:
         opaque = base.OPAQUE in (getattr(tp, 'extra', None) or {})
         inner = 'type', 'types', 'item_type', 'item_types', 'key_type', 'value_type'
         for name in inner:
-            found = getattr(tp, name, ())
-            for one in found if isinstance(found, tuple) else (found,):
-                self._look(one, where if name[:4] == 'type' else f'{where}, {name}', opaque)
+            parts = getattr(tp, name, ())
+            for part in parts if isinstance(parts, tuple) else (parts,):
+                self._look(part, where if name[:4] == 'type' else f'{where}, {name}', opaque)
 
     def _judge(self, tp, where, opaque):
         pattern = getattr(tp, 'pattern', None)
@@ -160,8 +160,8 @@ def test_the_walk_finds_what_has_no_bound():
     class Outer(Message, frozen=True, kw_only=True):
         inner: dict[base.Name, Inner | None]
 
-    found = {where for where, _ in Walk().of(Outer, 'it').unbounded}
-    assert found == {
+    unbounded = {where for where, _ in Walk().of(Outer, 'it').unbounded}
+    assert unbounded == {
         'Inner.anything',
         'Inner.texts',
         'Inner.texts, item_type',
@@ -189,8 +189,8 @@ def test_no_pattern_of_the_wire_takes_a_newline_at_the_end(pattern):
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     @hypothesis.given(st.from_regex(pattern))
-    def takes_none(found):
-        for said in (found, f'{found}\n', f'{found}\r\n'):
+    def takes_none(value):
+        for said in (value, f'{value}\n', f'{value}\r\n'):
             if said.endswith('\n'):
                 with pytest.raises(msgspec.ValidationError):
                     msgspec.convert(said, text)
@@ -259,8 +259,10 @@ def test_a_request_of_a_group_has_fewer_consumers():
 def test_what_says_nothing_new_is_not_looked_at_again():
     said = [['a', 'b'], [], ['b', 'a'], ['c', 'c'], ['a', 'b', 'a']]
     once = [['a', 'b'], [], ['c']]  # nobody is in one of no aggregates
-    found = spec(any_traits=said, member_of=said, destination={'aggregates': said})
-    assert found.any_traits == found.member_of == found.destination.aggregates == once
+    normalized = spec(any_traits=said, member_of=said, destination={'aggregates': said})
+    assert (
+        normalized.any_traits == normalized.member_of == normalized.destination.aggregates == once
+    )
 
 
 def test_hints_that_are_fields_are_as_long_as_these():

@@ -63,16 +63,16 @@ def test_builds_go_to_the_topic_of_the_hosts_name(row):
 HOSTS = st.text('ab.-_0', min_size=1, max_size=6).map(lambda text: text + 'x')
 
 
-def _may(grant, what, name):
-    return re.search(getattr(grant, what), name) is not None
+def _may(grant, permission, name):
+    return re.search(getattr(grant, permission), name) is not None
 
 
 @pytest.mark.finding('H4', 'users of the broker by role and host')
 @settings(max_examples=40, deadline=None)
 @given(st.lists(HOSTS, min_size=2, max_size=6, unique=True))
 def test_nothing_of_a_host_belongs_to_another_one(names):
-    made = permissions.users(Names(), [], names)
-    for host, user in zip(names, made, strict=True):
+    users = permissions.users(Names(), [], names)
+    for host, user in zip(names, users, strict=True):
         own = topic_of(host)
         assert all(
             _may(user.own, 'configure', q) and _may(user.own, 'read', q)
@@ -83,7 +83,9 @@ def test_nothing_of_a_host_belongs_to_another_one(names):
         theirs += [f'reply_gantt-compute.{other}:0' for other in others]
         shared = [wire.SCHEDULER_TOPIC, wire.CLAIMS_TOPIC, wire.STATS_TOPIC, 'amq.default']
         for queue in theirs + shared:
-            assert not any(_may(user.own, what, queue) for what in ('configure', 'write', 'read'))
+            assert not any(
+                _may(user.own, permission, queue) for permission in ('configure', 'write', 'read')
+            )
         assert not _may(user.own, 'write', wire.EXCHANGE)
         for exchange in (wire.EXCHANGE, wire.HOSTS_EXCHANGE):
             assert not _may(user.own, 'configure', exchange)
@@ -99,10 +101,10 @@ def test_hosts_whose_queues_would_be_called_alike_are_refused(other):
 @pytest.mark.finding('H4', 'users of the broker by role and host')
 def test_only_who_answers_reaches_every_queue_and_nova_is_only_the_schedulers():
     names = Names(vhost='gantt', nova_vhost='/', dead_letter_queue='letters')
-    made = permissions.users(names, permissions.ROLES, ['cmp-1'])
-    reach = {u.about for u in made if any(DEFAULT_EXCHANGE in g.write for g in u.grants)}
+    users = permissions.users(names, permissions.ROLES, ['cmp-1'])
+    reach = {u.about for u in users if any(DEFAULT_EXCHANGE in g.write for g in u.grants)}
     assert reach == {'scheduler', 'planner'}
-    assert {u.about for u in made if any(g.vhost == '/' for g in u.grants)} == {
+    assert {u.about for u in users if any(g.vhost == '/' for g in u.grants)} == {
         'scheduler',
         'shadow',
     }
@@ -172,18 +174,18 @@ def urls(rabbit_url, tmp_path_factory):
         pytest.skip(
             'NO POLICY OF THE BROKER: rabbitmqctl makes no user here; run as its user or root'
         )
-    found = {'': rabbit_url}
+    by_role = {'': rabbit_url}
     try:
         code, said = run(folder, rabbit_url, *asked)
         assert code == 0, said
         for path in (folder / 'urls').rglob('*.conf'):
-            (found[path.stem],) = re.findall('^transport_url = (.*)', path.read_text(), re.M)
-        yield found
+            (by_role[path.stem],) = re.findall('^transport_url = (.*)', path.read_text(), re.M)
+        yield by_role
     finally:
         # One virtual machine for all of them: each takes seconds to start.
         gone = ', '.join(
             f'rabbit_auth_backend_internal:delete_user(<<"{urlsplit(url).username}">>, <<"test">>)'
-            for role, url in found.items()
+            for role, url in by_role.items()
             if role
         )
         assert not gone or rabbitmqctl('eval', f'{gone}.')
@@ -217,7 +219,7 @@ class Agent:
 @pytest.fixture(scope='module')
 def cloud(urls):
     """A scheduler and two hosts, each as its own user."""
-    memory_hosts, made = HostsInMemory(), []
+    memory_hosts, agents = HostsInMemory(), []
     scheduler = Scheduler(
         memory_hosts.store,
         plugin_loader.load_pipeline(),
@@ -229,19 +231,19 @@ def cloud(urls):
     conductor = client.get_transport(a_conf(urls['conductor']))
     try:
         for name in (A, B):
-            made.append(Agent(urls[name], name))
-        for agent in made:
+            agents.append(Agent(urls[name], name))
+        for agent in agents:
             until(lambda agent=agent: agent.farm.status()['reporting'] == 1)
         yield SimpleNamespace(
             store=memory_hosts.store,
             bus=bus,
-            agents=dict(zip((A, B), made, strict=True)),
+            agents=dict(zip((A, B), agents, strict=True)),
             schedulers=client.SchedulerClient(conductor),
             computes=client.ComputeClient(conductor),
             claims=client.ClaimsClient(conductor),
         )
     finally:
-        for agent in made:
+        for agent in agents:
             agent.close()
         bus.close()
         scheduler.stop(5)
@@ -443,8 +445,8 @@ def test_clear_text_is_loud_fails_the_doctor_and_may_be_refused(a_file, caplog, 
         _opened(conf)
     (said,) = (r for r in caplog.records if 'IN CLEAR TEXT' in r.message and option in r.message)
     assert said.levelname == 'WARNING' and 's3cret' not in said.message
-    found = {(f.severity.value, f.option) for f in diagnose(conf, probe=False)}
-    assert ('error', option) in found
+    findings = {(f.severity.value, f.option) for f in diagnose(conf, probe=False)}
+    assert ('error', option) in findings
     conf, _ = a_file(text + STRICT)
     with pytest.raises(exceptions.Misconfigured) as caught:
         _opened(conf)
@@ -478,6 +480,6 @@ def test_a_process_does_not_start_with_it(a_file, program, text, option):
     done = warm.run(f'gantt.cmd.{program}', '--config-file', path)
     assert done.returncode == 1
     (line,) = (
-        one for one in done.stderr.splitlines() if one.startswith(f'gantt-{program}: {option}')
+        line for line in done.stderr.splitlines() if line.startswith(f'gantt-{program}: {option}')
     )
     assert 'strict_transport' in line and 'Traceback' not in done.stderr

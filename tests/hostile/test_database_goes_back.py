@@ -51,17 +51,17 @@ SQL = STORES[1:]
 
 @pytest.fixture(params=SQL)
 def store(request: pytest.FixtureRequest, make_store: Callable[[str], Any]) -> SqlStores:
-    found: SqlStores = make_store(request.param)
-    return found
+    opened: SqlStores = make_store(request.param)
+    return opened
 
 
 @pytest.fixture
 def another(store: SqlStores) -> Iterator[SqlStores]:
     """The store of another process, which begins after the database went back."""
     url = store.database.engine.url.render_as_string(hide_password=False)
-    made = stores_for_url(url, waits=UNHURRIED)
-    yield made
-    made.database.close()
+    opened = stores_for_url(url, waits=UNHURRIED)
+    yield opened
+    opened.database.close()
 
 
 def said_of(store: SqlStores, link: sa.Table, names: sa.Table) -> list[tuple[str, str]]:
@@ -99,21 +99,21 @@ def test_a_trait_seen_after_the_backup_is_written_by_its_name(store, another):
 
 @pytest.mark.finding('D2', 'no id of a trait or class is taken for that of another database')
 def test_a_class_declared_after_the_backup_is_written_by_its_name(store, another):
-    one = a_host('cmp-1').on(store)
+    host = a_host('cmp-1').on(store)
     backup = Backup(store)
     store.vocabulary.declare_class('CUSTOM_A')
     backup.put_back()
     another.vocabulary.declare_class('CUSTOM_B')  # under the id that the other one had
     store.vocabulary.declare_class('CUSTOM_A')
-    one.facts = one.facts.with_room(vcpu=8, ram=16_384, disk=100, CUSTOM_A=4)
-    assert one.report().outcome == 'applied'
+    host.facts = host.facts.with_room(vcpu=8, ram=16_384, disk=100, CUSTOM_A=4)
+    assert host.report().outcome == 'applied'
     assert said_of(store, models.inventories, models.resource_classes) == [('cmp-1', 'CUSTOM_A')]
     # Usage and what is outside is written by name as well.
-    assert report_outcome(store, a_draft().taking(one, CUSTOM_A=3)).outcome == 'placed'
-    assert report_outcome(another, a_draft().taking(one, CUSTOM_B=1)).outcome == 'dropped'
-    one.facts = one.facts.outside(CUSTOM_A=1)
-    assert one.report().changed
-    assert (one.row.used, one.row.foreign) == ({'CUSTOM_A': 3}, {'CUSTOM_A': 1})
+    assert report_outcome(store, a_draft().taking(host, CUSTOM_A=3)).outcome == 'placed'
+    assert report_outcome(another, a_draft().taking(host, CUSTOM_B=1)).outcome == 'dropped'
+    host.facts = host.facts.outside(CUSTOM_A=1)
+    assert host.report().changed
+    assert (host.row.used, host.row.foreign) == ({'CUSTOM_A': 3}, {'CUSTOM_A': 1})
     assert store.claims.audit() == CLEAN
 
 
@@ -155,8 +155,8 @@ def break_connections(store: SqlStores) -> None:
     }
     engine = sa.create_engine(store.database.engine.url)
     with engine.connect() as connection:
-        found = connection.exec_driver_sql(all_of[store.database.kind]).all()
-        for (number,) in found if store.database.kind == 'mysql' else ():
+        rows = connection.exec_driver_sql(all_of[store.database.kind]).all()
+        for (number,) in rows if store.database.kind == 'mysql' else ():
             connection.exec_driver_sql(f'KILL {number}')
     engine.dispose()
 
@@ -329,16 +329,16 @@ class Agent:
 @pytest.fixture
 def an_agent(any_store: Any, tmp_path: pathlib.Path) -> Iterator[Callable[[], Agent]]:
     """``an_agent()``: one more start of the agent of one host."""
-    made: list[Agent] = []
+    agents: list[Agent] = []
 
     def start() -> Agent:
-        for one in made[-1:]:
-            one.journal.close()
-        made.append(Agent(any_store, tmp_path / 'journal.db'))
-        return made[-1]
+        for agent in agents[-1:]:
+            agent.journal.close()
+        agents.append(Agent(any_store, tmp_path / 'journal.db'))
+        return agents[-1]
 
     yield start
-    made[-1].journal.close()
+    agents[-1].journal.close()
 
 
 @pytest.mark.finding(*EPOCHS)
@@ -398,19 +398,19 @@ def offers(candidates, amount):
     """Names of the providers that are offered for so many vCPUs."""
     query = CandidatesQuery(groups=(GroupQuery(resources={'VCPU': amount}),))
     return candidates.answer(
-        query, lambda table, found: {table.entry(s).uuid for row in found.rows for s in row}
+        query, lambda table, matches: {table.entry(s).uuid for row in matches.rows for s in row}
     )
 
 
 @pytest.mark.finding('D3', 'candidates notice a database that went back and on')
 def test_candidates_are_those_of_the_database_that_went_back(store):
-    one = store.providers.create_provider('one', inventories={'VCPU': Inventory(total=4)})
+    provider = store.providers.create_provider('one', inventories={'VCPU': Inventory(total=4)})
     two = store.providers.create_provider('two', inventories={'VCPU': Inventory(total=1)})
     backup = Backup(store)
     lost = Candidates(store.candidates, reload_seconds=1e9)
     compared = Candidates(store.candidates, reload_seconds=0.0)
-    store.providers.save_inventories(one.uuid, {'VCPU': Inventory(total=100)})
-    assert offers(lost, 50) == offers(compared, 50) == {one.uuid}
+    store.providers.save_inventories(provider.uuid, {'VCPU': Inventory(total=100)})
+    assert offers(lost, 50) == offers(compared, 50) == {provider.uuid}
     backup.put_back()
     # Nobody asks until more has been written than was known.
     for number in range(6):

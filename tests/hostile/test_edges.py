@@ -213,13 +213,13 @@ def test_claims_that_cannot_be_read_are_left_and_named(database, damage):
     values = models.claims.update().where(models.claims.c.id.in_([claim.id for claim in bad]))
     with database.database.engine.begin() as connection:
         connection.execute(values.values(**damage))
-    found: dict[str, str] = {}
+    unreadable: dict[str, str] = {}
     ended: list[str] = []
     for _ in range(3):
         result = database.claims.sweep(2)  # fewer than cannot be read
-        found.update(result.unreadable)
+        unreadable.update(result.unreadable)
         ended += [fate.claim_id for fate in result.outcomes if fate.outcome == 'ok']
-    assert sorted(found) == sorted(claim.id for claim in bad)
+    assert sorted(unreadable) == sorted(claim.id for claim in bad)
     assert sorted(ended) == sorted(claim.id for claim in good)
     audit = [line for lines in database.claims.audit().values() for line in lines]
     for claim in bad:

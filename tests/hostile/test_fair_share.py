@@ -49,7 +49,7 @@ class Reference:
         self.touched = {}
 
     def put(self, owner, item, cost):
-        if not any(one[0] == owner for one in self.waiting):
+        if not any(entry[0] == owner for entry in self.waiting):
             self.ends[owner] = max(self.ends.get(owner, Fraction(0)), self.now)
         self.waiting.append((owner, item, cost))
 
@@ -61,7 +61,7 @@ class Reference:
         """Take the first of an owner, who is one of those that are next."""
         starts = self.starts()
         assert starts[owner] == min(starts.values()), 'another was to be served first'
-        taken = next(one for one in self.waiting if one[0] == owner)
+        taken = next(entry for entry in self.waiting if entry[0] == owner)
         self.waiting.remove(taken)
         self.now = max(self.now, self.ends[owner])
         self.ends[owner] += Fraction(taken[2], WEIGHTS[owner])
@@ -124,16 +124,16 @@ def test_who_always_waits_gets_its_share_within_one_item_of_each(costs, times):
         owner = sorted(WEIGHTS)[number // 40]
         queue.put(owner, (owner, number, cost))
     got = dict.fromkeys(WEIGHTS, 0.0)
-    left = dict.fromkeys(WEIGHTS, 40)
+    remaining = dict.fromkeys(WEIGHTS, 40)
     for _ in range(times):
         owner, _, cost = popped(queue)
         got[owner] += cost / WEIGHTS[owner]
-        left[owner] -= 1
-        if not all(left.values()):
+        remaining[owner] -= 1
+        if not all(remaining.values()):
             break
-        for one in WEIGHTS:
+        for name in WEIGHTS:
             for other in WEIGHTS:
-                assert got[one] - got[other] <= 9 / WEIGHTS[one] + 9 / WEIGHTS[other]
+                assert got[name] - got[other] <= 9 / WEIGHTS[name] + 9 / WEIGHTS[other]
 
 
 @pytest.mark.finding('H2', 'the projects that are remembered are bounded')
@@ -238,10 +238,10 @@ def test_nobody_is_refused_who_has_less_than_its_share(steps):
                 door.leave(call)
             continue
         before = {project: held.count for project, held in door._held.items()}
-        total = sum(weights.get(one, 1.0) for one in {*before, step})
-        share = {one: limit * weights.get(one, 1.0) / total for one in {*before, step}}
+        total = sum(weights.get(name, 1.0) for name in {*before, step})
+        share = {name: limit * weights.get(name, 1.0) / total for name in {*before, step}}
         handle = (step, object())
-        refused = [one.handle for one in door.submit(of(step), handle, replies)]
+        refused = [refusal.handle for refusal in door.submit(of(step), handle, replies)]
         assert len(refused) <= 1
         assert door.depth <= limit
         for project, _ in refused:
@@ -316,19 +316,19 @@ def test_a_project_leaves_as_much_of_a_gate_as_it_has_whoever_asks_for_it():
     gate = QuotaGate('requests', 12, 12)
     flood = [gate.passing(Caller(project='red', user=f'user-{n}')) for n in range(12)]
     entered = []
-    for one in flood:
+    for passage in flood:
         try:
-            one.__enter__()
+            passage.__enter__()
         except exceptions.Busy as e:
             assert 'of this project' in e.kwargs['reason']
         else:
-            entered.append(one)
+            entered.append(passage)
     assert len(entered) == 6
     others = [gate.passing(Caller(project=name)) for name in ('blue', 'green', 'grey')]
-    for one in others:
-        one.__enter__()
-    for one in [*entered, *others]:
-        one.__exit__(None, None, None)
+    for passage in others:
+        passage.__enter__()
+    for passage in [*entered, *others]:
+        passage.__exit__(None, None, None)
     with gate.passing(Caller(project='red')):
         pass
 
@@ -401,9 +401,9 @@ class Callers:
 
 @pytest.fixture
 def callers():
-    made = Callers()
-    yield made
-    made.close()
+    clients = Callers()
+    yield clients
+    clients.close()
 
 
 @pytest.mark.finding('H2', 'no project takes all threads of the API')
@@ -432,23 +432,23 @@ def test_projects_take_turns_at_the_threads_of_the_api(callers):
 
 @pytest.mark.finding('H2', 'no project takes all threads of the API')
 def test_a_project_has_half_of_the_threads_of_the_api_at_most():
-    made = Callers(threads=4)
+    clients = Callers(threads=4)
     try:
-        made.app.go_on.set()
+        clients.app.go_on.set()
         for token in ('red-waits', 'blue-1'):
-            assert made.ask(token).recv(100).startswith(b'HTTP/1.1 200')
-        made.until_idle()
-        made.app.go_on.clear()
-        flood = [made.ask('red-waits') for _ in range(6)]
-        made.until_waiting(4)
+            assert clients.ask(token).recv(100).startswith(b'HTTP/1.1 200')
+        clients.until_idle()
+        clients.app.go_on.clear()
+        flood = [clients.ask('red-waits') for _ in range(6)]
+        clients.until_waiting(4)
         for _ in range(3):
-            assert made.ask('blue-1').recv(100).startswith(b'HTTP/1.1 200')
-        assert [project for project, _ in made.app.order[2:]].count('red') == 2
-        made.app.go_on.set()
+            assert clients.ask('blue-1').recv(100).startswith(b'HTTP/1.1 200')
+        assert [project for project, _ in clients.app.order[2:]].count('red') == 2
+        clients.app.go_on.set()
         for line in flood:
             assert line.recv(100).startswith(b'HTTP/1.1 200')
     finally:
-        made.close()
+        clients.close()
 
 
 @pytest.mark.finding('H2', 'no project takes all threads of the API')
@@ -466,18 +466,18 @@ def test_while_one_project_floods_a_burst_of_another_waits_and_is_not_refused():
             start_response('503 Busy', [('Content-Length', '0')])
             return [b'']
 
-    made = Callers(threads=16, app=app)
+    clients = Callers(threads=16, app=app)
     try:
         guarded.go_on.set()
         for token in ('red-waits', 'blue-waits'):
-            assert made.ask(token).recv(100).startswith(b'HTTP/1.1 200')
-        made.until_idle()
+            assert clients.ask(token).recv(100).startswith(b'HTTP/1.1 200')
+        clients.until_idle()
         guarded.go_on.clear()
         guarded.order.clear()
-        flood = [made.ask('red-waits') for _ in range(40)]
-        made.until_waiting(34)
-        burst = [made.ask('blue-waits') for _ in range(12)]
-        made.until_waiting(34 + 9)
+        flood = [clients.ask('red-waits') for _ in range(40)]
+        clients.until_waiting(34)
+        burst = [clients.ask('blue-waits') for _ in range(12)]
+        clients.until_waiting(34 + 9)
         for _ in range(2 + 6 + 3):
             assert guarded.begun.acquire(timeout=60)
         begun = collections.Counter(project for project, _ in guarded.order)
@@ -490,30 +490,30 @@ def test_while_one_project_floods_a_burst_of_another_waits_and_is_not_refused():
         assert begun == {'red': 40, 'blue': 12}
     finally:
         guarded.go_on.set()
-        made.close()
+        clients.close()
 
 
 @pytest.mark.finding('H2', 'under overload projects are served by weight, not by arrival')
 def test_a_large_body_counts_as_several_threads():
     body = b'x' * (2 * fair_tasks.BYTES_OF_A_THREAD + 1)
-    made = Callers(threads=16)
+    clients = Callers(threads=16)
     try:
-        made.app.go_on.set()
-        assert made.ask('red-waits').recv(100).startswith(b'HTTP/1.1 200')
-        made.until_idle()
-        made.app.go_on.clear()
-        made.app.order.clear()
-        lines = [made.ask('red-waits', body) for _ in range(5)]
-        made.until_waiting(3)
-        lines += [made.ask('blue-waits')]
-        while len(made.app.order) < 3:
-            assert made.app.begun.acquire(timeout=60)
-        assert sorted(made.app.order) == [('blue', 0), ('red', len(body)), ('red', len(body))]
-        made.app.go_on.set()
+        clients.app.go_on.set()
+        assert clients.ask('red-waits').recv(100).startswith(b'HTTP/1.1 200')
+        clients.until_idle()
+        clients.app.go_on.clear()
+        clients.app.order.clear()
+        lines = [clients.ask('red-waits', body) for _ in range(5)]
+        clients.until_waiting(3)
+        lines += [clients.ask('blue-waits')]
+        while len(clients.app.order) < 3:
+            assert clients.app.begun.acquire(timeout=60)
+        assert sorted(clients.app.order) == [('blue', 0), ('red', len(body)), ('red', len(body))]
+        clients.app.go_on.set()
         for line in lines:
             assert line.recv(100).startswith(b'HTTP/1.1 200')
     finally:
-        made.close()
+        clients.close()
 
 
 @pytest.mark.finding('H2', 'under overload projects are served by weight, not by arrival')
@@ -564,14 +564,14 @@ KEEP = {'tombstone_seconds': 1e6, 'request_seconds': 1e6}
 
 def save(store, *projects, size=10):
     """A decision of each; their ids."""
-    made = [a_decision(project_id=project, packed=b'x' * size) for project in projects]
-    for one in made:
-        store.records.save_decisions([one])
-    return [one.id for one in made]
+    decisions = [a_decision(project_id=project, packed=b'x' * size) for project in projects]
+    for decision in decisions:
+        store.records.save_decisions([decision])
+    return [decision.id for decision in decisions]
 
 
 def stay(store):
-    return {one.id for one in store.records.list_decisions(limit=1000)}
+    return {decision.id for decision in store.records.list_decisions(limit=1000)}
 
 
 @pytest.mark.finding('M9', 'no project flushes the decisions of another')
@@ -615,16 +615,16 @@ def test_who_has_less_than_an_equal_part_loses_nothing(rows, most, most_bytes):
     for number, (owner, size) in enumerate(rows):
         held[owner].append(Piece(number, 1, size))
     gone = excess(held, most, most_bytes, 1000)
-    left = {owner: pieces[gone.get(owner, 0) :] for owner, pieces in held.items()}
-    count = sum(map(len, left.values()))
-    size = sum(piece.bytes for pieces in left.values() for piece in pieces)
+    remaining = {owner: pieces[gone.get(owner, 0) :] for owner, pieces in held.items()}
+    count = sum(map(len, remaining.values()))
+    size = sum(piece.bytes for pieces in remaining.values() for piece in pieces)
     assert count <= most
     assert most_bytes is None or size <= most_bytes
     if most_bytes is None and held:
         assert count == min(most, len(rows)), 'more went than had to'
         for owner, number in gone.items():
             assert len(held[owner]) - number + 1 >= most / len(held)
-            assert all(len(left[owner]) + 1 >= len(other) for other in left.values())
+            assert all(len(remaining[owner]) + 1 >= len(other) for other in remaining.values())
     assert sum(excess(held, most, most_bytes, 3).values()) == min(3, sum(gone.values()))
 
 
@@ -635,15 +635,15 @@ def test_decisions_that_wait_are_dropped_from_who_has_most(monkeypatch):
     keeping = recorder.StoreRecorder(store.records, metrics, 10)
     few = [a_decision(project_id='blue') for _ in range(3)]
     flood = [a_decision(project_id='red') for _ in range(30)]
-    for one in [*few, *flood]:
-        keeping.record(one)
+    for decision in [*few, *flood]:
+        keeping.record(decision)
     assert metrics.value('gantt_decisions_dropped_total') == 23
     assert keeping.flush() == 10
-    assert [one.id for one in kept] == [one.id for one in [*few, *flood[23:]]]
+    assert [decision.id for decision in kept] == [decision.id for decision in [*few, *flood[23:]]]
     monkeypatch.setattr(recorder, 'BYTES_MAX', 5000)
     small = [a_decision(project_id='blue', packed=b'x' * 100) for _ in range(5)]
     large = [a_decision(project_id='red', packed=b'x' * 2000) for _ in range(3)]
-    for one in [*small, *large]:
-        keeping.record(one)
+    for decision in [*small, *large]:
+        keeping.record(decision)
     assert keeping.flush() == 7
-    assert {one.id for one in small} <= {one.id for one in kept}
+    assert {decision.id for decision in small} <= {decision.id for decision in kept}

@@ -29,18 +29,18 @@ LONG = 30
 
 @pytest.fixture(params=SERVERS)
 def store(request: pytest.FixtureRequest, make_store: Callable[[str], Any]) -> SqlStores:
-    found: SqlStores = make_store(request.param)
-    return found
+    opened: SqlStores = make_store(request.param)
+    return opened
 
 
 @pytest.fixture
 def other(store: SqlStores) -> Iterator[SqlStores]:
     """The store of another process."""
-    made = stores_for_url(
+    opened = stores_for_url(
         store.database.engine.url.render_as_string(hide_password=False), waits=UNHURRIED
     )
-    yield made
-    made.database.close()
+    yield opened
+    opened.database.close()
 
 
 class Held:
@@ -73,14 +73,14 @@ class Held:
 @pytest.fixture
 def hold(other: SqlStores) -> Iterator[Callable[[Callable[[], object]], Held]]:
     """``hold(work)``: what the other process does, up to its COMMIT."""
-    made: list[Held] = []
+    holders: list[Held] = []
 
     def make(work: Callable[[], object]) -> Held:
-        made.append(Held(other, work))
-        return made[-1]
+        holders.append(Held(other, work))
+        return holders[-1]
 
     yield make
-    for held in made:
+    for held in holders:
         held.end(is_lost=held.is_lost)
 
 
@@ -200,11 +200,11 @@ class SlowWhole(MemoryFeed):
         self.is_slow = False
 
     def compare(self, *arguments: Any) -> Any:
-        found = super().compare(*arguments)
+        news = super().compare(*arguments)
         if self.is_slow:
             self.inside.set()
             assert self.go.wait(LONG)
-        return found
+        return news
 
 
 def slow_store() -> tuple[MemoryStores, SlowWhole]:

@@ -73,7 +73,7 @@ def test_a_database_that_refuses_us_is_told_in_one_line(
     for command in (['config', 'check'], ['db', 'sync']):
         code, said = manage(shown, *command)
         assert code == 1
-        (line,) = (one for one in said.splitlines() if 'database' in one)
+        (line,) = (line for line in said.splitlines() if 'database' in line)
         assert 'the database runs and refuses us: ' in line
         assert f'correct in [database] connection {correct}' in line
         assert 'Start the database' not in line, 'it runs'
@@ -139,7 +139,7 @@ def as_reader(request):
 @pytest.mark.finding('N5', 'a user of the database who may not write is told at once')
 def test_a_user_of_the_database_who_may_not_write_is_told_at_once(as_reader, manage):
     code, said = manage(as_reader, 'config', 'check')
-    (line,) = (one for one in said.splitlines() if one.startswith('database '))
+    (line,) = (line for line in said.splitlines() if line.startswith('database '))
     assert code == 1
     assert 'WRONG' in line and 'the database runs and refuses us: ' in line
     assert 'grant it SELECT, INSERT, UPDATE and DELETE' in line
@@ -167,7 +167,7 @@ def test_a_user_who_may_not_use_the_schema_is_not_told_to_make_one(postgresql_ur
         {'options': '-c search_path=no_schema_of_that_name'}
     )
     code, said = manage(hidden.render_as_string(hide_password=False), 'config', 'check')
-    (line,) = (one for one in said.splitlines() if one.startswith('database '))
+    (line,) = (line for line in said.splitlines() if line.startswith('database '))
     assert code == 1
     assert 'no schema of no_schema_of_that_name is there for this user' in line
     assert 'db sync' not in line
@@ -187,9 +187,9 @@ def api_command(conf):
 
 @pytest.fixture
 def facade():
-    made = Facade()
-    yield made
-    made.stop()
+    new_facade = Facade()
+    yield new_facade
+    new_facade.stop()
 
 
 @pytest.fixture
@@ -304,7 +304,7 @@ def test_a_wrong_password_of_the_broker_ends_the_start_with_one_line(
     (line,) = (tmp_path / 'error').read_text().splitlines()
     assert 'runs and refuses us: (403) ACCESS_REFUSED - ' in line and 'wr0ng' not in line
     code, said = manage(f'sqlite:///{tmp_path}/gantt.db', 'config', 'check', broker=url)
-    (line,) = (one for one in said.splitlines() if one.startswith('broker '))
+    (line,) = (line for line in said.splitlines() if line.startswith('broker '))
     assert code == 1
     assert 'WRONG' in line and 'refuses us' in line and 'wr0ng' not in said
 
@@ -327,15 +327,15 @@ def test_who_waits_for_the_broker_hears_sigterm(start_scheduler, nowhere, tmp_pa
 def test_the_status_says_that_processes_run_different_filters():
     site = HttpSite()
     site.place(1)
-    (one,) = site.insights.status().configurations
-    assert one.is_here and len(one.workers) == 1
+    (own,) = site.insights.status().configurations
+    assert own.is_here and len(own.workers) == 1
     fewer = [name for name in plugin_loader.DEFAULT_FILTERS if name != 'TraitsFilter']
     site.world.scheduler.placing.use(plugin_loader.load_pipeline(fewer))
     site.place(2)
     site.insights.reload_soon()
     (other,) = site.insights.status().configurations
-    assert (other.is_here, other.workers) == (False, one.workers)
-    assert other.digest != one.digest
+    assert (other.is_here, other.workers) == (False, own.workers)
+    assert other.digest != own.digest
     told = '\n'.join(_lines(msgspec.to_builtins(site.insights.status()), 100))
     assert f'{other.digest}: decided with' in told and 'SIGHUP' in told
     # What was decided long ago says nothing of now.
@@ -354,8 +354,11 @@ def test_a_browser_at_the_root_is_shown_the_dashboard():
     client = httpx.Client(
         transport=httpx.WSGITransport(app=HttpSite().app), base_url='http://localhost'
     )
-    found = client.get('/', headers={'Accept': BROWSER})
-    assert (found.status_code, found.headers['Location']) == (302, 'http://localhost/dashboard')
+    response = client.get('/', headers={'Accept': BROWSER})
+    assert (response.status_code, response.headers['Location']) == (
+        302,
+        'http://localhost/dashboard',
+    )
     for accept in ('*/*', 'application/json', 'application/json, text/html;q=0.5'):
         answer = client.get('/', headers={'Accept': accept})
         assert answer.status_code == 300 and answer.json()['versions'], accept

@@ -35,9 +35,9 @@ from tests.nemesis.site import until
 
 
 def free_port():
-    with socket.socket() as found:
-        found.bind(('127.0.0.1', 0))
-        return found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(('127.0.0.1', 0))
+        return listener.getsockname()[1]
 
 
 # -- two schedulers on a machine ------------------------------------------------------------
@@ -46,12 +46,12 @@ def free_port():
 @pytest.fixture
 def config(tmp_path):
     """The file of a site whose schedulers have a log directory and a metrics port in common."""
-    found = tmp_path / 'gantt.conf'
-    found.write_text(
+    path = tmp_path / 'gantt.conf'
+    path.write_text(
         f'[DEFAULT]\nstate_path = {tmp_path}\nlog_dir = {tmp_path}\n'
         f'transport_url = kombu+memory:///\nmetrics_port = {free_port()}\n'
     )
-    return found
+    return path
 
 
 def unit(name):
@@ -68,12 +68,12 @@ def read_by(service, instance, config, monkeypatch):
     with monkeypatch.context() as environment:
         for pair in shlex.split(service.get('Environment', '').replace('%i', instance)):
             environment.setenv(*pair.split('=', 1))
-        found = cfg.ConfigOpts()
+        conf = cfg.ConfigOpts()
         for module in (options, log):
-            module.register_opts(found)
-        files.read(found, ['--config-file', str(config)], 'gantt-scheduler')
+            module.register_opts(conf)
+        files.read(conf, ['--config-file', str(config)], 'gantt-scheduler')
         # Read now: the environment is asked whenever an option is.
-        return found.metrics_host, found.metrics_port, found.log_dir, found.log_file
+        return conf.metrics_host, conf.metrics_port, conf.log_dir, conf.log_file
 
 
 @pytest.mark.finding('N7', 'a template unit for more than one scheduler on a machine')
@@ -114,17 +114,17 @@ def endpoint(site, monkeypatch):
 @pytest.fixture
 def farm(site, endpoint):
     """Three played hosts of the site that build what is claimed on them."""
-    made = Farm(
+    new_farm = Farm(
         FarmPlan(count=3, seed=7), Port(site.world.store), HostAgentSettings(report_seconds=60)
     )
     runner = Runner(2)
-    runner.add(Claimed(made, lambda: reserved_claims(Endpoint(endpoint))))
-    made.start()
-    until(lambda: made.status()['reporting'] == 3, 'they report')
+    runner.add(Claimed(new_farm, lambda: reserved_claims(Endpoint(endpoint))))
+    new_farm.start()
+    until(lambda: new_farm.status()['reporting'] == 3, 'they report')
     site.world.turn()
     runner.start()
-    yield made
-    assert runner.stop(20) and made.stop(20)
+    yield new_farm
+    assert runner.stop(20) and new_farm.stop(20)
 
 
 def _claims(site, state):
@@ -248,10 +248,10 @@ def test_files_are_named_in_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv('OS_GANTT_CONFIG_FILE', f'{one}:{two}')
 
     def read(*argv):
-        found = cfg.ConfigOpts()
-        options.register_opts(found)
-        files.read(found, argv, 'gantt-manage')
-        return found.host, found.metrics_port
+        conf = cfg.ConfigOpts()
+        options.register_opts(conf)
+        files.read(conf, argv, 'gantt-manage')
+        return conf.host, conf.metrics_port
 
     assert read() == ('second', 1)
     assert read('--config-file', str(three)) == ('third', 0), 'the command line goes first'

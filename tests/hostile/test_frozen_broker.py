@@ -43,11 +43,11 @@ def a_request(**fields):
 @pytest.fixture
 def buses(rabbit_url):
     """``buses(url)``: another scheduler's RPC side, on hosts of its own."""
-    made, ways = [], []
+    opened, ways = [], []
 
     def make(url=rabbit_url, **options):
-        made.append(Bus(url, facade=Facade(hosts=100, queue_limit=2000), **options))
-        return made[-1]
+        opened.append(Bus(url, facade=Facade(hosts=100, queue_limit=2000), **options))
+        return opened[-1]
 
     def behind():
         ways.append(Proxy.of(rabbit_url))
@@ -57,7 +57,7 @@ def buses(rabbit_url):
     yield make
     for way in ways:
         way.mend()
-    for bus in made:
+    for bus in opened:
         bus.facade.silent_since = 0.0
         bus.close()
         bus.facade.stop()
@@ -74,20 +74,20 @@ def conductor(rabbit_url):
 
 def all_at_once(ask, count=MANY):
     """Answers and errors of so many callers."""
-    found = []
+    outcomes = []
 
-    def one():
+    def ask_once():
         try:
-            found.append(ask())
+            outcomes.append(ask())
         except exceptions.GanttError as e:
-            found.append(e)
+            outcomes.append(e)
 
-    threads = [threading.Thread(target=one) for _ in range(count)]
+    threads = [threading.Thread(target=ask_once) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    return found
+    return outcomes
 
 
 # -- A2: who is stopped ----------------------------------------------------------------------
@@ -127,24 +127,24 @@ def test_callers_ask_again_well_within_their_budget(buses, conductor):
     buses()
     buses()
     way.hold()
-    found = all_at_once(lambda: conductor.select_destinations(a_request(budget_ms=8_000)), 12)
-    assert {getattr(one, 'outcome', one) for one in found} == {Outcome.PLACED}
+    answers = all_at_once(lambda: conductor.select_destinations(a_request(budget_ms=8_000)), 12)
+    assert {getattr(answer, 'outcome', answer) for answer in answers} == {Outcome.PLACED}
 
 
 @rabbit
 @pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
 def test_a_call_of_nova_is_redelivered_and_ends_before_its_caller_gives_up(buses):
     way, stopped = buses.behind()
-    conductor, found = buses(nova_enabled=False).nova(), []
+    conductor, replies = buses(nova_enabled=False).nova(), []
     conductor.call('boot')  # it takes calls by now
     way.hold()
-    ask = threading.Thread(target=lambda: found.append(conductor.call('boot')))
+    ask = threading.Thread(target=lambda: replies.append(conductor.call('boot')))
     ask.start()
     until(lambda: way.held_bytes > 1_000)  # the call, which is longer than any heartbeat
     well = buses()
     way.cut()
     ask.join(60)
-    assert found
+    assert replies
     assert len(stopped.facade.seen) == 1
     # The first one too, where its end had not been acknowledged.
     bound = 1000 * (60 - 1.5 * transport.HEARTBEAT_SECONDS)
@@ -156,25 +156,25 @@ def test_a_call_of_nova_is_redelivered_and_ends_before_its_caller_gives_up(buses
 @rabbit
 @pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
 def test_who_has_no_database_leaves_calls_to_others_until_it_answers(buses, conductor):
-    one, other = buses(), buses()
-    one.facade.silent_since = time.monotonic()
-    until(lambda: one.service.health()['topics_paused'] == 4, 30)
-    assert 'gantt-scheduler' in one.service.paused
-    assert 'left to other schedulers' in one.service.paused
-    assert one.facade.given_back
-    assert all(one.service.attached().values())
-    before = len(one.facade.seen)
-    found = all_at_once(lambda: conductor.select_destinations(a_request()))
-    assert {answer.outcome for answer in found} == {Outcome.PLACED}
-    assert len(one.facade.seen) == before
+    silent, other = buses(), buses()
+    silent.facade.silent_since = time.monotonic()
+    until(lambda: silent.service.health()['topics_paused'] == 4, 30)
+    assert 'gantt-scheduler' in silent.service.paused
+    assert 'left to other schedulers' in silent.service.paused
+    assert silent.facade.given_back
+    assert all(silent.service.attached().values())
+    before = len(silent.facade.seen)
+    answers = all_at_once(lambda: conductor.select_destinations(a_request()))
+    assert {answer.outcome for answer in answers} == {Outcome.PLACED}
+    assert len(silent.facade.seen) == before
     assert len(other.facade.seen) >= MANY
-    one.facade.silent_since = 0.0
-    until(lambda: one.service.health()['topics_paused'] == 0, 30)
-    assert one.service.paused == ''
+    silent.facade.silent_since = 0.0
+    until(lambda: silent.service.health()['topics_paused'] == 0, 30)
+    assert silent.service.paused == ''
 
     def heard():
         conductor.select_destinations(a_request())
-        return len(one.facade.seen) > before
+        return len(silent.facade.seen) > before
 
     until(heard, 30)
 
@@ -182,64 +182,64 @@ def test_who_has_no_database_leaves_calls_to_others_until_it_answers(buses, cond
 @rabbit
 @pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
 def test_a_pause_that_ends_at_once_costs_no_connection(buses, conductor):
-    one, _ = buses(), buses()
-    before = [topic.consumer.channel for topic in one.service._running]
+    bus, _ = buses(), buses()
+    before = [topic.consumer.channel for topic in bus.service._running]
     for number in range(10):
-        for topic in one.service._running:
+        for topic in bus.service._running:
             topic.pause()
         if number % 2:
             conductor.select_destinations(a_request())
-        for topic in one.service._running:
+        for topic in bus.service._running:
             topic.resume()
         conductor.select_destinations(a_request())
     time.sleep(2 * reader.LOOK_SECONDS)
-    after = [topic.consumer.channel for topic in one.service._running]
+    after = [topic.consumer.channel for topic in bus.service._running]
     assert after == before
-    assert [topic.consumers() for topic in one.service._running] == [2, 2, 2, 2]
+    assert [topic.consumers() for topic in bus.service._running] == [2, 2, 2, 2]
 
 
 @rabbit
 @pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
 def test_a_wait_for_a_lock_is_not_taken_for_silence(buses):
     """The database answers another question at once."""
-    one, _ = buses(), buses()
-    one.facade.answers_pings = True
-    one.facade.silent_since = time.monotonic() - 60
+    bus, _ = buses(), buses()
+    bus.facade.answers_pings = True
+    bus.facade.silent_since = time.monotonic() - 60
     time.sleep(4)
-    assert one.service.health()['topics_paused'] == 0
-    assert one.service.paused == ''
+    assert bus.service.health()['topics_paused'] == 0
+    assert bus.service.paused == ''
 
 
 @rabbit
 @pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
 def test_calls_are_taken_where_no_other_would(buses, conductor):
-    one, other = buses(), buses()
-    one.facade.silent_since = time.monotonic()
-    until(lambda: one.service.health()['topics_paused'] == 4, 30)
+    silent, other = buses(), buses()
+    silent.facade.silent_since = time.monotonic()
+    until(lambda: silent.service.health()['topics_paused'] == 4, 30)
     other.stop()
-    until(lambda: one.service.health()['topics_paused'] == 0, 30)
-    assert 'no other takes calls' in one.service.paused
+    until(lambda: silent.service.health()['topics_paused'] == 0, 30)
+    assert 'no other takes calls' in silent.service.paused
     assert conductor.select_destinations(a_request()).outcome is Outcome.PLACED
 
 
 @rabbit
 @pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
 def test_calls_of_nova_that_were_not_begun_are_given_back(buses):
-    one, other = buses(), buses()
-    one.facade.hold.clear()
-    conductor, found = other.nova(), []
+    silent, other = buses(), buses()
+    silent.facade.hold.clear()
+    conductor, replies = other.nova(), []
     asking = [
-        threading.Thread(target=lambda: found.append(conductor.call('boot'))) for _ in range(6)
+        threading.Thread(target=lambda: replies.append(conductor.call('boot'))) for _ in range(6)
     ]
     for ask in asking:
         ask.start()
-    until(lambda: one.service.health()['calls_pending'] >= 2)
-    one.facade.silent_since = time.monotonic()
+    until(lambda: silent.service.health()['calls_pending'] >= 2)
+    silent.facade.silent_since = time.monotonic()
     until(lambda: len(other.facade.seen) >= 5, 15)
-    one.facade.hold.set()
+    silent.facade.hold.set()
     for ask in asking:
         ask.join(60)
-    assert len(found) == 6, 'what had been begun is answered, too'
+    assert len(replies) == 6, 'what had been begun is answered, too'
 
 
 @pytest.mark.finding('A2', 'a stopped scheduler takes a bounded number of messages')
@@ -266,8 +266,8 @@ def test_a_client_that_hears_no_answers_connects_anew(buses, rabbit_url):
     scheduler = client.SchedulerClient(carrier)
     scheduler.select_destinations(a_request())
     deliveries.deafen()
-    found = all_at_once(lambda: scheduler.select_destinations(a_request(budget_ms=10_000)), 8)
-    assert {getattr(one, 'outcome', one) for one in found} == {Outcome.PLACED}
+    answers = all_at_once(lambda: scheduler.select_destinations(a_request(budget_ms=10_000)), 8)
+    assert {getattr(answer, 'outcome', answer) for answer in answers} == {Outcome.PLACED}
     carrier.cleanup()
     way.close()
 
@@ -333,9 +333,9 @@ def test_an_error_that_is_in_the_message_is_not_added_to_it():
         logger.warning('The broker takes no replies: %s', e)
         logger.warning('Something else')
     logger.removeHandler(handler)
-    one, other = stream.getvalue().splitlines()
-    assert one.count('does not answer') == 1
-    assert 'BrokerUnavailable' not in one
+    line, other = stream.getvalue().splitlines()
+    assert line.count('does not answer') == 1
+    assert 'BrokerUnavailable' not in line
     assert 'does not answer' in other, 'where the message does not say it, it is added'
 
 
@@ -392,7 +392,7 @@ def test_every_process_has_that_bound():
         log.setup(conf)
         for name in log.CHORUS:
             filters = logging.getLogger(name).filters
-            assert sum(isinstance(one, log.Seldom) for one in filters) == 1
+            assert sum(isinstance(log_filter, log.Seldom) for log_filter in filters) == 1
     finally:
         root.handlers[:], root.level = before, level
         for name in log.CHORUS:

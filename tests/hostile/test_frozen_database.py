@@ -51,8 +51,8 @@ def test_a_reply_that_never_comes_is_given_up(kind, request, closing, caplog):
     database.read(lambda tx: tx.now)
     assert database.silent_for() == 0.0
     proxy.hold()
-    found = []
-    waiting = threading.Thread(target=lambda: found.append(database.read(lambda tx: tx.now)))
+    times = []
+    waiting = threading.Thread(target=lambda: times.append(database.read(lambda tx: tx.now)))
     with caplog.at_level(logging.WARNING):
         waiting.start()
         until(lambda: database.silent_for() > 0.2, 'a wait is seen by another thread', 10)
@@ -60,7 +60,7 @@ def test_a_reply_that_never_comes_is_given_up(kind, request, closing, caplog):
         assert database.silent_for() > 0.5, 'and it is silent all the same: nobody answered yet'
     proxy.mend()
     waiting.join(30)
-    assert found, 'the statement was tried on another connection'
+    assert times, 'the statement was tried on another connection'
     assert database.silent_for() == 0.0
 
 
@@ -107,8 +107,8 @@ class Frozen:
 
     def lock(self, *names):
         providers = models.providers
-        found = sa.select(providers.c.id).where(providers.c.name.in_(names)).with_for_update()
-        assert len(self.connection.execute(found).all()) == len(names)
+        query = sa.select(providers.c.id).where(providers.c.name.in_(names)).with_for_update()
+        assert len(self.connection.execute(query).all()) == len(names)
 
     def insert_request(self, request_id):
         """A row that nobody sees, and that nobody else can insert."""
@@ -194,7 +194,7 @@ def test_requests_are_placed_elsewhere(store, frozen):
     world = worlds.World(store, hosts=3)
     frozen.lock('cmp-1')
     answers = [world.select(worlds.a_request(2)) for _ in range(3)]
-    assert {host for one in answers for host in worlds.hosts_of(one)} == {'cmp-2', 'cmp-3'}
+    assert {host for answer in answers for host in worlds.hosts_of(answer)} == {'cmp-2', 'cmp-3'}
     told = world.select(worlds.a_request(force_hosts=['cmp-1'], budget_ms=3000), turns=60)
     assert told.outcome is Outcome.BUSY
     assert 'host cmp-1 is locked by another process' in told.reason
@@ -222,9 +222,9 @@ def test_reports_and_words_of_other_hosts_go_on(store, frozen):
         stuck.confirm('some-claim')
     assert free.confirm('some-claim')[0].outcome == 'gone'
     assert store.claims.sweep(100).outcomes == []
-    found = store.reports.register_hosts([_registration(stuck), _registration(free)])
-    assert isinstance(found[0], exceptions.Busy)
-    assert not isinstance(found[1], Exception)
+    registered = store.reports.register_hosts([_registration(stuck), _registration(free)])
+    assert isinstance(registered[0], exceptions.Busy)
+    assert not isinstance(registered[1], Exception)
     frozen.let_go()
     until(
         lambda: store.reports.apply_reports(reports[:1]).outcomes[0].outcome == 'applied',
@@ -287,7 +287,9 @@ def test_who_keeps_the_rows_is_logged(store, frozen, caplog):
     frozen.lock('stuck')
     with caplog.at_level(logging.WARNING):
         commit(store, a_draft().taking(stuck))
-    (line,) = [one.message for one in caplog.records if one.message.startswith('row locks:')]
+    (line,) = [
+        record.message for record in caplog.records if record.message.startswith('row locks:')
+    ]
     assert 'the rows of 1 hosts (stuck)' in line
     if frozen.kind == 'postgresql':
         assert 'Held by gantt-scheduler frozen:' in line

@@ -288,7 +288,7 @@ def test_the_rule_that_a_request_brought_goes_with_its_last_claim(store):
     world.scheduler.cancel(CancelClaims(request_id=request.request_id))
     while purged(store):
         pass
-    assert [one.uuid for one in store.groups.list_groups(10)] == [kept]
+    assert [group.uuid for group in store.groups.list_groups(10)] == [kept]
     world.turn(times=2)
     for scheduler in world.schedulers:
         assert list(scheduler.cache.working.generations()) == [kept]

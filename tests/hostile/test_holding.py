@@ -67,7 +67,7 @@ def test_decisions_that_are_kept_are_bounded_in_bytes(kind, make_store, monkeypa
     keep = {'decisions': 1000, 'tombstone_seconds': 1e6, 'request_seconds': 1e6}
 
     def stay():
-        return [one.id for one in reversed(store.records.list_decisions(limit=100))]
+        return [decision.id for decision in reversed(store.records.list_decisions(limit=100))]
 
     def save(size):
         saved.append(a_decision(packed=b'x' * size))
@@ -76,11 +76,11 @@ def test_decisions_that_are_kept_are_bounded_in_bytes(kind, make_store, monkeypa
     saved = []
     for size in (9000, 100, 4000, 4000):
         save(size)
-    ids = [one.id for one in saved]
+    ids = [decision.id for decision in saved]
     assert store.retention.purge(limit=10, decision_bytes=20_000, **keep) == 0
     save(4000)
     assert store.retention.purge(limit=10, decision_bytes=20_000, **keep) == 1
-    assert stay() == [one.id for one in saved[1:]]
+    assert stay() == [decision.id for decision in saved[1:]]
     save(20_001)
     # At most so many at once; one that is too large by itself does not stay either.
     gone = [store.retention.purge(limit=2, decision_bytes=20_000, **keep) for _ in range(4)]
@@ -118,8 +118,8 @@ def test_the_live_claims_of_many_consumers_are_one_look(make_store, kind):
     consumers = [uuid_of('consumer', n) for n in range(1000)]
     world.select(a_request(consumers=consumers[:3]).build())
     world.select(a_request(consumers=[uuid_of('other')]).build())
-    found = world.store.claims.live_claims_of([*consumers, 'no id'])
-    assert {claim.consumer for claim in found} == set(consumers[:3])
+    claims = world.store.claims.live_claims_of([*consumers, 'no id'])
+    assert {claim.consumer for claim in claims} == set(consumers[:3])
     assert world.store.claims.live_claims_of([]) == []
 
 
@@ -293,8 +293,8 @@ def test_plans_that_wait_leave_threads_for_requests():
 @pytest.mark.finding('M4', 'what is placed in the API process has a bound and a deadline')
 def test_trials_are_bounded(monkeypatch):
     site = Site()
-    made = gates.gates(HttpSettings(trials_max=1))
-    monkeypatch.setattr(gates, 'gates', lambda settings: made)
+    trial_gates = gates.gates(HttpSettings(trials_max=1))
+    monkeypatch.setattr(gates, 'gates', lambda settings: trial_gates)
     caller = client_of(site, site.client, HttpSettings())
     body = {
         'request_id': uuid_of(1),
@@ -305,14 +305,14 @@ def test_trials_are_bounded(monkeypatch):
     site.place(1)
     replay = f'/v1/decisions/{fixed(1)}/replay'
     assert caller.post('/v1/requests', json=body).status_code == 200
-    with made.trials.passing(Caller()):
-        for path, one in (
+    with trial_gates.trials.passing(Caller()):
+        for path, posted in (
             (replay, {}),
             ('/v1/requests', body),
             ('/v1/what-if', {'request': body}),
             ('/v1/capacity', {'spec': body['spec']}),
         ):
-            said = caller.post(path, json=one)
+            said = caller.post(path, json=posted)
             assert said.status_code == 503, path
             assert said.headers['Retry-After']
     monkeypatch.setattr(what_if, 'LOOKS_MAX', 60)

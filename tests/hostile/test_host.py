@@ -71,7 +71,7 @@ def test_an_agent_that_may_not_see_executables_goes_by_owner_and_name(box):
     box.process(4001, f'qemu-system-x86_64\0-uuid\0{new_uuid()}\0', user=0, real=1000)
     box.process(4002, f'sleep\0-uuid\0{new_uuid()}\0')
     seen = Qemu(box.root, readlink=denied).guests(())
-    assert [one.consumer for one in seen] == [guest]
+    assert [running.consumer for running in seen] == [guest]
 
 
 @pytest.mark.finding('M6', 'guests are what the hypervisor runs, by executable and owner')
@@ -156,9 +156,9 @@ def test_a_journal_is_private(tmp_path, usual_umask):
     path = tmp_path / 'compute' / 'cmp-1.journal'
     journal = SqliteJournal(path)
     journal.add(a_secret_entry())
-    found = {one.name: rights(one) for one in path.parent.iterdir()}
-    assert {f'cmp-1.journal{end}' for end in ('', '-wal', '-shm', '.lock')} <= found.keys()
-    assert set(found.values()) == {0o600}
+    modes = {file.name: rights(file) for file in path.parent.iterdir()}
+    assert {f'cmp-1.journal{end}' for end in ('', '-wal', '-shm', '.lock')} <= modes.keys()
+    assert set(modes.values()) == {0o600}
     assert rights(path.parent) == 0o700
     journal.close()
 
@@ -173,7 +173,7 @@ def test_a_journal_of_before_is_made_private(tmp_path, usual_umask):
         beside.chmod(0o644)
     journal = SqliteJournal(path)
     journal.add(a_secret_entry())
-    assert {rights(one) for one in tmp_path.iterdir()} == {0o600}
+    assert {rights(file) for file in tmp_path.iterdir()} == {0o600}
     journal.close()
 
 
@@ -244,8 +244,8 @@ def test_the_log_of_a_logger_of_its_own_is_private_once_it_was_rotated(tmp_path)
     loggers.write_text(OWN_LOGGERS.format(path=path))
     script = OWN_LOGS.format(path=str(loggers))
     subprocess.run([sys.executable, '-c', script], check=True, timeout=120)
-    found = {one.name: rights(one) for one in tmp_path.glob('gantt.log*')}
-    assert found == dict.fromkeys(('gantt.log', 'gantt.log.1', 'gantt.log.2'), 0o600)
+    modes = {file.name: rights(file) for file in tmp_path.glob('gantt.log*')}
+    assert modes == dict.fromkeys(('gantt.log', 'gantt.log.1', 'gantt.log.2'), 0o600)
 
 
 AS_ROOT = """
@@ -269,8 +269,8 @@ def test_a_log_that_root_begins_belongs_to_the_owner_of_its_directory(tmp_path):
     for name in ('new.log', 'link.log'):
         script = AS_ROOT.format(folder=str(tmp_path), name=name)
         subprocess.run([sys.executable, '-c', script], check=True, timeout=120)
-    made = (tmp_path / 'new.log').stat()
-    assert (made.st_uid, made.st_gid, rights(tmp_path / 'new.log')) == (65534, 65534, 0o600)
+    status = (tmp_path / 'new.log').stat()
+    assert (status.st_uid, status.st_gid, rights(tmp_path / 'new.log')) == (65534, 65534, 0o600)
     assert mine.stat().st_uid == 0  # what a link names is never given away
 
 

@@ -197,9 +197,9 @@ def _away(*args, **kwargs):
 
 @pytest.fixture(scope='module')
 def keystone():
-    made = identity.Keystone()
-    yield made
-    made.stop()
+    new_keystone = identity.Keystone()
+    yield new_keystone
+    new_keystone.stop()
 
 
 @pytest.mark.finding('L1', 'health says one word without a token')

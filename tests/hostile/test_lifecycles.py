@@ -68,7 +68,7 @@ def test_the_claim_of_a_plan_cannot_be_confirmed(store):
     assert (fate.outcome, fate.state) == ('gone', 'reserved')
     assert 'plan' in fate.reason and 'create' in fate.reason
     damage_for(store).age(claim, 200)
-    assert [one.claim_id for one in store.claims.sweep(10).outcomes] == [claim.id]
+    assert [outcome.claim_id for outcome in store.claims.sweep(10).outcomes] == [claim.id]
     assert state_of(store, claim) == 'expired'
     assert store.claims.audit() == CLEAN
 

@@ -68,8 +68,8 @@ class Nova:
         )
 
     def update(self, host, *guests, **said):
-        found = [NovaGuest(consumer=guest, resources={'VCPU': 1}) for guest in guests]
-        return self.receive(GuestsUpdated(host=host.name, guests=found), **said)
+        listed = [NovaGuest(consumer=guest, resources={'VCPU': 1}) for guest in guests]
+        return self.receive(GuestsUpdated(host=host.name, guests=listed), **said)
 
     def delete(self, host, guest):
         return self.receive(GuestDeleted(host=host.name, consumer=guest))
@@ -205,10 +205,10 @@ def a_conf(tmp_path):
 
 def free_ports(count):
     taken = [socket.create_server(('127.0.0.1', 0)) for _ in range(count)]
-    found = [one.getsockname()[1] for one in taken]
-    for one in taken:
-        one.close()
-    return found
+    ports = [listener.getsockname()[1] for listener in taken]
+    for listener in taken:
+        listener.close()
+    return ports
 
 
 @pytest.mark.finding('C2', 'no two programs of one configuration want one port')
@@ -217,9 +217,9 @@ def test_all_programs_of_one_file_listen_beside_each_other(a_conf):
     conf = a_conf(''.join(f'[{group}]\nmetrics_port = {n}\n' for group, n in ports.items()))
     assert listeners.clashes(conf) == []
     running = [listen(MetricRegistry(), conf, group) for group in listeners.PROGRAMS]
-    assert [one.port for one in running] == list(ports.values())
-    for one in running:
-        one.stop()
+    assert [server.port for server in running] == list(ports.values())
+    for server in running:
+        server.stop()
 
 
 @pytest.mark.finding('C2', 'no two programs of one configuration want one port')
@@ -245,13 +245,15 @@ def test_by_the_guide_only_the_scheduler_listens(a_conf):
 @pytest.mark.finding('C2', 'no two programs of one configuration want one port')
 def test_two_that_want_one_port_are_named(a_conf, capsys, text, named):
     conf = a_conf(f'{GUIDE.read_text()}\n{text}\n')
-    (found,) = [one for one in diagnose(conf, probe=False) if 'would listen on' in one.why]
-    assert [found.option, found.severity] == [named[0], 'error']
-    assert named[1] in found.why
+    (finding,) = [
+        finding for finding in diagnose(conf, probe=False) if 'would listen on' in finding.why
+    ]
+    assert [finding.option, finding.severity] == [named[0], 'error']
+    assert named[1] in finding.why
     assert manage_config.check(conf) == 1
     (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith('ports')]
     assert 'WRONG' in line
-    assert all(one in line for one in named)
+    assert all(word in line for word in named)
 
 
 @pytest.mark.rabbit
@@ -262,9 +264,9 @@ def test_a_scheduler_whose_port_is_taken_takes_no_call(rabbit_url, store_url, tm
         port = taken.getsockname()[1]
         options = {'DEFAULT': {'metrics_port': port}}
         url = store_url('postgresql')
-        with contextlib.closing(warm.Rig(url, rabbit_url, tmp_path, options)) as made:
-            assert made.start('scheduler', 'gantt-scheduler').wait(60) == 1
-            said = made.log('scheduler')
+        with contextlib.closing(warm.Rig(url, rabbit_url, tmp_path, options)) as rig:
+            assert rig.start('scheduler', 'gantt-scheduler').wait(60) == 1
+            said = rig.log('scheduler')
             assert f'[DEFAULT] metrics_port: cannot listen on 127.0.0.1:{port}' in said
             assert 'Listening on' not in said
 
@@ -276,9 +278,9 @@ def test_a_host_that_is_as_good_is_a_tie():
     request = side.asked()
     theirs = next(name for name in side.world.hosts if name != ours_of(side, request))
     side.seen(theirs, request)
-    found = side.one()
-    assert (found.verdict, found.theirs) == ('tie', theirs)
-    assert f'{theirs} is as good' in found.why
+    comparison = side.one()
+    assert (comparison.verdict, comparison.theirs) == ('tie', theirs)
+    assert f'{theirs} is as good' in comparison.why
     assert side.counts['comparisons_total', 'tie'] == 1
 
 
@@ -292,10 +294,10 @@ def test_of_many_equal_hosts_each_is_a_tie_and_a_worse_one_is_none():
     for number, request in enumerate(requests, 1):
         side.seen(f'cmp-{number}', request)
     side.seen('cmp-30', worse)
-    found = {one.request_id: one for one in side.look()}
-    assert {found[one.request_id].verdict for one in requests} == {'same', 'tie'}
-    assert found[worse.request_id].verdict == 'other'
-    assert 'cmp-30 is number 30 of 30' in found[worse.request_id].why
+    comparisons = {comparison.request_id: comparison for comparison in side.look()}
+    assert {comparisons[request.request_id].verdict for request in requests} == {'same', 'tie'}
+    assert comparisons[worse.request_id].verdict == 'other'
+    assert 'cmp-30 is number 30 of 30' in comparisons[worse.request_id].why
 
 
 @pytest.mark.finding('C4', 'shadow mode counts hosts that are as good apart from those that differ')
@@ -324,8 +326,8 @@ class Site:
         self.recorder.flush()
         return request, answer
 
-    def found(self, wanted, **where):
-        return self.insights.explain(wanted, **where).request_id
+    def found(self, key, **where):
+        return self.insights.explain(key, **where).request_id
 
 
 @pytest.mark.finding('C3', 'a decision is found by its server and by the id of its request to Nova')
@@ -357,11 +359,11 @@ def test_nobody_hides_the_decision_of_another_project(store):
     site = Site(store)
     mine, _ = site.decide(1, 'req-mine', vcpu=1000, project_id='blue')
     site.decide(1, 'req-mine', dry_run=True, project_id='red', consumers=mine.consumers)
-    for wanted in ('req-mine', mine.consumers[0]):
+    for key in ('req-mine', mine.consumers[0]):
         for public in (False, True):
-            assert site.found(wanted, project='blue', public=public) == mine.request_id
+            assert site.found(key, project='blue', public=public) == mine.request_id
         with pytest.raises(exceptions.NotFound):
-            site.found(wanted, project='green')
+            site.found(key, project='green')
 
 
 @pytest.mark.finding('C3', 'a decision is found by its server and by the id of its request to Nova')
@@ -372,9 +374,9 @@ def test_a_request_id_of_another_project_hides_nothing(store):
     server = mine.consumers[0]
     site.decide(1, vcpu=1000, project_id='red', request_id=server)
     site.decide(1, vcpu=1000, project_id='red', request_id=mine.request_id[:-6] + 'abcdef')
-    for wanted in (server, mine.request_id[:20]):
+    for key in (server, mine.request_id[:20]):
         for public in (False, True):
-            assert site.found(wanted, project='blue', public=public) == mine.request_id
+            assert site.found(key, project='blue', public=public) == mine.request_id
     with pytest.raises(exceptions.NotFound):
         site.found(mine.request_id, project='red')
 
@@ -387,9 +389,9 @@ def test_what_a_decision_is_found_by_goes_with_it(store):
     bounds = {'tombstone_seconds': 3600.0, 'request_seconds': 3600.0, 'limit': 100}
     store.retention.purge(decisions=1, **bounds)
     assert site.found(refused[3].consumers[0]) == refused[3].request_id
-    for wanted in (refused[0].consumers[0], 'req-gone-0'):
+    for key in (refused[0].consumers[0], 'req-gone-0'):
         with pytest.raises(exceptions.NotFound):
-            site.found(wanted)
+            site.found(key)
     if hasattr(store.database, 'engine'):
         with store.database.engine.connect() as connection:
             rows = connection.execute(sa.select(models.decision_consumers.c.consumer)).all()
@@ -400,23 +402,23 @@ def test_what_a_decision_is_found_by_goes_with_it(store):
 def test_a_request_of_nova_is_decided_under_its_id(caplog):
     caplog.set_level('INFO', 'gantt.decisions')
     args = load('select_destinations-boot').args
-    wanted = nova_spec.translate(
+    translated = nova_spec.translate(
         args,
         {'request_id': 'req-5b32382d'},
         budget_ms=1000,
         lease_seconds=900,
         max_attempts=3,
     )
-    assert wanted.request.origin == 'req-5b32382d'
+    assert translated.request.origin == 'req-5b32382d'
     refused = Answer(request_id=new_uuid(), decision_id=new_uuid(), outcome=Outcome.NO_VALID_HOST)
-    told = Answered(refused, 0.1, wanted.request.origin)
+    told = Answered(refused, 0.1, translated.request.origin)
     answer_log.log_answers(logging.getLogger('gantt.decisions'), False, [told])
     assert 'origin=req-5b32382d' in caplog.text
     for odd in (None, 7, '', 'x' * 65, 'req-1\n', 'ü'):
-        made = nova_spec.translate(
+        translated = nova_spec.translate(
             args, {'request_id': odd}, budget_ms=1000, lease_seconds=900, max_attempts=3
         )
-        assert made.request.origin is None
+        assert translated.request.origin is None
 
 
 @pytest.mark.finding('C3', 'a decision is found by its server and by the id of its request to Nova')

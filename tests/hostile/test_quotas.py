@@ -81,8 +81,8 @@ def test_three_schedulers_pass_a_quota_by_what_the_others_have_in_flight(store_u
     def ask(number: int) -> None:
         begin.wait(30)
         for turn in range(ASKS):
-            one = schedulers[(number + turn) % len(schedulers)]
-            answers.append(one.select(of_red(budget_ms=60_000)))
+            scheduler = schedulers[(number + turn) % len(schedulers)]
+            answers.append(scheduler.select(of_red(budget_ms=60_000)))
 
     try:
         for scheduler in schedulers:
@@ -158,7 +158,7 @@ def test_who_is_not_bound_costs_no_statement_more(make_store) -> None:
         request = a_request(project_id=project).build()
         world.ask(request)
         world.scheduler.placing.step()
-        return [one.split()[0] + ' ' + one.split('FROM')[-1][:30] for one in said]
+        return [statement.split()[0] + ' ' + statement.split('FROM')[-1][:30] for statement in said]
 
     sa.event.listen(store.database.engine, 'before_cursor_execute', note)
     cost('blue')
@@ -266,7 +266,7 @@ def test_a_repeat_of_a_refusal_is_the_same_error(world: World) -> None:
     limited(world, live_claims=1)
     request = of_red(2, repeat=True)
     answers = [world.select(request) for _ in range(2)]
-    assert [error_of(one).code for one in answers] == ['gantt.quota_exceeded'] * 2
+    assert [error_of(answer).code for answer in answers] == ['gantt.quota_exceeded'] * 2
     assert answers[0].excess == answers[1].excess
 
 
@@ -313,13 +313,15 @@ def test_one_caller_waits_for_limits_that_are_read_and_others_have_those_of_befo
     first = threading.Thread(target=quotas_of.current)
     first.start()
     assert silent.wait(30)
-    found: list[quota.Limits] = []
-    others = [threading.Thread(target=lambda: found.append(quotas_of.current())) for _ in range(5)]
+    limits_read: list[quota.Limits] = []
+    others = [
+        threading.Thread(target=lambda: limits_read.append(quotas_of.current())) for _ in range(5)
+    ]
     for thread in others:
         thread.start()
     for thread in others:
         thread.join(10)
-    answered = [one.of('red', True) for one in found]
+    answered = [limits.of('red', True) for limits in limits_read]
     is_over.set()
     for thread in (first, *others):
         thread.join(30)
@@ -387,12 +389,12 @@ def test_the_options_bind_who_may_claim_without_any_file() -> None:
     conf = cfg.ConfigOpts()
     options.register_opts(conf, ('quotas',))
     conf([], project='gantt', default_config_files=[], default_config_dirs=[])
-    found = quotas.limits(conf)
-    assert set(found) == {*quota.COUNTS, 'class:VCPU', 'class:MEMORY_MB', 'class:DISK_GB'}
-    assert all(limit > 0 for limit in found.values()), 'no project takes all, nor is shut out'
+    limits = quotas.limits(conf)
+    assert set(limits) == {*quota.COUNTS, 'class:VCPU', 'class:MEMORY_MB', 'class:DISK_GB'}
+    assert all(limit > 0 for limit in limits.values()), 'no project takes all, nor is shut out'
     conf.set_override('amounts', {'VCPU': '20', 'CUSTOM_A': '-1'}, 'quotas')
     assert quotas.limits(conf) == {
-        **{name: found[name] for name in quota.COUNTS},
+        **{name: limits[name] for name in quota.COUNTS},
         'class:VCPU': 20,
         'class:CUSTOM_A': -1,
     }

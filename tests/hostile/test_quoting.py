@@ -155,9 +155,9 @@ def test_what_a_terminal_obeys_is_escaped_for_people_and_exact_for_programs(monk
     assert EVIL in _texts(json.loads(exact.getvalue()))
 
 
-def _texts(found):
-    if isinstance(found, dict):
-        return [text for value in found.values() for text in _texts(value)]
-    if isinstance(found, list):
-        return [text for value in found for text in _texts(value)]
-    return [found]
+def _texts(document):
+    if isinstance(document, dict):
+        return [text for value in document.values() for text in _texts(value)]
+    if isinstance(document, list):
+        return [text for value in document for text in _texts(value)]
+    return [document]

@@ -60,13 +60,13 @@ class Site:
     def call(self, method, body, by=0):
         """What is answered, or raised."""
         scheduler, doors = self.schedulers[by], self.doors[by]
-        (found,) = [d.interface.methods[method] for d in doors if method in d.interface.methods]
-        argument = next(iter(found.takes))
+        (handler,) = [d.interface.methods[method] for d in doors if method in d.interface.methods]
+        argument = next(iter(handler.takes))
         args = {'name': body['name'], 'stats': body} if argument == 'name' else {argument: body}
         said = {'_msg_id': 'm', '_reply_q': 'q', 'args': json.loads(json.dumps(args))}
         call = RpcCall(Incoming(None, said, 100))
-        call.method, call.takes = method, found.takes
-        result = found.run(call)
+        call.method, call.takes = method, handler.takes
+        result = handler.run(call)
         while isinstance(result, Pending) and result.run is not None:
             result = result.run(call)
         if isinstance(result, Pending):
@@ -135,8 +135,8 @@ class Agent:
 
     def report(self, **fields):
         self.sequence += 1
-        made = a_report(self.name).at(self.epoch, self.sequence).having(**fields).build()
-        return self.signed(casts.METHOD, made)
+        built = a_report(self.name).at(self.epoch, self.sequence).having(**fields).build()
+        return self.signed(casts.METHOD, built)
 
     def words(self, method, *ids):
         self.sequence += 1
@@ -169,8 +169,8 @@ def forgeries(site, host, claim, count):
     old.epoch = host.epoch - 1
     for number in range(count):
         beyond = host.sequence + 1 + number % 5000
-        for one in (thief, nobody, neighbour, old):
-            one.sequence = beyond
+        for sender in (thief, nobody, neighbour, old):
+            sender.sequence = beyond
         registrations = (
             lambda: nobody.registration(),
             lambda: nobody.registration(speaks_for='nova'),
@@ -287,7 +287,7 @@ def assert_nothing(site, method, body):
         said = site.call(method, body)
     except exceptions.StaleEpoch:
         return
-    assert [one['fate'] for one in said] == ['gone']
+    assert [entry['fate'] for entry in said] == ['gone']
 
 
 # -- the key of a host -----------------------------------------------------------------
@@ -301,9 +301,9 @@ def keys(count):
 
 
 def refused(store, said):
-    (found,) = store.reports.register_hosts([said])
-    assert isinstance(found, exceptions.NotProven)
-    return found
+    (error,) = store.reports.register_hosts([said])
+    assert isinstance(error, exceptions.NotProven)
+    return error
 
 
 @H4
@@ -468,7 +468,7 @@ def test_a_key_file_is_private_from_its_first_byte_and_the_same_after_a_restart(
     after = key_file.rotate(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert key_file.load_or_make(path).fingerprint == after != first.fingerprint
-    assert [one.name for one in path.parent.iterdir()] == ['cmp-1.key']
+    assert [file.name for file in path.parent.iterdir()] == ['cmp-1.key']
     path.chmod(0o640)
     with pytest.raises(exceptions.Misconfigured, match='chmod 600'):
         key_file.load_or_make(path)

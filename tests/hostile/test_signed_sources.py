@@ -34,7 +34,7 @@ class Source(Agent):
         listed = GuestList(
             host=self.name,
             asked_at=2_000_000_000.0,
-            guests=[NovaGuest(consumer=one, resources={'VCPU': 1}) for one in consumers],
+            guests=[NovaGuest(consumer=consumer, resources={'VCPU': 1}) for consumer in consumers],
         )
         body = base.to_builtins(msgspec.structs.replace(listed, **fields))
         return body if self.signer is None else self.signer.guests(body)

@@ -48,8 +48,8 @@ def consumers(count):
     return [uuid_of('member', number) for number in range(count)]
 
 
-def told(found, handle):
-    return found.replies.answers[handle]
+def told(slow_world, handle):
+    return slow_world.replies.answers[handle]
 
 
 @pytest.mark.finding('H1', TITLE)
@@ -58,21 +58,21 @@ def test_members_that_may_be_claimed_apart_are_claimed_slice_by_slice(
     make_world, kind, monkeypatch
 ):
     monkeypatch.setattr(placing, 'STEPS_MOST', 3)  # else all of them are one step
-    found = make_world(kind)
-    many = found.ask(a_request(consumers=consumers(30), budget_ms=600_000).build())
-    one = found.ask(a_request().build())
-    found.clock.tick = SLICE_SECONDS / 3
-    found.scheduler.placing.step()
+    slow_world = make_world(kind)
+    many = slow_world.ask(a_request(consumers=consumers(30), budget_ms=600_000).build())
+    single = slow_world.ask(a_request().build())
+    slow_world.clock.tick = SLICE_SECONDS / 3
+    slow_world.scheduler.placing.step()
     # The rest of the many was not waited for.
-    assert told(found, one).outcome is Outcome.PLACED
-    assert 2 < len(found.store.claims.list_claims()) < 31
-    assert many not in found.replies.answers
-    found.turn(times=30)
-    answer = told(found, many)
+    assert told(slow_world, single).outcome is Outcome.PLACED
+    assert 2 < len(slow_world.store.claims.list_claims()) < 31
+    assert many not in slow_world.replies.answers
+    slow_world.turn(times=30)
+    answer = told(slow_world, many)
     assert answer.outcome is Outcome.PLACED
     assert len(answer.selections) == 30
-    assert len(found.store.claims.list_claims()) == 31
-    assert found.store.claims.audit() == CLEAN
+    assert len(slow_world.store.claims.list_claims()) == 31
+    assert slow_world.store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding('H1', TITLE)
@@ -81,71 +81,75 @@ def test_members_that_may_be_claimed_apart_are_claimed_slice_by_slice(
 def test_who_waits_behind_members_that_are_claimed_together_is_served_between(
     make_world, kind, policy
 ):
-    found = make_world(kind)
+    slow_world = make_world(kind)
     group = GroupRef(uuid=uuid_of('group'), policy=policy)
     together = a_request(consumers=consumers(12), group=group, budget_ms=600_000).build()
-    many = found.ask(together)
-    ones = [found.ask(a_request(budget_ms=600_000).build()) for _ in range(5)]
-    found.clock.tick = SLICE_SECONDS / 3
+    many = slow_world.ask(together)
+    ones = [slow_world.ask(a_request(budget_ms=600_000).build()) for _ in range(5)]
+    slow_world.clock.tick = SLICE_SECONDS / 3
     order = []
-    found.replies.send = lambda answers: order.extend(handle for handle, _ in answers)
-    found.turn(times=20)
+    slow_world.replies.send = lambda answers: order.extend(handle for handle, _ in answers)
+    slow_world.turn(times=20)
     assert set(order) == {many, *ones}
     assert order[-1] is many
-    hosts = {claim.provider_id for claim in found.store.claims.list_claims() if claim.group}
-    assert len(found.store.claims.list_claims()) == 17
+    hosts = {claim.provider_id for claim in slow_world.store.claims.list_claims() if claim.group}
+    assert len(slow_world.store.claims.list_claims()) == 17
     assert policy is not Policy.AFFINITY or len(hosts) == 1
-    assert found.store.claims.audit() == CLEAN
+    assert slow_world.store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding('H1', TITLE)
 def test_who_finds_no_room_between_members_keeps_no_other_from_being_served(make_world):
-    found = make_world(claims_per_commit=2)
+    slow_world = make_world(claims_per_commit=2)
     group = GroupRef(uuid=uuid_of('group'), policy=Policy.SOFT_ANTI_AFFINITY)
-    many = found.ask(a_request(consumers=consumers(30), group=group, budget_ms=600_000).build())
-    none = [found.ask(world.a_request(vcpu=99, budget_ms=600_000)) for _ in range(4)]
-    good = found.ask(a_request(budget_ms=600_000).build())
-    found.clock.tick = SLICE_SECONDS / 3
+    many = slow_world.ask(
+        a_request(consumers=consumers(30), group=group, budget_ms=600_000).build()
+    )
+    none = [slow_world.ask(world.a_request(vcpu=99, budget_ms=600_000)) for _ in range(4)]
+    good = slow_world.ask(a_request(budget_ms=600_000).build())
+    slow_world.clock.tick = SLICE_SECONDS / 3
     order = []
-    found.replies.send = lambda answers: order.extend(handle for handle, _ in answers)
-    found.turn(times=20)
+    slow_world.replies.send = lambda answers: order.extend(handle for handle, _ in answers)
+    slow_world.turn(times=20)
     assert set(order) == {many, good, *none}
     assert order.index(good) < order.index(many)
-    assert found.scheduler.placing.admission.depth == 0
+    assert slow_world.scheduler.placing.admission.depth == 0
 
 
 @pytest.mark.finding('H1', 'who is served between the members of another fails by itself')
 def test_a_failure_of_who_is_served_between_costs_nobody_the_answer(make_world, monkeypatch):
-    found = make_world()
+    slow_world = make_world()
     group = GroupRef(uuid=uuid_of('group'), policy=Policy.AFFINITY)
-    many = found.ask(a_request(consumers=consumers(12), group=group, budget_ms=600_000).build())
-    good = found.ask(a_request(budget_ms=600_000).build())
+    many = slow_world.ask(
+        a_request(consumers=consumers(12), group=group, budget_ms=600_000).build()
+    )
+    good = slow_world.ask(a_request(budget_ms=600_000).build())
     bad_request = a_request(budget_ms=600_000).build()
-    bad = found.ask(bad_request)
-    commit = found.store.requests.commit
+    bad = slow_world.ask(bad_request)
+    commit = slow_world.store.requests.commit
 
     def failing(batch):
         if any(draft.id == bad_request.request_id for draft in batch):
             raise exceptions.Bug(invariant='the database takes what it is given')
         return commit(batch)
 
-    monkeypatch.setattr(found.store.requests, 'commit', failing)
-    found.clock.tick = SLICE_SECONDS / 3
-    placing = found.scheduler.placing
+    monkeypatch.setattr(slow_world.store.requests, 'commit', failing)
+    slow_world.clock.tick = SLICE_SECONDS / 3
+    placing = slow_world.scheduler.placing
     for _ in range(20):
         try:
             placing.step()
         except Exception as e:  # as its thread does
             placing._abandon(e)
-        found.scheduler.housekeeping.step()
-        found.clock.advance(0.2)
-    assert told(found, many).outcome is Outcome.PLACED
-    assert told(found, good).outcome is Outcome.PLACED
-    assert told(found, bad).outcome is Outcome.FAILED
+        slow_world.scheduler.housekeeping.step()
+        slow_world.clock.advance(0.2)
+    assert told(slow_world, many).outcome is Outcome.PLACED
+    assert told(slow_world, good).outcome is Outcome.PLACED
+    assert told(slow_world, bad).outcome is Outcome.FAILED
     assert placing.admission.depth == 0
-    assert len(found.store.claims.list_claims()) == 13
-    assert not found.scheduler.cache.working.picks()
-    assert found.store.claims.audit() == CLEAN
+    assert len(slow_world.store.claims.list_claims()) == 13
+    assert not slow_world.scheduler.cache.working.picks()
+    assert slow_world.store.claims.audit() == CLEAN
 
 
 @pytest.mark.finding('H1', 'a call past its deadline is ended between its members')
@@ -159,18 +163,18 @@ def test_a_failure_of_who_is_served_between_costs_nobody_the_answer(make_world, 
     ids=['apart', 'together', 'dry run'],
 )
 def test_a_call_past_its_deadline_is_ended_between_members(make_world, fields):
-    found = make_world()
-    handle = found.ask(a_request(consumers=consumers(12), budget_ms=100, **fields).build())
-    found.clock.tick = 0.03
-    found.turn(seconds=0.0, times=20)
-    answer = told(found, handle)
+    slow_world = make_world()
+    handle = slow_world.ask(a_request(consumers=consumers(12), budget_ms=100, **fields).build())
+    slow_world.clock.tick = 0.03
+    slow_world.turn(seconds=0.0, times=20)
+    answer = told(slow_world, handle)
     assert answer.outcome is Outcome.EXPIRED
     assert 'budget' in answer.reason
-    found.clock.tick = 0.0
-    found.turn(times=5)
-    assert not found.store.claims.list_claims(state='reserved')
-    assert not found.scheduler.cache.working.picks()
-    assert found.store.claims.audit() == CLEAN
+    slow_world.clock.tick = 0.0
+    slow_world.turn(times=5)
+    assert not slow_world.store.claims.list_claims(state='reserved')
+    assert not slow_world.scheduler.cache.working.picks()
+    assert slow_world.store.claims.audit() == CLEAN
 
 
 def test_a_rebuild_is_looked_at_as_a_whole():
@@ -180,13 +184,13 @@ def test_a_rebuild_is_looked_at_as_a_whole():
 
 @pytest.mark.finding('H1', 'a dry run is answered for all of its members')
 def test_a_dry_run_is_of_all_members_however_many_are_claimed_at_once(make_world):
-    found = make_world(claims_per_commit=5)
-    handle = found.ask(a_request(consumers=consumers(12), dry_run=True).build())
-    found.turn(times=3)
-    answer = told(found, handle)
+    slow_world = make_world(claims_per_commit=5)
+    handle = slow_world.ask(a_request(consumers=consumers(12), dry_run=True).build())
+    slow_world.turn(times=3)
+    answer = told(slow_world, handle)
     assert answer.outcome is Outcome.PLACED
     assert len(answer.selections) == 12
-    assert not found.scheduler.cache.working.picks()
+    assert not slow_world.scheduler.cache.working.picks()
 
 
 @pytest.mark.finding('H1', 'a call past its deadline is ended between its members')
@@ -213,10 +217,10 @@ def hard_devices(world, count=1):
     """Devices below hosts, and amounts that fill them to the last unit: long to search."""
     pick, amounts = random.Random(1), []
     for _ in range(12):
-        left = 100
-        while left > 0:
-            amounts.append(min(left, pick.randint(15, 60)))
-            left -= amounts[-1]
+        remaining = 100
+        while remaining > 0:
+            amounts.append(min(remaining, pick.randint(15, 60)))
+            remaining -= amounts[-1]
     pick.shuffle(amounts)
     table = world.scheduler.cache.working
     for host in range(count):
@@ -225,7 +229,9 @@ def hard_devices(world, count=1):
             inventory = Inventory(total=100 + reserved, reserved=reserved)
             below(world.store, f'gpu{host}-{n}', table.hosts[host].uuid, VGPU=inventory)
     world.turn(times=2)
-    return TreeRequest(devices=[DeviceAmount(resource_class='VGPU', amount=one) for one in amounts])
+    return TreeRequest(
+        devices=[DeviceAmount(resource_class='VGPU', amount=amount) for amount in amounts]
+    )
 
 
 def of_trees(tree, **fields):
@@ -234,45 +240,45 @@ def of_trees(tree, **fields):
 
 
 def test_others_are_placed_in_the_middle_of_a_search(make_world):
-    found = make_world()
-    tree = hard_devices(found, 2)
-    hard = found.ask(of_trees(tree, budget_ms=600_000))
-    one = found.ask(a_request().build())
-    found.clock.tick = SLICE_SECONDS / 3
+    slow_world = make_world()
+    tree = hard_devices(slow_world, 2)
+    hard = slow_world.ask(of_trees(tree, budget_ms=600_000))
+    single = slow_world.ask(a_request().build())
+    slow_world.clock.tick = SLICE_SECONDS / 3
     for _ in range(10):
-        found.scheduler.placing.step()
-    assert list(found.replies.answers) == [one, hard]
-    assert told(found, one).outcome is Outcome.PLACED
+        slow_world.scheduler.placing.step()
+    assert list(slow_world.replies.answers) == [single, hard]
+    assert told(slow_world, single).outcome is Outcome.PLACED
     # Whether there is room is not known, which is another answer than that there is none.
-    assert told(found, hard).outcome is Outcome.UNKNOWN
-    assert 'is not known' in told(found, hard).reason
+    assert told(slow_world, hard).outcome is Outcome.UNKNOWN
+    assert 'is not known' in told(slow_world, hard).reason
 
 
 def test_who_searches_long_itself_waits_until_others_have_searched(make_world):
-    found = make_world()
-    tree = hard_devices(found)
-    hard = [found.ask(of_trees(tree, budget_ms=600_000)) for _ in range(3)]
-    one = found.ask(a_request().build())
-    found.clock.tick = SLICE_SECONDS / 3
+    slow_world = make_world()
+    tree = hard_devices(slow_world)
+    hard = [slow_world.ask(of_trees(tree, budget_ms=600_000)) for _ in range(3)]
+    single = slow_world.ask(a_request().build())
+    slow_world.clock.tick = SLICE_SECONDS / 3
     for _ in range(10):
-        found.scheduler.placing.step()
-    assert next(iter(found.replies.answers)) == one
-    assert {told(found, handle).outcome for handle in hard} == {Outcome.UNKNOWN}
+        slow_world.scheduler.placing.step()
+    assert next(iter(slow_world.replies.answers)) == single
+    assert {told(slow_world, handle).outcome for handle in hard} == {Outcome.UNKNOWN}
 
 
 def test_a_search_ends_with_the_budget_of_its_request(make_world):
-    found = make_world()
-    hard = found.ask(of_trees(hard_devices(found), budget_ms=200))
-    found.clock.tick = SLICE_SECONDS / 3
-    found.scheduler.placing.step()
-    assert told(found, hard).outcome is Outcome.EXPIRED
+    slow_world = make_world()
+    hard = slow_world.ask(of_trees(hard_devices(slow_world), budget_ms=200))
+    slow_world.clock.tick = SLICE_SECONDS / 3
+    slow_world.scheduler.placing.step()
+    assert told(slow_world, hard).outcome is Outcome.EXPIRED
 
 
 def test_a_search_goes_on_where_others_have_taken_of_its_tree_meanwhile(make_world, monkeypatch):
     monkeypatch.setattr(tree_search, 'PAUSED_EACH', 1)
-    found = make_world()
-    tree = hard_devices(found)
-    table, pipeline = found.scheduler.cache.working, plugin_loader.load_pipeline()
+    slow_world = make_world()
+    tree = hard_devices(slow_world)
+    table, pipeline = slow_world.scheduler.cache.working, plugin_loader.load_pipeline()
     some = TreeRequest(devices=tree.devices[:30])  # there is room for these
     request, other = of_trees(some), of_trees(TreeRequest(devices=tree.devices[-1:]))
     taken = []
@@ -289,13 +295,15 @@ def test_a_search_goes_on_where_others_have_taken_of_its_tree_meanwhile(make_wor
 
 
 def test_many_groups_that_go_nowhere_are_refused_at_once(make_world):
-    found = make_world()
-    host = found.scheduler.cache.working.hosts[0].uuid
+    slow_world = make_world()
+    host = slow_world.scheduler.cache.working.hosts[0].uuid
     for n in range(31):
-        below(found.store, f'gpu{n}', host, VGPU=Inventory(total=66 + n, reserved=n))
-    found.turn(times=2)
+        below(slow_world.store, f'gpu{n}', host, VGPU=Inventory(total=66 + n, reserved=n))
+    slow_world.turn(times=2)
     amounts = [33] * 48 + [34] * 8
-    tree = TreeRequest(devices=[DeviceAmount(resource_class='VGPU', amount=one) for one in amounts])
-    answer = found.select(of_trees(tree))
+    tree = TreeRequest(
+        devices=[DeviceAmount(resource_class='VGPU', amount=amount) for amount in amounts]
+    )
+    answer = slow_world.select(of_trees(tree))
     assert answer.outcome is Outcome.NO_VALID_HOST
     assert 'VGPU' in answer.reason or 'go together' in answer.reason

@@ -69,7 +69,7 @@ class Tenants(NamedTuple):
     def words(self) -> set[str]:
         """Names and ids that a member of red never reads."""
         table, store = self.site.insights.table(), self.site.world.store
-        found = {
+        words = {
             'Filter',
             self.site.world.scheduler.settings.worker,
             'ceph-mon-3',
@@ -78,12 +78,12 @@ class Tenants(NamedTuple):
             *BLUE.values(),
         }
         for host in table.hosts:
-            found |= {host.name, host.uuid, host.node, host.facts.location}
+            words |= {host.name, host.uuid, host.node, host.facts.location}
         for claim in store.claims.list_claims():
             if claim.project_id != RED.project:
-                found |= {claim.id, claim.consumer, claim.request_id or ''}
-        found |= {self.group, *(one.uuid for one in table.known_aggregates.values())}
-        return {word for word in found if word}
+                words |= {claim.id, claim.consumer, claim.request_id or ''}
+        words |= {self.group, *(aggregate.uuid for aggregate in table.known_aggregates.values())}
+        return {word for word in words if word}
 
 
 def _door(site: Site, caller: Caller, rules: policy.PolicyEnforcer) -> httpx.Client:
@@ -110,15 +110,17 @@ def _tenants(folder: pathlib.Path, text: str) -> Tenants:
     store.declarations.save_aggregate('gold-x4711', kept_for_blue, ['cmp-4'], fixed(77))
     group = {'uuid': fixed(78), 'policy': 'anti-affinity', 'project_id': BLUE['project_id']}
     service = _door(site, SERVICE, rules)
-    made = Tenants(site, _door(site, RED, rules), service, fixed(50_000), group['uuid'], numbers)
+    new_tenants = Tenants(
+        site, _door(site, RED, rules), service, fixed(50_000), group['uuid'], numbers
+    )
     store.groups.save_group(Group(name='', max_per_host=1, **group))
     for number in (50, 51):
-        body = made.body(**BLUE, group={'uuid': group['uuid']})
+        body = new_tenants.body(**BLUE, group={'uuid': group['uuid']})
         body |= {'request_id': fixed(number), 'consumers': [fixed(number * 1000)]}
         assert service.post('/v1/requests', json=body).status_code == 201
     store.hosts.disable_host('cmp-3', OF_OPERATOR, 'ann-x4711')
     site.world.turn()
-    return made
+    return new_tenants
 
 
 @pytest.fixture
@@ -287,14 +289,14 @@ def test_a_field_that_nobody_thought_of_needs_a_rule():
 @pytest.mark.parametrize('dry_run', [False, True], ids=['', 'dry'])
 def test_no_question_tells_of_the_guests_of_others(claiming, dry_run):
     forms = (
-        lambda one: {'same_host': [one]},
-        lambda one: {'different_host': [one]},
-        lambda one: {'hints': {'same_host': [one]}},
-        lambda one: {'hints': {'different_host': [one]}},
+        lambda guest: {'same_host': [guest]},
+        lambda guest: {'different_host': [guest]},
+        lambda guest: {'hints': {'same_host': [guest]}},
+        lambda guest: {'hints': {'different_host': [guest]}},
     )
     for form in forms:
         of_blue, of_nobody = (
-            claiming.ask(dry_run, **form(one)) for one in (claiming.guest, UNKNOWN)
+            claiming.ask(dry_run, **form(guest)) for guest in (claiming.guest, UNKNOWN)
         )
         assert _same(of_blue, claiming.guest) == _same(of_nobody, UNKNOWN)
         assert of_blue.status_code == 404
@@ -302,7 +304,7 @@ def test_no_question_tells_of_the_guests_of_others(claiming, dry_run):
     for policy_said in ({}, {'policy': 'anti-affinity'}):
         groups = (claiming.group, UNKNOWN)
         of_blue, of_nobody = (
-            claiming.ask(dry_run, group={'uuid': one, **policy_said}) for one in groups
+            claiming.ask(dry_run, group={'uuid': group, **policy_said}) for group in groups
         )
         assert _same(of_blue, claiming.group) == _same(of_nobody, UNKNOWN)
         assert of_blue.status_code == 404
@@ -312,27 +314,27 @@ def test_no_question_tells_of_the_guests_of_others(claiming, dry_run):
 @pytest.mark.parametrize('resources', [{'VCPU': 1}, {'VCPU': 500}], ids=['room', 'none'])
 def test_who_may_only_try_finds_no_guest_of_others_by_its_uuid(tenants, resources):
     """Who may claim is refused the claim of it, and is told so in the trial."""
-    found = []
-    for one in (tenants.guest, UNKNOWN):
-        body = {**tenants.body(resources=resources), 'consumers': [one], 'dry_run': True}
+    answers = []
+    for consumer in (tenants.guest, UNKNOWN):
+        body = {**tenants.body(resources=resources), 'consumers': [consumer], 'dry_run': True}
         answer = tenants.red.post('/v1/requests', json={**body, 'request_id': fixed(99)})
         if answer.is_success:
             said = answer.json()
             text = str(
                 (said['answer'], said['explanation']['reason'], said['explanation']['outcome'])
             )
-            found.append((200, text.replace(one, 'IT')))
+            answers.append((200, text.replace(consumer, 'IT')))
         else:
-            found.append(_same(answer, one))
-    assert found[0] == found[1]
-    assert found[0][0] == (200 if resources['VCPU'] == 1 else 409)
+            answers.append(_same(answer, consumer))
+    assert answers[0] == answers[1]
+    assert answers[0][0] == (200 if resources['VCPU'] == 1 else 409)
 
 
 @pytest.mark.finding('H5', "another project's decision is answered like one that there is not")
 def test_a_page_after_a_decision_of_others_is_one_after_none(tenants):
     theirs = tenants.service.get('/v1/decisions', params={'limit': 1}).json()['decisions'][0]['id']
     of_blue, of_nobody = (
-        tenants.red.get('/v1/decisions', params={'marker': one}) for one in (theirs, UNKNOWN)
+        tenants.red.get('/v1/decisions', params={'marker': marker}) for marker in (theirs, UNKNOWN)
     )
     assert _same(of_blue, theirs) == _same(of_nobody, UNKNOWN)
     assert of_blue.status_code == 400
@@ -359,11 +361,12 @@ def test_a_group_that_another_project_makes_meanwhile_is_not_shown(tenants, monk
 def test_members_of_groups_are_own_ones_where_a_site_lets_members_name_them(tmp_path):
     rules = MEMBERS_CLAIM + '"gantt:requests:create:trusted": "role:member"\n'
     rules += '"gantt:requests:create": "rule:project_member_api or rule:service_api"\n'
-    made = _tenants(tmp_path, rules.replace('"role:member"', '"rule:project_member_api"'))
+    member_tenants = _tenants(tmp_path, rules.replace('"role:member"', '"rule:project_member_api"'))
     own = {'uuid': fixed(91), 'policy': 'affinity'}
-    assert made.red.post('/v1/server-groups', json=own).status_code == 201
+    assert member_tenants.red.post('/v1/server-groups', json=own).status_code == 201
     answers = [
-        _same(made.ask(group={**own, 'members': [one]}), one) for one in (made.guest, UNKNOWN)
+        _same(member_tenants.ask(group={**own, 'members': [guest]}), guest)
+        for guest in (member_tenants.guest, UNKNOWN)
     ]
     assert answers[0] == answers[1]
     assert answers[0][0] == 404
@@ -470,8 +473,8 @@ _KEYS = st.sampled_from(
 )
 
 
-def _few(one: Any) -> Any:
-    return st.lists(one, max_size=2, unique=True)
+def _few(strategy: Any) -> Any:
+    return st.lists(strategy, max_size=2, unique=True)
 
 
 #: Said by nearly all, so that most requests get to the hosts; and what is refused.
@@ -572,13 +575,13 @@ class _Member:
     def read(self, answer: httpx.Response, said: str) -> None:
         """Nothing is in an answer that is another's, unless the member said it itself."""
         assert answer.status_code not in (500, 502), answer.text
-        found = [w for w in self.secrets if w in answer.text and w not in said]
-        assert not found, (said, answer.text)
+        leaked = [w for w in self.secrets if w in answer.text and w not in said]
+        assert not leaked, (said, answer.text)
 
     def as_of_nobody(self, body: dict[str, Any], answer: httpx.Response) -> None:
         """Whom of another project it asks about does not matter: nobody is answered alike."""
         text = msgspec.json.encode({**body, 'consumers': body['consumers'][:1]}).decode()
-        theirs = next((one for one in (self.of.guest, self.of.group) if one in text), None)
+        theirs = next((named for named in (self.of.guest, self.of.group) if named in text), None)
         if theirs is None or not body['dry_run'] or len(body['consumers']) > 1:
             return
         nobody = str(uuid.uuid4())

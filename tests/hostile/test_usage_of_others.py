@@ -18,9 +18,9 @@ MEMBERS = ('reader', 'member', 'manager')
 @pytest.fixture
 def cloud(tmp_path: pathlib.Path) -> Iterator[Cloud]:
     keystone = Keystone()
-    made = a_cloud(keystone, tmp_path)
-    with made.client:
-        yield made
+    new_cloud = a_cloud(keystone, tmp_path)
+    with new_cloud.client:
+        yield new_cloud
     keystone.stop()
 
 
@@ -39,19 +39,19 @@ def test_usage_is_of_the_own_project(cloud: Cloud) -> None:
     own = 'red'
     _place(cloud, 1, own, 2)
     _place(cloud, 2, 'blue', 3)
-    for who in OPERATORS:
-        found = cloud.ask(who, 'GET', '/v1/usages').json()['usages']
-        assert [(u['project_id'], u['claims']) for u in found] == [('blue', 3), (own, 2)]
-    for who in MEMBERS:
-        answer = cloud.ask(who, 'GET', '/v1/usages')
+    for role in OPERATORS:
+        usages = cloud.ask(role, 'GET', '/v1/usages').json()['usages']
+        assert [(u['project_id'], u['claims']) for u in usages] == [('blue', 3), (own, 2)]
+    for role in MEMBERS:
+        answer = cloud.ask(role, 'GET', '/v1/usages')
         assert [(u['project_id'], u['claims']) for u in answer.json()['usages']] == [(own, 2)]
         assert 'blue' not in answer.text
         # A project that is there and one that is not are the same to others.
         refused = [
-            cloud.ask(who, 'GET', f'/v1/usages/{name}') for name in ('blue', 'no-such-project')
+            cloud.ask(role, 'GET', f'/v1/usages/{name}') for name in ('blue', 'no-such-project')
         ]
-        assert [one.status_code for one in refused] == [404, 404]
-        shown = cloud.ask(who, 'GET', f'/v1/usages/{own}').json()
+        assert [answer.status_code for answer in refused] == [404, 404]
+        shown = cloud.ask(role, 'GET', f'/v1/usages/{own}').json()
         assert (shown['consumers'], shown['amounts']) == (2, {'VCPU': 2})
     paged = cloud.ask('member', 'GET', '/v1/usages', marker='a', limit=1).json()
     assert [u['project_id'] for u in paged['usages']] == [own]
@@ -60,8 +60,8 @@ def test_usage_is_of_the_own_project(cloud: Cloud) -> None:
 @pytest.mark.finding('N8', 'processes and hosts are for operators')
 def test_what_runs_is_for_operators(cloud: Cloud) -> None:
     for path in ('/v1/services', '/v1/hosts/cmp-1/drain', '/v1/hosts/cmp-1/history'):
-        for who in (*MEMBERS, 'service', 'other member'):
-            answer = cloud.ask(who, 'GET', path)
-            assert answer.status_code == 403, (who, path)
+        for role in (*MEMBERS, 'service', 'other member'):
+            answer = cloud.ask(role, 'GET', path)
+            assert answer.status_code == 403, (role, path)
             assert 'cmp-1' not in answer.text
         assert cloud.ask('system reader', 'GET', path).status_code == 200

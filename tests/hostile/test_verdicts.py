@@ -56,13 +56,13 @@ def test_what_no_host_has_is_called_unknown_and_what_may_be_meant_is_said(asked,
 
 @pytest.mark.finding('N10', 'a zone, trait, aggregate or host that is not there is called unknown')
 def test_what_some_host_has_is_not_called_unknown_whoever_it_is():
-    known = [
+    queries = [
         {'availability_zone': 'az-2', 'required_traits': ['CUSTOM_SSD']},
         {'member_of': [['red', 'nope']], 'availability_zone': 'az-2'},
         {'any_traits': [['CUSTOM_SSD', 'CUSTOM_NONE']], 'availability_zone': 'az-2'},
         {'forbidden_aggregates': ['red', 'nope'], 'required_traits': ['CUSTOM_SSD']},
     ]
-    for asked in known:
+    for asked in queries:
         assert 'unknown' not in refused(**asked).reason, asked
 
 
@@ -142,9 +142,9 @@ def test_the_status_counts_refusals_of_one_shape_by_their_cause():
     site.world.turn(1.0)
     asked = [{'required_traits': ['CUSTOM_SDS']}] * 2
     asked += [{'availability_zone': 'az9'}, {'destination': Destination(host='cmp-3')}]
-    for number, one in enumerate(asked):
+    for number, fields in enumerate(asked):
         with pytest.raises(exceptions.NoValidHost):
-            site.client.select_destinations(a_request(number=number, **one))
+            site.client.select_destinations(a_request(number=number, **fields))
     groups = site.insights.status().refusals
     assert {group.reason.partition(';')[0]: group.count for group in groups} == {
         'unknown trait CUSTOM_SDS': 2,
@@ -159,11 +159,11 @@ def test_the_log_and_the_explanation_call_the_age_of_reports_alike(caplog):
     site = Site()
     site.world.turn(20.0)
     answer = site.client.select_destinations(a_request())
-    found = site.insights.explain(answer.decision_id)
-    assert found.oldest_report_age_seconds >= 20 > site.insights.status().table_age_seconds
+    explanation = site.insights.explain(answer.decision_id)
+    assert explanation.oldest_report_age_seconds >= 20 > site.insights.status().table_age_seconds
     # By its former name as well, which microversions before 1.3 have.
-    (line,) = (line for line in found.lines if 'oldest report' in line)
-    assert f'oldest report {found.oldest_report_age_seconds:.1f} s old' in line
+    (line,) = (line for line in explanation.lines if 'oldest report' in line)
+    assert f'oldest report {explanation.oldest_report_age_seconds:.1f} s old' in line
     with caplog.at_level(logging.INFO):
         answer_log.log_answers(logging.getLogger('decided'), True, [Answered(answer, 0.1, None)])
     assert f'oldest_report_age_seconds={answer.age_seconds:.6g} ' in caplog.text

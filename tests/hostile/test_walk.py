@@ -68,8 +68,12 @@ def _own() -> Iterator[Operation]:
         for method, said in methods.items():
             if path == '/healthcheck':
                 continue  # of the process: a middleware before all routes
-            known = [_resolved(one) for one in said['parameters']]
-            queries = {one['name']: one['schema'] for one in known if one['in'] == 'query'}
+            parameters = [_resolved(parameter) for parameter in said['parameters']]
+            queries = {
+                parameter['name']: parameter['schema']
+                for parameter in parameters
+                if parameter['in'] == 'query'
+            }
             form = said.get('requestBody', {}).get('content', {}).get('application/json', {})
             yield Operation(
                 said['operationId'],
@@ -136,14 +140,14 @@ def _of_placement() -> Iterator[Operation]:
     further = placement_app._further_routes(Candidates(store.candidates), dry_runs)
     routes = (*placement_app.ROUTES, *further)
     for route in routes:
-        what = f'{route.method} {route.path}'
+        endpoint = f'{route.method} {route.path}'
         yield Operation(
-            f'placement {what} 1.{route.since}',
+            f'placement {endpoint} 1.{route.since}',
             route.method,
             f'/placement{route.path}',
             route.rule,
             PLACEMENT_QUERIES.get(route.path, {}),
-            PLACEMENT_BODIES.get(what),
+            PLACEMENT_BODIES.get(endpoint),
             None,
         )
 
@@ -255,7 +259,7 @@ class Inputs:
         path = operation.path
         for name in re.findall(r'\{(\w+)\}', path):
             before = path.partition(f'{{{name}}}')[0].rstrip('/')
-            kind = next((KINDS[one] for one in KINDS if before.endswith(one)), 'name')
+            kind = next((KINDS[ending] for ending in KINDS if before.endswith(ending)), 'name')
             path = path.replace(f'{{{name}}}', urllib.parse.quote(self.word(kind), safe=''), 1)
         query = {}
         for name, schema in operation.queries.items():
@@ -365,66 +369,66 @@ class Walk:
         """Everything by everybody, and more often what is allowed to who may not see everything."""
         pairs = list(itertools.product(OPERATIONS, CALLERS))
         allowed = [
-            (operation, who)
-            for operation, who in pairs
-            if who != 'service' and operation.rule not in PLAIN and self._may(operation, who)
+            (operation, role)
+            for operation, role in pairs
+            if role != 'service' and operation.rule not in PLAIN and self._may(operation, role)
         ]
         more = self._dice.choices(allowed, k=requests - len(pairs))
         turns = [*pairs, *more]
         self._dice.shuffle(turns)
-        for operation, who in turns:
-            self._step(operation, who)
+        for operation, role in turns:
+            self._step(operation, role)
 
-    def _may(self, operation: Operation, who: str) -> bool:
-        return not operation.rule or self.site.rules.allows(operation.rule, CALLERS[who])
+    def _may(self, operation: Operation, role: str) -> bool:
+        return not operation.rule or self.site.rules.allows(operation.rule, CALLERS[role])
 
-    def _step(self, operation: Operation, who: str) -> None:
+    def _step(self, operation: Operation, role: str) -> None:
         number = next(self._numbers)
         if number % OF_ONE_SITE == 0:
             self.site.stop()
             self.site = WalkedSite(self._folder, self._template)
         elif number % RENEWED == 0:
             self.site.renew()
-        if operation.name == 'allocate_in_zone' and who in PARENTS:
-            for answer in self.site.allocate(who):
-                self._read(operation, who, Asked('PUT', operation.path, None), answer)
+        if operation.name == 'allocate_in_zone' and role in PARENTS:
+            for answer in self.site.allocate(role):
+                self._read(operation, role, Asked('PUT', operation.path, None), answer)
         asked = Inputs(self._dice, self.site.words).asked(operation)
-        answer = self.send(operation, who, asked)
+        answer = self.send(operation, role, asked)
         if not operation.path.startswith('/placement'):
-            self.as_of_nobody(operation, who, asked, answer)
+            self.as_of_nobody(operation, role, asked, answer)
 
-    def send(self, operation: Operation, who: str, asked: Asked) -> httpx.Response:
-        answer = self.site.ask(who, *asked, headers=VERSIONS)
+    def send(self, operation: Operation, role: str, asked: Asked) -> httpx.Response:
+        answer = self.site.ask(role, *asked, headers=VERSIONS)
         if asked.method != 'GET' and answer.status_code < 300:
-            self._kept[CALLERS[who].project] += asked.text
-        self._read(operation, who, asked, answer)
+            self._kept[CALLERS[role].project] += asked.text
+        self._read(operation, role, asked, answer)
         return answer
 
-    def _read(self, operation: Operation, who: str, asked: Asked, answer: httpx.Response) -> None:
-        self.kinds[operation.name, who, answer.status_code] += 1
+    def _read(self, operation: Operation, role: str, asked: Asked, answer: httpx.Response) -> None:
+        self.kinds[operation.name, role, answer.status_code] += 1
         if operation.name in STATIC:
             return
-        said = asked.text + self._kept[CALLERS[who].project]
-        leaked = self.site.leaks(who, self._may(operation, who), said, answer)
+        said = asked.text + self._kept[CALLERS[role].project]
+        leaked = self.site.leaks(role, self._may(operation, role), said, answer)
         if leaked:
             told = (sorted(leaked), asked, answer.text[:3000])
-            self.found.setdefault((operation.name, who), told)
+            self.found.setdefault((operation.name, role), told)
 
     # -- whether there is one ------------------------------------------------------------
     def as_of_nobody(
-        self, operation: Operation, who: str, asked: Asked, answer: httpx.Response
+        self, operation: Operation, role: str, asked: Asked, answer: httpx.Response
     ) -> None:
         """What is refused, or only looked at, is answered as if there were no such thing."""
-        project = CALLERS[who].project
+        project = CALLERS[role].project
         theirs = [
-            one
+            identifier
             for owner, ids in self.site.ids.items()
             if owner != project
-            for one in ids
-            if one in asked.text
+            for identifier in ids
+            if identifier in asked.text
         ]
         is_look = asked.method == 'GET' or answer.status_code >= 400
-        if who == 'service' or len(theirs) != 1 or not is_look:
+        if role == 'service' or len(theirs) != 1 or not is_look:
             return
         [word] = theirs
         if f'marker={word}' in asked.url and operation.name != 'list_decisions':
@@ -437,10 +441,10 @@ class Walk:
             asked.url.replace(word, nobody),
             json.loads(json.dumps(asked.body).replace(word, nobody)),
         )
-        again = self.send(operation, who, other)
+        again = self.send(operation, role, other)
         if _plain(answer, word) != _plain(again, nobody):
             self.found.setdefault(
-                (f'{operation.name} tells', who), (asked, answer.text[:1500], again.text[:1500])
+                (f'{operation.name} tells', role), (asked, answer.text[:1500], again.text[:1500])
             )
 
 
@@ -449,10 +453,12 @@ def _made(body: Any) -> set[str]:
     if not isinstance(body, dict):
         return set()
     group, consumers = body.get('group'), body.get('consumers')
-    made = [body.get('request_id'), body.get('uuid')]
-    made += consumers if isinstance(consumers, list) else []
-    made += [group.get('uuid')] if isinstance(group, dict) else []
-    return {one for one in made if isinstance(one, str)} | _made(body.get('request'))
+    ids = [body.get('request_id'), body.get('uuid')]
+    ids += consumers if isinstance(consumers, list) else []
+    ids += [group.get('uuid')] if isinstance(group, dict) else []
+    return {identifier for identifier in ids if isinstance(identifier, str)} | _made(
+        body.get('request')
+    )
 
 
 def _plain(answer: httpx.Response, word: str) -> tuple[int, str]:
@@ -477,7 +483,7 @@ def _walk(folder: pathlib.Path, template: pathlib.Path, requests: int, seed: int
 @pytest.mark.finding('H5', 'no answer names a host, or what is of another project')
 def test_no_answer_of_any_route_has_what_its_caller_may_not_see(tmp_path, sqlite_template):
     walk = _walk(tmp_path, sqlite_template, 1000, 1)
-    asked = {(name, who) for name, who, _ in walk.kinds}
+    asked = {(name, role) for name, role, _ in walk.kinds}
     assert len(asked) == len(OPERATIONS) * len(CALLERS), 'each was walked by everybody'
     fine = sum(count for (*_, status), count in walk.kinds.items() if status < 300)
     assert fine > 150, 'else nothing is shown'
@@ -528,16 +534,16 @@ def test_a_zone_below_that_is_silent_is_not_named_to_a_tenant(tmp_path, sqlite_t
     site = WalkedSite(tmp_path, sqlite_template)
     try:
         guest = next(
-            one for one in site.top.store.zone_claims.claims_below(project=RED) if one.holds
+            row for row in site.top.store.zone_claims.claims_below(project=RED) if row.holds
         )
-        wanted = {'consumers': [guest.consumer], 'spec': {'resources': {'VCPU': 1}}}
-        wanted['spec']['purpose'] = 'rebuild'
+        body = {'consumers': [guest.consumer], 'spec': {'resources': {'VCPU': 1}}}
+        body['spec']['purpose'] = 'rebuild'
         url = site.low.url
         site.low.cut()
         answers = [
             site.ask('member', 'PUT', f'/v1/requests/{guest.request_id}/lease', {'seconds': 60}),
             *(
-                site.ask('member', 'POST', '/v1/requests', {**wanted, **more})
+                site.ask('member', 'POST', '/v1/requests', {**body, **more})
                 for more in (
                     {'request_id': str(uuid.uuid4()), 'dry_run': True},
                     {'request_id': str(uuid.uuid4())},
@@ -561,9 +567,9 @@ def test_a_trial_says_nothing_of_a_guest_of_another_project_below(
         spec = {'resources': {'VCPU': 1}, 'purpose': 'rebuild'}
         own, blue = (
             next(
-                one.consumer
-                for one in site.top.store.zone_claims.claims_below(project=of)
-                if one.holds
+                row.consumer
+                for row in site.top.store.zone_claims.claims_below(project=of)
+                if row.holds
             )
             for of in (RED, BLUE)
         )

@@ -116,20 +116,25 @@ class RpcWalk:
 
     def leaks(self, whom: str, answer: str, said: str) -> set[str]:
         """What of an answer is of another project, or another host, than the caller's."""
-        found: set[str] = set()
+        leaked: set[str] = set()
         if whom == PROJECT:
-            found |= set(MARKS[BLUE].findall(answer))
-            found |= {one for one in self.site.ids[BLUE] if one in answer}
-            found |= set(FIGURES_OF_BLUE.findall(answer))
+            leaked |= set(MARKS[BLUE].findall(answer))
+            leaked |= {identifier for identifier in self.site.ids[BLUE] if identifier in answer}
+            leaked |= set(FIGURES_OF_BLUE.findall(answer))
         elif whom == ONE:
-            found |= set(re.findall(r'hst-x33\d\d|x47\d\d|x22\d\d', answer))
-            found |= set(FIGURES.findall(answer)) | set(FIGURES_OF_BLUE.findall(answer))
-            found |= {one for ids in self.site.ids.values() for one in ids if one in answer}
-        return {one for one in found if one not in said}
+            leaked |= set(re.findall(r'hst-x33\d\d|x47\d\d|x22\d\d', answer))
+            leaked |= set(FIGURES.findall(answer)) | set(FIGURES_OF_BLUE.findall(answer))
+            leaked |= {
+                identifier
+                for ids in self.site.ids.values()
+                for identifier in ids
+                if identifier in answer
+            }
+        return {text for text in leaked if text not in said}
 
     def _filled(self, field: str, value: Any) -> Any:
         if isinstance(value, list):
-            return [self._filled(field, one) for one in value]
+            return [self._filled(field, entry) for entry in value]
         if value == 'spec':
             near = self.dice.choice(
                 (
@@ -157,9 +162,9 @@ class RpcWalk:
 
 @pytest.fixture
 def walk(tmp_path, sqlite_template) -> Iterator[RpcWalk]:
-    made = RpcWalk(WalkedSite(tmp_path, sqlite_template))
-    yield made
-    made.close()
+    new_walk = RpcWalk(WalkedSite(tmp_path, sqlite_template))
+    yield new_walk
+    new_walk.close()
 
 
 @pytest.mark.finding('H5', 'no answer names a host, or what is of another project')

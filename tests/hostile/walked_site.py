@@ -148,8 +148,8 @@ class WalkedSite:
         for number in range(1, 5):
             name = f'hst-x330{number + 4}'
             if name not in self._epochs:
-                made = scheduler.register_host(RegisterHost(name=name, boot_nonce=name))
-                self._epochs[name] = made.epoch
+                registered = scheduler.register_host(RegisterHost(name=name, boot_nonce=name))
+                self._epochs[name] = registered.epoch
             scheduler.report(
                 HostReport(
                     name=name,
@@ -180,8 +180,8 @@ class WalkedSite:
         store.quotas.set_quotas(BLUE, {'live_claims': 271_828})
         store.hosts.disable_host('hst-x3308', 'broken fan x3363', 'ann-x3364')
 
-    def ask(self, who: str, method: str, path: str, body: Any = None, **more: Any) -> Any:
-        headers = {WHO: who, **more.pop('headers', {})}
+    def ask(self, role: str, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        headers = {WHO: role, **more.pop('headers', {})}
         return self.client.request(method, path, json=body, headers=headers, **more)
 
     def renew(self) -> None:
@@ -189,18 +189,18 @@ class WalkedSite:
         self.report()
         for project, user, memory in ((BLUE, 'bob-x4702', PRIME), (RED, 'eve', 1024)):
             self._place(project, user, memory)
-        for who in PARENTS:
-            self.allocate(who)
+        for role in PARENTS:
+            self.allocate(role)
         self.learn()
 
     def _place(self, project: str, user: str, memory: int) -> None:
         mark = 'x4703' if project == BLUE else 'x2203'
         group = {'uuid': str(uuid.uuid4()), 'policy': 'anti-affinity', 'name': f'web-{mark}'}
         # A service says for whom it places; a group is made by its project.
-        who = 'member' if project == RED else 'service'
-        said = {} if who == 'member' else {'project_id': project}
-        made = self.ask(who, 'POST', '/v1/server-groups', {**group, **said})
-        assert made.status_code == 201, made.text
+        role = 'member' if project == RED else 'service'
+        said = {} if role == 'member' else {'project_id': project}
+        response = self.ask(role, 'POST', '/v1/server-groups', {**group, **said})
+        assert response.status_code == 201, response.text
         resources = {'VCPU': 1, 'MEMORY_MB': memory}
         owner = {'project_id': project, 'user_id': user}
         in_group = {'group': {'uuid': group['uuid']}}
@@ -222,19 +222,21 @@ class WalkedSite:
         self._groups.append(group['uuid'])
         self._plans_made.append(plan['uuid'])
 
-    def place(self, spec: dict[str, Any], who: str = 'service') -> httpx.Response:
+    def place(self, spec: dict[str, Any], role: str = 'service') -> httpx.Response:
         """Place one consumer."""
         body = {'request_id': str(uuid.uuid4()), 'consumers': [str(uuid.uuid4())], 'spec': spec}
         owner = spec.get('project_id')
         if owner in self.ids:
             self.ids[owner] |= {body['request_id'], *body['consumers']}
-        return self.ask(who, 'POST', '/v1/requests', body)
+        return self.ask(role, 'POST', '/v1/requests', body)
 
     def _words_of_host(self, project: str) -> None:
         """Have a host refuse one claim of a project, confirm another."""
         store = self.top.store
-        found = [one for one in store.claims.list_claims(state='reserved', limit=1000) if one.host]
-        own = [one for one in found if one.project_id == project]
+        claims = [
+            claim for claim in store.claims.list_claims(state='reserved', limit=1000) if claim.host
+        ]
+        own = [claim for claim in claims if claim.project_id == project]
         for claim, verb in zip(own, ('refuse', 'confirm'), strict=False):
             self._sequence += 1
             update = ClaimUpdate(
@@ -255,12 +257,12 @@ class WalkedSite:
         }
         return {'request': request, 'want': 3}
 
-    def allocate(self, who: str) -> list[httpx.Response]:
+    def allocate(self, role: str) -> list[httpx.Response]:
         """Evaluate and claim as a zone above does; every answer on the way."""
         body = self.evaluation()
-        evaluated = self.ask(who, 'POST', '/zone/v1/evaluations', body)
+        evaluated = self.ask(role, 'POST', '/zone/v1/evaluations', body)
         assert evaluated.status_code == 200, evaluated.text
-        key, tokens = str(uuid.uuid4()), [one['token'] for one in evaluated.json()['offers']]
+        key, tokens = str(uuid.uuid4()), [offer['token'] for offer in evaluated.json()['offers']]
         assert tokens, evaluated.text
         claim = {
             'request': {**body['request'], 'request_id': key},
@@ -268,10 +270,10 @@ class WalkedSite:
             'tokens': tokens,
             'order': next(self._orders),
         }
-        allocated = self.ask(who, 'PUT', f'/zone/v1/allocations/{key}', claim)
+        allocated = self.ask(role, 'PUT', f'/zone/v1/allocations/{key}', claim)
         assert allocated.status_code == 200, allocated.text
         self.keys.append(key)
-        self.places = [one['place'] for one in allocated.json()['members']]
+        self.places = [member['place'] for member in allocated.json()['members']]
         return [evaluated, allocated]
 
     # -- who may see what ----------------------------------------------------------------
@@ -283,15 +285,15 @@ class WalkedSite:
         table = self.top.insights.table()
         claims = store.claims.list_claims(limit=10_000)
         decisions = self.ask('service', 'GET', '/v1/decisions', params={'limit': 1000})
-        known = decisions.json()['decisions']
+        listed = decisions.json()['decisions']
         for claim in claims:
             if claim.project_id in self.ids:
                 self.ids[claim.project_id] |= {claim.id, claim.consumer}
-        for one in known:
-            if one['project_id'] in self.ids:
-                self.ids[one['project_id']].add(one['id'])
+        for decision in listed:
+            if decision['project_id'] in self.ids:
+                self.ids[decision['project_id']].add(decision['id'])
         self.hidden = {host.uuid for host in table.hosts}
-        self.hidden |= {one.uuid for one in table.known_aggregates.values()}
+        self.hidden |= {aggregate.uuid for aggregate in table.known_aggregates.values()}
         self.hidden |= {self.low.uuid, self.top.scheduler.settings.worker}
         self.words = {
             'group': self._groups,
@@ -299,7 +301,7 @@ class WalkedSite:
             'claim': [claim.id for claim in claims],
             'consumer': [claim.consumer for claim in claims],
             'request': [claim.request_id for claim in claims if claim.request_id],
-            'decision': [one['id'] for one in known],
+            'decision': [decision['id'] for decision in listed],
             'host': [host.name for host in table.hosts] + ['low-x3303-1', 'node-x3311'],
             'name': ['gold-x3362', 'low-x3303', 'far', 'near', 'watts-x3351', 'VCPU', 'CUSTOM_A'],
             'project': [BLUE, RED, NOBODYS, 'of-far', 'default'],
@@ -308,34 +310,39 @@ class WalkedSite:
             'provider': sorted(self.hidden),
         }
 
-    def leaks(self, who: str, everything: bool, said: str, answer: httpx.Response) -> set[str]:
+    def leaks(self, role: str, everything: bool, said: str, answer: httpx.Response) -> set[str]:
         """What of an answer its reader may not see and has not said.
 
         :param everything: the rule of the route lets services at everything
         """
         heads = '\n'.join(f'{key}: {value}' for key, value in answer.headers.items())
         text, said = f'{heads}\n{answer.text}', said.lower()
-        found: set[str] = set()
-        is_parent = who in PARENTS
+        leaked: set[str] = set()
+        is_parent = role in PARENTS
         if is_parent:
             text = SEALED.sub('', text)  # it can open none of them
         else:
-            found |= set(SEALED.findall(text))
+            leaked |= set(SEALED.findall(text))
         text = text.lower()
-        if who == 'service' and everything:
+        if role == 'service' and everything:
             return set()
-        caller = CALLERS[who]
-        operators = set(OF_OPERATORS.findall(text)) | {one for one in self.hidden if one in text}
-        if who == 'trusted parent':
+        caller = CALLERS[role]
+        operators = set(OF_OPERATORS.findall(text)) | {word for word in self.hidden if word in text}
+        if role == 'trusted parent':
             operators -= TOLD_TO_OWN_PARENTS
         else:
-            found |= set(re.findall(r'\w+filter\b|\w+weigher\b', text))
-            found |= set(re.findall(r'(?<![\w.])\d+ (?:hosts?|zones?)\b', text))
-            found |= set(COUNTS.findall(text))
-        found |= operators
-        found |= set(FIGURES.findall(text))
+            leaked |= set(re.findall(r'\w+filter\b|\w+weigher\b', text))
+            leaked |= set(re.findall(r'(?<![\w.])\d+ (?:hosts?|zones?)\b', text))
+            leaked |= set(COUNTS.findall(text))
+        leaked |= operators
+        leaked |= set(FIGURES.findall(text))
         for project, mark in MARKS.items():
             if project != caller.project:
-                found |= set(mark.findall(text)) | {one for one in self.ids[project] if one in text}
-        found |= {one if isinstance(one, str) else one[0] for one in FIGURES_OF_BLUE.findall(text)}
-        return {one for one in found if one.lower() not in said}
+                leaked |= set(mark.findall(text)) | {
+                    identifier for identifier in self.ids[project] if identifier in text
+                }
+        leaked |= {
+            figure if isinstance(figure, str) else figure[0]
+            for figure in FIGURES_OF_BLUE.findall(text)
+        }
+        return {text for text in leaked if text.lower() not in said}

@@ -141,14 +141,14 @@ class Model:
     @staticmethod
     def put_back(w: World) -> World:
         claims, used, heard = w.saved or ((), 0, (0, 0))
-        made = {i for i, state in enumerate(claims) if state or w.claims[i]}
+        claimed = {i for i, state in enumerate(claims) if state or w.claims[i]}
         return w._replace(
             claims=claims,
             used=used,
             heard=heard,
             saved=None,
             restores=w.restores + 1,
-            forgotten=w.forgotten | made,
+            forgotten=w.forgotten | claimed,
         )
 
     def register(self, w: World) -> World:
@@ -162,16 +162,16 @@ class Model:
 
     # -- callers ------------------------------------------------------------------
     def callers(self, w: World) -> Iterator[tuple[Step, World]]:
-        for request, (tries, known) in enumerate(w.callers):
-            if known < 0 and tries < self.bounds.tries:
-                asked = w._replace(callers=put(w.callers, request, (tries + 1, known)))
+        for request, (tries, answered) in enumerate(w.callers):
+            if answered < 0 and tries < self.bounds.tries:
+                asked = w._replace(callers=put(w.callers, request, (tries + 1, answered)))
                 yield ('ask', request), self.say(asked, 'select', request, tries)
-            elif known >= 0 and ('cancel', known) not in w.said:
-                yield ('take back', known), self.say(w, 'cancel', known)
+            elif answered >= 0 and ('cancel', answered) not in w.said:
+                yield ('take back', answered), self.say(w, 'cancel', answered)
 
     def hear_placed(self, w: World, request: int, claim: int) -> Iterator[tuple[Step, World]]:
-        tries, known = w.callers[request]
-        if known < 0:
+        tries, answered = w.callers[request]
+        if answered < 0:
             now = w._replace(callers=put(w.callers, request, (tries, claim)))
             yield ('answer', request, claim), self.say(now, 'build', claim)
 
@@ -361,8 +361,8 @@ class Model:
         return w._replace(said=said) if len(said) < len(w.said) else w
 
     def matters(self, w: World, message: Message) -> bool:
-        what, subject = message[0], message[1]
-        match what:
+        kind, subject = message[0], message[1]
+        match kind:
             case 'select':
                 return w.claims[subject] in (NONE, *LIVE) and w.callers[subject][1] < 0
             case 'placed':

@@ -33,28 +33,28 @@ PLACES = (
 
 @pytest.mark.parametrize('name', list(ENOUGH))
 def test_the_protocol_keeps_every_promise_in_every_world(name):
-    found = explore(ENOUGH[name])
-    assert not found.broken, found.story
-    assert len(found.parents) > 1000, 'hardly anything was explored'
+    exploration = explore(ENOUGH[name])
+    assert not exploration.broken, exploration.story
+    assert len(exploration.parents) > 1000, 'hardly anything was explored'
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', list(LONG))
 def test_the_protocol_keeps_every_promise_further_out(name):
-    found = explore(LONG[name], most=5_000_000)
-    assert not found.broken, found.story
+    exploration = explore(LONG[name], most=5_000_000)
+    assert not exploration.broken, exploration.story
 
 
 @pytest.mark.parametrize('flaw', [flaw for flaw, promise in FLAWS.items() if promise])
 def test_each_rule_left_out_breaks_its_promise(flaw):
     stories = (explore(bounds, flaw) for bounds in PLACES)
-    found = next((one for one in stories if one.broken), None)
-    assert found is not None, f'nothing breaks with {flaw!r}'
-    assert found.broken.startswith(FLAWS[flaw]), (found.broken, found.story)
+    exploration = next((exploration for exploration in stories if exploration.broken), None)
+    assert exploration is not None, f'nothing breaks with {flaw!r}'
+    assert exploration.broken.startswith(FLAWS[flaw]), (exploration.broken, exploration.story)
 
 
 @pytest.mark.parametrize('flaw', [flaw for flaw, promise in FLAWS.items() if not promise])
 def test_what_is_a_luxury_breaks_nothing(flaw):
     for bounds in PLACES:
-        found = explore(bounds, flaw)
-        assert not found.broken, found.story
+        exploration = explore(bounds, flaw)
+        assert not exploration.broken, exploration.story

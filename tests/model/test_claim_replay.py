@@ -139,12 +139,12 @@ class Replay:
     # -- the same as the model ---------------------------------------------------------
     def compare(self, step, world: World):
         for claim, state in enumerate(world.claims):
-            found = (
+            stored = (
                 self.store.claims.load_claim(self.claims[claim].id)
                 if claim in self.claims
                 else None
             )
-            assert (found.state if found else NONE) == state, step
+            assert (stored.state if stored else NONE) == state, step
         row = self.store.feed.load_everything().hosts
         mine = next(c for c in row if c.provider_id == self.host.id)
         assert mine.row.used.get('VCPU', 0) == world.used == len(mine.placed), step

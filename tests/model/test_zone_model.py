@@ -37,19 +37,19 @@ PLACES = {
 
 @pytest.mark.parametrize('name', list(ENOUGH))
 def test_every_promise_holds_in_every_world(name):
-    found = explore(ENOUGH[name])
-    assert not found.broken, (found.broken, found.story)
-    assert found.worlds > 1000, 'hardly anything was explored'
+    exploration = explore(ENOUGH[name])
+    assert not exploration.broken, (exploration.broken, exploration.story)
+    assert exploration.worlds > 1000, 'hardly anything was explored'
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', list(LONG))
 def test_every_promise_holds_further_out(name):
-    found = explore(LONG[name], most=2_000_000)
-    assert not found.broken, (found.broken, found.story)
+    exploration = explore(LONG[name], most=2_000_000)
+    assert not exploration.broken, (exploration.broken, exploration.story)
 
 
 @pytest.mark.parametrize('flaw', list(FLAWS))
 def test_each_rule_left_out_breaks_its_promise(flaw):
-    found = explore(ENOUGH[PLACES.get(flaw, 'two requests for one place')], flaw)
-    assert found.broken.startswith(FLAWS[flaw]), (found.broken, found.story)
+    exploration = explore(ENOUGH[PLACES.get(flaw, 'two requests for one place')], flaw)
+    assert exploration.broken.startswith(FLAWS[flaw]), (exploration.broken, exploration.story)

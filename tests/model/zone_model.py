@@ -179,8 +179,8 @@ def holds(zone: Zone, request: str) -> bool:
     row = get(zone.rows, request)
     if row is not None and row.state == 'open' and row.deadline > NOW:
         return True
-    known = (one for pairs in (zone.below, zone.claims) for _, one in pairs)
-    return any(one.request == request and one.state in LIVE for one in known)
+    records = (record for pairs in (zone.below, zone.claims) for _, record in pairs)
+    return any(record.request == request and record.state in LIVE for record in records)
 
 
 class Opened(NamedTuple):
@@ -228,13 +228,13 @@ class Model:
         """As ``open_request``: it is ours, in the place of an overdue one where need be."""
         row, over, before = get(zone.rows, name), None, ''
         if row is not None:
-            found = judged(row, name, owner, attempt, False, None)
-            if found is not None and found.outcome is CommitStatus.OVERDUE:
-                before, over, attempt = row.token, found.attempt, found.attempt + 1
-                found = judged(row, name, owner, attempt, False, over)
+            verdict = judged(row, name, owner, attempt, False, None)
+            if verdict is not None and verdict.outcome is CommitStatus.OVERDUE:
+                before, over, attempt = row.token, verdict.attempt, verdict.attempt + 1
+                verdict = judged(row, name, owner, attempt, False, over)
                 assert replaces(row, draft_of(name, owner, attempt, False, over))
-            if found is not None:
-                return Opened(zone, False, found.outcome.value, found.answer)
+            if verdict is not None:
+                return Opened(zone, False, verdict.outcome.value, verdict.answer)
         mine = Row('open', owner, attempt, AHEAD, token)
         now = zone._replace(rows=put(zone.rows, name, mine))
         other = get(zone.way, consumer)
@@ -243,13 +243,13 @@ class Model:
             is_overdue = row is not None and row.state == 'open' and row.deadline < NOW
             if is_overdue and self.flaw != 'an overdue request finishes':
                 # Whoever has it may be frozen: it is not to finish any more.
-                left = row._replace(owner='', attempt=row.attempt + 1)
-                now = now._replace(rows=put(now.rows, other, left))
+                released = row._replace(owner='', attempt=row.attempt + 1)
+                now = now._replace(rows=put(now.rows, other, released))
             if holds(now, other):
                 return Opened(zone._replace(rows=put(zone.rows, name, None)), outcome='barred')
         if any(
-            one.consumer == consumer and one.state in LIVE and one.request != name
-            for _, one in zone.claims
+            record.consumer == consumer and record.state in LIVE and record.request != name
+            for _, record in zone.claims
         ):
             return Opened(zone._replace(rows=put(zone.rows, name, None)), outcome='barred')
         now = now._replace(way=put(now.way, consumer, name))
@@ -289,12 +289,12 @@ class Model:
         there = key(run.token, 'mid')
         tries = self.bounds.places[number] if self.bounds.places else 'both'
         if run.phase == 'ours':
-            made = self.claimed(w.top, name, consumer, self.bounds.rooms[0])
-            made = None if tries == 'below' else made
+            claimed = self.claimed(w.top, name, consumer, self.bounds.rooms[0])
+            claimed = None if tries == 'below' else claimed
             row = get(w.top.rows, name)
-            if made is not None and judged(row, name, owner, run.attempt, True, None) is None:
-                rows = put(made.rows, name, row._replace(state='placed', answer=name.encode()))
-                now = w._replace(top=made._replace(rows=rows))
+            if claimed is not None and judged(row, name, owner, run.attempt, True, None) is None:
+                rows = put(claimed.rows, name, row._replace(state='placed', answer=name.encode()))
+                now = w._replace(top=claimed._replace(rows=rows))
                 yield ('take here', name, owner), self.answer(now, number, name, name)
             again = self.flaw == 'what was given back is taken again'
             if tries != 'here' and (again or not run.spent):
@@ -320,23 +320,23 @@ class Model:
         token = f'{name}.{number}.{run.openings}'
         if self.flaw == 'a second opening has the keys of the first':
             token = name
-        found = self.open(w.top, name, consumer, owner, 1 + run.openings, token)
-        now = w._replace(top=found.zone)
-        if found.is_ours:
-            if found.before and self.flaw != 'take-over leaves the keys of before':
-                now = self.say(now, 'del', 'mid', key(found.before, 'mid'))
+        opened = self.open(w.top, name, consumer, owner, 1 + run.openings, token)
+        now = w._replace(top=opened.zone)
+        if opened.is_ours:
+            if opened.before and self.flaw != 'take-over leaves the keys of before':
+                now = self.say(now, 'del', 'mid', key(opened.before, 'mid'))
             return self.ran(
                 now,
                 number,
                 phase='ours',
                 openings=run.openings + 1,
-                attempt=found.attempt,
+                attempt=opened.attempt,
                 token=token,
                 spent=False,
             )
-        if found.outcome == CommitStatus.REPEAT.value:
-            return self.answer(now, number, name, found.answer.decode())
-        if found.outcome == CommitStatus.OPEN.value:
+        if opened.outcome == CommitStatus.REPEAT.value:
+            return self.answer(now, number, name, opened.answer.decode())
+        if opened.outcome == CommitStatus.OPEN.value:
             return now  # it looks again in a moment
         return self.ran(now, number, phase='over')
 
@@ -361,17 +361,17 @@ class Model:
         if run.phase not in ('idle', 'over') or run.openings > w.crashes:
             return  # a copy waits for the first, or has its answer
         owner, token = f'm{w.crashes}', f'{name}.{w.crashes}.{run.openings}'
-        found = self.open(w.mid, name, consumer, owner, 1, token)
-        now = w._replace(mid=found.zone)
-        if found.is_ours:
-            if found.before and self.flaw != 'take-over leaves the keys of before':
-                now = self.say(now, 'del', 'leaf', key(found.before, 'leaf'))
-            run = Run('waits', run.openings + 1, found.attempt, token)
+        opened = self.open(w.mid, name, consumer, owner, 1, token)
+        now = w._replace(mid=opened.zone)
+        if opened.is_ours:
+            if opened.before and self.flaw != 'take-over leaves the keys of before':
+                now = self.say(now, 'del', 'leaf', key(opened.before, 'leaf'))
+            run = Run('waits', run.openings + 1, opened.attempt, token)
             now = now._replace(mid_runs=put(now.mid_runs, name, run))
             now = self.say(now, 'put', 'leaf', key(token, 'leaf'), consumer)
             yield ('pass down', name), now
-        elif found.outcome == CommitStatus.REPEAT.value:
-            yield ('repeat', name), self.say(now, 'placed', 'top', name, found.answer.decode())
+        elif opened.outcome == CommitStatus.REPEAT.value:
+            yield ('repeat', name), self.say(now, 'placed', 'top', name, opened.answer.decode())
 
     def run_in_mid(self, w: World, name: str, run: Run) -> Iterator[tuple[Step, World]]:
         if run.phase != 'waits':
@@ -390,15 +390,15 @@ class Model:
                 now = ended._replace(mid=mid)
                 yield ('finish', name), self.say(now, 'placed', 'top', name, there)
         if w.crashes < self.bounds.crashes:
-            gone = tuple((one, Run('idle', run.openings)) for one, run in w.mid_runs)
+            gone = tuple((name, Run('idle', run.openings)) for name, run in w.mid_runs)
             yield ('mid crashes',), w._replace(mid_runs=gone, crashes=w.crashes + 1)
 
     # -- the zone with hosts -------------------------------------------------------------------
     def claimed(self, zone: Zone, name: str, consumer: str, room: int) -> Zone | None:
         """A claim under the lock of its host; None: there is no room, or it has one."""
-        live = [one for _, one in zone.claims if one.state in LIVE]
+        live = [record for _, record in zone.claims if record.state in LIVE]
         is_full = len(live) >= room and self.flaw != 'no second look'
-        if is_full or any(one.consumer == consumer for one in live):
+        if is_full or any(record.consumer == consumer for record in live):
             return None
         claim = name
         while self.flaw == 'repeats are not keyed' and get(zone.claims, claim):
@@ -407,17 +407,17 @@ class Model:
 
     def hear_put_in_leaf(self, w: World, name: str, consumer: str):
         row = get(w.leaf.rows, name)
-        found = None if row is None else judged(row, name, 'l', 1, False, None)
-        is_repeat = found is not None and found.outcome is CommitStatus.REPEAT
-        if found is None or (is_repeat and self.flaw == 'repeats are not keyed'):
-            made = self.claimed(w.leaf, name, consumer, self.bounds.rooms[1])
-            if made is not None:
+        verdict = None if row is None else judged(row, name, 'l', 1, False, None)
+        is_repeat = verdict is not None and verdict.outcome is CommitStatus.REPEAT
+        if verdict is None or (is_repeat and self.flaw == 'repeats are not keyed'):
+            claimed = self.claimed(w.leaf, name, consumer, self.bounds.rooms[1])
+            if claimed is not None:
                 row = Row('placed', 'l', 1, AHEAD, '', name.encode())
-                leaf = made._replace(rows=put(made.rows, name, row))
+                leaf = claimed._replace(rows=put(claimed.rows, name, row))
                 now = w._replace(leaf=leaf)
                 yield ('claim', name), self.say(now, 'placed', 'mid', name, name)
         elif is_repeat:
-            yield ('repeat', name), self.say(w, 'placed', 'mid', name, found.answer.decode())
+            yield ('repeat', name), self.say(w, 'placed', 'mid', name, verdict.answer.decode())
 
     def hear_del(self, w: World, level: str, name: str):
         """As ``cancel_request``, and for what is further down."""
@@ -428,9 +428,9 @@ class Model:
             tombstone = Row('cancelled', '', 0, PAST, '')
             zone = zone._replace(rows=put(zone.rows, name, tombstone))
         zone = self.ended(zone, name)
-        for _, one in zone.below:
-            if one.request == name:
-                now = self.say(now, 'del', 'leaf', one.key)
+        for _, record in zone.below:
+            if record.request == name:
+                now = self.say(now, 'del', 'leaf', record.key)
         if level == 'leaf':
             now = now._replace(buried=now.buried | {name})
         yield ('end', level, name), now._replace(**{level: zone})
@@ -442,19 +442,19 @@ class Model:
     def ended(zone: Zone, request: str) -> Zone:
         """The claims of a request, cancelled."""
         claims = zone.claims
-        for claim, one in claims:
-            if one.request == request and after(one.state, Event.CANCEL) is not one.state:
-                state = after(one.state, Event.CANCEL)
-                claims = put(claims, claim, one._replace(state=state, ended_by='cancel'))
+        for claim, record in claims:
+            if record.request == request and after(record.state, Event.CANCEL) is not record.state:
+                state = after(record.state, Event.CANCEL)
+                claims = put(claims, claim, record._replace(state=state, ended_by='cancel'))
         return zone._replace(claims=claims)
 
     # -- what else happens -----------------------------------------------------------------------
     def time(self, w: World) -> Iterator[tuple[Step, World]]:
         for level in ('top', 'leaf'):
             zone = getattr(w, level)
-            for claim, one in zone.claims:
-                state = after(one.state, Event.EXPIRE)
-                if state is not one.state and self.flaw != 'no lease':
+            for claim, record in zone.claims:
+                state = after(record.state, Event.EXPIRE)
+                if state is not record.state and self.flaw != 'no lease':
                     yield ('expire', claim), self.changed(w, level, claim, state, 'lease')
         if w.late < self.bounds.late:
             for level in ('top', 'mid') if self.bounds.crashes else ('top',):
@@ -467,21 +467,21 @@ class Model:
 
     def hosts(self, w: World) -> Iterator[tuple[Step, World]]:
         """A host confirms what its conductor was told of; guests end."""
-        known = {claim for _, claim in w.placed}
+        placed = {claim for _, claim in w.placed}
         for level in ('top', 'leaf'):
-            for claim, one in getattr(w, level).claims:
-                if one.state is State.RESERVED and claim.rstrip("'") in known:
-                    state = after(one.state, Event.CONFIRM)
+            for claim, record in getattr(w, level).claims:
+                if record.state is State.RESERVED and claim.rstrip("'") in placed:
+                    state = after(record.state, Event.CONFIRM)
                     yield ('confirm', claim), self.changed(w, level, claim, state, '')
-                elif one.state is State.CONFIRMED and self.bounds.guests_end:
-                    state = after(one.state, Event.RELEASE)
+                elif record.state is State.CONFIRMED and self.bounds.guests_end:
+                    state = after(record.state, Event.RELEASE)
                     yield ('guest ends', claim), self.changed(w, level, claim, state, 'host')
 
     @staticmethod
     def changed(w: World, level: str, claim: str, state: State, by: str) -> World:
         zone = getattr(w, level)
-        one = get(zone.claims, claim)._replace(state=state, ended_by=by)
-        return w._replace(**{level: zone._replace(claims=put(zone.claims, claim, one))})
+        record = get(zone.claims, claim)._replace(state=state, ended_by=by)
+        return w._replace(**{level: zone._replace(claims=put(zone.claims, claim, record))})
 
     def callers(self, w: World) -> Iterator[tuple[Step, World]]:
         if len(w.cancelled) >= self.bounds.cancels:
@@ -492,12 +492,14 @@ class Model:
             now = w._replace(cancelled=w.cancelled | {name})
             tombstone = Row('cancelled', '', 0, PAST, '')
             top = self.ended(w.top._replace(rows=put(w.top.rows, name, tombstone)), name)
-            for claim, one in top.below:
-                if one.request == name:
-                    now = self.say(now, 'del', 'mid', one.key)
+            for claim, record in top.below:
+                if record.request == name:
+                    now = self.say(now, 'del', 'mid', record.key)
                     if self.flaw == 'a cancel frees the consumer at once':
-                        state = after(one.state, Event.CANCEL)
-                        top = top._replace(below=put(top.below, claim, one._replace(state=state)))
+                        state = after(record.state, Event.CANCEL)
+                        top = top._replace(
+                            below=put(top.below, claim, record._replace(state=state))
+                        )
             yield ('cancel', name), now._replace(top=top)
 
     def follow(self, w: World, level: str) -> World:
@@ -505,10 +507,10 @@ class Model:
         zone = getattr(w, level)
         if self.flaw == 'claims below are not followed':
             return w
-        for claim, one in zone.below:
+        for claim, record in zone.below:
             there = get(w.leaf.claims, claim) if level == 'mid' else get(w.mid.below, claim)
-            if there is not None and there.state not in (one.state, State.CONFIRMED):
-                below = put(zone.below, claim, one._replace(state=there.state))
+            if there is not None and there.state not in (record.state, State.CONFIRMED):
+                below = put(zone.below, claim, record._replace(state=there.state))
                 zone = zone._replace(below=below)
         return w._replace(**{level: zone})
 
@@ -522,24 +524,26 @@ class Model:
         waiting = {key(run.token, 'mid') for run in w.runs if run.phase == 'waits'}
         inside = {name for name, run in w.mid_runs if run.phase == 'waits'}
         there = {key(run.token, 'leaf') for name, run in w.mid_runs if name in inside}
-        said = frozenset(one for one in w.said if self.matters(w, one, waiting, inside, there))
+        said = frozenset(
+            message for message in w.said if self.matters(w, message, waiting, inside, there)
+        )
         return w._replace(said=said) if len(said) < len(w.said) else w
 
     @staticmethod
     def matters(w: World, message: tuple, waiting: set, inside: set, there: set) -> bool:
-        what, level, name = message[:3]
-        if what == 'placed':
+        kind, level, name = message[:3]
+        if kind == 'placed':
             return name in (waiting if level == 'top' else there)
         row = get(getattr(w, level).rows, name)
-        if what == 'del':
+        if kind == 'del':
             if row is None or row.state != 'cancelled':
                 return True
             # A second copy ends what is known below by now.
             return level == 'mid' and any(
-                one.request == name
-                and ('del', 'leaf', one.key) not in w.said
-                and (get(w.leaf.rows, one.key) or row).state != 'cancelled'
-                for _, one in w.mid.below
+                record.request == name
+                and ('del', 'leaf', record.key) not in w.said
+                and (get(w.leaf.rows, record.key) or row).state != 'cancelled'
+                for _, record in w.mid.below
             )
         if row is not None and row.state == 'cancelled':
             return False

@@ -17,23 +17,23 @@ class Promises:
     def broken(self, w: World) -> str:
         """Which promise does not hold here, '' where all do."""
         live = [
-            [(claim, one) for claim, one in zone.claims if one.state in LIVE]
+            [(claim, record) for claim, record in zone.claims if record.state in LIVE]
             for zone in (w.top, w.leaf)
         ]
-        for room, found in zip(self.bounds.rooms, live, strict=True):
-            if len(found) > room:
+        for room, claims in zip(self.bounds.rooms, live, strict=True):
+            if len(claims) > room:
                 return 'Z1 more is promised than there is'
-        known = {claim for _, claim in w.placed}
+        placed = {claim for _, claim in w.placed}
         usable = [
-            one.consumer
-            for claim, one in live[0] + live[1]
-            if one.state is State.CONFIRMED or claim in known
+            record.consumer
+            for claim, record in live[0] + live[1]
+            if record.state is State.CONFIRMED or claim in placed
         ]
         if len(usable) != len(set(usable)):
             return 'Z2 a consumer has two claims that can be confirmed'
         for name, claim in w.placed:
-            made = get(w.top.claims, claim) or get(w.leaf.claims, claim)
-            if made is None or (made.ended_by == 'cancel' and name not in w.cancelled):
+            record = get(w.top.claims, claim) or get(w.leaf.claims, claim)
+            if record is None or (record.ended_by == 'cancel' and name not in w.cancelled):
                 return 'Z3 the claim of an answer was taken away'
         for claim, _ in live[0] + live[1]:
             if claim.endswith("'"):
@@ -52,9 +52,9 @@ class Promises:
         if not all(self.is_done(w, name) for name in self.model.requests):
             return ''
         now = self.heard(w)
-        known = {claim for _, claim in w.placed}
-        for claim, one in (*now.top.claims, *now.leaf.claims):
-            if one.state in LIVE and claim not in known:
+        placed = {claim for _, claim in w.placed}
+        for claim, record in (*now.top.claims, *now.leaf.claims):
+            if record.state in LIVE and claim not in placed:
                 return 'Z6 a claim is left that nobody has'
         return ''
 
@@ -85,14 +85,14 @@ class Promises:
         now = w
         if self.flaw != 'no lease':
             for level in ('top', 'leaf'):
-                for claim, one in getattr(w, level).claims:
-                    if one.state is State.RESERVED:
+                for claim, record in getattr(w, level).claims:
+                    if record.state is State.RESERVED:
                         now = self.model.changed(now, level, claim, State.EXPIRED, 'lease')
         now = self.model.follow(self.model.follow(now, 'mid'), 'top')
-        made = [one for zone in (now.top, now.leaf) for _, one in zone.claims]
-        if any(one.state is State.RESERVED for one in made):
+        records = [record for zone in (now.top, now.leaf) for _, record in zone.claims]
+        if any(record.state is State.RESERVED for record in records):
             return 'Z7 a promise is left for ever'
-        running = {one.consumer for one in made if one.state is State.CONFIRMED}
+        running = {record.consumer for record in records if record.state is State.CONFIRMED}
         for zone in (now.top, now.mid):
             rows = tuple((name, row._replace(deadline=PAST)) for name, row in zone.rows)
             for consumer, name in zone.way:

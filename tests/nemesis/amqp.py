@@ -104,11 +104,11 @@ class Amqp(Passage):
         if dropping is None or kind not in (HEADER, BODY):
             return False
         if kind == HEADER:
-            (left,) = struct.unpack_from('!Q', payload, 4)
+            (bytes_left,) = struct.unpack_from('!Q', payload, 4)
         else:
-            left = (dropping.left or 0) - len(payload)
-        self._dropping[channel] = _Dropping(left)
-        if left <= 0:
+            bytes_left = (dropping.left or 0) - len(payload)
+        self._dropping[channel] = _Dropping(bytes_left)
+        if bytes_left <= 0:
             del self._dropping[channel]
         return True
 
@@ -150,6 +150,6 @@ class Alarm:
 def proxy(url: str, seed: int = 1) -> tuple[Proxy, Deliveries, Alarm]:
     """A way to the broker of a URL, and what happens on it."""
     deliveries, alarm = Deliveries(seed), Alarm()
-    made = Proxy.of(url, lambda: Amqp(deliveries, alarm))
-    alarm.proxy = made
-    return made, deliveries, alarm
+    new_proxy = Proxy.of(url, lambda: Amqp(deliveries, alarm))
+    alarm.proxy = new_proxy
+    return new_proxy, deliveries, alarm

@@ -52,8 +52,8 @@ class Backup:
                 for table in models.metadata.sorted_tables
             }
             if self._kind == 'sqlite':
-                found = connection.exec_driver_sql('SELECT name, seq FROM sqlite_sequence')
-                self._counters = [tuple(row) for row in found]
+                rows = connection.exec_driver_sql('SELECT name, seq FROM sqlite_sequence')
+                self._counters = [tuple(row) for row in rows]
 
     def put_back(self) -> None:
         """Everything is as it was; nobody is told."""
@@ -81,9 +81,9 @@ class Backup:
             connection.exec_driver_sql(f'LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE')
         for table in reversed(list(self._rows)):
             connection.execute(table.delete())
-        for table, found in self._rows.items():
-            if found:
-                connection.execute(table.insert(), found)
+        for table, rows in self._rows.items():
+            if rows:
+                connection.execute(table.insert(), rows)
         if self._kind == 'sqlite':
             connection.exec_driver_sql('DELETE FROM sqlite_sequence')
             for counter in self._counters:
@@ -103,9 +103,9 @@ class Backup:
 
     def _counted(self) -> list[tuple[str, str]]:
         """Tables whose ids the database gives, with their column."""
-        found = []
+        columns = []
         for table in self._rows:
             column = table.autoincrement_column
             if column is not None and column.autoincrement is not False:
-                found.append((table.name, column.name))
-        return found
+                columns.append((table.name, column.name))
+        return columns

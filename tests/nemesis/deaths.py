@@ -37,13 +37,13 @@ def every_death(
     """
     turns = itertools.cycle(endings)
     for number in range(1, MOST, step):
-        made = scene(site, number)
-        lived = life(made, number)
-        made.kept(lived)
-        next(turns)(made)
-        made.free_in_the_end()
+        prepared = scene(site, number)
+        lived = life(prepared, number)
+        prepared.kept(lived)
+        next(turns)(prepared)
+        prepared.free_in_the_end()
         if lived:
-            print(f'{made.verb}: killed {number // step} times')
+            print(f'{prepared.verb}: killed {number // step} times')
             return number // step
     raise AssertionError('it does not end')
 
@@ -55,9 +55,9 @@ def at_statements(site: Any, of_writes: bool = False) -> LifeOf:
         what was written before is not committed yet
     """
 
-    def life(made: Any, number: int) -> bool:
+    def life(prepared: Any, number: int) -> bool:
         return mortal.run(
-            site.database, made.verb, *made.arguments, dies_at=number, of_writes=of_writes
+            site.database, prepared.verb, *prepared.arguments, dies_at=number, of_writes=of_writes
         )
 
     return life
@@ -71,7 +71,7 @@ def at_answers(site: Any, closing: ExitStack) -> LifeOf:
     proxy, watched = commits.proxy(site.database)
     closing.callback(proxy.close)
 
-    def life(made: Any, number: int) -> bool:
+    def life(prepared: Any, number: int) -> bool:
         started, first = threading.Event(), watched.seen
 
         def answer(seen: int) -> None:
@@ -80,12 +80,12 @@ def at_answers(site: Any, closing: ExitStack) -> LifeOf:
                 running.kill()
 
         watched.on_answer = answer
-        running = mortal.Life(proxy.url(site.database), made.verb, *made.arguments)
+        running = mortal.Life(proxy.url(site.database), prepared.verb, *prepared.arguments)
         started.set()
         return running.end()
 
     return life
 
 
-def left_alone(made: Any) -> None:
+def left_alone(prepared: Any) -> None:
     """Nobody asks again."""

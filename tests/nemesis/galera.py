@@ -117,8 +117,8 @@ class Node:
     def status(self, name: str) -> str:
         """A variable of its status; empty where it does not answer."""
         with contextlib.suppress(pymysql.MySQLError):
-            found = self.statement(f"SHOW STATUS LIKE '{name}'")
-            return str(found[1]) if found else ''
+            row = self.statement(f"SHOW STATUS LIKE '{name}'")
+            return str(row[1]) if row else ''
         return ''
 
     def statement(self, text: str) -> tuple[object, ...] | None:
@@ -242,10 +242,10 @@ def _library(folder: pathlib.Path) -> pathlib.Path:
     compiler = shutil.which('cc') or shutil.which('gcc')
     if compiler is None:
         pytest.skip('NO C COMPILER: what Galera is preloaded with is made by cc; install gcc')
-    made = folder / 'threads.so'
-    command = [compiler, '-shared', '-fPIC', '-O1', '-o', str(made), str(SOURCE)]
+    library = folder / 'threads.so'
+    command = [compiler, '-shared', '-fPIC', '-O1', '-o', str(library), str(SOURCE)]
     subprocess.run(command, check=True, timeout=60)
-    return made
+    return library
 
 
 def _install(nodes: Sequence[Node], user: str) -> None:
@@ -274,10 +274,10 @@ def _install(nodes: Sequence[Node], user: str) -> None:
 
 
 def _program(name: str) -> pathlib.Path:
-    found = shutil.which(name) or shutil.which(name, path='/usr/sbin:/usr/local/sbin')
-    if found is None:
+    path = shutil.which(name) or shutil.which(name, path='/usr/sbin:/usr/local/sbin')
+    if path is None:
         pytest.skip(f'NO MYSQL: {name} is not installed; install mariadb-server')
-    return pathlib.Path(found)
+    return pathlib.Path(path)
 
 
 def _own(path: pathlib.Path, user: str) -> None:

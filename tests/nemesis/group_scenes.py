@@ -66,9 +66,9 @@ class GroupsSite:
 
     def _one_like(self, other: Scheduler, store: Any) -> Scheduler:
         pipeline, settings = other.placing.pipeline, other.settings
-        made = Scheduler(store, pipeline, self.world.recorder, settings, self.world.clock)
-        made.cache.fetch()
-        return made
+        scheduler = Scheduler(store, pipeline, self.world.recorder, settings, self.world.clock)
+        scheduler.cache.fetch()
+        return scheduler
 
     def close(self) -> None:
         """End what there is."""
@@ -124,10 +124,10 @@ def _keep(batch: Any) -> None:
 
 def _until_commit(work: Callable[[], object]) -> list[RequestDraft]:
     try:
-        found = work()
+        answer = work()
     except _Drafted as e:
         return e.batch
-    raise AssertionError(f'nothing was committed: {found}')
+    raise AssertionError(f'nothing was committed: {answer}')
 
 
 def _leased(drafts: list[RequestDraft], seconds: float) -> list[RequestDraft]:
@@ -194,15 +194,15 @@ class GroupScene:
     # -- looks ------------------------------------------------------------------------------
     def places(self) -> dict[str, Claim]:
         """Live claims by the names of their members, each of which has one at most."""
-        found = self.store.plans.load_reservations([self.group])[self.group]
-        names = [claim.member_name or '' for claim in found]
+        claims = self.store.plans.load_reservations([self.group])[self.group]
+        names = [claim.member_name or '' for claim in claims]
         assert len(set(names)) == len(names), f'a member has two claims: {names}'
-        return dict(zip(names, found, strict=True))
+        return dict(zip(names, claims, strict=True))
 
     def claims(self) -> list[Claim]:
         """All claims, ended ones too, without when they were read last."""
-        found = self.store.plans.load_reservations([self.group], ended=True)[self.group]
-        return sorted(found, key=lambda claim: claim.id)
+        claims = self.store.plans.load_reservations([self.group], ended=True)[self.group]
+        return sorted(claims, key=lambda claim: claim.id)
 
     def free(self) -> set[str]:
         """Names of members whose places no create has."""
@@ -219,10 +219,10 @@ class GroupScene:
         """Have it planned; its places."""
         request = a_plan_request(self.describe(), plan_ms=1)
         outcomes = self.store.requests.commit(self.site.planned(request, lease)).outcomes
-        assert [one.outcome for one in outcomes] == ['placed'], outcomes
-        found = self.places()
-        assert found.keys() == NAMES
-        return found
+        assert [outcome.outcome for outcome in outcomes] == ['placed'], outcomes
+        places = self.places()
+        assert places.keys() == NAMES
+        return places
 
     def create(self, member: str, lease: float) -> str:
         """Have a create take over a place; its consumer."""
@@ -244,10 +244,10 @@ class Planning(GroupScene):
         self.arguments = (self.site.planned(self.request, OVER),)
 
     def is_done(self) -> bool:
-        found, record = self.places(), self.store.plans.load_group_plan(self.group)
+        places, record = self.places(), self.store.plans.load_group_plan(self.group)
         stored = self.store.requests.load_request(self.request.request_id)
         if record is None:
-            assert (found, stored) == ({}, None), 'half a plan'
+            assert (places, stored) == ({}, None), 'half a plan'
             return False
         assert self.free() == NAMES, 'half a group'
         assert record.request_id == self.request.request_id and record.revision == 1
@@ -266,9 +266,11 @@ class Planning(GroupScene):
     def agrees(self, answer: GroupAnswer) -> None:
         """What was answered is what is claimed."""
         assert answer.plan is not None
-        told = {one.name: (one.claim_id, one.host) for one in answer.plan.members}
-        found = {name: (one.id, one.host) for name, one in self.places().items() if name in told}
-        assert told == found
+        told = {member.name: (member.claim_id, member.host) for member in answer.plan.members}
+        stored = {
+            name: (claim.id, claim.host) for name, claim in self.places().items() if name in told
+        }
+        assert told == stored
 
 
 class Changing(Planning):
@@ -277,22 +279,22 @@ class Changing(Planning):
     def prepare(self) -> None:
         self.before = self.plan(OVER)
         self.consumer = self.create('web-1', OVER)
-        wanted = self.describe(a_member('web', 3), a_member('db', vcpu=2))
-        self.request = a_change(wanted, revision=1, replace=['db'], plan_ms=1)
+        description = self.describe(a_member('web', 3), a_member('db', vcpu=2))
+        self.request = a_change(description, revision=1, replace=['db'], plan_ms=1)
         self.arguments = (self.site.planned(self.request, OVER),)
 
     def is_done(self) -> bool:
-        found, record = self.places(), self.store.plans.load_group_plan(self.group)
+        places, record = self.places(), self.store.plans.load_group_plan(self.group)
         assert record is not None
-        assert found['web-1'].consumer == self.consumer
-        assert found['web-2'].id == self.before['web-2'].id, 'who stands stays'
+        assert places['web-1'].consumer == self.consumer
+        assert places['web-2'].id == self.before['web-2'].id, 'who stands stays'
         if record.revision == 1:
-            assert found.keys() == NAMES, 'half a change'
-            assert found['db'].id == self.before['db'].id
+            assert places.keys() == NAMES, 'half a change'
+            assert places['db'].id == self.before['db'].id
             return False
         assert (record.revision, record.request_id) == (2, self.request.request_id)
-        assert found.keys() == {'web-1', 'web-2', 'web-3', 'db'}, 'half a change'
-        assert found['db'].id != self.before['db'].id, 'half a change'
+        assert places.keys() == {'web-1', 'web-2', 'web-3', 'db'}, 'half a change'
+        assert places['db'].id != self.before['db'].id, 'half a change'
         return True
 
 
@@ -313,25 +315,25 @@ class Creating(GroupScene):
 
     def asks(self, member: str | None, **fields: Any) -> SelectDestinations:
         """A request for one."""
-        made = world.a_request(**{'ram': 1024, 'disk': 0, **fields})
-        resources = {name: many for name, many in made.spec.resources.items() if many}
-        spec = msgspec.structs.replace(made.spec, resources=resources)
-        return msgspec.structs.replace(made, spec=spec)
+        template = world.a_request(**{'ram': 1024, 'disk': 0, **fields})
+        resources = {name: many for name, many in template.spec.resources.items() if many}
+        spec = msgspec.structs.replace(template.spec, resources=resources)
+        return msgspec.structs.replace(template, spec=spec)
 
     def is_done(self) -> bool:
-        found = {claim.consumer: claim for claim in live(self.store)}
-        wanted = {one.consumers[0] for one in self.requests}
-        mine = [found[consumer] for consumer in wanted & found.keys()]
+        by_consumer = {claim.consumer: claim for claim in live(self.store)}
+        consumers = {request.consumers[0] for request in self.requests}
+        mine = [by_consumer[consumer] for consumer in consumers & by_consumer.keys()]
         places = self.places()
         assert places.keys() == NAMES
-        assert len(found) == len(NAMES) + (len(mine) == len(wanted)), 'half a batch'
+        assert len(by_consumer) == len(NAMES) + (len(mine) == len(consumers)), 'half a batch'
         if not mine:
             assert self.free() == NAMES
             return False
-        assert len(mine) == len(wanted), 'half a batch'
-        taken = {name: one for name, one in places.items() if one.is_taken}
+        assert len(mine) == len(consumers), 'half a batch'
+        taken = {name: claim for name, claim in places.items() if claim.is_taken}
         assert len(taken) == 3 and {'web-1', 'db'} <= taken.keys()
-        assert {one.consumer for one in taken.values()} < wanted
+        assert {claim.consumer for claim in taken.values()} < consumers
         assert taken['web-1'].consumer == self.requests[0].consumers[0]
         assert taken['db'].consumer == self.requests[1].consumers[0]
         return True
@@ -341,11 +343,11 @@ class Creating(GroupScene):
 
     def again(self) -> None:
         answers = self.site.select(self.requests)
-        assert [one.outcome for one in answers] == [Outcome.PLACED] * 4, answers
-        found = {claim.consumer: (claim.id, claim.host) for claim in live(self.store)}
+        assert [answer.outcome for answer in answers] == [Outcome.PLACED] * 4, answers
+        by_consumer = {claim.consumer: (claim.id, claim.host) for claim in live(self.store)}
         for request, answer in zip(self.requests, answers, strict=True):
             chosen = answer.selections[0][0]
-            assert found[request.consumers[0]] == (chosen.claim_id, chosen.host)
+            assert by_consumer[request.consumers[0]] == (chosen.claim_id, chosen.host)
 
     def free_in_the_end(self) -> None:
         for request in self.requests if self.was_repeated else ():
@@ -368,15 +370,15 @@ class Releasing(GroupScene):
         self.arguments = (self.group, 'no longer wanted')
 
     def is_done(self) -> bool:
-        found = self.places()
-        assert {found['web-1'].consumer, found['db'].consumer} == self.consumers
+        places = self.places()
+        assert {places['web-1'].consumer, places['db'].consumer} == self.consumers
         if self.store.plans.load_group_plan(self.group) is not None:
-            assert found['web-1'].is_taken
+            assert places['web-1'].is_taken
             assert self.free() == {'web-2', 'cache'}, 'half a release'
             return False
-        assert found.keys() == {'web-1', 'db'}, 'half a release'
-        assert {one.lifecycle for one in found.values()} == {Lifecycle.HOST}
-        assert {one.planned for one in found.values()} == {None}
+        assert places.keys() == {'web-1', 'db'}, 'half a release'
+        assert {claim.lifecycle for claim in places.values()} == {Lifecycle.HOST}
+        assert {claim.planned for claim in places.values()} == {None}
         return True
 
     def half(self) -> None:
@@ -403,22 +405,22 @@ class GivingBack(GroupScene):
     verb = 'requests.cancel_request'
 
     def prepare(self) -> None:
-        found = self.plan(OVER + 60)
-        self.before = {name: found[name].id for name in ('web-1', 'web-2')}
-        draft = created_both(self.store, found)
+        places = self.plan(OVER + 60)
+        self.before = {name: places[name].id for name in ('web-1', 'web-2')}
+        draft = created_both(self.store, places)
         self.consumers = {by.consumer for by in draft.taken_reservations}
         self.arguments = (draft.id, 'no longer wanted')
 
     def is_done(self) -> bool:
-        found = self.places()
-        assert found.keys() == NAMES
+        places = self.places()
+        assert places.keys() == NAMES
         if self.free() == NAMES:
-            assert {found[name].id for name in self.before}.isdisjoint(self.before.values())
-            ended = [self.store.claims.load_claim(one) for one in self.before.values()]
-            assert {one.state for one in ended if one is not None} == {State.RELEASED}
+            assert {places[name].id for name in self.before}.isdisjoint(self.before.values())
+            ended = [self.store.claims.load_claim(claim_id) for claim_id in self.before.values()]
+            assert {claim.state for claim in ended if claim is not None} == {State.RELEASED}
             return True
         assert self.free() == NAMES - self.before.keys(), 'half a request'
-        assert {found[name].id for name in self.before} == set(self.before.values())
+        assert {places[name].id for name in self.before} == set(self.before.values())
         return False
 
     def half(self) -> None:
@@ -437,10 +439,10 @@ class GivingBack(GroupScene):
         super().free_in_the_end()
 
 
-def created_both(store: Any, found: dict[str, Claim]) -> RequestDraft:
+def created_both(store: Any, places: dict[str, Claim]) -> RequestDraft:
     """A create that has taken over both of ``web``."""
-    draft = a_create(by(found['web-1']), by(found['web-2'])).build()
-    assert [one.outcome for one in store.requests.commit([draft]).outcomes] == ['placed']
+    draft = a_create(by(places['web-1']), by(places['web-2'])).build()
+    assert [outcome.outcome for outcome in store.requests.commit([draft]).outcomes] == ['placed']
     return draft
 
 
@@ -465,21 +467,21 @@ class Expiring(GroupScene):
         self.arguments = (100,)
 
     def is_done(self) -> bool:
-        found = self.places()
-        assert {found['web-1'].consumer, found['db'].consumer} == self.consumers
-        assert found.keys() <= NAMES
+        places = self.places()
+        assert {places['web-1'].consumer, places['db'].consumer} == self.consumers
+        assert places.keys() <= NAMES
         other = self.of_other()
         assert other.keys() == NAMES, 'a place is gone whose plan holds it'
         back = other['web-1']
         assert back.is_taken or back.consumer == placeholder_consumer(self.other, 'web-1')
-        return found.keys() == {'web-1', 'db'} and back.is_free_reservation
+        return places.keys() == {'web-1', 'db'} and back.is_free_reservation
 
     def of_other(self) -> dict[str, Claim]:
         """Places of the other group."""
         own, self.group = self.group, self.other
-        found = self.places()
+        places = self.places()
         self.group = own
-        return found
+        return places
 
     def half(self) -> None:
         self.store.plans.release_plan(self.other, 'over', members=['cache'])

@@ -65,8 +65,8 @@ class Agents:
 
     def __init__(self, site: Site, carrier: Any) -> None:
         self._claims = ClaimsClient(carrier, timeout=60.0)
-        found = [change.row for change in site.store.feed.load_everything().hosts]
-        self._epochs = {row.name: row.epoch for row in found if row is not None}
+        rows = [change.row for change in site.store.feed.load_everything().hosts]
+        self._epochs = {row.name: row.epoch for row in rows if row is not None}
         self._said = Counter({name: 1 for name in self._epochs})
         self._lock = threading.Lock()
 
@@ -202,9 +202,9 @@ class Storm:
 
         return run
 
-    def _count(self, what: str) -> None:
+    def _count(self, event: str) -> None:
         with self._lock:
-            self.done[what] += 1
+            self.done[event] += 1
 
     def _some_groups(self, end: float) -> None:
         while True:
@@ -273,7 +273,7 @@ class Storm:
         return answer
 
     def _agrees(self, group: StormGroup, answer: GroupAnswer, revision: int) -> None:
-        new = [one.name for one in answer.plan.members] if answer.plan else []
+        new = [member.name for member in answer.plan.members] if answer.plan else []
         if answer.revision != revision or {*new, *answer.stayed} != group.revisions[revision]:
             self.broken.append(f'group {group.uuid}: told {answer}')
 
@@ -292,13 +292,13 @@ class Storm:
     def _at_once(
         self, group: StormGroup, requests: list[SelectDestinations]
     ) -> list[Answer | None]:
-        found: list[Answer | None] = [None] * len(requests)
+        answers: list[Answer | None] = [None] * len(requests)
         dice = [random.Random(group.rng.random()) for _ in requests]
 
         def ask(number: int) -> None:
             try:
                 select = self.callers.scheduler.select_destinations
-                found[number] = self.asked_twice(dice[number], lambda: select(requests[number]))
+                answers[number] = self.asked_twice(dice[number], lambda: select(requests[number]))
                 self._count('creates')
             except (exceptions.Refused, exceptions.Conflict):
                 self._count('creates refused')
@@ -311,7 +311,7 @@ class Storm:
             thread.start()
         for thread in threads:
             thread.join()
-        return found
+        return answers
 
     def _goes_on(self, group: StormGroup, request: SelectDestinations, answer: Answer) -> None:
         chosen = answer.selections[0][0]
@@ -341,11 +341,11 @@ class Storm:
                 load.a_request(rng, rng.choice((1, 1, 2, 4)), budget_ms=60_000, lease=900, **spec)
                 for _ in range(8)
             ]
-            found = self.callers.ask_all(requests, 4)
-            for one in found:
-                if one.answer is not None and rng.random() < 0.95:
-                    told(lambda one=one: self.callers.cancel(one))  # type: ignore[misc]
-            self.single += found
+            calls = self.callers.ask_all(requests, 4)
+            for call in calls:
+                if call.answer is not None and rng.random() < 0.95:
+                    told(lambda call=call: self.callers.cancel(call))  # type: ignore[misc]
+            self.single += calls
             self._count('single requests, by eight')
             self._over.wait(0.2)
 
@@ -354,7 +354,7 @@ class Storm:
         rng = random.Random(self.rng.random())
         still: dict[str, float] = {}
         while not self._over.is_set():
-            for name in [one for one, end in still.items() if end < time.monotonic()]:
+            for name in [stopped for stopped, end in still.items() if end < time.monotonic()]:
                 self.site.thaw(name)
                 del still[name]
             name = rng.choice((*SCHEDULERS, *PLANNERS))
@@ -401,7 +401,9 @@ class Storm:
 
     def _reserved_of_groups(self) -> list[Claim]:
         return [
-            one for one in self.store.claims.list_claims(state='reserved', limit=1000) if one.group
+            claim
+            for claim in self.store.claims.list_claims(state='reserved', limit=1000)
+            if claim.group
         ]
 
     def as_told(self) -> None:
@@ -409,7 +411,7 @@ class Storm:
 
         :raises AssertionError: it has not
         """
-        found = {c.id: c for claims in load.live_claims(self.store).values() for c in claims}
+        by_id = {c.id: c for claims in load.live_claims(self.store).values() for c in claims}
         for group in self.groups:
             record = self.store.plans.load_group_plan(group.uuid)
             if group.ends == 'released' or not group.is_planned:
@@ -417,12 +419,12 @@ class Storm:
             elif group.ends == 'kept':
                 assert group.running.keys() == group.names
             for name, (consumer, host, claim_id) in group.running.items():
-                claim = found.pop(claim_id)
+                claim = by_id.pop(claim_id)
                 has = (claim.member_name, claim.consumer, claim.host, claim.group, claim.state)
                 assert has == (name, consumer, host, group.uuid, State.CONFIRMED)
-        mine = {one.request.request_id for one in self.single}
-        left = [one for one in found.values() if one.request_id not in mine]
-        assert left == [], 'nobody was told of these'
+        mine = {call.request.request_id for call in self.single}
+        unknown = [claim for claim in by_id.values() if claim.request_id not in mine]
+        assert unknown == [], 'nobody was told of these'
         lines = load.broken_promises(self.store, self.single)
         assert [line for line in lines if line[8:44] in mine] == []
         self.site.audit()
@@ -435,8 +437,8 @@ def command_of(name: str) -> str:
 
 def place_of(storm: Storm, group: StormGroup, name: str) -> Claim:
     """The one live claim of a member."""
-    found = storm.store.plans.load_reservations([group.uuid])[group.uuid]
-    (claim,) = [one for one in found if one.member_name == name]
+    claims = storm.store.plans.load_reservations([group.uuid])[group.uuid]
+    (claim,) = [claim for claim in claims if claim.member_name == name]
     return claim
 
 
@@ -448,15 +450,15 @@ def look(storm: Storm) -> list[str]:
     lines = [f'audit: {line}' for kind in storm.store.claims.audit().values() for line in kind]
     for group in list(storm.groups):
         before = storm.store.plans.load_group_plan(group.uuid)
-        found = storm.store.plans.load_reservations([group.uuid])[group.uuid]
+        claims = storm.store.plans.load_reservations([group.uuid])[group.uuid]
         after = storm.store.plans.load_group_plan(group.uuid)
-        counts = Counter(claim.member_name for claim in found)
+        counts = Counter(claim.member_name for claim in claims)
         lines += [
             f'group {group.uuid}: {count} live claims of {name}'
             for name, count in counts.items()
             if count > 1
         ]
-        if before is None and after is None and found and not group.is_over:
+        if before is None and after is None and claims and not group.is_over:
             lines.append(f'group {group.uuid}: {sorted(map(str, counts))} without a plan')
         if before is None or after is None or before.revision != after.revision or group.is_over:
             continue
@@ -472,5 +474,7 @@ def _told(answer: Any) -> Any:
     """What of an answer is the same for all who ask."""
     if isinstance(answer, GroupAnswer):
         members = answer.plan.members if answer.plan else []
-        return answer.revision, sorted((one.name, one.claim_id, one.host) for one in members)
+        return answer.revision, sorted(
+            (member.name, member.claim_id, member.host) for member in members
+        )
     return [(s[0].claim_id, s[0].consumer, s[0].host) for s in answer.selections]

@@ -135,12 +135,12 @@ class Conductors(Callers):
         if not self._impatience:
             return self.scheduler.select_destinations(request)
         body = base.to_builtins(request)
-        for left in range(self.TRIES - 1, -1, -1):
+        for tries_left in range(self.TRIES - 1, -1, -1):
             try:
                 said = self._raw.call('select_destinations', self._impatience, request=body)
                 return wire.read_answer(said)
             except exceptions.Unavailable:
-                if not left:
+                if not tries_left:
                     raise
         raise AssertionError('the last try answers or raises')
 
@@ -220,14 +220,14 @@ class Asking:
 
 def live_claims(store: SqlStores) -> dict[str, list[Claim]]:
     """Live claims of the database, by request."""
-    found: dict[str, list[Claim]] = collections.defaultdict(list)
+    by_request: dict[str, list[Claim]] = collections.defaultdict(list)
     for state in ('reserved', 'confirmed'):
         marker = None
         while page := store.claims.list_claims(state=state, limit=1000, marker=marker):
             for claim in page:
-                found[claim.request_id].append(claim)
+                by_request[claim.request_id].append(claim)
             marker = page[-1].id
-    return found
+    return by_request
 
 
 def broken_promises(store: SqlStores, told: Sequence[Told]) -> list[str]:
@@ -236,30 +236,30 @@ def broken_promises(store: SqlStores, told: Sequence[Told]) -> list[str]:
     An acknowledged request has its claims and no others; a refused one has
     none; one that nobody knows the end of has all of its claims or none.
     """
-    found = live_claims(store)
+    by_request = live_claims(store)
     problems = []
-    for one in told:
-        key = one.request.request_id
-        have = {c.id: (c.consumer, c.host) for c in found.pop(key, [])}
-        if one.answer is not None:
-            want = {} if one.cancelled else one.claims
+    for call in told:
+        key = call.request.request_id
+        have = {c.id: (c.consumer, c.host) for c in by_request.pop(key, [])}
+        if call.answer is not None:
+            want = {} if call.cancelled else call.claims
             if have != want:
                 problems.append(f'request {key}: told {want}, there is {have}')
-            if len(one.claims) != len(one.request.consumers):
-                problems.append(f'request {key}: {len(one.claims)} claims told')
-        elif have and not isinstance(one.error, UNKNOWN):
-            problems.append(f'request {key}: {one.error!r}, yet there is {have}')
-        elif len(have) not in (0, len(one.request.consumers)):
+            if len(call.claims) != len(call.request.consumers):
+                problems.append(f'request {key}: {len(call.claims)} claims told')
+        elif have and not isinstance(call.error, UNKNOWN):
+            problems.append(f'request {key}: {call.error!r}, yet there is {have}')
+        elif len(have) not in (0, len(call.request.consumers)):
             problems.append(f'request {key}: in part, {have}')
-    problems += [f'request {key}: nobody asked, there is {c}' for key, c in found.items()]
+    problems += [f'request {key}: nobody asked, there is {c}' for key, c in by_request.items()]
     return problems
 
 
 def unlike(first: Sequence[Told], again: Sequence[Told]) -> list[str]:
     """Requests whose repeat was told something else than they were."""
-    before = {one.request.request_id: one.claims for one in first}
+    before = {call.request.request_id: call.claims for call in first}
     return [
-        f'{one.request.request_id}: {before[one.request.request_id]}, then {one.claims}'
-        for one in again
-        if one.claims != before[one.request.request_id]
+        f'{call.request.request_id}: {before[call.request.request_id]}, then {call.claims}'
+        for call in again
+        if call.claims != before[call.request.request_id]
     ]

@@ -102,8 +102,10 @@ class Countdown:
 
     def step(self, *arguments: Any) -> None:
         """One more; its statement is among the arguments, or it is a COMMIT."""
-        texts = [one.decode() if isinstance(one, bytes) else one for one in arguments]
-        texts = [one for one in texts if isinstance(one, str)]
+        texts = [
+            argument.decode() if isinstance(argument, bytes) else argument for argument in arguments
+        ]
+        texts = [text for text in texts if isinstance(text, str)]
         if self._of_writes and texts and not any(map(_WRITES.search, texts)):
             return
         self.left -= 1

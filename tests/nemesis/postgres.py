@@ -100,8 +100,8 @@ class Servers:
         engine = sa.create_engine(url, isolation_level='AUTOCOMMIT')
         try:
             with engine.connect() as connection:
-                found = connection.exec_driver_sql(statement)
-                return found.scalar() if found.returns_rows else None
+                result = connection.exec_driver_sql(statement)
+                return result.scalar() if result.returns_rows else None
         finally:
             engine.dispose()
 
@@ -150,8 +150,8 @@ class Pair(Servers):
 
     def transactions(self) -> int:
         """The number of the next transaction that writes to the primary."""
-        found = self._sql('first', 'SELECT txid_snapshot_xmax(txid_current_snapshot())')
-        return int(str(found))
+        number = self._sql('first', 'SELECT txid_snapshot_xmax(txid_current_snapshot())')
+        return int(str(number))
 
     def fall_behind(self) -> None:
         """Nothing that is committed from here on reaches the standby.
@@ -219,20 +219,20 @@ S = TypeVar('S', bound=Servers)
 
 @contextlib.contextmanager
 def _running(make: Callable[[pathlib.Path, pathlib.Path, str], S]) -> Iterator[S]:
-    found = sorted(glob.glob(PROGRAMS))
+    programs = sorted(glob.glob(PROGRAMS))
     user = 'postgres' if os.getuid() == 0 else ''
-    if not found:
+    if not programs:
         pytest.skip(f'NO POSTGRESQL: no programs of it in {PROGRAMS}; install postgresql')
     folder = pathlib.Path(tempfile.mkdtemp(prefix='gantt-pg-'))
     try:
         if user:
             owner = pwd.getpwnam(user)
             os.chown(folder, owner.pw_uid, owner.pw_gid)
-        made = make(folder, pathlib.Path(found[-1]), user)
+        server = make(folder, pathlib.Path(programs[-1]), user)
         try:
-            yield made
+            yield server
         finally:
-            made.close()
+            server.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         folder.with_name(f'{folder.name}.said').unlink(missing_ok=True)

@@ -169,9 +169,9 @@ class Node:
                 assert time.monotonic() < end, 'killed, and still there'
                 time.sleep(0.05)
 
-    def alarm(self, what: str = 'memory') -> None:
+    def alarm(self, resource: str = 'memory') -> None:
         """It has too little memory or disk: whoever publishes is told, and not read any more."""
-        if what == 'memory':
+        if resource == 'memory':
             self._control('set_vm_memory_high_watermark', 'absolute', '1MB')
         else:
             self._control('set_disk_free_limit', str(10**15))
@@ -243,7 +243,7 @@ class Nodes(NamedTuple):
 
     def _names_of_others(self, node: Node) -> str:
         """As a list of Erlang."""
-        return '[' + ','.join(f"'{one.name}'" for one in self.nodes if one is not node) + ']'
+        return '[' + ','.join(f"'{other.name}'" for other in self.nodes if other is not node) + ']'
 
     def wait_until_whole(self) -> None:
         """Wait until every node runs and sees all others run.
@@ -260,28 +260,28 @@ class Nodes(NamedTuple):
 @contextlib.contextmanager
 def node(folder: pathlib.Path, papers: Papers | None = None) -> Iterator[Node]:
     """A node that runs; the test is skipped where none can be had."""
-    made = Node(folder, _script(), papers)
-    made.start()
+    new_node = Node(folder, _script(), papers)
+    new_node.start()
     try:
-        yield made
+        yield new_node
     finally:
-        made.kill()
+        new_node.kill()
 
 
 @contextlib.contextmanager
 def cluster(folder: pathlib.Path, size: int, papers: Papers | None = None) -> Iterator[Nodes]:
     """Nodes that run and know each other; likewise."""
-    script, made = _script(), list[Node]()
+    script, nodes = _script(), list[Node]()
     try:
         for number in range(size):
             own = folder / str(number)
             own.mkdir()
-            made.append(Node(own, script, papers, made[0] if made else None, size))
-            made[-1].start()
-        yield Nodes(made)
+            nodes.append(Node(own, script, papers, nodes[0] if nodes else None, size))
+            nodes[-1].start()
+        yield Nodes(nodes)
     finally:
-        for one in made:
-            one.kill()
+        for started in nodes:
+            started.kill()
 
 
 def _script() -> str:

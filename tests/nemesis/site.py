@@ -31,16 +31,16 @@ from tests.services import UNHURRIED
 READY = {'gantt-api': 'listens on'}
 
 
-def until(asked: Callable[[], object], what: str, seconds: float = 30.0) -> object:
+def until(asked: Callable[[], object], event: str, seconds: float = 30.0) -> object:
     """What ``asked`` says as soon as it is true.
 
     :raises AssertionError: it never was
     """
     end = time.monotonic() + seconds
-    while not (found := asked()):
-        assert time.monotonic() < end, f'not within {seconds:.0f} s: {what}'
+    while not (value := asked()):
+        assert time.monotonic() < end, f'not within {seconds:.0f} s: {event}'
         time.sleep(0.05)
-    return found
+    return value
 
 
 class Site:
@@ -141,8 +141,8 @@ class Site:
         url = f'http://127.0.0.1:{self._ports[name]}/metrics'
         with urllib.request.urlopen(url, timeout=10) as answer:
             lines = answer.read().decode().splitlines()
-        found = [line for line in lines if line.startswith((f'{metric} ', f'{metric}{{'))]
-        return sum(float(line.rpartition(' ')[2]) for line in found)
+        samples = [line for line in lines if line.startswith((f'{metric} ', f'{metric}{{'))]
+        return sum(float(line.rpartition(' ')[2]) for line in samples)
 
     def deadlocks(self) -> object:
         """What the server tells of deadlocks in this database; compare it."""
@@ -179,9 +179,9 @@ class Site:
 
     def close(self) -> None:
         """End all processes, frozen ones too, without ceremony."""
-        for made in self.rigs.values():
-            for name in list(made.processes):
-                made.kill(name)
+        for own_rig in self.rigs.values():
+            for name in list(own_rig.processes):
+                own_rig.kill(name)
         self.rigs.clear()
         self.store.database.close()
 

@@ -94,8 +94,8 @@ class ForgetsWhatWasPlaced(MemoryRequests):
         return super().commit(batch)
 
     def load_request(self, request_id):
-        found = super().load_request(request_id)
-        return None if found is not None and found.state == 'placed' else found
+        request = super().load_request(request_id)
+        return None if request is not None and request.state == 'placed' else request
 
 
 class GivesUpWhatIsPlaced(MemoryRequests):
@@ -153,10 +153,10 @@ class ReleasesAgain(MemoryClaims):
     @atomic
     def release_claims(self, words):
         over = [
-            found
+            claim
             for claim_id in words.claim_ids
-            if (found := self.database.tables.claims.get(claim_id)) is not None
-            and not found.is_live
+            if (claim := self.database.tables.claims.get(claim_id)) is not None
+            and not claim.is_live
         ]
         result = super().release_claims(words)
         for claim in over:

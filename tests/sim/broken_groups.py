@@ -41,8 +41,8 @@ def a_place_keeps_its_id(monkeypatch):
     restored_reservation = reservations.restored_reservation
 
     def under_the_same_id(place, now):
-        found = restored_reservation(place, now)
-        return None if found is None else _replace(found, id=place.id)
+        survivor = restored_reservation(place, now)
+        return None if survivor is None else _replace(survivor, id=place.id)
 
     for module in (commit, tables):
         monkeypatch.setattr(module, 'restored_reservation', under_the_same_id)

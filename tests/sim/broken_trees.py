@@ -38,9 +38,9 @@ def a_key_is_used_again(patch):
     """Whoever opens the row of a request, the keys below are the same."""
     opened = SqlZoneRequests.open_request
 
-    def same(self, wanted):
-        found = opened(self, wanted)
-        return msgspec.structs.replace(found, opening=derived_id('opening', wanted.id))
+    def same(self, request):
+        answer = opened(self, request)
+        return msgspec.structs.replace(answer, opening=derived_id('opening', request.id))
 
     patch.setattr(SqlZoneRequests, 'open_request', same)
 
@@ -54,7 +54,7 @@ def claims_below_are_not_followed(patch):
 
 
 def a_consumer_is_not_noted(patch):
-    patch.setattr(records, '_note_consumers', lambda tx, wanted: '')
+    patch.setattr(records, '_note_consumers', lambda tx, request: '')
 
 
 def a_request_is_finished_by_whoever_comes(patch):
@@ -74,11 +74,11 @@ def who_is_silent_has_no_room(patch):
     together = evaluate._together
 
     def sure(*args):
-        found = together(*args)
-        outcome = found.outcome
+        answer = together(*args)
+        outcome = answer.outcome
         if outcome is evaluate.Outcome.UNKNOWN:
             outcome = evaluate.Outcome.NO_VALID_HOST
-        return msgspec.structs.replace(found, complete=True, outcome=outcome)
+        return msgspec.structs.replace(answer, complete=True, outcome=outcome)
 
     patch.setattr(evaluate, '_together', sure)
 

@@ -25,14 +25,14 @@ from tests.sim import broken, undone
 SEEDS, MANY = 200, 3000
 
 
-def finds(what, seeds=SEEDS, first=0, **how):
+def finds(promise, seeds=SEEDS, first=0, **how):
     """Whether some seed shows a violation of this kind.
 
     :param first: where to begin, the seed that found it last: those below it are tried last
     """
     stacks = Stacks()
     return any(
-        what in violation
+        promise in violation
         for seed in (*range(first, seeds), *range(first))
         for violation in world.run(seed, stacks=stacks, **how).violations
     )

@@ -20,14 +20,14 @@ def everywhere(monkeypatch):
     monkeypatch.setattr(plan, 'GROUPS_SHARE', 1.0)
 
 
-def finds(what, first=0, seeds=SEEDS, **how):
+def finds(promise, first=0, seeds=SEEDS, **how):
     """Whether some world shows a violation of this kind.
 
     :param first: the seed that found it last, where to begin
     """
     stacks = Stacks()
     return any(
-        violation.startswith(what)
+        violation.startswith(promise)
         for seed in (*range(first, seeds), *range(first))
         for violation in world.run(seed, stacks=stacks, **how).violations
     )
@@ -35,15 +35,19 @@ def finds(what, first=0, seeds=SEEDS, **how):
 
 def test_groups_are_planned_in_some_worlds_and_all_else_is_as_it_was(monkeypatch):
     plans = [plan.deal(seed) for seed in range(200)]
-    some = [one for one in plans if one.groups]
+    some = [dealt for dealt in plans if dealt.groups]
     assert 30 < len(some) < 70
-    assert {blow.what for one in some for blow in one.blows} >= plan.GROUP_KINDS.keys()
-    assert {one.planners for one in some} == {1, 2}
+    assert {blow.what for dealt in some for blow in dealt.blows} >= plan.GROUP_KINDS.keys()
+    assert {dealt.planners for dealt in some} == {1, 2}
     monkeypatch.setattr(plan, 'GROUPS_SHARE', 0.0)
-    for one in plans:
-        alone = plan.deal(one.seed)
-        assert alone.blows == [b for b in one.blows if b.what not in plan.GROUP_KINDS]
-        assert (alone.hosts, alone.stories, alone.rates) == (one.hosts, one.stories, one.rates)
+    for dealt in plans:
+        alone = plan.deal(dealt.seed)
+        assert alone.blows == [b for b in dealt.blows if b.what not in plan.GROUP_KINDS]
+        assert (alone.hosts, alone.stories, alone.rates) == (
+            dealt.hosts,
+            dealt.stories,
+            dealt.rates,
+        )
 
 
 #: What a run of a few worlds has to show, as the trace says it.
@@ -65,7 +69,7 @@ def test_groups_are_planned_created_changed_and_released(everywhere):
     verdicts = [world.run(seed, trace=True) for seed in range(12)]
     lines = [line for verdict in verdicts for line in verdict.trace]
     assert sum(verdict.planned for verdict in verdicts) > 15
-    assert [what for what in HAPPENS if not any(what in line for line in lines)] == []
+    assert [event for event in HAPPENS if not any(event in line for line in lines)] == []
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,9 @@ class Herd:
         self.loop.spawn(self.process, 'request', self._carry_out, zone, request)
 
     def _carry_out(self, zone, request):
-        found = carry_out(zone, request)
-        self.placed += found.is_placed
-        self.refused += not found.is_placed
+        answer = carry_out(zone, request)
+        self.placed += answer.is_placed
+        self.refused += not answer.is_placed
 
     def free(self, zone):
         """Free processors of a zone."""
@@ -109,20 +109,20 @@ class Herd:
 
 @pytest.fixture
 def herd():
-    found = Herd(12)
-    yield found
-    found.loop.close()
+    new_herd = Herd(12)
+    yield new_herd
+    new_herd.loop.close()
 
 
 def guests(count, seed):
     """Requests for one guest each, of any size."""
     return [
         msgspec.structs.replace(
-            one,
-            consumers=one.consumers[:1],
-            spec=msgspec.structs.replace(one.spec, group=None, required_traits=[]),
+            order,
+            consumers=order.consumers[:1],
+            spec=msgspec.structs.replace(order.spec, group=None, required_traits=[]),
         )
-        for one in orders(count, seed)
+        for order in orders(count, seed)
     ]
 
 

@@ -52,11 +52,12 @@ def test_every_promise_is_kept_ten_thousand_times(first):
 def test_every_kind_of_trouble_happens_in_the_first_seeds():
     plans = [plan.deal(seed) for seed in range(FEW)]
     kinds = plan.KINDS.keys() | plan.GROUP_KINDS.keys()
-    assert {blow.what for one in plans for blow in one.blows} == kinds
-    assert {one.schedulers for one in plans} == {1, 2, 3}
-    assert any(one.queue_limit < 5 for one in plans)
+    assert {blow.what for dealt in plans for blow in dealt.blows} == kinds
+    assert {dealt.schedulers for dealt in plans} == {1, 2, 3}
+    assert any(dealt.queue_limit < 5 for dealt in plans)
     assert all(
-        any(getattr(one.rates, rate) > 0.1 for one in plans) for rate in ('lost', 'doubled', 'late')
+        any(getattr(dealt.rates, rate) > 0.1 for dealt in plans)
+        for rate in ('lost', 'doubled', 'late')
     )
 
 
@@ -79,11 +80,11 @@ def _output(hash_seed):
 
 
 def test_the_same_seed_has_the_same_trace_in_any_process():
-    one, other = _output('1'), _output('2')
-    assert [json.loads(line)['seed'] for line in one[:-1]] == list(range(8))
-    assert all(json.loads(line)['trace'] for line in one[:-1])
-    assert 'planner-1' in one[1] and ' takes ' in one[1]  # one where groups are planned
-    assert one[:-1] == other[:-1]
+    output, other = _output('1'), _output('2')
+    assert [json.loads(line)['seed'] for line in output[:-1]] == list(range(8))
+    assert all(json.loads(line)['trace'] for line in output[:-1])
+    assert 'planner-1' in output[1] and ' takes ' in output[1]  # one where groups are planned
+    assert output[:-1] == other[:-1]
 
 
 def test_a_seed_is_told_with_the_command_that_shows_it_again(monkeypatch, capsys):

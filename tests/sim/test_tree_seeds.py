@@ -26,8 +26,8 @@ TRIED = 40
 
 @pytest.fixture(scope='module')
 def runs():
-    with contextlib.closing(TreeRuns()) as made:
-        yield made
+    with contextlib.closing(TreeRuns()) as new_runs:
+        yield new_runs
 
 
 @pytest.fixture(scope='module')
@@ -37,27 +37,27 @@ def first_verdicts(runs):
 
 
 def kept(run, first, count):
-    found = [run(seed) for seed in range(first, first + count)]
-    for verdict in found:
+    verdicts = [run(seed) for seed in range(first, first + count)]
+    for verdict in verdicts:
         shown = [*verdict.violations, sim.replay(verdict.seed, trees=True)]
         assert not verdict.violations, '\n'.join(shown)
-    return found
+    return verdicts
 
 
-def finds(runs, what, first):
+def finds(runs, promise, first):
     """Whether some seed shows it.
 
     :param first: the seed that found it last
     """
     return any(
-        what in line for seed in (first, *range(TRIED)) for line in runs.run(seed).violations
+        promise in line for seed in (first, *range(TRIED)) for line in runs.run(seed).violations
     )
 
 
 def test_every_promise_is_kept_in_trees(first_verdicts):
-    found = kept(first_verdicts, 0, FEW)
-    assert sum(verdict.placed for verdict in found) > 3 * FEW
-    assert sum(verdict.guests for verdict in found) > 2 * FEW
+    verdicts = kept(first_verdicts, 0, FEW)
+    assert sum(verdict.placed for verdict in verdicts) > 3 * FEW
+    assert sum(verdict.guests for verdict in verdicts) > 2 * FEW
 
 
 @pytest.mark.slow
@@ -69,12 +69,12 @@ def test_every_promise_is_kept_in_two_thousand_trees(runs, first):
 
 def test_every_kind_of_trouble_happens_in_the_first_trees():
     plans = [plan.deal(seed) for seed in range(100)]
-    assert {blow.what for one in plans for blow in one.blows} == set(plan.KINDS)
-    assert {len(one.zones) for one in plans} == {3, 4}
-    assert {zone.processes for one in plans for zone in one.zones} == {1, 2}
-    assert any(one.direct for one in plans) and any(one.strategies for one in plans)
-    for what in ('lost', 'doubled', 'late'):
-        assert any(getattr(one.rates, what) > 0.1 for one in plans)
+    assert {blow.what for dealt in plans for blow in dealt.blows} == set(plan.KINDS)
+    assert {len(dealt.zones) for dealt in plans} == {3, 4}
+    assert {zone.processes for dealt in plans for zone in dealt.zones} == {1, 2}
+    assert any(dealt.direct for dealt in plans) and any(dealt.strategies for dealt in plans)
+    for rate in ('lost', 'doubled', 'late'):
+        assert any(getattr(dealt.rates, rate) > 0.1 for dealt in plans)
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def _output(hash_seed):
 
 
 def test_a_tree_has_the_same_trace_in_any_process(first_verdicts):
-    one = _output('1')
-    assert [json.loads(line)['seed'] for line in one[:-1]] == [0, 1]
-    for line in one[:-1]:
-        found = json.loads(line)
-        assert found['trace'] and found['digest'] == first_verdicts(found['seed']).digest
+    output = _output('1')
+    assert [json.loads(line)['seed'] for line in output[:-1]] == [0, 1]
+    for line in output[:-1]:
+        verdict = json.loads(line)
+        assert verdict['trace'] and verdict['digest'] == first_verdicts(verdict['seed']).digest
 
 
 def test_a_tree_is_named_with_the_command_that_shows_it_again(monkeypatch, capsys):

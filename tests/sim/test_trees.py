@@ -18,30 +18,30 @@ def figures(**fields):
 
 
 def test_one_request_at_a_time_gets_the_best_place_from_all_zones():
-    found = figures(strategies=(), concurrent=1, bursts=24)
-    assert (found.missed, found.conflicts, found.overcommitted) == (0, 0.0, 0)
-    assert found.defects == []
-    assert found.sampled > 12
-    assert found.quality == pytest.approx(found.brute)
+    totals = figures(strategies=(), concurrent=1, bursts=24)
+    assert (totals.missed, totals.conflicts, totals.overcommitted) == (0, 0.0, 0)
+    assert totals.defects == []
+    assert totals.sampled > 12
+    assert totals.quality == pytest.approx(totals.brute)
     # Each zone prefers by its own scale: that may be another host than the best on absolute ones.
-    assert found.brute > 0.98
+    assert totals.brute > 0.98
     # All 15 zones below are queried, and one call for each level claims.
-    assert found.messages == pytest.approx(17, abs=1)
+    assert totals.messages == pytest.approx(17, abs=1)
 
 
 def test_drawn_zones_cost_less_and_give_nearly_as_good_places():
-    found = figures(strategies=('WeightedRandom',), concurrent=1, bursts=24, sites=10, hosts=600)
-    assert found.missed == 0
-    assert found.messages < 12
-    assert 0.7 < found.quality <= 1.0
+    totals = figures(strategies=('WeightedRandom',), concurrent=1, bursts=24, sites=10, hosts=600)
+    assert totals.missed == 0
+    assert totals.messages < 12
+    assert 0.7 < totals.quality <= 1.0
 
 
 @pytest.mark.parametrize('summaries', SUMMARIES)
 def test_whatever_zones_say_of_their_room_nobody_is_refused_what_there_is(summaries):
-    found = figures(summaries=summaries, load=0.97, concurrent=16, strategies=('LikelyFirst',))
-    assert found.placed + found.refused == found.requests
-    assert found.refused
-    assert (found.missed, found.overcommitted, found.defects) == (0, 0, [])
+    totals = figures(summaries=summaries, load=0.97, concurrent=16, strategies=('LikelyFirst',))
+    assert totals.placed + totals.refused == totals.requests
+    assert totals.refused
+    assert (totals.missed, totals.overcommitted, totals.defects) == (0, 0, [])
 
 
 def test_the_same_seed_gives_the_same_figures():
@@ -54,7 +54,7 @@ def test_sets_of_strategies_are_compared_on_the_same_tree(capsys):
     sets = ['--strategies', '', '--strategies', 'StaticRuleOut,WeightedRandom']
     assert sim.main(['zones', *small, *sets, '-f', 'json']) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one['strategies'] for one in lines] == [[], ['StaticRuleOut', 'WeightedRandom']]
+    assert [line['strategies'] for line in lines] == [[], ['StaticRuleOut', 'WeightedRandom']]
     assert lines[0]['requests'] == lines[1]['requests'] == 16
     assert sim.main(['zones', *small, *sets]) == 0
     assert 'StaticRuleOut WeightedRandom' in capsys.readouterr().out

@@ -29,7 +29,7 @@ def a_batch_is_planned_beside_who_gives_way(patch):
     """The member that a later request of the batch joined had left by an earlier one."""
 
     def judge(live, requests, owners):
-        alone = [_replace(one, group=None) for one in requests]
+        alone = [_replace(request, group=None) for request in requests]
         return commit.judge_rivals(live, alone, owners)
 
     patch.setattr(memory_commit, 'judge_rivals', judge)
@@ -46,12 +46,12 @@ def late_news_takes_a_claim_away(patch):
     committed = UsageColumns.committed
 
     def forgetful(self, known, row, claims):
-        left = committed(self, known, row, claims)
-        if left is not row:
+        changed = committed(self, known, row, claims)
+        if changed is not row:
             # Its claims do not stay laid over the host until news at its version come.
             self.laid.pop(row.id, None)
             return _replace(row, version=known.version)
-        return left
+        return changed
 
     patch.setattr(UsageColumns, 'committed', forgetful)
 
