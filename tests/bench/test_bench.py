@@ -159,10 +159,10 @@ def test_objects_are_counted_by_type_and_named_by_what_holds_them():
             self.bodies = [bytes([number]) * 50_000]
 
     before = counted_scheduler.sizes()
-    kept = [Holder(number) for number in range(20)]
+    holders = [Holder(number) for number in range(20)]
     after = counted_scheduler.sizes()
     name = f'{Holder.__module__}.{Holder.__qualname__}'
-    assert after[name][0] == len(kept)
+    assert after[name][0] == len(holders)
     first = counted_scheduler.grown(before, after, after)[0]
     assert first['type'] == f'bytes in {name}'
     assert (first['objects'], first['objects_in_use']) == ([0, 20], 20)

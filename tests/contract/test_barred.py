@@ -17,8 +17,8 @@ def test_a_copy_that_comes_later_is_not_placed(store, host):
     assert bar(store, draft) is None
     assert report_outcome(store, draft).outcome is CommitStatus.CANCELLED
     assert live(store) == []
-    kept = store.requests.load_request(draft.id)
-    assert (kept.state, kept.fingerprint, kept.answer) == (
+    stored = store.requests.load_request(draft.id)
+    assert (stored.state, stored.fingerprint, stored.answer) == (
         'cancelled',
         draft.build().fingerprint,
         b'no',

@@ -47,11 +47,11 @@ def a_word(event, store, host, claim):
         case Event.FORCE:
             return store.claims.force_release(claim.id, 'by hand').outcomes[0].outcome
         case Event.CANCEL:
-            fates = store.requests.cancel_request(claim.request_id, 'not needed').outcomes
-            return fates[0].outcome if fates else 'gone'
+            outcomes = store.requests.cancel_request(claim.request_id, 'not needed').outcomes
+            return outcomes[0].outcome if outcomes else 'gone'
         case Event.EXPIRE:
-            fates = store.claims.sweep(10).outcomes
-            return fates[0].outcome if fates else 'kept'
+            outcomes = store.claims.sweep(10).outcomes
+            return outcomes[0].outcome if outcomes else 'kept'
         case Event.SEEN_RUNNING:
             return host.report([claim]).outcome
         case Event.SEEN_ABSENT:
@@ -70,14 +70,14 @@ def test_every_word_in_every_state_does_what_the_table_says(store, host, state, 
     expected = after(state, event)
     if event is Event.EXPIRE:
         expected = state  # its lease has not run out
-    said = a_word(event, store, host, claim)
+    outcome = a_word(event, store, host, claim)
     assert state_of(store, claim) == expected
     adopted = event is Event.SEEN_RUNNING and state not in LIVE
     mine = int(expected in LIVE or adopted)
     assert host.row.used == ({'VCPU': mine} if mine else {})
     if event in (Event.CONFIRM, Event.REFUSE, Event.RELEASE, Event.FORCE):
         changed = expected is not state or (event is Event.CONFIRM and state in LIVE)
-        assert said == ('gone' if state not in LIVE else 'ok' if changed else 'kept')
+        assert outcome == ('gone' if state not in LIVE else 'ok' if changed else 'kept')
     assert store.claims.audit() == CLEAN
 
 
@@ -114,8 +114,8 @@ def test_a_confirm_keeps_the_lease_from_mattering(store, host):
 def test_a_confirm_after_the_sweep_is_told_that_it_is_gone(store, host):
     claim = claimed(store, a_draft().leased(-1).taking(host))[0]
     store.claims.sweep(10)
-    fate = host.confirm(claim)[0]
-    assert (fate.outcome, fate.state) == ('gone', 'expired')
+    outcome = host.confirm(claim)[0]
+    assert (outcome.outcome, outcome.state) == ('gone', 'expired')
 
 
 def test_a_repeated_confirm_is_fine(store, host):
@@ -146,8 +146,8 @@ def test_a_late_release_waits_for_the_next_report(store, host):
     host.confirm(claim)
     at = host.stamp()
     host.report([claim])
-    fate = host.release(claim, sequence=at)[0]
-    assert (fate.outcome, fate.state) == ('kept', 'confirmed')
+    outcome = host.release(claim, sequence=at)[0]
+    assert (outcome.outcome, outcome.state) == ('kept', 'confirmed')
     host.report()
     assert state_of(store, claim) == 'released'
 
@@ -166,8 +166,8 @@ def test_words_about_several_claims_are_answered_one_by_one(store, host):
     first, second = claimed(store, a_draft().taking(host).taking(host))
     store.claims.force_release(second.id, '')
     strange = new_uuid()
-    fates = host.confirm(first, second, strange)
-    assert [(f.claim_id, f.outcome) for f in fates] == [
+    outcomes = host.confirm(first, second, strange)
+    assert [(f.claim_id, f.outcome) for f in outcomes] == [
         (first.id, 'ok'),
         (second.id, 'gone'),
         (strange, 'gone'),

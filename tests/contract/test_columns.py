@@ -46,12 +46,12 @@ def outcome(store, requests):
     world.scheduler.cache.fetch()
     table = world.scheduler.cache.fold()
     used_by_host = {row.name: {c: n for c, n in row.used.items() if n} for row in table.hosts}
-    said = [(answer.outcome, places_of(answer)) for answer in answers]
+    answered = [(answer.outcome, places_of(answer)) for answer in answers]
     claims = sorted(
         (c.id, c.consumer, c.host, c.state) for c in store.claims.list_claims(limit=1000)
     )
     assert store.claims.audit() == CLEAN
-    return said, claims, used_by_host, world.recorder.counts['gantt_members_planned_total']
+    return answered, claims, used_by_host, world.recorder.counts['gantt_members_planned_total']
 
 
 @pytest.mark.parametrize('kind', STORES)

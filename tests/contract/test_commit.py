@@ -49,7 +49,7 @@ def test_every_touched_host_is_told_one_step_on(store, host):
 def test_a_host_beside_one_that_refuses_is_told_whole(store, host):
     other = a_host('cmp-2').on(store)
     result = commit(store, a_draft().taking(host), a_draft().taking(other, vcpu=9))
-    assert [fate.outcome for fate in result.outcomes] == ['placed', 'dropped']
+    assert [outcome.outcome for outcome in result.outcomes] == ['placed', 'dropped']
     assert (result.hosts, result.stepped) == ([host.row, other.row], {})
 
 
@@ -229,8 +229,8 @@ def test_a_dropped_request_leaves_nothing_and_may_come_again(store, host):
 def test_a_partial_request_stays_open_and_its_owner_continues_it(store, host):
     other = a_host('cmp-2').on(store)
     draft = a_draft().taking(host).taking(host, vcpu=9)
-    fate = report_outcome(store, draft)
-    assert (fate.outcome, fate.accepted) == (CommitStatus.PARTIAL, [0])
+    outcome = report_outcome(store, draft)
+    assert (outcome.outcome, outcome.accepted) == (CommitStatus.PARTIAL, [0])
     assert store.requests.load_request(draft.id).state == 'open'
     rest = draft.continuing(made=1).taking(other)
     assert report_outcome(store, rest).outcome is CommitStatus.PLACED
@@ -262,16 +262,16 @@ def test_a_continuation_that_gets_nothing_leaves_the_row_open(store, host):
 def test_an_open_request_makes_others_wait_as_long_as_its_deadline(store, host):
     draft = a_draft().taking(host).unfinished().within(50)
     report_outcome(store, draft)
-    fate = report_outcome(store, a_draft(draft.id, owner='worker-2').taking(host))
-    assert fate.outcome is CommitStatus.OPEN
-    assert 40 < fate.wait_seconds <= 50
+    outcome = report_outcome(store, a_draft(draft.id, owner='worker-2').taking(host))
+    assert outcome.outcome is CommitStatus.OPEN
+    assert 40 < outcome.wait_seconds <= 50
 
 
 def test_an_overdue_request_says_which_attempt_to_take_over(store, host):
     draft = a_draft().taking(host).unfinished().within(-1)
     report_outcome(store, draft)
-    fate = report_outcome(store, a_draft(draft.id, owner='worker-2').taking(host))
-    assert (fate.outcome, fate.attempt) == (CommitStatus.OVERDUE, 1)
+    outcome = report_outcome(store, a_draft(draft.id, owner='worker-2').taking(host))
+    assert (outcome.outcome, outcome.attempt) == (CommitStatus.OVERDUE, 1)
     assert len(live(store)) == 1
 
 
@@ -356,7 +356,7 @@ def test_giving_up_releases_everything_and_forgets_the_request(store, host):
     draft = a_draft().taking(host).taking(host).unfinished()
     report_outcome(store, draft)
     result = store.requests.give_up(draft.id, 'worker-1', 1)
-    assert [fate.state for fate in result.outcomes] == ['released', 'released']
+    assert [outcome.state for outcome in result.outcomes] == ['released', 'released']
     assert result.hosts[0].row.used == {}
     assert store.requests.load_request(draft.id) is None
 
@@ -461,8 +461,8 @@ def test_an_extension_never_changes_a_state(store, host):
     first, second = claimed(store, draft)
     host.confirm(first)
     host.refuse(second)
-    fates = store.requests.extend_request(draft.id, 60, 900).outcomes
-    assert [(f.claim_id, f.outcome, f.state) for f in fates] == [(first.id, 'kept', 'confirmed')]
+    outcomes = store.requests.extend_request(draft.id, 60, 900).outcomes
+    assert [(f.claim_id, f.outcome, f.state) for f in outcomes] == [(first.id, 'kept', 'confirmed')]
     assert state_of(store, second) == 'refused'
 
 
@@ -510,9 +510,9 @@ def test_what_was_planned_beside_a_member_that_is_not_made_is_planned_again(stor
     claimed(store, draft)
     for ended in (draft, a_draft().planned_at(0, group).taking(host)):
         beside = a_draft().planned_at(generation_of(store, group), group).taking(host)
-        fates = [f.outcome for f in commit(store, ended, beside).outcomes]
-        assert fates[0] in (CommitStatus.REPEAT, CommitStatus.GROUP_CHANGED)
-        assert fates[1] is CommitStatus.GROUP_CHANGED
+        outcomes = [f.outcome for f in commit(store, ended, beside).outcomes]
+        assert outcomes[0] in (CommitStatus.REPEAT, CommitStatus.GROUP_CHANGED)
+        assert outcomes[1] is CommitStatus.GROUP_CHANGED
         assert store.requests.load_request(beside.id) is None
     assert report_outcome(store, beside).outcome is CommitStatus.PLACED
 

@@ -56,9 +56,9 @@ def used(store, pool):
 def test_who_serves_the_host_no_more_gives_nothing(store, host, rack, pool, aggregates):
     assert report_outcome(store, planned(host, pool)).outcome == 'placed'
     share(store, pool, aggregates)
-    fate = report_outcome(store, planned(host, pool))
-    assert (fate.outcome, fate.refused) == ('dropped', RefusalKind.APART)
-    assert fate.reason == 'ceph does not serve cmp-1 any more'
+    outcome = report_outcome(store, planned(host, pool))
+    assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.APART)
+    assert outcome.reason == 'ceph does not serve cmp-1 any more'
     assert used(store, pool) == 1
     share(store, pool, [OTHER, rack])
     assert report_outcome(store, planned(host, pool)).outcome == 'placed'
@@ -67,8 +67,8 @@ def test_who_serves_the_host_no_more_gives_nothing(store, host, rack, pool, aggr
 
 def test_a_host_that_left_the_aggregate_gets_nothing(store, host, pool):
     store.declarations.save_aggregate(RACK, {}, [])
-    fate = report_outcome(store, planned(host, pool))
-    assert (fate.outcome, fate.refused) == ('dropped', RefusalKind.APART)
+    outcome = report_outcome(store, planned(host, pool))
+    assert (outcome.outcome, outcome.refused) == ('dropped', RefusalKind.APART)
     store.declarations.save_aggregate(RACK, {}, [host.name])
     assert report_outcome(store, planned(host, pool)).outcome == 'placed'
 

@@ -45,8 +45,10 @@ _asked = itertools.count(1)
 
 
 def hear(store, host, *guests, resources=None):
-    told = [NovaGuest(consumer=consumer, resources=resources or {'PCPU': 2}) for consumer in guests]
-    word = GuestsListed(host=host.name, consumers=list(guests), told=told)
+    nova_guests = [
+        NovaGuest(consumer=consumer, resources=resources or {'PCPU': 2}) for consumer in guests
+    ]
+    word = GuestsListed(host=host.name, consumers=list(guests), told=nova_guests)
     return store.nova.apply_guest_events([NovaCast(asked_at=TIME + 120 * next(_asked), word=word)])
 
 
@@ -58,8 +60,8 @@ def nova_host(store):
 
 
 def words(sequence=1, host='cmp-1', **fields):
-    told = {'guests': [], 'numa': CORES, 'devices': GPUS, 'metrics': LOAD, **fields}
-    return UpdateHostFacts(host=host, sequence=sequence, **told)
+    facts = {'guests': [], 'numa': CORES, 'devices': GPUS, 'metrics': LOAD, **fields}
+    return UpdateHostFacts(host=host, sequence=sequence, **facts)
 
 
 def pinned(*cpus):
@@ -168,9 +170,11 @@ def test_a_metric_that_the_agent_tells_no_more_goes(store, nova_host):
 
 def test_what_is_not_told_stays_as_it_was_told(store, nova_host):
     store.reports.tell_facts(words())
-    told = UpdateHostFacts(host='cmp-1', sequence=2, metrics={'load_1m': ReportedMetric(value=9.0)})
+    update = UpdateHostFacts(
+        host='cmp-1', sequence=2, metrics={'load_1m': ReportedMetric(value=9.0)}
+    )
     before = nova_host.row.generation
-    assert store.reports.tell_facts(told).outcome == 'applied'
+    assert store.reports.tell_facts(update).outcome == 'applied'
     row = nova_host.row
     assert (row.facts.numa, row.facts.devices) == (CORES, GPUS)
     assert row.facts.metrics['load_1m'].value == 9.0

@@ -41,8 +41,8 @@ def test_the_flavor_is_kept_and_told(store, host):
 def test_hosts_may_say_the_flavor_of_a_guest_that_nobody_claimed(store, host):
     position = store.feed.load_everything().position
     named, bare = new_uuid(), new_uuid()
-    said = msgspec.structs.replace(a_guest(named), flavor=FLAVOR)
-    host.report([said, a_guest(bare)])
+    reported = msgspec.structs.replace(a_guest(named), flavor=FLAVOR)
+    host.report([reported, a_guest(bare)])
     by_consumer = {claim.consumer: claim for claim in store.claims.list_claims(host='cmp-1')}
     assert by_consumer[named].adopted and by_consumer[named].flavor == FLAVOR
     assert by_consumer[bare].flavor is None

@@ -34,23 +34,26 @@ def a_told(host='cmp-1', consumer=None, *, group=None, **short):
 
 
 def fates(store, *guests, **how):
-    return [str(fate.outcome) for fate in store.claims.adopt_guests(guests, **how)]
+    return [str(outcome.outcome) for outcome in store.claims.adopt_guests(guests, **how)]
 
 
 # -- another name ---------------------------------------------------------------------------
 def test_claims_and_history_follow_the_host(store, host):
-    kept, ended = claimed(store, a_draft().taking(host, vcpu=2).taking(host))
-    host.confirm(kept)
+    confirmed, ended = claimed(store, a_draft().taking(host, vcpu=2).taking(host))
+    host.confirm(confirmed)
     host.refuse(ended)
     change = store.hosts.rename_host('cmp-1', 'rack1-07')
     assert (change.row.id, change.row.name, change.row.node) == (host.id, 'rack1-07', 'rack1-07')
     assert change.row == host.row
     assert change.row.used == {'VCPU': 2}
-    assert [placed.claim_id for placed in change.placed] == [kept.id]
+    assert [placed.claim_id for placed in change.placed] == [confirmed.id]
     named = store.claims.list_claims(host='rack1-07')
-    assert {claim.id: claim.host for claim in named} == {kept.id: 'rack1-07', ended.id: 'rack1-07'}
+    assert {claim.id: claim.host for claim in named} == {
+        confirmed.id: 'rack1-07',
+        ended.id: 'rack1-07',
+    }
     assert store.claims.list_claims(host='cmp-1') == []
-    assert store.claims.load_claim(kept.id).host == 'rack1-07'
+    assert store.claims.load_claim(confirmed.id).host == 'rack1-07'
     assert store.claims.audit() == CLEAN
 
 
@@ -86,7 +89,7 @@ def test_who_speaks_by_the_old_name_is_not_known(store, host):
     claim = claimed(store, a_draft().taking(host))[0]
     store.hosts.rename_host('cmp-1', 'rack1-07')
     assert host.report([claim]).outcome == 'unknown_host'
-    assert [fate.outcome for fate in host.confirm(claim)] == ['gone']
+    assert [outcome.outcome for outcome in host.confirm(claim)] == ['gone']
     assert state_of(store, claim) == 'reserved'
 
 
@@ -172,9 +175,9 @@ def test_a_host_goes_for_good_when_nothing_is_left_on_it(store, host):
 # -- guests that run already -------------------------------------------------------------------
 def test_a_guest_that_is_told_of_has_a_confirmed_claim(store, host):
     guest = a_told(vcpu=2, ram=512)
-    fate = store.claims.adopt_guests([guest])[0]
-    assert (fate.outcome, fate.note) == (AdoptionStatus.ADOPTED, '')
-    claim = store.claims.load_claim(fate.claim_id)
+    outcome = store.claims.adopt_guests([guest])[0]
+    assert (outcome.outcome, outcome.note) == (AdoptionStatus.ADOPTED, '')
+    claim = store.claims.load_claim(outcome.claim_id)
     assert (claim.state, claim.adopted, claim.consumer) == ('confirmed', True, guest.consumer)
     assert claim.allocations == {host.id: {'VCPU': 2, 'MEMORY_MB': 512}}
     assert host.row.used == {'VCPU': 2, 'MEMORY_MB': 512}
@@ -208,9 +211,9 @@ def test_one_guest_told_twice_at_once_is_one(store, host):
 def test_a_guest_whose_claim_is_on_another_host_is_left_to_the_operator(store, host):
     a_host('cmp-2').on(store)
     claim = claimed(store, a_draft().taking(host))[0]
-    fate = store.claims.adopt_guests([a_told('cmp-2', claim.consumer)])[0]
-    assert (fate.outcome, fate.claim_id) == (AdoptionStatus.ELSEWHERE, claim.id)
-    assert 'cmp-1' in fate.note
+    outcome = store.claims.adopt_guests([a_told('cmp-2', claim.consumer)])[0]
+    assert (outcome.outcome, outcome.claim_id) == (AdoptionStatus.ELSEWHERE, claim.id)
+    assert 'cmp-1' in outcome.note
     assert len(live(store)) == 1
 
 
@@ -231,9 +234,9 @@ def test_a_host_that_nobody_knows_gets_no_guests(store, host):
 
 def test_what_does_not_fit_is_adopted_said_and_flagged(store, host):
     small, large, after = a_told(vcpu=6), a_told(vcpu=3), a_told(vcpu=1)
-    said = store.claims.adopt_guests([small, large, after])
-    assert [str(fate.outcome) for fate in said] == ['adopted', 'over_full', 'over_full']
-    assert said[1].note == 'VCPU 9 of 8'
+    outcomes = store.claims.adopt_guests([small, large, after])
+    assert [str(outcome.outcome) for outcome in outcomes] == ['adopted', 'over_full', 'over_full']
+    assert outcomes[1].note == 'VCPU 9 of 8'
     assert host.row.over_committed
     assert host.row.used == {'VCPU': 10}
     assert store.claims.audit() == CLEAN
@@ -250,10 +253,10 @@ def test_what_the_host_has_nothing_of_is_an_over_commit_too(store, host):
 def test_a_dry_run_says_the_same_and_writes_nothing(store, host):
     guests = [a_told(vcpu=6), a_told(vcpu=3), a_told('cmp-9')]
     before = host.row
-    said = store.claims.adopt_guests(guests, dry_run=True)
+    outcomes = store.claims.adopt_guests(guests, dry_run=True)
     assert host.row == before
     assert live(store) == []
-    assert store.claims.adopt_guests(guests) == said
+    assert store.claims.adopt_guests(guests) == outcomes
 
 
 def test_a_group_gains_the_member(store, host):

@@ -31,9 +31,9 @@ def test_a_report_leaves_alone_what_the_api_says_and_brings_all_else(store, host
     before = has(host)
     assert store.hosts.set_inventories_by(host.name, API).row.inventories_by == API
     load = {'load': ReportedMetric(value=0.5)}
-    said = {**HAS, 'aggregates': ['rack-1'], 'location': 'here', 'metrics': load}
+    facts = {**HAS, 'aggregates': ['rack-1'], 'location': 'here', 'metrics': load}
     claim = claimed(store, a_draft().taking(host))[0]
-    report = host.says().having(**said, foreign={'VCPU': 3}, disabled='disk swap')
+    report = host.says().having(**facts, foreign={'VCPU': 3}, disabled='disk swap')
     assert host.send(report.listing([claim]))[0].confirmed == [claim.id]
     assert has(host) == before
     row = host.row
@@ -96,11 +96,11 @@ def test_traits_are_a_set_whoever_says_them(store, host):
 def test_a_class_of_nothing_is_there_and_a_use_of_no_class_is_not(store, host):
     none = {'VCPU': Inventory(total=4), 'CUSTOM_X': Inventory(total=0)}
     none |= {'CUSTOM_Z': Inventory(total=0, max_unit=3, allocation_ratio=2.0)}
-    said = {'inventories': none, 'foreign': {'CUSTOM_Y': 1}}
-    host.send(host.says().having(**said))
+    fields = {'inventories': none, 'foreign': {'CUSTOM_Y': 1}}
+    host.send(host.says().having(**fields))
     assert has(host)[0] == none
     generation = host.row.generation
-    assert not host.send(host.says().having(**said))[0].changed
+    assert not host.send(host.says().having(**fields))[0].changed
     assert (has(host)[0], host.row.generation) == (none, generation)
 
 

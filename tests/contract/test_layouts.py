@@ -98,7 +98,10 @@ def test_a_layout_goes_with_its_claim_and_to_every_reader(store, numa_host):
 def test_two_plans_with_the_same_cores_are_one_too_many(store, numa_host):
     layout = laid(numa_host)
     first, second = pinning(numa_host, layout), pinning(numa_host, layout)
-    assert [fate.outcome for fate in commit(store, first, second).outcomes] == ['placed', 'dropped']
+    assert [outcome.outcome for outcome in commit(store, first, second).outcomes] == [
+        'placed',
+        'dropped',
+    ]
     assert report_outcome(store, pinning(numa_host, layout)).outcome is CommitStatus.DROPPED
     assert max(cores_of(live(store)).values()) == 1
     assert store.claims.audit() == CLEAN
@@ -185,24 +188,24 @@ def test_an_overtaken_attempt_gives_its_cores_to_the_next(store, numa_host):
 
 def test_callers_in_a_race_never_pin_a_core_twice(store, numa_host):
     def work(number):
-        fates = []
+        outcomes = []
         for _ in range(3):
             pinned = [taken for taken in placed_layouts(store, numa_host).values() if taken]
             layout = lay_out(a_wish(), room_of(numa_host.row.facts, pinned)).layout
             if layout is None:
                 break
             layout = layouts.plain(layout)
-            fates.append(
+            outcomes.append(
                 report_outcome(
                     store, pinning(numa_host, layout, a_draft(owner=f'w{number}'))
                 ).outcome
             )
-        return fates
+        return outcomes
 
-    fates = Counter(fate for of_caller in at_once(work) for fate in of_caller)
-    assert fates[CommitStatus.PLACED] >= 1 and CALLERS > 4
+    outcomes = Counter(outcome for of_caller in at_once(work) for outcome in of_caller)
+    assert outcomes[CommitStatus.PLACED] >= 1 and CALLERS > 4
     pinned = cores_of(live(store))
-    assert sum(pinned.values()) == 4 * fates[CommitStatus.PLACED] <= 16
+    assert sum(pinned.values()) == 4 * outcomes[CommitStatus.PLACED] <= 16
     assert set(pinned.values()) == {1}
     assert store.claims.audit() == CLEAN
 

@@ -83,8 +83,8 @@ def test_two_lists_confirm_and_three_without_it_release(store, nova, hosts):
 def test_a_list_that_tells_more_adopts_at_once_and_follows(store, nova, hosts):
     guest, group = new_uuid(), new_uuid()
     for cpus in (2, 3):
-        told = NovaGuest(consumer=guest, resources={'VCPU': cpus}, flavor='m1', group=group)
-        word = GuestsListed(host='cmp-1', consumers=[guest], told=[told])
+        nova_guest = NovaGuest(consumer=guest, resources={'VCPU': cpus}, flavor='m1', group=group)
+        word = GuestsListed(host='cmp-1', consumers=[guest], told=[nova_guest])
         nova.now += 120
         # It came to one scheduler, as a call.
         store.nova.apply_guest_events([NovaCast(asked_at=nova.now, word=word)])
@@ -234,7 +234,7 @@ def test_where_an_agent_of_ours_speaks_the_lease_ends_them(store):
     source = claimed(store, a_draft().taking(hosts[0], guest))[0]
     hosts[0].confirm(source)
     target = moved(store, hosts[1], guest, lease=-1, purpose='live_migrate')
-    assert [fate.claim_id for fate in store.claims.sweep(10).outcomes] == [target.id]
+    assert [outcome.claim_id for outcome in store.claims.sweep(10).outcomes] == [target.id]
 
 
 def test_a_target_whose_source_left_has_a_lease_anew(store, nova, hosts):

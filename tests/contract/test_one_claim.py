@@ -86,10 +86,10 @@ def test_what_was_planned_beside_a_second_claim_is_planned_again(store, host):
 
 def test_a_guest_that_runs_bars_a_second_claim(store, host, older):
     host.confirm(older)
-    fate = report_outcome(store, draft := a_draft().taking(host, older.consumer))
-    assert fate.outcome is CommitStatus.BARRED
-    assert fate.reason == f'consumer {older.consumer} has a place already'
-    assert fate.places == [f'host cmp-1, claim {older.id}']
+    outcome = report_outcome(store, draft := a_draft().taking(host, older.consumer))
+    assert outcome.outcome is CommitStatus.BARRED
+    assert outcome.reason == f'consumer {older.consumer} has a place already'
+    assert outcome.places == [f'host cmp-1, claim {older.id}']
     assert store.requests.load_request(draft.id) is None
     assert host.row.used == {'VCPU': 2}
     assert store.claims.audit() == CLEAN
@@ -123,9 +123,9 @@ def test_who_acts_for_one_project_leaves_the_consumers_of_others(store, host, pu
         host.confirm(theirs)
     before = store.claims.load_claim(theirs.id)
     draft = a_draft(only_project='red').taking(host, theirs.consumer, purpose=purpose)
-    fate = report_outcome(store, owned(draft.taking(host), 'red'))
-    assert fate.outcome is CommitStatus.BARRED
-    assert fate.reason == f'consumer {theirs.consumer!r} is not known here'
+    outcome = report_outcome(store, owned(draft.taking(host), 'red'))
+    assert outcome.outcome is CommitStatus.BARRED
+    assert outcome.reason == f'consumer {theirs.consumer!r} is not known here'
     assert store.requests.load_request(draft.id) is None
     assert live(store) == [before]
     assert store.claims.audit() == CLEAN
@@ -152,9 +152,9 @@ def test_a_consumer_stays_its_projects_after_its_claim_has_ended(store, host, ev
     assert live(store) == []
     assert store.quotas.owners_of([theirs.consumer, new_uuid()]) == {theirs.consumer: 'blue'}
     draft = owned(a_draft(only_project='red').taking(host, theirs.consumer), 'red')
-    fate = report_outcome(store, draft)
-    assert fate.outcome is CommitStatus.BARRED
-    assert fate.reason == f'consumer {theirs.consumer!r} is not known here'
+    outcome = report_outcome(store, draft)
+    assert outcome.outcome is CommitStatus.BARRED
+    assert outcome.reason == f'consumer {theirs.consumer!r} is not known here'
     assert live(store) == []
     assert store.claims.load_claim(theirs.id).project_id == 'blue'
     assert store.claims.audit() == CLEAN

@@ -179,16 +179,16 @@ def test_a_group_keeps_its_rule(store, change):
 
 
 def test_members_are_those_told_and_those_with_live_claims(store, host):
-    told = new_uuid()
-    group = store.groups.save_group(a_group(members=[told]))
+    member = new_uuid()
+    group = store.groups.save_group(a_group(members=[member]))
     first, second = claimed(store, a_draft().planned_at(0, group.uuid).taking(host).taking(host))
     assert set(store.groups.load_group(group.uuid).members) == {
-        told,
+        member,
         first.consumer,
         second.consumer,
     }
     host.refuse(first)
-    assert set(store.groups.load_group(group.uuid).members) == {told, second.consumer}
+    assert set(store.groups.load_group(group.uuid).members) == {member, second.consumer}
 
 
 def test_a_group_with_live_claims_cannot_be_removed(store, host):

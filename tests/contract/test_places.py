@@ -593,8 +593,8 @@ def test_a_plan_that_holds_nothing_is_not_held_longer(store, host):
 
 
 def test_a_request_extends_the_places_that_it_has_and_no_others(store, place):
-    kept = store.requests.extend_request(place.request_id, 9000, 9000, 9000).outcomes
-    assert [outcome.outcome for outcome in kept] == ['kept']
+    outcomes = store.requests.extend_request(place.request_id, 9000, 9000, 9000).outcomes
+    assert [outcome.outcome for outcome in outcomes] == ['kept']
     assert now(store, place).lease_until == place.lease_until
     draft = created(store, place)
     before = now(store, place)

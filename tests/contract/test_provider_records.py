@@ -199,9 +199,9 @@ def test_a_name_and_a_parent_change_together_and_no_generation_does(store):
     assert provider.generation == 0
     assert names(store, in_tree=other.uuid) == ['root', 'child']
     assert store.providers.update_provider(other.uuid, name='child').parent == root.uuid
-    with pytest.raises(exceptions.InvalidMessage) as kept:
+    with pytest.raises(exceptions.InvalidMessage) as refusal:
         store.providers.update_provider(other.uuid, parent=None, reparent=False)
-    assert kept.value.kwargs['why'] == rules.FIXED
+    assert refusal.value.kwargs['why'] == rules.FIXED
     assert store.providers.update_provider(other.uuid, parent=None).parent is None
 
 

@@ -405,11 +405,11 @@ def test_the_provider_that_somebody_has_made_becomes_the_host(store):
 def test_what_is_claimed_there_before_stays(store):
     provider = store.providers.create_provider('node-1', uuid=uuid_of('node'), inventories=DISKS)
     claim = claimed(store, a_draft().taking(provider.id, lifecycle='api', DISK_GB=7))[0]
-    said = RegisterHost(name='cmp-1', boot_nonce=new_uuid(), uuid=provider.uuid)
-    registered, change = store.reports.register_host(said)
+    registration = RegisterHost(name='cmp-1', boot_nonce=new_uuid(), uuid=provider.uuid)
+    registered, change = store.reports.register_host(registration)
     assert (change.row.used, change.row.cap('DISK_GB')) == ({'DISK_GB': 7}, 90)
     assert [placed.claim_id for placed in change.placed] == [claim.id]
-    assert store.reports.register_host(said)[0] == registered  # the same nonce again
+    assert store.reports.register_host(registration)[0] == registered  # the same nonce again
     assert store.claims.audit() == CLEAN
 
 
@@ -443,12 +443,12 @@ def test_a_host_that_is_known_does_not_take_over_another_provider(store, host):
 
 def test_two_hosts_do_not_become_one_provider(store):
     provider = store.providers.create_provider('node-1')
-    said = [
+    registrations = [
         RegisterHost(name=name, boot_nonce=new_uuid(), uuid=provider.uuid)
         for name in ('cmp-1', 'cmp-2', 'cmp-3')
     ]
-    registered = store.reports.register_hosts(said[:2])
+    registered = store.reports.register_hosts(registrations[:2])
     assert registered[0][0].uuid == provider.uuid
     assert isinstance(registered[1], exceptions.InvalidMessage)
     assert registered[1].message.startswith('register_host.uuid: ')
-    assert isinstance(store.reports.register_hosts(said[2:])[0], exceptions.InvalidMessage)
+    assert isinstance(store.reports.register_hosts(registrations[2:])[0], exceptions.InvalidMessage)

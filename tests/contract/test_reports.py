@@ -67,9 +67,9 @@ def test_a_registration_that_a_later_one_of_its_journal_overtook_changes_nothing
     host.register('second', journal=journal, journal_count=2)
     before = host.row
     assert (before.journal, before.journal_count) == (journal, 2)
-    with pytest.raises(exceptions.StaleRegistration, match='registration 1 .* number 2') as told:
+    with pytest.raises(exceptions.StaleRegistration, match='registration 1 .* number 2') as refusal:
         store.reports.register_host(late)
-    assert told.value.kwargs == {'host': 'cmp-1', 'count': 1, 'current': 2}
+    assert refusal.value.kwargs == {'host': 'cmp-1', 'count': 1, 'current': 2}
     assert host.row == before
     assert host.report().outcome == 'applied'
 
@@ -79,7 +79,7 @@ def test_many_register_in_one_go_and_who_may_not_keeps_nobody_from_it(store, hos
     store.reports.register_host(
         RegisterHost(name='cmp-2', boot_nonce='n', journal=journal, journal_count=2)
     )
-    told = store.reports.register_hosts(
+    registered = store.reports.register_hosts(
         [
             RegisterHost(name='cmp-3', boot_nonce='n', zone='az-1'),
             RegisterHost(name='cmp-2', boot_nonce='late', journal=journal, journal_count=1),
@@ -87,7 +87,7 @@ def test_many_register_in_one_go_and_who_may_not_keeps_nobody_from_it(store, hos
             RegisterHost(name='cmp-1', boot_nonce='again'),
         ]
     )
-    third, late, taken, again = told
+    third, late, taken, again = registered
     assert (third[0].name, third[0].epoch, third[1].row.zone) == ('cmp-3', 1, 'az-1')
     assert isinstance(late, exceptions.StaleRegistration)
     assert isinstance(taken, exceptions.InvalidMessage)
@@ -111,7 +111,7 @@ def test_what_several_hosts_say_at_once_comes_back_whatever_its_characters(store
         (row.name, row.zone, row.node)
         for row in sorted((c.row for c in store.feed.load_everything().hosts), key=lambda r: r.name)
     ] == [(f'cmp-{n}', f'z{text}', f'{text}n') for n, text in enumerate(odd)]
-    told = store.reports.apply_reports(
+    result = store.reports.apply_reports(
         [
             a_report(
                 f'cmp-{n}', metrics={'m': ReportedMetric(value=value)}, used={'VCPU': n}
@@ -119,7 +119,7 @@ def test_what_several_hosts_say_at_once_comes_back_whatever_its_characters(store
             for n, value in enumerate([0.1, 1e18, -1e-7, 3.0, 2**53 + 1.0, 1 / 3, 5e-324, 7.25])
         ]
     )
-    assert {fate.outcome for fate in told.outcomes} == {'applied'}
+    assert {outcome.outcome for outcome in result.outcomes} == {'applied'}
     rows = {c.row.name: c.row for c in store.feed.load_everything().hosts}
     assert [rows[f'cmp-{n}'].facts.metrics['m'].value for n in (1, 4, 6)] == [
         1e18,
@@ -197,8 +197,12 @@ def test_a_repeated_report_is_stale_and_changes_nothing(store, host):
     report = host.says().outside(vcpu=3)
     assert host.send(report)[0].outcome == 'applied'
     before = host.row
-    fate = host.send(report)[0]
-    assert (fate.outcome, fate.changed, fate.current_sequence) == ('stale', False, host.sequence)
+    outcome = host.send(report)[0]
+    assert (outcome.outcome, outcome.changed, outcome.current_sequence) == (
+        'stale',
+        False,
+        host.sequence,
+    )
     assert host.row == before
 
 
@@ -211,8 +215,8 @@ def test_an_overtaken_report_changes_nothing(store, host):
 def test_a_report_of_an_old_epoch_is_gone(store, host):
     old = host.says().outside(vcpu=3)
     epoch = host.register()
-    fate = host.send(old)[0]
-    assert (fate.outcome, fate.current_epoch) == ('gone', epoch)
+    outcome = host.send(old)[0]
+    assert (outcome.outcome, outcome.current_epoch) == ('gone', epoch)
     assert host.row.foreign == {}
 
 
@@ -250,8 +254,8 @@ def test_a_batch_of_many_hosts_brings_each_of_them_back(store):
 
 # -- claims -----------------------------------------------------------------------------------
 def test_running_confirms_a_reserved_claim(store, host, claim):
-    fate = host.report([claim])
-    assert (fate.confirmed, fate.changed) == ([claim.id], True)
+    outcome = host.report([claim])
+    assert (outcome.confirmed, outcome.changed) == ([claim.id], True)
     assert state_of(store, claim) == 'confirmed'
     assert host.row.used == {'VCPU': 2}
 
@@ -269,8 +273,8 @@ def test_absence_never_frees_a_reserved_claim(store, host, claim):
 
 def test_absence_frees_a_confirmed_claim(store, host, claim):
     host.confirm(claim)
-    fate = host.report()
-    assert (fate.released, fate.changed) == ([claim.id], True)
+    outcome = host.report()
+    assert (outcome.released, outcome.changed) == ([claim.id], True)
     assert state_of(store, claim) == 'released'
     assert host.row.used == {}
 
@@ -283,8 +287,8 @@ def test_pending_keeps_a_confirmed_claim(store, host, claim):
 
 def test_no_opinion_frees_nothing(store, host, claim):
     host.confirm(claim)
-    fate = host.send(host.says().without_opinion())[0]
-    assert (fate.outcome, fate.released) == ('applied', [])
+    outcome = host.send(host.says().without_opinion())[0]
+    assert (outcome.outcome, outcome.released) == ('applied', [])
     assert state_of(store, claim) == 'confirmed'
 
 
@@ -343,9 +347,9 @@ def test_a_restart_with_nothing_left_frees_what_was_confirmed(store, host):
 # -- adoption --------------------------------------------------------------------------------
 def test_a_guest_that_nobody_claimed_is_adopted(store, host):
     consumer = new_uuid()
-    fate = host.report([a_guest(consumer, vcpu=3, ram=512)])
-    assert fate.changed and len(fate.adopted) == 1
-    claim = store.claims.load_claim(fate.adopted[0])
+    outcome = host.report([a_guest(consumer, vcpu=3, ram=512)])
+    assert outcome.changed and len(outcome.adopted) == 1
+    claim = store.claims.load_claim(outcome.adopted[0])
     assert (claim.state, claim.adopted, claim.consumer) == ('confirmed', True, consumer)
     assert (claim.request_id, claim.lifecycle, claim.host) == (None, 'host', 'cmp-1')
     assert claim.allocations == {host.id: {'VCPU': 3, 'MEMORY_MB': 512}}
@@ -363,16 +367,16 @@ def test_a_guest_is_adopted_once(store, host):
 
 
 def test_an_adopted_guest_that_ends_is_released(store, host):
-    fate = host.report([a_guest(new_uuid())])
-    assert host.report().released == fate.adopted
+    outcome = host.report([a_guest(new_uuid())])
+    assert host.report().released == outcome.adopted
     assert host.row.used == {}
 
 
 def test_a_guest_of_an_ended_claim_is_adopted_and_the_tombstone_stays(store, host, claim):
     host.confirm(claim)
     store.claims.force_release(claim.id, 'mistake')
-    fate = host.report([claim])
-    adopted = store.claims.load_claim(fate.adopted[0])
+    outcome = host.report([claim])
+    adopted = store.claims.load_claim(outcome.adopted[0])
     assert adopted.id != claim.id
     assert (adopted.consumer, adopted.allocations) == (claim.consumer, claim.allocations)
     assert state_of(store, claim) == 'released'
@@ -394,8 +398,8 @@ def test_a_guest_adopted_released_and_still_there_is_adopted_anew(store, host):
 
 def test_a_pending_guest_whose_claim_has_ended_is_not_adopted(store, host, claim):
     store.claims.force_release(claim.id, '')
-    fate = host.report(pending=[claim])
-    assert fate.adopted == []
+    outcome = host.report(pending=[claim])
+    assert outcome.adopted == []
     assert host.row.used == {}
 
 
@@ -503,8 +507,10 @@ def test_a_class_that_vanishes_under_its_claims_flags_the_host(store):
 def test_an_adopted_guest_may_use_a_class_that_the_host_no_longer_has(store):
     host = a_host().with_room(vcpu=8, CUSTOM_LICENSE=3).on(store)
     host.send(host.says().with_room(vcpu=8))
-    fate = host.send(host.says().with_room(vcpu=8).listing([a_guest(new_uuid(), CUSTOM_LICENSE=2)]))
-    assert (fate[0].outcome, len(fate[0].adopted)) == ('applied', 1)
+    outcomes = host.send(
+        host.says().with_room(vcpu=8).listing([a_guest(new_uuid(), CUSTOM_LICENSE=2)])
+    )
+    assert (outcomes[0].outcome, len(outcomes[0].adopted)) == ('applied', 1)
     assert host.row.used == {'CUSTOM_LICENSE': 2}
     assert host.row.over_committed
     assert store.claims.audit() == CLEAN
@@ -521,7 +527,7 @@ def test_foreign_use_of_a_class_that_the_host_does_not_have_is_kept(store, host)
 
 # -- facts -----------------------------------------------------------------------------------
 def test_every_fact_comes_back_as_it_was_said(store, host):
-    said = {
+    facts = {
         'inventories': {
             'VCPU': Inventory(total=8, reserved=1, allocation_ratio=2.0),
             'CUSTOM_LICENSE': Inventory(total=9, min_unit=3, max_unit=6, step_size=3),
@@ -531,11 +537,11 @@ def test_every_fact_comes_back_as_it_was_said(store, host):
         'numa': [NumaCell(id=0, cpus=[0, 1], memory_mb=512)],
         'metrics': {'load': ReportedMetric(value=0.5, source='agent')},
     }
-    host.send(host.says().having(node='node-1', zone='az-1', cell=new_uuid(), **said))
+    host.send(host.says().having(node='node-1', zone='az-1', cell=new_uuid(), **facts))
     row = host.row
     for field in ('inventories', 'location', 'numa', 'metrics'):
-        assert getattr(row.facts, field) == said[field]
-    assert sorted(row.facts.traits) == sorted(said['traits'])
+        assert getattr(row.facts, field) == facts[field]
+    assert sorted(row.facts.traits) == sorted(facts['traits'])
     assert (row.node, row.zone) == ('node-1', 'az-1')
     assert (row.cap('VCPU'), row.cap('CUSTOM_LICENSE')) == (14, 9)
     assert row.reported_at == pytest.approx(store.database.ping(), abs=5)
@@ -559,8 +565,8 @@ def test_a_report_that_changes_no_fact_leaves_the_generation(store, host, claim)
 
 def test_metrics_are_kept_and_void_no_layout(store, host):
     before = host.row.generation
-    fate = host.send(host.says().having(metrics={'load': ReportedMetric(value=0.9)}))[0]
-    assert (fate.changed, host.row.generation) == (False, before)
+    outcome = host.send(host.says().having(metrics={'load': ReportedMetric(value=0.9)}))[0]
+    assert (outcome.changed, host.row.generation) == (False, before)
     assert host.row.facts.metrics['load'].value == 0.9
 
 
@@ -568,8 +574,8 @@ def test_metrics_are_kept_and_void_no_layout(store, host):
 def test_a_delta_states_what_changed_since_its_full_report(store, host):
     host.send(host.says().having(traits=['CUSTOM_FAST']).outside(vcpu=1))
     base = host.sequence
-    fate = host.send(host.says().since(base).outside(vcpu=2))[0]
-    assert (fate.outcome, fate.changed) == ('applied', True)
+    outcome = host.send(host.says().since(base).outside(vcpu=2))[0]
+    assert (outcome.outcome, outcome.changed) == ('applied', True)
     row = host.row
     assert (row.facts.traits, row.foreign, row.cap('VCPU')) == (['CUSTOM_FAST'], {'VCPU': 2}, 8)
     assert row.full_sequence == base
@@ -586,8 +592,8 @@ def test_a_lost_delta_is_made_up_for_by_the_next(store, host):
 def test_a_delta_on_another_full_report_needs_a_full_one(store, host):
     host.report()
     before = host.row
-    fate = host.send(host.says().since(host.sequence + 7).having(sequence=host.sequence + 9))[0]
-    assert (fate.outcome, fate.changed) == ('needs_full', False)
+    outcome = host.send(host.says().since(host.sequence + 7).having(sequence=host.sequence + 9))[0]
+    assert (outcome.outcome, outcome.changed) == ('needs_full', False)
     assert host.row == before
 
 
@@ -608,8 +614,8 @@ def test_a_delta_of_a_new_epoch_needs_a_full_report_first(store, host):
 def test_a_delta_frees_and_confirms_like_a_full_report(store, host):
     first, second = claimed(store, a_draft().taking(host).taking(host))
     host.confirm(first)
-    fate = host.send(host.says().since(1).listing([second]))[0]
-    assert (fate.confirmed, fate.released) == ([second.id], [first.id])
+    outcome = host.send(host.says().since(1).listing([second]))[0]
+    assert (outcome.confirmed, outcome.released) == ([second.id], [first.id])
 
 
 def test_a_delta_may_take_a_reason_back(store, host):
@@ -625,16 +631,18 @@ def test_a_host_that_registers_with_another_uuid_has_it_from_then_on(store, host
     old, new = host.row.uuid, new_uuid()
     other = a_host('cmp-2').on(store)
     before = host.row
-    told, change = store.reports.register_host(RegisterHost(name='cmp-1', boot_nonce='n', uuid=new))
-    assert (told.uuid, change.row.uuid, host.row.uuid) == (new, new, new)
+    registered, change = store.reports.register_host(
+        RegisterHost(name='cmp-1', boot_nonce='n', uuid=new)
+    )
+    assert (registered.uuid, change.row.uuid, host.row.uuid) == (new, new, new)
     assert host.row.generation > before.generation
     # Also with the nonce that it had, as hosts that report in dictionaries; not without a uuid.
     newer = new_uuid()
     before = host.row
-    told, change = store.reports.register_host(
+    registered, change = store.reports.register_host(
         RegisterHost(name='cmp-1', boot_nonce='n', uuid=newer)
     )
-    assert (told.uuid, told.epoch) == (newer, before.epoch)
+    assert (registered.uuid, registered.epoch) == (newer, before.epoch)
     assert (change.row.uuid, change.row.generation) == (newer, before.generation + 1)
     assert store.reports.register_host(RegisterHost(name='cmp-1', boot_nonce='m'))[0].uuid == newer
     # What it had is free for others, and what others have is not.

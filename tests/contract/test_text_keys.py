@@ -26,11 +26,11 @@ def test_no_word_of_one_host_for_a_trait_bars_another_host(store, names):
     for number, name in enumerate(names):
         a_host(f'cmp-{number}').having(traits=[name]).on(store)
     a_host('all').having(traits=sorted(names)).on(store)
-    said = {
+    traits = {
         change.row.name: set(change.row.facts.traits)
         for change in store.feed.load_everything().hosts
     }
-    assert said == {f'cmp-{n}': {name} for n, name in enumerate(names)} | {'all': set(names)}
+    assert traits == {f'cmp-{n}': {name} for n, name in enumerate(names)} | {'all': set(names)}
 
 
 def test_aggregates_with_names_alike_are_aggregates_of_their_own(store):
@@ -43,9 +43,9 @@ def test_aggregates_with_names_alike_are_aggregates_of_their_own(store):
     assert now == {name: ({name: str(n)}, [name]) for n, name in enumerate(ALIKE)}
     together = {name: name for name in ALIKE}
     store.declarations.save_aggregate('keys', together, ALIKE)
-    kept = next(
+    aggregate = next(
         aggregate
         for aggregate in store.feed.load_everything().aggregates
         if aggregate.name == 'keys'
     )
-    assert (kept.metadata, sorted(kept.hosts)) == (together, sorted(ALIKE))
+    assert (aggregate.metadata, sorted(aggregate.hosts)) == (together, sorted(ALIKE))

@@ -41,16 +41,16 @@ def test_callers_in_a_race_for_one_host_get_no_more_than_it_has(store):
         drafts = [a_draft(owner=f'w{number}').taking(host) for _ in range(3)]
         return [report_outcome(store, draft).outcome for draft in drafts]
 
-    fates = Counter(fate for of_caller in at_once(work) for fate in of_caller)
-    assert fates == {CommitStatus.PLACED: 5, CommitStatus.DROPPED: 3 * CALLERS - 5}
+    outcomes = Counter(outcome for of_caller in at_once(work) for outcome in of_caller)
+    assert outcomes == {CommitStatus.PLACED: 5, CommitStatus.DROPPED: 3 * CALLERS - 5}
     assert host.row.used == {'VCPU': 5}
     assert store.claims.audit() == CLEAN
 
 
 def test_repeats_in_a_race_have_the_effect_of_one(store, host):
     draft = a_draft().taking(host)
-    fates = at_once(lambda number: report_outcome(store, draft.by(f'w{number}')).outcome)
-    assert Counter(fates) == {CommitStatus.PLACED: 1, CommitStatus.REPEAT: CALLERS - 1}
+    outcomes = at_once(lambda number: report_outcome(store, draft.by(f'w{number}')).outcome)
+    assert Counter(outcomes) == {CommitStatus.PLACED: 1, CommitStatus.REPEAT: CALLERS - 1}
     assert len(live(store)) == 1
     assert store.claims.audit() == CLEAN
 
@@ -74,11 +74,11 @@ def test_of_registrations_in_a_race_none_comes_before_an_older_one_of_its_journa
     journal, epoch = new_uuid(), host.epoch
 
     def work(number):
-        said = RegisterHost(
+        registration = RegisterHost(
             name='cmp-1', boot_nonce=f'n{number}', journal=journal, journal_count=number + 1
         )
         try:
-            return store.reports.register_host(said)[0].epoch
+            return store.reports.register_host(registration)[0].epoch
         except exceptions.StaleRegistration:
             return 0
 
@@ -100,7 +100,9 @@ def test_hosts_in_opposite_order_do_not_wait_in_a_circle(store):
             outcomes.append(report_outcome(store, draft).outcome)
         return outcomes
 
-    assert {fate for of_caller in at_once(work) for fate in of_caller} == {CommitStatus.PLACED}
+    assert {outcome for of_caller in at_once(work) for outcome in of_caller} == {
+        CommitStatus.PLACED
+    }
     assert [host.row.used for host in hosts] == [{'VCPU': 4 * CALLERS}] * 3
     assert store.claims.audit() == CLEAN
 
@@ -149,8 +151,8 @@ def test_a_guest_that_starts_in_the_middle_of_a_race_keeps_its_claim(store):
             store, a_draft(owner=f'w{number}').taking(hosts[number], first.consumer)
         ).outcome
 
-    confirmed, *fates = at_once(work)
+    confirmed, *outcomes = at_once(work)
     expected = {'ok': {CommitStatus.BARRED}, 'gone': {CommitStatus.PLACED}}
-    assert set(fates) == expected[confirmed]
+    assert set(outcomes) == expected[confirmed]
     assert len(live(store)) == 1
     assert store.claims.audit() == CLEAN

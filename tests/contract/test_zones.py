@@ -83,10 +83,10 @@ def stored(store, *args, **query):
 
 def became(store, claim, state):
     """The zone below has said what became of a claim."""
-    said = ClaimBelow(
+    change = ClaimBelow(
         claim_id=claim.claim_id, key=claim.key, consumer=claim.consumer, state=State(state)
     )
-    note(store, claim.child, {said.claim_id: str(said.state)})
+    note(store, claim.child, {change.claim_id: str(change.state)})
 
 
 def note(store, child, states, incarnation=5):
@@ -248,8 +248,8 @@ def test_what_a_split_request_has_here_becomes_its_own_with_its_answer(store, ho
     (claim,) = store.requests.load_request(request.id).claims
     assert (claim.id, claim.member, claim.attempt) == (own_claim.id, 1, request.attempt)
     assert store.requests.load_request(share.key) is None
-    (said,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
-    assert (said.claim.claim_id, said.claim.key) == (own_claim.id, request.id)
+    (change,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
+    assert (change.claim.claim_id, change.claim.key) == (own_claim.id, request.id)
     assert store.claims.audit() == CLEAN
     assert not store.requests.cancel_request(share.key, 'given back too late').outcomes
     store.requests.cancel_request(request.id, 'not wanted')
@@ -546,7 +546,7 @@ def test_a_request_that_is_finished_while_claims_are_compared_is_not_forgotten(s
     request = a_request()
     token = store.zone_requests.open_request(request).opening
     claim = below(request, key=key_of(token, EAST.uuid))
-    said = ClaimBelow(
+    claim_below = ClaimBelow(
         claim_id=claim.claim_id, key=claim.key, consumer=claim.consumer, state=State.RESERVED
     )
     read, finished = session.Tx.all, []
@@ -561,9 +561,9 @@ def test_a_request_that_is_finished_while_claims_are_compared_is_not_forgotten(s
         return rows
 
     monkeypatch.setattr(session.Tx, 'all', meanwhile)
-    assert store.zone_claims.unknown_below(EAST.uuid, [said]) == ([], set())
+    assert store.zone_claims.unknown_below(EAST.uuid, [claim_below]) == ([], set())
     assert finished
-    assert store.zone_claims.unknown_below(EAST.uuid, [said]) == ([], set())
+    assert store.zone_claims.unknown_below(EAST.uuid, [claim_below]) == ([], set())
 
 
 def test_a_parent_claims_for_no_consumer_with_a_claim_of_others(store, host):
@@ -650,8 +650,8 @@ def test_a_zone_above_hears_of_its_claims_by_its_own_keys_and_with_its_receipts(
     request = a_request(id=own_name('top', 'k1'))
     assert outcome_of(store, request) == 'ours'
     assert finish(store, request, below(request, parent='top'))
-    (said,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
-    assert (said.claim.key, said.claim.receipt) == ('k1', 'sealed')
+    (change,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
+    assert (change.claim.key, change.claim.receipt) == ('k1', 'sealed')
 
 
 def test_of_many_requests_for_one_consumer_one_is_opened(store):
@@ -713,14 +713,14 @@ def test_what_became_of_claims_is_noted_and_shown_to_the_zone_above(store):
 
 def as_said(claim, **changes):
     """A claim as its zone says it."""
-    said = ClaimBelow(
+    claim_below = ClaimBelow(
         claim_id=claim.claim_id,
         key=claim.key,
         consumer=claim.consumer,
         state=State.RESERVED,
         purpose=claim.purpose,
     )
-    return msgspec.structs.replace(said, **changes)
+    return msgspec.structs.replace(claim_below, **changes)
 
 
 def test_of_what_lives_below_only_what_nobody_here_makes_or_ends_is_unknown(store):
@@ -733,8 +733,8 @@ def test_of_what_lives_below_only_what_nobody_here_makes_or_ends_is_unknown(stor
     ended = as_said(below(request), state=State.RELEASED)
     forgotten = as_said(below(request), state=State.CONFIRMED)
     other = as_said(below(request, consumer=new_uuid()))
-    said = [made_now, ending, ended, forgotten, other]
-    assert store.zone_claims.unknown_below(EAST.uuid, said) == ([forgotten, other], set())
+    reported = [made_now, ending, ended, forgotten, other]
+    assert store.zone_claims.unknown_below(EAST.uuid, reported) == ([forgotten, other], set())
     runs = [msgspec.structs.replace(c, state=State.CONFIRMED) for c in (made_now, ending)]
     for claim in runs:
         assert store.zone_claims.unknown_below(EAST.uuid, [claim]) == ([], {claim.claim_id})

@@ -102,8 +102,8 @@ def test_of_zones_below_that_come_at_once_under_one_name_one_is_registered(store
     zones = [msgspec.structs.replace(EAST, uuid=uuid_of(f'east {n}')) for n in range(CALLERS)]
     answers = at_once(lambda n: registered(lambda: store.zones.save_child_zone(zones[n])))
     [there] = store.zones.child_zones()
-    assert [said == 'it is' for said in answers] == [zone.uuid == there.uuid for zone in zones]
-    others = {said for said in answers if said != 'it is'}
+    assert [answer == 'it is' for answer in answers] == [zone.uuid == there.uuid for zone in zones]
+    others = {answer for answer in answers if answer != 'it is'}
     assert others == {"another zone is called 'east'; expected a name of its own"}
 
 
@@ -111,11 +111,11 @@ def test_one_zone_below_that_comes_at_once_under_many_names_has_one(store):
     zones = [msgspec.structs.replace(EAST, name=f'east-{n}') for n in range(CALLERS)]
     answers = at_once(lambda n: registered(lambda: store.zones.save_child_zone(zones[n])))
     [there] = store.zones.child_zones()
-    assert [said == 'it is' for said in answers] == [zone.name == there.name for zone in zones]
+    assert [answer == 'it is' for answer in answers] == [zone.name == there.name for zone in zones]
 
 
 def test_of_zones_above_that_come_at_once_with_one_identity_one_is_registered(store):
     zones = [msgspec.structs.replace(PARENT, name=f'top-{n}') for n in range(CALLERS)]
     answers = at_once(lambda n: registered(lambda: store.zones.save_parent_zone(zones[n])))
     [there] = store.zones.parent_zones()
-    assert [said == 'it is' for said in answers] == [zone.name == there.name for zone in zones]
+    assert [answer == 'it is' for answer in answers] == [zone.name == there.name for zone in zones]

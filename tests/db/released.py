@@ -193,16 +193,16 @@ class Released:
 
 def statements(url: str) -> list[str]:
     """Return what makes the schema of this code in an empty database."""
-    engine, said = session.build_engine(url), []
+    engine, texts = session.build_engine(url), []
     words = ('CREATE ', 'ALTER ', 'DO ')
     sa.event.listen(
         engine,
         'before_cursor_execute',
-        lambda *arguments: said.append(' '.join(arguments[2].split())),
+        lambda *arguments: texts.append(' '.join(arguments[2].split())),
     )
     migration.sync(engine)
     engine.dispose()
-    return [statement for statement in said if statement.startswith(words)]
+    return [statement for statement in texts if statement.startswith(words)]
 
 
 def main(folder: str, *urls: str) -> None:

@@ -183,11 +183,11 @@ def agree(sides, examples):
     @settings(max_examples=examples, **SETTINGS)
     @given(stories)
     def tell(story):
-        held, said = story
+        held, steps = story
         number = next(numbers)
         for side in sides:
             side.begin(number, held)
-        for word in said:
+        for word in steps:
             expected, *others = [side.receive(*word) for side in sides]
             assert all(other == expected for other in others), (word, expected, others)
             expected, *others = [side.rows() for side in sides]

@@ -153,7 +153,7 @@ def test_many_threads_of_one_process_write(kind, open_store):
     host = a_host().with_room(vcpu=30).on(store)
 
     def write(number):
-        told = []
+        consumers = []
         for n in range(5):
             consumer = uuid_of('consumer', number, n)
             wish = AllocationWish(
@@ -165,26 +165,30 @@ def test_many_threads_of_one_process_write(kind, open_store):
             )
             try:
                 store.allocations.write_allocations([wish])
-                told.append(consumer)
+                consumers.append(consumer)
             except exceptions.AllocationRefused:
                 pass
-        return told
+        return consumers
 
-    told = [
+    consumers = [
         consumer
         for some in together(*(lambda n=n: write(n) for n in range(8)))
         for consumer in some
     ]
-    assert (len(told), host.row.used['VCPU'], store.claims.audit()) == (30, 30, CLEAN)
-    assert all(store.allocations.load_allocations(consumer).generation == 1 for consumer in told)
+    assert (len(consumers), host.row.used['VCPU'], store.claims.audit()) == (30, 30, CLEAN)
+    assert all(
+        store.allocations.load_allocations(consumer).generation == 1 for consumer in consumers
+    )
     generation = store.providers.load_provider(host.row.uuid).generation
     together(
         *(
-            lambda n=n: [store.allocations.delete_allocations(consumer) for consumer in told[n::8]]
+            lambda n=n: [
+                store.allocations.delete_allocations(consumer) for consumer in consumers[n::8]
+            ]
             for n in range(8)
         )
     )
     assert (host.row.used.get('VCPU', 0), store.claims.audit()) == (0, CLEAN)
     assert store.providers.load_provider(host.row.uuid).generation == generation
     with pytest.raises(exceptions.NotFound):
-        store.allocations.delete_allocations(told[0])
+        store.allocations.delete_allocations(consumers[0])

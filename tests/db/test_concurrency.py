@@ -68,14 +68,14 @@ def test_a_hot_host_is_filled_to_the_last_unit_and_no_further(stores):
     host = a_host().with_room(vcpu=50).on(stores[0])
 
     def fill(store):
-        fates = []
+        outcomes = []
         for _ in range(10):
             batch = [a_draft().taking(host) for _ in range(2)]
-            fates += [fate.outcome for fate in commit(store, *batch).outcomes]
-        return fates
+            outcomes += [outcome.outcome for outcome in commit(store, *batch).outcomes]
+        return outcomes
 
-    fates = list(itertools.chain(*together(*(lambda s=s: fill(s) for s in stores))))
-    assert (fates.count('placed'), fates.count('dropped')) == (50, 30)
+    outcomes = list(itertools.chain(*together(*(lambda s=s: fill(s) for s in stores))))
+    assert (outcomes.count('placed'), outcomes.count('dropped')) == (50, 30)
     assert host.row.used == {'VCPU': 50}
     assert len(live(stores[0])) == 50
     assert stores[0].claims.audit() == CLEAN
@@ -94,8 +94,8 @@ def test_batches_over_many_hosts_never_wait_in_a_circle(stores):
                 for host in rnd.sample(hosts, 3):
                     draft = draft.taking(host)
                 drafts.append(draft)
-            fates = {fate.outcome for fate in commit(store, *drafts).outcomes}
-            assert fates == {'placed'}
+            outcomes = {outcome.outcome for outcome in commit(store, *drafts).outcomes}
+            assert outcomes == {'placed'}
 
     together(*(lambda s=s, n=n: work(s, n) for n, s in enumerate(stores)))
     assert deadlocks(stores[0]) == before
@@ -113,10 +113,17 @@ def test_one_request_asked_of_everybody_at_once_is_placed_once(stores):
             mine = draft.having(answer=answer).by(f'worker-{number}').taking(hosts[number])
             return commit(stores[number], mine).outcomes[0]
 
-        fates = together(*(lambda n=n: ask(n) for n in range(4)))
-        assert sorted(fate.outcome for fate in fates) == ['placed', 'repeat', 'repeat', 'repeat']
-        winner = next(n for n, fate in enumerate(fates) if fate.outcome == 'placed')
-        assert {f.answer for f in fates if f.outcome == 'repeat'} == {f'answer {winner}'.encode()}
+        outcomes = together(*(lambda n=n: ask(n) for n in range(4)))
+        assert sorted(outcome.outcome for outcome in outcomes) == [
+            'placed',
+            'repeat',
+            'repeat',
+            'repeat',
+        ]
+        winner = next(n for n, outcome in enumerate(outcomes) if outcome.outcome == 'placed')
+        assert {f.answer for f in outcomes if f.outcome == 'repeat'} == {
+            f'answer {winner}'.encode()
+        }
         assert [c.provider_id for c in live(stores[0], request_id=draft.id)] == [hosts[winner].id]
     assert stores[0].claims.audit() == CLEAN
 
@@ -130,8 +137,8 @@ def test_only_one_takes_over(stores):
         mine = a_draft(begun.id).by(f'worker-{number + 2}').taking_over(1).taking(host)
         return commit(stores[number], mine).outcomes[0].outcome
 
-    fates = together(*(lambda n=n: take(n) for n in range(4)))
-    assert sorted(fates) == ['placed', 'repeat', 'repeat', 'repeat']
+    outcomes = together(*(lambda n=n: take(n) for n in range(4)))
+    assert sorted(outcomes) == ['placed', 'repeat', 'repeat', 'repeat']
     assert len(live(stores[0])) == 1
     assert stores[0].claims.audit() == CLEAN
 
@@ -151,9 +158,9 @@ def test_members_of_a_group_never_meet_on_a_host(stores):
             if not free:
                 break
             draft = a_draft().planned_at(rule.generation if rule else 0, group)
-            fate = commit(store, draft.taking(rnd.choice(free))).outcomes[0].outcome
-            assert fate in ('placed', 'group_changed')
-            placed += fate == 'placed'
+            outcome = commit(store, draft.taking(rnd.choice(free))).outcomes[0].outcome
+            assert outcome in ('placed', 'group_changed')
+            placed += outcome == 'placed'
         return placed
 
     placed = together(*(lambda n=n: place(n) for n in range(4)))
@@ -167,8 +174,8 @@ def schedule(store, hosts, seed, end):
     rnd = random.Random(seed)
     while time.monotonic() < end:
         drafts = [a_random_draft(rnd, hosts, f'w{seed}') for _ in range(4)]
-        for draft, fate in zip(drafts, commit(store, *drafts).outcomes, strict=True):
-            if fate.outcome == 'partial':
+        for draft, outcome in zip(drafts, commit(store, *drafts).outcomes, strict=True):
+            if outcome.outcome == 'partial':
                 store.requests.give_up(draft.id, f'w{seed}', 1)
             elif rnd.random() < 0.2:
                 store.requests.cancel_request(draft.id, 'no')

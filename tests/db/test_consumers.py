@@ -84,9 +84,9 @@ def test_what_was_inserted_and_confirmed_meanwhile_is_looked_at_again(
         monkeypatch.setattr(store.requests.ledger, 'execute', execute_after)
     else:
         monkeypatch.setattr(CommitBatch, 'judge_consumers', judge_then)
-    fate = commit(store, draft).outcomes[0]
+    outcome = commit(store, draft).outcomes[0]
     assert claims
-    assert fate.outcome == 'barred'
+    assert outcome.outcome == 'barred'
     assert store.claims.audit() == CLEAN
 
 

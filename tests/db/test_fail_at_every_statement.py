@@ -111,13 +111,13 @@ def scenario_report(store):
     host = a_host().on(store)
     one, two, three = claimed(store, a_draft(uuid_of('r')).taking(host).taking(host).taking(host))
     host.confirm(two)
-    said = (
+    report = (
         host.says()
         .listing([one, uuid_of('stranger')], [three])
         .with_room(vcpu=16, ram=1024, VGPU=2)
         .having(traits=['HW_CPU_X86_AVX'], aggregates=['fast'], foreign={'VGPU': 1})
     )
-    return lambda: host.send(said)
+    return lambda: host.send(report)
 
 
 def scenario_words(store):
@@ -182,8 +182,8 @@ def scenario_attach(store):
         'node', uuid=uuid_of('node'), inventories=inventories
     )
     store.providers.create_provider('below', uuid=uuid_of('below'), parent=provider.uuid)
-    said = RegisterHost(name='cmp-1', node='node', boot_nonce='nonce', uuid=provider.uuid)
-    return lambda: store.reports.register_host(said)
+    registration = RegisterHost(name='cmp-1', node='node', boot_nonce='nonce', uuid=provider.uuid)
+    return lambda: store.reports.register_host(registration)
 
 
 def scenario_trees(store):
@@ -313,7 +313,7 @@ def settled(store):
     """What a run leaves, numbers that no run repeats aside."""
     from gantt.db.schema import models
 
-    kept = {}
+    by_table = {}
     for table in models.metadata.sorted_tables:
         if table.name in FEED:
             continue
@@ -329,8 +329,8 @@ def settled(store):
         if table is models.group_rules:
             # Where a group begins is drawn.
             rows = [{**row._mapping, 'generation': since_first(row.generation)} for row in rows]
-        kept[table.name] = sorted(map(str, rows))
-    return kept
+        by_table[table.name] = sorted(map(str, rows))
+    return by_table
 
 
 def run_to_the_end(open_store, kind, scenario):

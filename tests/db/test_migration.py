@@ -70,8 +70,10 @@ def test_the_steps_are_read_as_alembic_reads_them():
 
 
 def test_a_process_that_serves_imports_no_alembic():
-    said = "import sys, gantt.cmd.standalone; print([n for n in sys.modules if 'alembic' in n])"
-    done = subprocess.run([sys.executable, '-c', said], capture_output=True, text=True, check=True)
+    program = "import sys, gantt.cmd.standalone; print([n for n in sys.modules if 'alembic' in n])"
+    done = subprocess.run(
+        [sys.executable, '-c', program], capture_output=True, text=True, check=True
+    )
     assert done.stdout == '[]\n'
 
 

@@ -110,15 +110,15 @@ def test_a_class_that_comes_into_use_meanwhile_is_not_renamed(make_store, kind):
             there.set()
             go.wait(20)
 
-    said = []
+    outcomes = []
 
     def rename():
         with contextlib.closing(renaming.database):
             try:
                 renaming.vocabulary.rename_class('CUSTOM_A', 'CUSTOM_B')
-                said.append('renamed')
+                outcomes.append('renamed')
             except exceptions.InUse:
-                said.append('in use')
+                outcomes.append('in use')
 
     sa.event.listen(renaming.database.engine, 'before_cursor_execute', pause)
     thread = threading.Thread(target=rename)
@@ -133,7 +133,7 @@ def test_a_class_that_comes_into_use_meanwhile_is_not_renamed(make_store, kind):
         [AllocationWish(consumer=consumer, allocations=wish, project_id='p', user_id='u')]
     )
     store.allocations.delete_allocations(consumer)
-    assert said == ['in use']
+    assert outcomes == ['in use']
     assert [*store.providers.load_provider(pool.uuid).inventories] == ['CUSTOM_A']
     assert store.claims.audit() == CLEAN
 

@@ -207,14 +207,14 @@ def stored(scheduler):
         for table in models.metadata.sorted_tables:
             if table.name not in UNLIKE:
                 rows = [row._mapping for row in connection.execute(sa.select(table))]
-                kept = (_comparable(table.name, row, first) for row in rows)
-                by_table[table.name] = sorted(map(str, kept))
+                comparable = (_comparable(table.name, row, first) for row in rows)
+                by_table[table.name] = sorted(map(str, comparable))
     return by_table
 
 
 def _comparable(name, row, first):
     since = row.get('created_at') or 0.0
-    kept = {}
+    columns = {}
     for column, value in row.items():
         if column in DRAWN or (name, column) in SERIAL or column in ('updated_at', 'used_at'):
             continue
@@ -225,19 +225,19 @@ def _comparable(name, row, first):
             value -= first
         if (name, column) == ('changes', 'ref') and row['kind'] == 'host':
             value = int(value) - first
-        kept[column] = value
-    return kept
+        columns[column] = value
+    return columns
 
 
 def history(seed, length, store, other, careful):
     """What every word of a scheduler leads to, and the paths that its batches took."""
     scheduler, steps = Scheduler(store, other, careful), []
-    for word, said in Chance(seed).words(length):
-        result = getattr(scheduler, word)(*said)
-        told = result if word in ('batch', 'elsewhere', 'word') else None
-        kept = stored(scheduler)
+    for word, arguments in Chance(seed).words(length):
+        result = getattr(scheduler, word)(*arguments)
+        answered = result if word in ('batch', 'elsewhere', 'word') else None
+        tables = stored(scheduler)
         scheduler.read()
-        steps.append((word, said, told, kept, scheduler.seen()))
+        steps.append((word, arguments, answered, tables, scheduler.seen()))
     assert store.claims.audit() == CLEAN
     return steps, scheduler.paths
 
@@ -249,11 +249,11 @@ def check(seed, length, open_store):
         ways.append(history(seed, length, store, open_store(like=store), careful))
     (expected, never), (observed, paths) = ways
     for step, (actual, other) in enumerate(zip(observed, expected, strict=True)):
-        word, said, told, kept, seen = actual
-        where = f'seed {seed}, step {step}: {word} {said}'
-        assert told == other[2], where
-        for table in kept:
-            assert kept[table] == other[3][table], f'{where}: {table}'
+        word, arguments, answered, tables, seen = actual
+        where = f'seed {seed}, step {step}: {word} {arguments}'
+        assert answered == other[2], where
+        for table in tables:
+            assert tables[table] == other[3][table], f'{where}: {table}'
         assert seen == other[4], where
     assert 'optimistic' not in never
     return paths
@@ -497,11 +497,11 @@ IN_THE_WAY = [
 @pytest.mark.postgresql
 @pytest.mark.parametrize('scenario', IN_THE_WAY)
 def test_what_is_in_the_way_sends_it_the_careful_way(scenario, store, host):
-    draft, fate = scenario(store, host)
+    draft, expected = scenario(store, host)
     beside = a_host('cmp-2').on(store)
     result = commit(store, draft, a_draft().taking(beside))
     assert result.path in ('pessimistic', 'portable')
-    assert [outcome.outcome for outcome in result.outcomes] == [fate, 'placed']
+    assert [outcome.outcome for outcome in result.outcomes] == [expected, 'placed']
     assert beside.row.used == {'VCPU': 1}
     assert store.claims.audit() == CLEAN
     assert store.requests.ledger.caution.is_due()

@@ -120,7 +120,7 @@ def test_what_a_zone_says_is_noted_of_claims_that_are_known(store):
     claims = [below(request, consumer) for consumer in request.consumers]
     finish(store, request, *claims)
     ended, same = (claim.claim_id for claim in claims)
-    said = [
+    reported = [
         ClaimBelow(
             claim_id=ended, key=claims[0].key, consumer=claims[0].consumer, state=State.RELEASED
         ),
@@ -129,9 +129,9 @@ def test_what_a_zone_says_is_noted_of_claims_that_are_known(store):
         ),
         ClaimBelow(claim_id=new(), key=new(), consumer=new(), state=State.RESERVED),
     ]
-    changes = ZoneChanges(incarnation=1, revision=2.0, claims=said)
+    changes = ZoneChanges(incarnation=1, revision=2.0, claims=reported)
     before = contents(store)
-    known_states = {change.claim_id: str(change.state) for change in said}
+    known_states = {change.claim_id: str(change.state) for change in reported}
     store.zone_claims.note_changes_below(CHILD, changes, known_states, 1)
     states = {row.claim_id: row.state for row in store.zone_claims.claims_below(request.id)}
     assert states == {ended: 'released', same: 'reserved'}

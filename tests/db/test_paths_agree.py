@@ -39,8 +39,8 @@ class History:
     def batch(self, plans):
         drafts = [self.draft(*plan) for plan in plans]
         result = self.store.requests.commit([draft.build() for draft in drafts])
-        for draft, fate in zip(drafts, result.outcomes, strict=True):
-            if fate.outcome == 'partial':
+        for draft, outcome in zip(drafts, result.outcomes, strict=True):
+            if outcome.outcome == 'partial':
                 last = draft.fields['claims'][-1].claim.member
                 self.drafts[draft.id] = (draft.fields.get('attempt', 1), last + 1)
         return (
@@ -54,12 +54,12 @@ class History:
 
     def touched(self, result):
         """The hosts that a commit told of, whole or by their versions alone."""
-        told = list(result.hosts)
+        host_rows = list(result.hosts)
         if result.stepped:
             rows = (change.row for change in self.store.feed.load_everything().hosts)
-            told += [row for row in rows if row.id in result.stepped]
-            assert {row.id: row.version for row in told} == result.stepped
-        return {row.name: (row.used, row.generation) for row in told}
+            host_rows += [row for row in rows if row.id in result.stepped]
+            assert {row.id: row.version for row in host_rows} == result.stepped
+        return {row.name: (row.used, row.generation) for row in host_rows}
 
     def draft(self, name, owner, takes, options):
         draft = draft_of(uuid_of(name)).by(owner)
@@ -114,9 +114,9 @@ class History:
         text = host.says().listing([*running, *strangers], coming).having(**said)
         if said.get('running', 1) is None:
             text = text.without_opinion()
-        fate = host.send(text)[0]
-        counts = len(fate.confirmed), len(fate.released), len(fate.adopted)
-        return fate.outcome, fate.changed, counts
+        outcome = host.send(text)[0]
+        counts = len(outcome.confirmed), len(outcome.released), len(outcome.adopted)
+        return outcome.outcome, outcome.changed, counts
 
     def cancel(self, name):
         result = self.store.requests.cancel_request(uuid_of(name), '')
@@ -226,7 +226,7 @@ class Chance:
 
     def report(self):
         rnd = self.rnd
-        said = rnd.choice(
+        fields = rnd.choice(
             [
                 {},
                 {},
@@ -239,7 +239,7 @@ class Chance:
         )
         keep = [rnd.random() < 0.8 for _ in range(7)]
         extra = [rnd.randrange(9)] if rnd.random() < 0.15 else []
-        return self.host(), keep, rnd.random() < 0.7, extra, said
+        return self.host(), keep, rnd.random() < 0.7, extra, fields
 
     def cancel(self):
         return (self.name(),)
@@ -277,9 +277,9 @@ def same(actual, expected):
 
 def check(kind, seed, length, open_store):
     plain, real = History(memory_stores(clock=ManualClock())), History(open_store(kind))
-    for step, (word, said) in enumerate(Chance(seed).history(length)):
-        where = f'seed {seed}, step {step}: {word} {said}'
-        expected, actual = plain.play(word, *said), real.play(word, *said)
+    for step, (word, arguments) in enumerate(Chance(seed).history(length)):
+        where = f'seed {seed}, step {step}: {word} {arguments}'
+        expected, actual = plain.play(word, *arguments), real.play(word, *arguments)
         assert same(actual, expected), where
         assert real.state() == plain.state(), where
     expected, actual = plain.store.claims.audit(), real.store.claims.audit()

@@ -131,14 +131,14 @@ def test_nobody_at_the_address_is_lost():
 def test_a_server_that_refuses_us_is_told_from_one_that_is_away(request, kind, changes, correct):
     url = sa.make_url(request.getfixturevalue(f'{kind}_url')).set(**changes)
     engine = session.build_engine(url.render_as_string(hide_password=False))
-    said = retry.unavailable(error_of(engine.connect))
-    assert said.message.startswith('the database runs and refuses us: ')
-    assert said.kwargs['correct'].startswith(correct)
-    assert 'wr0ng' not in said.message
+    error = retry.unavailable(error_of(engine.connect))
+    assert error.message.startswith('the database runs and refuses us: ')
+    assert error.kwargs['correct'].startswith(correct)
+    assert 'wr0ng' not in error.message
     away = session.build_engine(url.set(port=1).render_as_string(hide_password=False))
-    said = retry.unavailable(error_of(away.connect))
-    assert said.message.startswith('the database does not answer: ')
-    assert 'correct' not in said.kwargs
+    error = retry.unavailable(error_of(away.connect))
+    assert error.message.startswith('the database does not answer: ')
+    assert 'correct' not in error.kwargs
 
 
 @pytest.mark.parametrize('driver', ['postgresql+psycopg', 'mysql+pymysql'])

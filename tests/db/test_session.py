@@ -106,10 +106,10 @@ def test_text_that_no_database_keeps_is_made_storable(store, open_store):
     other = open_store(like=store)
     row = other.feed.load_everything().hosts[0].row
     assert row.facts.traits == [engine.storable(odd)]
-    kept = row.disabled
-    assert kept == engine.storable(odd)
-    assert '\x00' not in kept and kept.endswith('é 漢 \U0001f600')
-    assert other.feed.load_everything().aggregates[0].metadata['note'] == kept
+    stored = row.disabled
+    assert stored == engine.storable(odd)
+    assert '\x00' not in stored and stored.endswith('é 漢 \U0001f600')
+    assert other.feed.load_everything().aggregates[0].metadata['note'] == stored
     assert store.claims.list_claims(host=odd) == []
     assert store.claims.list_claims(consumer=odd) == []
     assert store.records.load_decision(odd) is None
@@ -182,18 +182,18 @@ def test_what_one_keeps_idle_of_a_small_pool_others_get(postgresql_url, is_pool_
     _at_once(other, 3)
     assert one.read(seqscan) == 'on'
     # Who waits gets what is given back, though there would be place to keep it.
-    used, wanted = threading.Event(), threading.Event()
+    used, release = threading.Event(), threading.Event()
 
     def holds(tx):
         used.set()
-        wanted.wait(10)
+        release.wait(10)
         time.sleep(0.3)  # until the other one waits
 
     with concurrent.futures.ThreadPoolExecutor() as threads:
         held = [threads.submit(one.read, holds) for _ in range(3)]
         assert used.wait(10)
         waits = threads.submit(other.read, seqscan)
-        wanted.set()
+        release.set()
         assert waits.result(30) == 'off'
         for each in held:
             each.result(10)

@@ -216,8 +216,8 @@ def test_copies_of_a_registration_attach_once(stores):
 
     def register(store, name):
         try:
-            said = RegisterHost(name=name, boot_nonce='nonce', uuid=uuid)
-            return store.reports.register_host(said)[0]
+            registration = RegisterHost(name=name, boot_nonce='nonce', uuid=uuid)
+            return store.reports.register_host(registration)[0]
         except exceptions.InvalidMessage as e:
             assert e.kwargs['field'] == 'register_host.uuid'
             return None

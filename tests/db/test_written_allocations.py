@@ -123,13 +123,13 @@ class Crowd:
     def shape(self, store, rnd):
         for _ in range(15):
             pool = rnd.choice(self.pools)
-            said = ReshapedProvider(
+            reshaped = ReshapedProvider(
                 generation=store.providers.load_provider(pool).generation,
                 inventories={'DISK_GB': Inventory(total=rnd.randint(40, 80))},
             )
             with contextlib.suppress(exceptions.Refused):
                 store.allocations.reshape(
-                    {pool: said}, [wish(rnd.choice(self.consumers), self.shares(rnd))]
+                    {pool: reshaped}, [wish(rnd.choice(self.consumers), self.shares(rnd))]
                 )
             with contextlib.suppress(exceptions.InvalidMessage):
                 store.providers.update_provider(

@@ -357,8 +357,8 @@ def good() -> list[tuple[str, str, dict[str, Any]]]:
     report = a_report('mutant', traits=['CUSTOM_A'], zone='z', foreign={'VCPU': 1}).build()
     captured = load('select_destinations-boot')
     context, args = captured.fresh([uuid_of('instance')], 'req-mutant')
-    asked = {'method': captured.method, 'version': captured.version, 'args': args}
-    asked |= {f'_context_{key}': value for key, value in context.items()}
+    message = {'method': captured.method, 'version': captured.version, 'args': args}
+    message |= {f'_context_{key}': value for key, value in context.items()}
     body = base.to_builtins(request)
     return [
         ('gantt-scheduler', 'gantt', call('select_destinations', request=body)),
@@ -380,7 +380,7 @@ def good() -> list[tuple[str, str, dict[str, Any]]]:
             'gantt-hosts',
             call('update_resource_stats', name='mutant', stats=base.to_builtins(report)),
         ),
-        ('scheduler', 'nova', asked),
+        ('scheduler', 'nova', message),
     ]
 
 

@@ -163,8 +163,8 @@ def test_of_two_computes_with_one_name_the_older_one_is_fenced(partitioned, a_sm
         host.turn()
     with pytest.raises(Fenced):
         older.farm.build(waiting[1])
-    said = [entry[1:] for entry in older.port.said[before:]]
-    assert said == [
+    entries = [entry[1:] for entry in older.port.said[before:]]
+    assert entries == [
         (by_report, 'StaleEpoch'),
         (by_confirm, 'gone'),
         (by_confirm, 'StaleEpoch'),
@@ -200,10 +200,10 @@ class BesideRun:
         while self._on:
             request = self._village.a_request('beside', lease=600)
             began = time.monotonic()
-            told = self._village.callers.ask(request)
+            call = self._village.callers.ask(request)
             self.times.append(time.monotonic() - began)
-            if told.error:
-                self.errors.append(told.error)
+            if call.error:
+                self.errors.append(call.error)
             time.sleep(0.02)
 
     def end(self):
@@ -355,5 +355,5 @@ def test_a_database_is_put_back_to_an_older_state(partitioned, way, a_small_farm
 
 def _refused(partitioned, host):
     """Whether there is no room for another one there."""
-    (told,) = partitioned.ask('past', 1, force_hosts=[host], lease=5)
-    return isinstance(told.error, exceptions.NoValidHost)
+    (call,) = partitioned.ask('past', 1, force_hosts=[host], lease=5)
+    return isinstance(call.error, exceptions.NoValidHost)

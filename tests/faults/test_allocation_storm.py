@@ -154,7 +154,7 @@ class StormWriter:
         return generation
 
     def _write(self, wishes, method, path, body):
-        status, said = self.api.send(self.rnd, method, path, body)
+        status, answer = self.api.send(self.rnd, method, path, body)
         self.statuses.append(status)
         if status == 204:
             self.has |= wishes
@@ -165,22 +165,22 @@ class StormWriter:
             assert stored in (before, wishes), 'all of it, or nothing'
             self.has |= stored
         else:
-            assert status in (404, 409), said
-            assert 'concurrent_update' not in str(said), 'nobody else writes them'
+            assert status in (404, 409), answer
+            assert 'concurrent_update' not in str(answer), 'nobody else writes them'
 
     def _count(self, consumer):
         allocations, generation = self.api.allocations(self.rnd, consumer)
         uuid = self.cloud.bottomless
         amount = 1 + allocations.get(uuid, {}).get('CUSTOM_COUNT', 0)
         body = of_wish({uuid: {'CUSTOM_COUNT': amount}}, generation)
-        status, said = self.api.send(self.rnd, 'PUT', f'/allocations/{consumer}', body)
+        status, answer = self.api.send(self.rnd, 'PUT', f'/allocations/{consumer}', body)
         self.statuses.append(status)
         if status == 204:
             self.counted[consumer][0] += 1
         elif status in IN_DOUBT:
             self.counted[consumer][1] += 1
         else:
-            assert 'concurrent_update' in str(said), said
+            assert 'concurrent_update' in str(answer), answer
 
 
 class Shaper:
@@ -204,8 +204,8 @@ class Shaper:
         others = [candidate for candidate in self.cloud.pools if candidate != pool]
         parent = self.rnd.choice([None, *self.cloud.hosts, *others])
         body = {'name': name, 'parent_provider_uuid': parent}
-        status, said = self.api.send(self.rnd, 'PUT', f'/resource_providers/{pool}', body)
-        assert status in (200, 400, *IN_DOUBT), said
+        status, answer = self.api.send(self.rnd, 'PUT', f'/resource_providers/{pool}', body)
+        assert status in (200, 400, *IN_DOUBT), answer
         self.done['moved'] += status == 200
 
     def _reshape(self, pool):
@@ -222,8 +222,8 @@ class Shaper:
                 self.consumer: of_wish(self.cloud.shares(self.rnd), consumer_generation)
             },
         }
-        status, said = self.api.send(self.rnd, 'POST', '/reshaper', body)
-        assert status in (204, 409, *IN_DOUBT), said
+        status, answer = self.api.send(self.rnd, 'POST', '/reshaper', body)
+        assert status in (204, 409, *IN_DOUBT), answer
         self.done['reshaped'] += status == 204
 
 
@@ -319,12 +319,12 @@ def storm(site, broker, closing, seconds, count):
     requests = [load.a_request(rng, rng.choice((1, 1, 2, 3))) for _ in range(count)]
     raging = Storm(site, broker, closing)
     before = site.deadlocks()
-    told = raging.rage(seconds, requests)
-    raging.check(told)
+    calls = raging.rage(seconds, requests)
+    raging.check(calls)
     assert site.deadlocks() == before
     statuses = [status for writer in raging.writers for status in writer.statuses]
     counts = {status: statuses.count(status) for status in sorted(set(statuses))}
-    placed = sum(call.answer is not None for call in told)
+    placed = sum(call.answer is not None for call in calls)
     print(f'answers {counts}, {placed} placed, {raging.kills} kills, {raging.shaper.done}')
     assert counts[204] > 50
     assert min(raging.kills, placed, *raging.shaper.done.values()) > 0

@@ -93,8 +93,8 @@ def sick(site, name):
     """Names of the checks that fail, of a scheduler."""
     url = f'http://127.0.0.1:{site._ports[name]}/health'
     try:
-        with urllib.request.urlopen(url, timeout=10) as said:
-            body = json.load(said)
+        with urllib.request.urlopen(url, timeout=10) as response:
+            body = json.load(response)
     except urllib.error.HTTPError as e:
         body = json.load(e)
     return {check for check, is_well in body['checks'].items() if not is_well}
@@ -117,13 +117,13 @@ class Api:
     def place(self, request):
         """Status, stable code ('' of a success) and seconds."""
         began = time.monotonic()
-        asked = urllib.request.Request(
+        http_request = urllib.request.Request(
             f'http://127.0.0.1:{self.port}/v1/requests',
             json.dumps(base.to_builtins(request)).encode(),
             {'Content-Type': 'application/json'},
         )
         try:
-            with urllib.request.urlopen(asked, timeout=60) as answer:
+            with urllib.request.urlopen(http_request, timeout=60) as answer:
                 status, code = answer.status, ''
                 answer.read()
         except urllib.error.HTTPError as e:
@@ -173,7 +173,7 @@ def killed_in_mid_load(faulty_site, times, requests, least):
     :param least: share of the requests that is placed
     """
     before = faulty_site.processes()
-    told = []
+    calls = []
     for _ in range(times):
         asking = faulty_site.callers.start(faulty_site.some(requests), threads=12)
         until(lambda asking=asking: len(asking.told) >= requests // 10, 'some are placed')
@@ -182,17 +182,17 @@ def killed_in_mid_load(faulty_site, times, requests, least):
         assert during < requests, 'the load ended before the broker did'
         faulty_site.node.start()
         seconds = first_call(faulty_site)
-        told += asking.wait(120)
+        calls += asking.wait(120)
         print(f'killed after {during}; a first call is answered {seconds:.1f} s after its return')
-    placed = sum(call.answer is not None for call in told)
-    print(f'{placed} of {len(told)} placed: {[call.error for call in told if call.error]}')
-    assert placed >= least * len(told)
-    faulty_site.check(told)
+    placed = sum(call.answer is not None for call in calls)
+    print(f'{placed} of {len(calls)} placed: {[call.error for call in calls if call.error]}')
+    assert placed >= least * len(calls)
+    faulty_site.check(calls)
     # Asked again, each has its answer: what was done is done once.
     again = faulty_site.callers.ask_all(
-        [call.request for call in told if call.answer][:100], threads=8
+        [call.request for call in calls if call.answer][:100], threads=8
     )
-    assert load.unlike([call for call in told if call.answer], again) == []
+    assert load.unlike([call for call in calls if call.answer], again) == []
     faulty_site.until_well(60)
     assert faulty_site.processes() == before
 
@@ -228,8 +228,8 @@ def gone(faulty_site, seconds):
     assert sorted(seconds_of)[len(seconds_of) // 2] < 0.5 + 5, 'its budget, and some patience'
     assert longest < 0.5 + 20, 'the budget of the request, and much patience with this machine'
     assert all(faulty_site.sick(name) == {'broker'} for name in NAMES)
-    told = asking.wait(300)
-    assert {type(call.error) for call in told} == {exceptions.BrokerUnavailable}
+    calls = asking.wait(300)
+    assert {type(call.error) for call in calls} == {exceptions.BrokerUnavailable}
     grown = {name: mb - memory[name] for name, mb in faulty_site.memory().items()}
     faulty_site.node.start()
     began = time.monotonic()
@@ -251,7 +251,7 @@ def gone(faulty_site, seconds):
         0,
         0,
     ]
-    faulty_site.check(told)
+    faulty_site.check(calls)
 
 
 def test_the_broker_is_gone_for_a_while(faulty_site):
@@ -271,12 +271,12 @@ def test_the_broker_takes_nothing(faulty_site, what):
     faulty_site.places(30)
     faulty_site.node.alarm(what)
     began = time.monotonic()
-    told = faulty_site.callers.ask_all(faulty_site.some(4, 3000), threads=4)
+    calls = faulty_site.callers.ask_all(faulty_site.some(4, 3000), threads=4)
     assert time.monotonic() - began < 3 + 10
-    for call in told:
+    for call in calls:
         assert isinstance(call.error, exceptions.Unavailable)
         assert any(word in str(call.error) for word in ('broker', 'no answer')), call.error
-    print({str(call.error) for call in told})
+    print({str(call.error) for call in calls})
     faulty_site.node.calm()
     faulty_site.places(60)
     faulty_site.until_well(60)
@@ -285,7 +285,7 @@ def test_the_broker_takes_nothing(faulty_site, what):
         0,
         0,
     ]
-    faulty_site.check(told)
+    faulty_site.check(calls)
 
 
 def test_a_caller_whose_queue_is_stuck_holds_up_nobody(faulty_site):
@@ -298,16 +298,16 @@ def test_a_caller_whose_queue_is_stuck_holds_up_nobody(faulty_site):
     faulty_site.node.evaluate(f"sys:suspend('%2F_{leader}').")
     asking = stuck.start(faulty_site.some(30, 20_000), threads=6)
     began = time.monotonic()
-    told = faulty_site.callers.ask_all(faulty_site.some(100, 20_000), threads=4)
+    calls = faulty_site.callers.ask_all(faulty_site.some(100, 20_000), threads=4)
     took = time.monotonic() - began
-    assert [call.error for call in told if call.error] == []
-    print(f'{len(told)} answered in {took:.1f} s beside a queue that is stuck')
+    assert [call.error for call in calls if call.error] == []
+    print(f'{len(calls)} answered in {took:.1f} s beside a queue that is stuck')
     assert took < 20
     faulty_site.node.evaluate(f"sys:resume('%2F_{leader}').")
     asking.wait(120)
     last = stuck.ask(*faulty_site.some(1))
     assert last.answer, last.error
-    faulty_site.check([*told, *asking.told, last])
+    faulty_site.check([*calls, *asking.told, last])
     stuck.close()
 
 
@@ -422,26 +422,26 @@ def test_the_disk_of_the_database_is_full(closing, rabbit_url, postgresql_url, t
     closing.callback(callers.close)
     rng = random.Random(25)
     pid = site.process('one').pid
-    told = [callers.ask(load.a_request(rng))]
-    assert told[0].answer
+    calls = [callers.ask(load.a_request(rng))]
+    assert calls[0].answer
     disk.fill()
     # Pages have some room left.
     for _ in range(200):
         began = time.monotonic()
-        told += [callers.ask(load.a_request(rng, 20, budget_ms=2000))]
-        if told[-1].error is not None:
+        calls += [callers.ask(load.a_request(rng, 20, budget_ms=2000))]
+        if calls[-1].error is not None:
             break
-    assert isinstance(told[-1].error, exceptions.Unavailable)
-    said = str(told[-1].error)
-    assert 'the disk of the database is full' in said
-    assert 'No space left on device' in said
-    assert 'nothing that was acknowledged is lost. Make room' in said
+    assert isinstance(calls[-1].error, exceptions.Unavailable)
+    message = str(calls[-1].error)
+    assert 'the disk of the database is full' in message
+    assert 'No space left on device' in message
+    assert 'nothing that was acknowledged is lost. Make room' in message
     assert time.monotonic() - began < 2 + 10
     disk.clear()
-    told += [callers.ask(load.a_request(rng, 5, budget_ms=60_000)) for _ in range(10)]
-    assert [call.error for call in told[-10:]] == [None] * 10
+    calls += [callers.ask(load.a_request(rng, 5, budget_ms=60_000)) for _ in range(10)]
+    assert [call.error for call in calls[-10:]] == [None] * 10
     # What was refused may be asked for again.
-    assert callers.ask(msgspec.structs.replace(told[-11].request, budget_ms=60_000)).answer
+    assert callers.ask(msgspec.structs.replace(calls[-11].request, budget_ms=60_000)).answer
     assert site.process('one').pid == pid
     assert site.process('one').poll() is None
     site.audit()

@@ -81,8 +81,10 @@ class Claiming(Scene):
         }
 
     def again(self):
-        fates = {fate.outcome for fate in commit(self.store, *self.drafts).outcomes}
-        assert fates in ({CommitStatus.PLACED}, {CommitStatus.REPEAT}), 'both of the batch, or none'
+        outcomes = {outcome.outcome for outcome in commit(self.store, *self.drafts).outcomes}
+        assert outcomes in ({CommitStatus.PLACED}, {CommitStatus.REPEAT}), (
+            'both of the batch, or none'
+        )
 
 
 class Confirming(Scene):
@@ -94,7 +96,7 @@ class Confirming(Scene):
         self.wanted = {claim.consumer for claim in self.claims}
 
     def again(self):
-        assert {fate.outcome for fate in self.hosts[0].confirm(*self.claims)} == {'ok'}
+        assert {outcome.outcome for outcome in self.hosts[0].confirm(*self.claims)} == {'ok'}
         self.store.claims.sweep(100)
 
 
@@ -108,13 +110,13 @@ class Reporting(Scene):
         gone, runs, builds = claimed(self.store, draft)
         host.confirm(gone)
         stranger = new_uuid()
-        said = host.says().with_room(vcpu=16, ram=1024, VGPU=2)
-        self.arguments = ([said.listing([runs, stranger], [builds]).build()],)
+        report = host.says().with_room(vcpu=16, ram=1024, VGPU=2)
+        self.arguments = ([report.listing([runs, stranger], [builds]).build()],)
         self.wanted = {runs.consumer, builds.consumer, stranger}
 
     def again(self):
-        fate = self.store.reports.apply_reports(*self.arguments).outcomes[0].outcome
-        assert fate in ('applied', 'stale'), fate
+        outcome = self.store.reports.apply_reports(*self.arguments).outcomes[0].outcome
+        assert outcome in ('applied', 'stale'), outcome
 
 
 class Sweeping(Scene):
@@ -122,9 +124,11 @@ class Sweeping(Scene):
     arguments = (100,)
 
     def prepare(self, host, two):
-        kept, *_ = claimed(self.store, a_draft().leased(-5).taking(host).taking(host).taking(two))
-        host.confirm(kept)
-        self.wanted = {kept.consumer}
+        confirmed, *_ = claimed(
+            self.store, a_draft().leased(-5).taking(host).taking(host).taking(two)
+        )
+        host.confirm(confirmed)
+        self.wanted = {confirmed.consumer}
 
     def again(self):
         self.store.claims.sweep(100)

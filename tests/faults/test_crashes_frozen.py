@@ -84,7 +84,7 @@ def frozen_in_mid_transaction(scene, conductors, idle, still):
         return conductors.start(requests, threads)
 
     rng = random.Random(14)
-    told = ask(10).wait()
+    calls = ask(10).wait()
     scene.freeze_in_transaction()
     asking = ask(40)
     until(scene.frozen.is_set, 'a scheduler is frozen in a transaction', 60)
@@ -95,15 +95,15 @@ def frozen_in_mid_transaction(scene, conductors, idle, still):
     gone = time.monotonic() - began
     until(lambda: len(asking.told) >= 10, 'the other one goes on', 60)
     while time.monotonic() - began < still:
-        told += ask(20).wait(60)
+        calls += ask(20).wait(60)
         time.sleep(2)
     scene.thaw()
-    told += asking.wait(200) + ask(20).wait(200)
+    calls += asking.wait(200) + ask(20).wait(200)
     assert scene.site.stop('still') == 0, 'it goes on, and ends as any other'
-    assert [call.error for call in told if call.error] == []
-    assert load.broken_promises(scene.site.store, told) == []
+    assert [call.error for call in calls if call.error] == []
+    assert load.broken_promises(scene.site.store, calls) == []
     scene.site.audit()
-    print(f'locks gone after {gone:.1f} s, {idle} s allowed; {len(told)} requests, each once')
+    print(f'locks gone after {gone:.1f} s, {idle} s allowed; {len(calls)} requests, each once')
 
 
 @pytest.fixture(
@@ -187,15 +187,15 @@ class Skewed:
 
     def ask(self, hosts, lease):
         """A request for one member on each of these hosts; all are placed."""
-        told = self.conductors.ask_all(
+        calls = self.conductors.ask_all(
             [
                 load.a_request(self.rng, force_hosts=[host], budget_ms=15_000, lease=lease)
                 for host in hosts
             ],
             threads=4,
         )
-        assert [call.error for call in told if call.error] == []
-        return told
+        assert [call.error for call in calls if call.error] == []
+        return calls
 
     def build(self, told):
         for chosen in (selection[0] for call in told for selection in call.answer.selections):
@@ -213,21 +213,21 @@ class Skewed:
 
 def wrong_clocks(scene, seconds):
     """:param seconds: from one step to the next"""
-    built, kept, late = [], [], []
+    built, reserved, late = [], [], []
     for step in STEPS:
         scene.clock.set(step)
         names = [row.name for row in scene.reporting()]
         short = scene.ask(names, LEASE)
-        kept += scene.ask(names, 600)
+        reserved += scene.ask(names, 600)
         built += scene.ask(names, 60)
         scene.build(built[-len(names) :])
         late.append((scene.late, short))
         time.sleep(seconds)
-    late = [moment for find, told in late for moment in find(told)]
+    late = [moment for find, calls in late for moment in find(calls)]
     assert min(late) >= 0, 'no lease ended early'
     states = {claim.state for claim in scene.claims(built)}
     assert states == {'confirmed'}, 'what runs stays, whatever the clock says'
-    assert {claim.state for claim in scene.claims(kept)} == {'reserved'}
+    assert {claim.state for claim in scene.claims(reserved)} == {'reserved'}
     before = {row.name: row.sequence for row in scene.reporting()}
     until(
         lambda: all(row.sequence > before[row.name] for row in scene.reporting()),
@@ -236,7 +236,7 @@ def wrong_clocks(scene, seconds):
     )
     assert {row.epoch for row in scene.reporting()} == {1}, 'nobody had to register again'
     print(
-        f'{len(built)} built, {len(kept)} kept, {len(late)} leases ended, '
+        f'{len(built)} built, {len(reserved)} kept, {len(late)} leases ended, '
         f'{max(late):.1f} s late at most'
     )
 

@@ -63,14 +63,14 @@ def ended(asking):
 
 def each_once(site, asking, requests):
     """Every request was answered, and has its claims, once."""
-    told = [call for part in asking for call in part.wait(120)]
-    assert [call.error for call in told if call.error] == []
-    assert len(told) == len(requests)
+    calls = [call for part in asking for call in part.wait(120)]
+    assert [call.error for call in calls if call.error] == []
+    assert len(calls) == len(requests)
     mine = {request.request_id for request in requests}
     have = load.live_claims(site.store)
-    asked = sum(len(request.consumers) for request in requests)
-    assert sum(len(claims) for key, claims in have.items() if key in mine) == asked
-    lines = load.broken_promises(site.store, told)
+    members = sum(len(request.consumers) for request in requests)
+    assert sum(len(claims) for key, claims in have.items() if key in mine) == members
+    lines = load.broken_promises(site.store, calls)
     assert [line for line in lines if line[8:44] in mine] == []
     site.audit()
 

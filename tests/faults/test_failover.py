@@ -32,20 +32,20 @@ def test_the_database_fails_over(rabbit_url, closing, tmp_path):
     requests = [load.a_request(rng, rng.choice((1, 1, 2, 4))) for _ in range(400)]
 
     ends = []
-    asking = callers.start(requests, 16, lambda told: ends.append((time.monotonic(), told)))
+    asking = callers.start(requests, 16, lambda call: ends.append((time.monotonic(), call)))
     until(lambda: len(ends) >= 100, 'a quarter of them has ended')
     pair.fail()
     failed = time.monotonic()
     time.sleep(AWAY_SECONDS)
-    assert all(told.error is None for _, told in ends), 'they are asked again within their budget'
+    assert all(call.error is None for _, call in ends), 'they are asked again within their budget'
     pair.promote()
     promoted = time.monotonic()
-    told = asking.wait(120)
+    calls = asking.wait(120)
 
-    assert [call.error for call in told if call.error] == []
-    assert load.broken_promises(site.store, told) == []
-    asked = sum(len(request.consumers) for request in requests)
-    assert sum(map(len, load.live_claims(site.store).values())) == asked
+    assert [call.error for call in calls if call.error] == []
+    assert load.broken_promises(site.store, calls) == []
+    members = sum(len(request.consumers) for request in requests)
+    assert sum(map(len, load.live_claims(site.store).values())) == members
     site.audit()
     after = sorted(at for at, _ in ends if at > promoted)
     assert after, 'the fail-over came after the last of them'

@@ -49,25 +49,25 @@ def test_others_answer_for_one_that_stands_still(three):
         requests = [load.a_request(rng, 1, budget_ms=BUDGET_MS) for _ in range(count)]
         return callers.ask_all(requests, threads=12)
 
-    told = ask()
+    calls = ask()
     site.freeze('one')
     try:
-        told += ask()
+        calls += ask()
     finally:
         site.thaw('one')
-    told += ask()
+    calls += ask()
     way.hold()
     try:
-        told += ask()
+        calls += ask()
         until(lambda: 'are left to other schedulers' in site.log('three'), 'it says so', 60)
         assert site.metric('three', 'gantt_rpc_pauses_total') >= 1
-        told += ask()
+        calls += ask()
     finally:
         way.mend()
     until(lambda: 'calls are taken again' in site.log('three'), 'it goes on', 60)
-    told += ask()
-    lost = [call.error for call in told if call.error]
+    calls += ask()
+    lost = [call.error for call in calls if call.error]
     assert {type(error) for error in lost} <= {NoAnswer}
-    assert len(lost) <= UNANSWERED_MOST * len(told), lost
-    assert load.broken_promises(site.store, told) == []
+    assert len(lost) <= UNANSWERED_MOST * len(calls), lost
+    assert load.broken_promises(site.store, calls) == []
     site.audit()

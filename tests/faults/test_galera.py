@@ -47,16 +47,16 @@ class Cloud:
                 for _ in range(requests)
             ],
             12,
-            lambda told: ends.append(time.monotonic()),
+            lambda call: ends.append(time.monotonic()),
         )
         until(lambda: len(ends) >= requests // 5, 'a fifth has ended', 90)
         fault()
         happened = time.monotonic()
-        told = asking.wait(200)
-        assert [call.error for call in told if call.error] == []
+        calls = asking.wait(200)
+        assert [call.error for call in calls if call.error] == []
         after = sorted(at for at in ends if at > happened)
         assert after, 'the load ended before the fault'
-        self.told += told
+        self.told += calls
         return after[0] - happened, max(b - a for a, b in itertools.pairwise([happened, *after]))
 
     def check(self):

@@ -103,21 +103,21 @@ class Target:
         assert failure is None
         assert answer['outcome'] == 'placed'
         host = {'name': 'side', 'boot_nonce': 'n'}
-        said, failure = self.answer('register_host', 'gantt-claims', host=host)
+        registered, failure = self.answer('register_host', 'gantt-claims', host=host)
         assert failure is None
         self._reports += 1
         stats = {
-            'epoch': said['epoch'],
+            'epoch': registered['epoch'],
             'sequence': self._reports,
             'full': True,
             'inventories': {},
             'running': [],
             'pending': [],
         }
-        fate, failure = self.answer(
+        result, failure = self.answer(
             'update_resource_stats', 'gantt-stats', name='side', stats=stats
         )
-        assert (fate and fate['fate'], failure) == ('applied', None)
+        assert (result and result['fate'], failure) == ('applied', None)
         # Of Nova's topic it is enough that somebody listens.
         _, failure = self.answer('nonsense', 'scheduler', 'nova')
         assert failure is not None
@@ -169,8 +169,8 @@ def test_the_corpus_has_all_that_is_made_by_rule():
     assert len(corpus) >= 200
     names = [message.name for message in corpus]
     assert len(set(names)) == len(names)
-    kept = {message.name: message for message in corpus}
-    assert [message.name for message in poison.made() if kept.get(message.name) != message] == []
+    by_name = {message.name: message for message in corpus}
+    assert [message.name for message in poison.made() if by_name.get(message.name) != message] == []
 
 
 def test_a_corpus_of_poison_is_swallowed(target):
@@ -220,10 +220,10 @@ def test_a_million_mutants_are_refused_or_handled(target):
 # -- F18 ---------------------------------------------------------------------------------
 def test_a_thousand_unknown_methods_and_versions_leave_no_thread(target):
     """Their callers monitor them, for which the library would start a thread each."""
-    asked = [('nonsense', '1.0'), ('select_destinations', '99.0'), ('register_host', '2.0')]
+    methods = [('nonsense', '1.0'), ('select_destinations', '99.0'), ('register_host', '2.0')]
     before = target.own_threads()
     for number in range(1000):
-        method, version = asked[number % 3]
+        method, version = methods[number % 3]
         topic, exchange = poison.TOPICS[number % 4]
         call = {'method': method, 'version': version, 'args': {}, '_timeout': 30}
         target.wire.replies.clear()

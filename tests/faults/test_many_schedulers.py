@@ -109,17 +109,17 @@ def churn(callers, host, room, attempts, threads, most, seed=1):
             load.a_request(rng, members, force_hosts=[host], budget_ms=300_000, lease=LEASE)
         )
         remaining -= members
-    lock, kept = threading.Lock(), collections.deque()
+    lock, live = threading.Lock(), collections.deque()
 
     def then(told):
         if told.answer is None:
             return
         with lock:
-            kept.append(told)
+            live.append(told)
             # One in ten stays for a while, so that nobody finds the host as somebody left it.
-            going = [] if int(told.request.request_id[:2], 16) % 10 == 0 else [kept.pop()]
-            while sum(len(call.request.consumers) for call in kept) > room // 2:
-                going.append(kept.popleft())
+            going = [] if int(told.request.request_id[:2], 16) % 10 == 0 else [live.pop()]
+            while sum(len(call.request.consumers) for call in live) > room // 2:
+                going.append(live.popleft())
         for call in going:
             callers.cancel(call)
 
@@ -129,19 +129,19 @@ def churn(callers, host, room, attempts, threads, most, seed=1):
 def hot_host(three, host, room, attempts, threads, most):
     hosts.add(three.store, [host], VCPU=room)
     before = three.conflicts()
-    told = churn(three.callers, host, room, attempts, threads, most)
-    placed = sum(len(call.request.consumers) for call in told if call.answer)
+    calls = churn(three.callers, host, room, attempts, threads, most)
+    placed = sum(len(call.request.consumers) for call in calls if call.answer)
     conflicts = three.conflicts() - before
     print(f'{attempts} attempts, {placed} placed, {conflicts:.0f} conflicts')
-    assert {type(call.error) for call in told if call.error} <= {exceptions.NoValidHost}
-    assert three.broken(told) == []
+    assert {type(call.error) for call in calls if call.error} <= {exceptions.NoValidHost}
+    assert three.broken(calls) == []
     three.site.audit()
     assert placed > max(room, attempts // 20), 'else it is full of what nobody gives back'
     assert placed + conflicts <= 2 * placed
-    tries = sorted(map(three.tries, [call for call in told if call.answer][-1000:]))
+    tries = sorted(map(three.tries, [call for call in calls if call.answer][-1000:]))
     print(f'p99 of {len(tries)} requests: {tries[len(tries) * 99 // 100]} tries')
     assert tries[len(tries) * 99 // 100] <= 5
-    three.give_back(told)
+    three.give_back(calls)
 
 
 def test_one_hot_host(three):
@@ -194,11 +194,11 @@ def hot_host_in_a_file(path, names, room, attempts, threads, most):
         closing.callback(store.database.close)
         hosts.add(store, ['hot'], VCPU=room)
         callers = InOneProcess(f'sqlite:///{path}', closing, names)
-        told = churn(callers, 'hot', room, attempts, threads, most)
-        placed = sum(len(call.request.consumers) for call in told if call.answer)
+        calls = churn(callers, 'hot', room, attempts, threads, most)
+        placed = sum(len(call.request.consumers) for call in calls if call.answer)
         print(f'{attempts} attempts, {placed} placed')
-        assert {type(call.error) for call in told if call.error} <= {exceptions.NoValidHost}
-        assert load.broken_promises(store, told) == []
+        assert {type(call.error) for call in calls if call.error} <= {exceptions.NoValidHost}
+        assert load.broken_promises(store, calls) == []
         assert store.claims.audit() == CLEAN
         assert placed > max(room, attempts // 20), 'else it is full of what nobody gives back'
 
@@ -236,10 +236,10 @@ def conflict_share(three, resource, count, units, attempts, threads):
         if told.answer is not None:
             three.callers.cancel(told)
 
-    told = three.callers.ask_all((asking(1) for _ in range(attempts)), threads, then)
-    assert [call.error for call in told if call.error] == []
+    calls = three.callers.ask_all((asking(1) for _ in range(attempts)), threads, then)
+    assert [call.error for call in calls if call.error] == []
     share = (three.conflicts() - before) / attempts
-    assert three.broken([*full, *told]) == []
+    assert three.broken([*full, *calls]) == []
     three.site.audit()
     for call in full:
         three.callers.cancel(call)
@@ -282,19 +282,19 @@ def groups(three, count, threads):
         for request in itertools.islice(requests, 0, count, 4)
         for _ in range(2)
     ]
-    told = three.callers.ask_all(requests, threads)
-    assert {type(call.error) for call in told if call.error} <= {exceptions.NoValidHost}
-    assert sum(call.answer is not None for call in told) >= 30
-    assert three.broken(told) == []
+    calls = three.callers.ask_all(requests, threads)
+    assert {type(call.error) for call in calls if call.error} <= {exceptions.NoValidHost}
+    assert sum(call.answer is not None for call in calls) >= 30
+    assert three.broken(calls) == []
     where = {}
-    for call in told:
+    for call in calls:
         for _, host in call.claims.values():
             key = (call.request.spec.group.uuid, host)
             assert key not in where, f'two members of a group on {host}'
             where[key] = call
     assert three.site.deadlocks() == before
     three.site.audit()
-    three.give_back(told)
+    three.give_back(calls)
 
 
 def test_groups_on_a_hot_set_are_whole_and_apart(three):
@@ -325,11 +325,11 @@ def racks(three, count, threads):
             for many in members
         ]
     rng.shuffle(requests)
-    told = three.callers.ask_all(requests, threads)
-    assert {type(call.error) for call in told if call.error} <= {exceptions.NoValidHost}
-    assert three.broken(told) == []
+    calls = three.callers.ask_all(requests, threads)
+    assert {type(call.error) for call in calls if call.error} <= {exceptions.NoValidHost}
+    assert three.broken(calls) == []
     members = collections.defaultdict(list)
-    for call in told:
+    for call in calls:
         for _, host in call.claims.values():
             members[call.request.spec.group.uuid].append(rack_of[host])
     for uuid, there in members.items():
@@ -337,7 +337,7 @@ def racks(three, count, threads):
     assert sum(len(there) >= 3 for there in members.values()) >= count * 0.8
     assert three.site.deadlocks() == before
     three.site.audit()
-    three.give_back(told)
+    three.give_back(calls)
 
 
 def test_members_asked_one_by_one_are_never_in_one_rack(three):
@@ -361,37 +361,37 @@ def with_room(count, seed):
 def commit_answers(three, count, at_least):
     faults = three.commits
     faults.lost, faults.rate = 0, LOST
-    told = []
+    calls = []
     try:
         for seed in range(count, count + ROUNDS_MAX):  # how many commits there are is by chance
-            told += three.callers.ask_all(with_room(count, seed), threads=8)
+            calls += three.callers.ask_all(with_room(count, seed), threads=8)
             if faults.lost >= at_least:
                 break
     finally:
         faults.rate = 0.0
-    assert [call.error for call in told if call.error] == []
+    assert [call.error for call in calls if call.error] == []
     assert faults.lost >= at_least
     have = load.live_claims(three.store)
-    have = {call.request.request_id: have[call.request.request_id] for call in told}
-    asked = sum(len(call.request.consumers) for call in told)
-    assert sum(map(len, have.values())) == asked, 'claims = requests'
-    assert three.broken(told) == []
+    have = {call.request.request_id: have[call.request.request_id] for call in calls}
+    members = sum(len(call.request.consumers) for call in calls)
+    assert sum(map(len, have.values())) == members, 'claims = requests'
+    assert three.broken(calls) == []
     three.site.audit()
-    print(f'{len(told)} requests, {faults.lost} answers to COMMIT lost')
+    print(f'{len(calls)} requests, {faults.lost} answers to COMMIT lost')
 
 
 def call_answers(three, count, at_least):
     faults = three.replies
     faults.lost, faults.rate = 0, LOST
     try:
-        told = three.deaf.ask_all(with_room(count, count + 1), threads=32)
-        again = three.deaf.ask_all([call.request for call in told[: count // 2]], threads=32)
+        calls = three.deaf.ask_all(with_room(count, count + 1), threads=32)
+        again = three.deaf.ask_all([call.request for call in calls[: count // 2]], threads=32)
     finally:
         faults.rate = 0.0
-    assert [call.error for call in [*told, *again] if call.error] == []
+    assert [call.error for call in [*calls, *again] if call.error] == []
     assert faults.lost >= at_least
-    assert load.unlike(told, again) == []
-    assert three.broken(told) == []
+    assert load.unlike(calls, again) == []
+    assert three.broken(calls) == []
     three.site.audit()
     print(f'{count} requests, {faults.lost} answers to callers lost')
 

@@ -133,5 +133,5 @@ def test_the_wait_for_a_database_ends_with_what_to_do(site, closing):
     )
     rig.start('without', 'gantt-planner')
     assert rig.processes['without'].wait(60) == 1
-    said = rig.log('without')
-    assert 'tried for 0 s' in said and 'correct [database] connection' in said
+    output = rig.log('without')
+    assert 'tried for 0 s' in output and 'correct [database] connection' in output

@@ -101,8 +101,8 @@ class Crowd:
 
     def _heard(self, raw) -> None:
         reply = msgspec.json.decode(msgspec.json.decode(raw.body)['oslo.message'])
-        request_id, asked = self._asked.pop(reply['_msg_id'])
-        took, now = time.monotonic() - asked, self._now
+        request_id, sent_at = self._asked.pop(reply['_msg_id'])
+        took, now = time.monotonic() - sent_at, self._now
         failure = reply['failure'] and msgspec.json.decode(reply['failure'])
         if failure is None:
             now.ids.add(request_id)
@@ -214,8 +214,8 @@ def overload(site, broker, most_seconds, half_seconds, seconds):
         crowd.close()
     assert not half.refused
     # Who was told "placed" has a place, nobody else does.
-    told = most.ids | half.ids | flood.ids
-    assert told <= set(load.live_claims(site.store))
+    answered = most.ids | half.ids | flood.ids
+    assert answered <= set(load.live_claims(site.store))
     return most, half, flood, memory
 
 

@@ -63,13 +63,13 @@ class FaultySite:
             if batch == 1:
                 befalling.start()
             is_last = bool(happened)
-            told = self.callers.ask_all(
+            calls = self.callers.ask_all(
                 [load.a_request(self.rng, budget_ms=120_000) for _ in range(requests)],
                 12,
                 lambda _: ends.append(time.monotonic()),
             )
-            assert [call.error for call in told if call.error] == []
-            self.told += told
+            assert [call.error for call in calls if call.error] == []
+            self.told += calls
             if is_last:
                 break
         befalling.join(60)

@@ -89,24 +89,24 @@ def test_processes_fill_a_pool_and_no_more(site, pool, closing, rabbit_url):
         if call.answer is not None and int(call.request.request_id[:2], 16) % 2:
             callers.cancel(call)
 
-    told = callers.ask_all(asking(rng, 100), 12, give_some_back)
-    told += callers.ask_all(asking(rng, 60, most=1), 12)
-    assert {type(call.error) for call in told if call.error} <= {exceptions.NoValidHost}
-    assert check(site.store, pool, told) == placed(told) == UNITS
+    calls = callers.ask_all(asking(rng, 100), 12, give_some_back)
+    calls += callers.ask_all(asking(rng, 60, most=1), 12)
+    assert {type(call.error) for call in calls if call.error} <= {exceptions.NoValidHost}
+    assert check(site.store, pool, calls) == placed(calls) == UNITS
 
     # A frozen one has picks on the table, or a commit under way; it wakes to what others did.
-    for call in told[::2]:
+    for call in calls[::2]:
         if call.answer is not None and not call.cancelled:
             callers.cancel(call)
     begun = callers.start(asking(rng, 60, budget_ms=10_000), 12)
     site.freeze('one')
-    told += begun.wait(250)
+    calls += begun.wait(250)
     site.thaw('one')
-    told += callers.ask_all(asking(rng, 60, most=1, budget_ms=10_000), 12)
-    errors = {type(call.error) for call in told if call.error}
+    calls += callers.ask_all(asking(rng, 60, most=1, budget_ms=10_000), 12)
+    errors = {type(call.error) for call in calls if call.error}
     assert errors <= {exceptions.NoValidHost, NoAnswer}
     # Of one that nobody answered, claims may be there: until their lease is over.
-    assert placed(told) <= check(site.store, pool, told)
+    assert placed(calls) <= check(site.store, pool, calls)
     site.audit()
     for name in NAMES:
         assert site.stop(name) == 0
@@ -130,10 +130,10 @@ def test_threads_fill_a_pool_and_no_more(site, pool, closing):
     callers = [load.InProcess(scheduler) for scheduler in schedulers]
     rng = random.Random(2)
     begun = [caller.start(asking(rng, 40), 6) for caller in callers]
-    told = [call for asked in begun for call in asked.wait(250)]
-    told += callers[0].ask_all(asking(rng, 20, most=1), 4)
-    assert {type(call.error) for call in told if call.error} <= {exceptions.NoValidHost}
-    assert check(site.store, pool, told) == placed(told) == UNITS
+    calls = [call for run in begun for call in run.wait(250)]
+    calls += callers[0].ask_all(asking(rng, 20, most=1), 4)
+    assert {type(call.error) for call in calls if call.error} <= {exceptions.NoValidHost}
+    assert check(site.store, pool, calls) == placed(calls) == UNITS
     until(
         lambda: all(_knows(scheduler, pool) for scheduler in schedulers),
         'every table knows what is left',

@@ -57,9 +57,11 @@ class Office:
 
     def papers(self, owner: str, names: str) -> rabbit.Papers:
         """For a server of these names, e.g. ``IP:127.0.0.1,DNS:localhost``."""
-        key, request, said = (self.folder / f'{owner}.{kind}' for kind in ('key', 'csr', 'ext'))
+        key, request, extensions = (
+            self.folder / f'{owner}.{kind}' for kind in ('key', 'csr', 'ext')
+        )
         certificate = self.folder / f'{owner}.crt'
-        said.write_text(f'subjectAltName={names}\n')
+        extensions.write_text(f'subjectAltName={names}\n')
         self._openssl(
             'req',
             '-newkey',
@@ -85,7 +87,7 @@ class Office:
             self.folder / f'{self.name}.key',
             '-CAcreateserial',
             '-extfile',
-            said,
+            extensions,
             '-out',
             certificate,
         )
@@ -176,9 +178,9 @@ def refusal(url: str) -> str:
 def test_who_has_no_papers_is_told_nothing(office, tmp_path, signed_by, names, why):
     signing = office if signed_by == 'office' else Office(tmp_path, 'other')
     broker = Impostor(signing.papers('impostor', names))
-    said = refusal(believing(broker.url, office))
-    assert 'certificate verify failed' in said
-    assert any(part in said for part in why.split('|'))
+    error_text = refusal(believing(broker.url, office))
+    assert 'certificate verify failed' in error_text
+    assert any(part in error_text for part in why.split('|'))
     broker.close()
     assert broker.heard == b''
 
@@ -248,13 +250,13 @@ class FaultySite:
         node.kill()
         during, began = len(asking.told), time.monotonic()
         assert during < requests, 'the load ended before the node did'
-        told = asking.wait(150)
+        calls = asking.wait(150)
         print(f'killed after {during}, all placed {time.monotonic() - began:.1f} s later')
-        assert [call.error for call in told if call.error] == []
+        assert [call.error for call in calls if call.error] == []
         assert [self.site.process(name).poll() for name in NAMES] == [None, None]
         assert [self.site.process(name).pid for name in NAMES] == before
-        mine = {call.request.request_id for call in told}
-        lines = load.broken_promises(self.site.store, told)
+        mine = {call.request.request_id for call in calls}
+        lines = load.broken_promises(self.site.store, calls)
         assert [x for x in lines if 'nobody asked' not in x or x[8:44] in mine] == []
         self.site.audit()
         return node

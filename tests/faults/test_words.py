@@ -87,8 +87,8 @@ class Shuffle:
             pass
         row = host.row
         states = [self.store.claims.load_claim(claim.id).state for claim in claims]
-        kept = [at for at, state in enumerate(states) if state in ('reserved', 'confirmed')]
-        return kept, row.used, row.foreign, row.facts, row.over_committed, row.full_sequence
+        alive = [at for at, state in enumerate(states) if state in ('reserved', 'confirmed')]
+        return alive, row.used, row.foreign, row.facts, row.over_committed, row.full_sequence
 
     def again(self):
         """Another host is told the same, each word ten times, in any order."""
@@ -99,7 +99,7 @@ class Shuffle:
         old = host.epoch
         host.register()
         # An hour late: a life ago.
-        late = [(word, changed(said, epoch=old)) for word, said in self._shuffled(first)]
+        late = [(word, changed(message, epoch=old)) for word, message in self._shuffled(first)]
         deliver(self.store, host, self._shuffled(second))
         deliver(self.store, None, late)
         deliver(self.store, host, [last] * 10)
@@ -117,10 +117,10 @@ class Shuffle:
 
     def _of(self, step, host, claims):
         """The same word, said by the other host about its own claims."""
-        word, said = step
+        word, message = step
         if word != 'report':
-            ids = [claims[self._names[claim_id]].id for claim_id in said.claim_ids]
-            return word, changed(said, name=host.name, claim_ids=ids)
+            ids = [claims[self._names[claim_id]].id for claim_id in message.claim_ids]
+            return word, changed(message, name=host.name, claim_ids=ids)
         lists = {
             field: None
             if entries is None
@@ -132,9 +132,9 @@ class Shuffle:
                 )
                 for entry in entries
             ]
-            for field, entries in (('running', said.running), ('pending', said.pending))
+            for field, entries in (('running', message.running), ('pending', message.pending))
         }
-        return word, changed(said, name=host.name, **lists)
+        return word, changed(message, name=host.name, **lists)
 
 
 def shuffles(make_store, histories, each, seed=12):
@@ -224,11 +224,11 @@ class OneHost:
             self._place(self._one(self.drafts))
 
     def _place(self, draft):
-        fate = report_outcome(self.store, draft)
-        if fate.outcome is CommitStatus.PARTIAL:
+        outcome = report_outcome(self.store, draft)
+        if outcome.outcome is CommitStatus.PARTIAL:
             self.store.requests.give_up(draft.id, 'worker-1', 1)
         ids = {claim.id for claim in self.claims}
-        if fate.outcome in (CommitStatus.PLACED, CommitStatus.REPEAT):
+        if outcome.outcome in (CommitStatus.PLACED, CommitStatus.REPEAT):
             mine = live(self.store, request_id=draft.id)
             self.claims += [claim for claim in mine if claim.id not in ids]
 
@@ -267,14 +267,14 @@ class OneHost:
             return
         word, body = self._one(self.sent)
         if word != 'report':
-            fates = getattr(self.store.claims, f'{word}_claims')(body).outcomes
+            outcomes = getattr(self.store.claims, f'{word}_claims')(body).outcomes
             if word == 'confirm':
-                self.answers.append((body, fates[0].outcome))
+                self.answers.append((body, outcomes[0].outcome))
             return
         reserved = {c.id for c in self.store.claims.list_claims(state='reserved', limit=1000)}
-        fate = self.store.reports.apply_reports([body]).outcomes[0]
-        assert fate.adopted == [], 'a guest ran without a claim'
-        assert not reserved & set(fate.released), 'I6'
+        outcome = self.store.reports.apply_reports([body]).outcomes[0]
+        assert outcome.adopted == [], 'a guest ran without a claim'
+        assert not reserved & set(outcome.released), 'I6'
 
     def answer(self):
         if self.answers:
@@ -433,8 +433,8 @@ class Crowd:
         self.store.reports.apply_reports(rng.sample(some, min(3, len(some))))
         words = list(self.port.words)[-50:]
         if words:
-            word, said = rng.choice(words)
-            getattr(self.store.claims, f'{word}_claims')(said)
+            word, message = rng.choice(words)
+            getattr(self.store.claims, f'{word}_claims')(message)
 
     def heal(self):
         time.sleep(0.1)

@@ -65,8 +65,8 @@ def both():
 def test_it_plays_to_its_end(both, how):
     text, code = both[how]
     assert code == 0, text
-    for said in SAID:
-        assert said in text, text
+    for line in SAID:
+        assert line in text, text
     # What it says by itself; of commands and explanations it is as long as it is.
     assert max(len(line) for line in text.splitlines() if not line.startswith('  ')) <= 80
 

@@ -45,7 +45,7 @@ def test_processes_report_when_they_are_asked_and_go_on(tmp_path, rabbit_url, po
         supervisor = own_rig.processes['scheduler'].pid
         for pid in (own_rig.processes['api'].pid, supervisor, *children(supervisor)):
             os.kill(pid, signal.SIGUSR2)
-        said = {
+        texts = {
             program: until(
                 lambda p=program, s=last: whole(tmp_path, p, s), f'a report of {program}'
             )
@@ -56,13 +56,13 @@ def test_processes_report_when_they_are_asked_and_go_on(tmp_path, rabbit_url, po
                 ('gantt-scheduler-1', 'requests_waiting'),
             )
         }
-        for text in said.values():
+        for text in texts.values():
             assert set(SECTIONS) <= heads(text)
             assert SECRET not in text
-        assert 'Gantt API' in heads(said['gantt-api'])
+        assert 'Gantt API' in heads(texts['gantt-api'])
         # It read all hosts before it listened.
-        assert re.search(r'table_age_seconds\W+\d', said['gantt-api'])
-        assert 'Gantt scheduler' in heads(said['gantt-scheduler-1'])
-        assert 'table_age_seconds' in said['gantt-scheduler-0']
+        assert re.search(r'table_age_seconds\W+\d', texts['gantt-api'])
+        assert 'Gantt scheduler' in heads(texts['gantt-scheduler-1'])
+        assert 'table_age_seconds' in texts['gantt-scheduler-0']
         assert own_rig.stop('api') == 0
         assert own_rig.stop('scheduler') == 0

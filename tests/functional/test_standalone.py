@@ -107,10 +107,10 @@ def test_what_is_wrong_with_it_is_said_and_ends_it(site, tmp_path):
                 text=True,
             )
         for name, process in started.items():
-            told, _ = process.communicate(timeout=90)
-            assert process.returncode == 1, (name, told)
-            assert cases[name][2] in told.splitlines()[-1], (name, told)
-            assert 'Traceback' not in told
+            output, _ = process.communicate(timeout=90)
+            assert process.returncode == 1, (name, output)
+            assert cases[name][2] in output.splitlines()[-1], (name, output)
+            assert 'Traceback' not in output
 
 
 @pytest.mark.rabbit

@@ -52,9 +52,9 @@ class PlannedGroup(NamedTuple):
         self, member: str | None = None, count: int = 1, spec: dict[str, Any] = SPEC, **top: Any
     ) -> SelectDestinations:
         """A create of so many consumers in it, as ``web`` is described unless told otherwise."""
-        asked = a_request(count, **top)
+        template = a_request(count, **top)
         body = {**spec, 'group': msgspec.to_builtins(GroupRef(uuid=self.uuid, member=member))}
-        return msgspec.structs.replace(asked, spec=msgspec.convert(body, type(asked.spec)))
+        return msgspec.structs.replace(template, spec=msgspec.convert(body, type(template.spec)))
 
 
 def plan(

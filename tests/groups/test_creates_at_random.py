@@ -158,6 +158,8 @@ def test_each_member_is_where_it_was_planned_whatever_happens(kind, seed, make_s
             assert answer.outcome is Outcome.PLACED, answer
             assert world.hosts[claim.host].confirm(claim.id) == ['ok']
     check(world, group)
-    states = {claim.state for claim in world.store.plans.load_reservations([group.uuid])[group.uuid]}
+    states = {
+        claim.state for claim in world.store.plans.load_reservations([group.uuid])[group.uuid]
+    }
     assert states == {'confirmed'}
     followed(world)

@@ -48,11 +48,11 @@ def _asker(site, kept):
 
 @pytest.mark.finding('L5', 'every change over HTTP says who, what, which project and how it ended')
 def test_a_change_over_http_is_on_the_trail(site):
-    kept = []
-    ask = _asker(site, kept)
+    entries = []
+    ask = _asker(site, entries)
     answer = ask(ADMIN, 'PUT', '/v1/hosts/cmp-1/disable', json={'reason': 'fan\n\x1b[31m'})
     assert answer.status_code == 200
-    [entry] = kept
+    [entry] = entries
     assert (entry.action, entry.outcome, entry.reason) == ('gantt:hosts:disable', 'success', '')
     assert entry.target == 'PUT /v1/hosts/cmp-1/disable'
     assert entry.request_id == answer.headers['x-openstack-request-id']
@@ -71,23 +71,23 @@ def test_a_change_over_http_is_on_the_trail(site):
 
 @pytest.mark.finding('L5', 'what is refused is on the trail as well')
 def test_a_change_that_is_refused_is_on_the_trail(site):
-    kept = []
-    ask = _asker(site, kept)
+    entries = []
+    ask = _asker(site, entries)
     assert ask(EVE, 'DELETE', '/v1/hosts/cmp-1').status_code == 403
     assert ask(EVE, 'DELETE', f'/v1/requests/{fixed(9)}').status_code == 404
     assert ask(ADMIN, 'DELETE', '/v1/hosts/nobody').status_code == 404
-    assert [(entry.action, entry.outcome, entry.reason) for entry in kept] == [
+    assert [(entry.action, entry.outcome, entry.reason) for entry in entries] == [
         ('gantt:hosts:remove', 'failure', 'gantt.forbidden'),
         ('gantt:requests:cancel', 'failure', 'gantt.not_found'),
         ('gantt:hosts:remove', 'failure', 'gantt.not_found'),
     ]
-    assert kept[0].initiator.project_id == 'red'
-    assert kept[0].initiator.service_roles == ('service',)
+    assert entries[0].initiator.project_id == 'red'
+    assert entries[0].initiator.service_roles == ('service',)
 
 
 def test_looks_dry_runs_and_placements_are_not_on_the_trail(site):
-    kept = []
-    ask = _asker(site, kept)
+    entries = []
+    ask = _asker(site, entries)
     body = {
         'request_id': fixed(1),
         'consumers': [fixed(2)],
@@ -100,7 +100,7 @@ def test_looks_dry_runs_and_placements_are_not_on_the_trail(site):
         ('POST', '/v1/capacity', {'spec': body['spec']}),
     ):
         assert ask(ADMIN, method, path, json=sent).is_success
-    assert kept == []
+    assert entries == []
     reading = {'/v1/requests', '/v1/capacity', '/v1/what-if', '/v1/decisions/{decision_id}/replay'}
     # Between zones what is claimed is a request as any other.
     reading |= {'/v1/places', '/zone/v1/evaluations', '/zone/v1/allocations/{key}'}

@@ -190,10 +190,10 @@ def test_no_pattern_of_the_wire_takes_a_newline_at_the_end(pattern):
     )
     @hypothesis.given(st.from_regex(pattern))
     def takes_none(value):
-        for said in (value, f'{value}\n', f'{value}\r\n'):
-            if said.endswith('\n'):
+        for variant in (value, f'{value}\n', f'{value}\r\n'):
+            if variant.endswith('\n'):
                 with pytest.raises(msgspec.ValidationError):
-                    msgspec.convert(said, text)
+                    msgspec.convert(variant, text)
 
     takes_none()
 
@@ -257,9 +257,9 @@ def test_a_request_of_a_group_has_fewer_consumers():
 
 
 def test_what_says_nothing_new_is_not_looked_at_again():
-    said = [['a', 'b'], [], ['b', 'a'], ['c', 'c'], ['a', 'b', 'a']]
+    names = [['a', 'b'], [], ['b', 'a'], ['c', 'c'], ['a', 'b', 'a']]
     once = [['a', 'b'], [], ['c']]  # nobody is in one of no aggregates
-    normalized = spec(any_traits=said, member_of=said, destination={'aggregates': said})
+    normalized = spec(any_traits=names, member_of=names, destination={'aggregates': names})
     assert (
         normalized.any_traits == normalized.member_of == normalized.destination.aggregates == once
     )
@@ -298,10 +298,10 @@ def test_what_no_type_describes_is_bounded_in_bytes():
 
 @pytest.mark.finding('H1', 'every list, map and text reachable from the wire has a bound')
 def test_a_foreign_report_is_held_to_the_bounds_of_ours():
-    said = {'vcpus': 1, 'memory_mb': 1, 'local_gb': 1}
+    resources = {'vcpus': 1, 'memory_mb': 1, 'local_gb': 1}
     instances = [['x86_64', 'kvm', 'hvm']] * 1001
     with pytest.raises(exceptions.InvalidMessage, match='hypervisor.supported'):
-        facts('cmp-1', said | {'supported_instances': instances}, stats.Ratios())
+        facts('cmp-1', resources | {'supported_instances': instances}, stats.Ratios())
 
 
 @pytest.mark.finding('H3', 'bodies, queues and what is kept are bounded in bytes')
@@ -314,9 +314,9 @@ def test_a_body_is_bounded_by_its_route():
         'consumers': [uuid_of(2)],
         'spec': {'resources': {'VCPU': 1}, 'ignore_hosts': [name * 20 for name in MANY]},
     }
-    said = caller.post('/v1/requests', json=body)
-    assert said.status_code == 413
-    assert said.json()['errors'][0]['details']['limit'] == base.REQUEST_BYTES_MAX
+    response = caller.post('/v1/requests', json=body)
+    assert response.status_code == 413
+    assert response.json()['errors'][0]['details']['limit'] == base.REQUEST_BYTES_MAX
     assert caller.post('/v1/what-if', json={'request': body}).status_code != 413
 
 

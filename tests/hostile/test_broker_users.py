@@ -54,8 +54,8 @@ from tests.world import new_uuid
 @pytest.mark.finding('H4', 'a registration does not say where builds of a host go')
 @pytest.mark.parametrize('row', [None, HostRow(id=7, uuid='', name='cmp-1', build_topic='theirs')])
 def test_builds_go_to_the_topic_of_the_hosts_name(row):
-    said = RegisterHost(name='cmp-1', boot_nonce='forged')
-    assert register(row, said, provider_id=7).build_topic == 'gantt-compute.cmp-1'
+    registration = RegisterHost(name='cmp-1', boot_nonce='forged')
+    assert register(row, registration, provider_id=7).build_topic == 'gantt-compute.cmp-1'
 
 
 # -- what is printed --------------------------------------------------------------------------
@@ -127,11 +127,13 @@ def run(tmp_path, url, *arguments, more=''):
 def test_what_cannot_be_made_is_said_and_no_password_is_lost(tmp_path):
     folder, url = tmp_path / 'urls', 'rabbit://admin:s3cret@far-1,admin:s3cret@far-2:5673/gantt'
     ask = functools.partial(run, tmp_path, url, '--host', 'cmp-1', '--apply')
-    code, said = ask()
-    assert code == 1 and '--files' in said
+    code, output = ask()
+    assert code == 1 and '--files' in output
     assert not folder.exists()
-    code, said = ask('--files', str(folder), '--rabbitmqctl', 'no-such-command')
-    assert code == 1 and 'no-such-command import_definitions' in said and 'Traceback' not in said
+    code, output = ask('--files', str(folder), '--rabbitmqctl', 'no-such-command')
+    assert (
+        code == 1 and 'no-such-command import_definitions' in output and 'Traceback' not in output
+    )
     path = folder / 'compute' / 'cmp-1.conf'
     before = path.read_text()
     assert path.stat().st_mode & 0o777 == 0o640 and folder.stat().st_mode & 0o777 == 0o700
@@ -144,11 +146,11 @@ def test_what_cannot_be_made_is_said_and_no_password_is_lost(tmp_path):
     ctl = tmp_path / 'ctl'
     ctl.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\ncat > {tmp_path}/given\n')
     ctl.chmod(0o755)
-    code, said = ask('--files', str(folder), '--rabbitmqctl', str(ctl))
+    code, output = ask('--files', str(folder), '--rabbitmqctl', str(ctl))
     assert code == 0 and path.read_text() == before
     password = urlsplit(url).password.partition('@')[0]
     given_to_it = (tmp_path / 'given').read_text()
-    assert password not in said + given_to_it + (tmp_path / 'arguments').read_text()
+    assert password not in output + given_to_it + (tmp_path / 'arguments').read_text()
     assert (tmp_path / 'arguments').read_text() == '-q import_definitions\n'
     (user,) = json.loads(given_to_it)['users']
     assert user['hashing_algorithm'] == manage_broker.HASHING
@@ -165,19 +167,19 @@ def urls(rabbit_url, tmp_path_factory):
     """Urls of the broker by role and host, as the command wrote them; '': of its administrator."""
     vhost = urlsplit(rabbit_url).path[1:] or '/'
     prefix, folder = f'{vhost}u'.lstrip('/'), tmp_path_factory.mktemp('broker')
-    asked = ['--prefix', prefix, '--apply', '--files', str(folder / 'urls')]
+    options = ['--prefix', prefix, '--apply', '--files', str(folder / 'urls')]
     for role in ('scheduler', 'conductor', 'api', 'operator', 'source'):
-        asked += ['--role', role]
+        options += ['--role', role]
     for host in (A, B, C):
-        asked += ['--host', host]
+        options += ['--host', host]
     if not rabbitmqctl('list_users'):
         pytest.skip(
             'NO POLICY OF THE BROKER: rabbitmqctl makes no user here; run as its user or root'
         )
     by_role = {'': rabbit_url}
     try:
-        code, said = run(folder, rabbit_url, *asked)
-        assert code == 0, said
+        code, output = run(folder, rabbit_url, *options)
+        assert code == 0, output
         for path in (folder / 'urls').rglob('*.conf'):
             (by_role[path.stem],) = re.findall('^transport_url = (.*)', path.read_text(), re.M)
         yield by_role
@@ -443,8 +445,8 @@ def test_clear_text_is_loud_fails_the_doctor_and_may_be_refused(a_file, caplog, 
     conf, _ = a_file(text)
     with contextlib.suppress(exceptions.DatabaseUnavailable):
         _opened(conf)
-    (said,) = (r for r in caplog.records if 'IN CLEAR TEXT' in r.message and option in r.message)
-    assert said.levelname == 'WARNING' and 's3cret' not in said.message
+    (record,) = (r for r in caplog.records if 'IN CLEAR TEXT' in r.message and option in r.message)
+    assert record.levelname == 'WARNING' and 's3cret' not in record.message
     findings = {(f.severity.value, f.option) for f in diagnose(conf, probe=False)}
     assert ('error', option) in findings
     conf, _ = a_file(text + STRICT)

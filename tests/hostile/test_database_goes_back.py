@@ -359,8 +359,8 @@ def test_a_late_report_of_a_life_that_was_undone_is_not_taken(any_store, an_agen
     consumer = new_uuid()
     agent.running = [Running(consumer=consumer, resources={'VCPU': 1})]
     agent.say()
-    (fate,) = any_store.reports.apply_reports([late]).outcomes
-    assert (fate.outcome, fate.released) == ('gone', [])
+    (outcome,) = any_store.reports.apply_reports([late]).outcomes
+    assert (outcome.outcome, outcome.released) == ('gone', [])
     agent.say()
     assert [c.consumer for c in any_store.claims.list_claims() if c.is_live] == [consumer]
     assert agent.row().sequence < 10

@@ -218,7 +218,7 @@ def test_claims_that_cannot_be_read_are_left_and_named(database, damage):
     for _ in range(3):
         result = database.claims.sweep(2)  # fewer than cannot be read
         unreadable.update(result.unreadable)
-        ended += [fate.claim_id for fate in result.outcomes if fate.outcome == 'ok']
+        ended += [outcome.claim_id for outcome in result.outcomes if outcome.outcome == 'ok']
     assert sorted(unreadable) == sorted(claim.id for claim in bad)
     assert sorted(ended) == sorted(claim.id for claim in good)
     audit = [line for lines in database.claims.audit().values() for line in lines]
@@ -283,8 +283,8 @@ def test_a_request_goes_on_from_its_own_open_row(store):
     draft = a_draft().taking(host, vcpu=6).unfinished().within(300)
     assert report_outcome(store, draft).outcome == 'partial'  # and the answer was lost
     again = a_draft(draft.id).taking(host, vcpu=6)
-    fate = report_outcome(store, again)
-    assert (fate.outcome, fate.attempt) == ('overdue', 1)
+    outcome = report_outcome(store, again)
+    assert (outcome.outcome, outcome.attempt) == ('overdue', 1)
     heir = again.having(claims=[]).taking_over(1).taking(host, vcpu=6)
     assert report_outcome(store, heir).outcome == 'placed'
     (claim,) = live(store)

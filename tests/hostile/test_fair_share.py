@@ -92,14 +92,14 @@ def popped(queue):
 def test_who_is_next_is_who_a_plain_reference_says(steps):
     queue, reference = a_queue(), Reference()
     served = collections.defaultdict(list)
-    asked = collections.defaultdict(list)
+    expected = collections.defaultdict(list)
     for number, step in enumerate(steps):
         if step is not None:
             owner, cost = step
             item = (owner, number, cost)
             queue.put(owner, item)
             reference.put(owner, item, cost)
-            asked[owner].append(item)
+            expected[owner].append(item)
         elif len(queue):
             item = popped(queue)
             assert reference.pop(item[0]) is item
@@ -110,7 +110,7 @@ def test_who_is_next_is_who_a_plain_reference_says(steps):
         item = popped(queue)
         assert reference.pop(item[0]) is item
         served[item[0]].append(item)
-    assert served == asked
+    assert served == expected
     with pytest.raises(IndexError):
         queue.pop()
 
@@ -123,17 +123,17 @@ def test_who_always_waits_gets_its_share_within_one_item_of_each(costs, times):
     for number, cost in enumerate(costs):
         owner = sorted(WEIGHTS)[number // 40]
         queue.put(owner, (owner, number, cost))
-    got = dict.fromkeys(WEIGHTS, 0.0)
+    share = dict.fromkeys(WEIGHTS, 0.0)
     remaining = dict.fromkeys(WEIGHTS, 40)
     for _ in range(times):
         owner, _, cost = popped(queue)
-        got[owner] += cost / WEIGHTS[owner]
+        share[owner] += cost / WEIGHTS[owner]
         remaining[owner] -= 1
         if not all(remaining.values()):
             break
         for name in WEIGHTS:
             for other in WEIGHTS:
-                assert got[name] - got[other] <= 9 / WEIGHTS[name] + 9 / WEIGHTS[other]
+                assert share[name] - share[other] <= 9 / WEIGHTS[name] + 9 / WEIGHTS[other]
 
 
 @pytest.mark.finding('H2', 'the projects that are remembered are bounded')
@@ -630,8 +630,8 @@ def test_who_has_less_than_an_equal_part_loses_nothing(rows, most, most_bytes):
 
 @pytest.mark.finding('M9', 'no project flushes the decisions of another')
 def test_decisions_that_wait_are_dropped_from_who_has_most(monkeypatch):
-    metrics, store, kept = MetricRegistry(), memory_stores(), []
-    store.records.save_decisions = kept.extend
+    metrics, store, stored = MetricRegistry(), memory_stores(), []
+    store.records.save_decisions = stored.extend
     keeping = recorder.StoreRecorder(store.records, metrics, 10)
     few = [a_decision(project_id='blue') for _ in range(3)]
     flood = [a_decision(project_id='red') for _ in range(30)]
@@ -639,11 +639,11 @@ def test_decisions_that_wait_are_dropped_from_who_has_most(monkeypatch):
         keeping.record(decision)
     assert metrics.value('gantt_decisions_dropped_total') == 23
     assert keeping.flush() == 10
-    assert [decision.id for decision in kept] == [decision.id for decision in [*few, *flood[23:]]]
+    assert [decision.id for decision in stored] == [decision.id for decision in [*few, *flood[23:]]]
     monkeypatch.setattr(recorder, 'BYTES_MAX', 5000)
     small = [a_decision(project_id='blue', packed=b'x' * 100) for _ in range(5)]
     large = [a_decision(project_id='red', packed=b'x' * 2000) for _ in range(3)]
     for decision in [*small, *large]:
         keeping.record(decision)
     assert keeping.flush() == 7
-    assert {decision.id for decision in small} <= {decision.id for decision in kept}
+    assert {decision.id for decision in small} <= {decision.id for decision in stored}

@@ -71,13 +71,13 @@ def test_a_database_that_refuses_us_is_told_in_one_line(
     url = sa.make_url(request.getfixturevalue(f'{kind}_url')).set(**changes)
     shown = url.render_as_string(hide_password=False)
     for command in (['config', 'check'], ['db', 'sync']):
-        code, said = manage(shown, *command)
+        code, output = manage(shown, *command)
         assert code == 1
-        (line,) = (line for line in said.splitlines() if 'database' in line)
+        (line,) = (line for line in output.splitlines() if 'database' in line)
         assert 'the database runs and refuses us: ' in line
         assert f'correct in [database] connection {correct}' in line
         assert 'Start the database' not in line, 'it runs'
-        assert 'unexpected' not in said and 'Traceback' not in said and 'wr0ng' not in said
+        assert 'unexpected' not in output and 'Traceback' not in output and 'wr0ng' not in output
     log = tmp_path / 'log'
     assert not log.exists() or 'Traceback' not in log.read_text()
 
@@ -138,8 +138,8 @@ def as_reader(request):
 
 @pytest.mark.finding('N5', 'a user of the database who may not write is told at once')
 def test_a_user_of_the_database_who_may_not_write_is_told_at_once(as_reader, manage):
-    code, said = manage(as_reader, 'config', 'check')
-    (line,) = (line for line in said.splitlines() if line.startswith('database '))
+    code, output = manage(as_reader, 'config', 'check')
+    (line,) = (line for line in output.splitlines() if line.startswith('database '))
     assert code == 1
     assert 'WRONG' in line and 'the database runs and refuses us: ' in line
     assert 'grant it SELECT, INSERT, UPDATE and DELETE' in line
@@ -166,8 +166,8 @@ def test_a_user_who_may_not_use_the_schema_is_not_told_to_make_one(postgresql_ur
     hidden = sa.make_url(postgresql_url).update_query_dict(
         {'options': '-c search_path=no_schema_of_that_name'}
     )
-    code, said = manage(hidden.render_as_string(hide_password=False), 'config', 'check')
-    (line,) = (line for line in said.splitlines() if line.startswith('database '))
+    code, output = manage(hidden.render_as_string(hide_password=False), 'config', 'check')
+    (line,) = (line for line in output.splitlines() if line.startswith('database '))
     assert code == 1
     assert 'no schema of no_schema_of_that_name is there for this user' in line
     assert 'db sync' not in line
@@ -215,13 +215,13 @@ def test_a_missing_permission_is_explained_with_permissions(as_nobody, facade):
     url, name, vhost = as_nobody
     with pytest.raises(exceptions.Misconfigured) as caught:
         Bus(url, facade, nova_enabled=False)
-    said = caught.value.message
-    assert '(403) ACCESS_REFUSED' in said
-    assert 'gantt-manage broker users' in said
-    assert f'rabbitmqctl list_user_permissions {name}' in said and f'has in {vhost}' in said
-    assert 'delete' not in said
+    message = caught.value.message
+    assert '(403) ACCESS_REFUSED' in message
+    assert 'gantt-manage broker users' in message
+    assert f'rabbitmqctl list_user_permissions {name}' in message and f'has in {vhost}' in message
+    assert 'delete' not in message
     # Not the library's count of tries, which is "inf".
-    assert 'Unable to connect' not in said and 'tries' not in said
+    assert 'Unable to connect' not in message and 'tries' not in message
 
 
 @pytest.mark.rabbit
@@ -237,9 +237,9 @@ def test_a_queue_with_other_settings_is_explained_with_the_queue(rabbit_url, fac
                 Bus(rabbit_url, facade, nova_enabled=False)
         finally:
             queue.delete()
-    said = caught.value.message
-    assert '(406) PRECONDITION_FAILED' in said
-    assert 'delete the queue' in said and 'set_permissions' not in said
+    message = caught.value.message
+    assert '(406) PRECONDITION_FAILED' in message
+    assert 'delete the queue' in message and 'set_permissions' not in message
 
 
 @pytest.mark.rabbit
@@ -249,10 +249,10 @@ def test_a_wrong_password_of_the_broker_is_told_in_its_own_words(rabbit_url, fac
     place = parts.netloc.rpartition('@')[2]
     with pytest.raises(exceptions.BrokerUnavailable) as caught:
         Bus(parts._replace(netloc=f'guest:wr0ng@{place}').geturl(), facade, start_wait_seconds=0)
-    said = caught.value.message
-    assert 'runs and refuses us: (403) ACCESS_REFUSED - ' in said
-    assert 'correct in transport_url the user or the password' in said
-    assert '(0, 0)' not in said and 'start it' not in said and 'wr0ng' not in said
+    message = caught.value.message
+    assert 'runs and refuses us: (403) ACCESS_REFUSED - ' in message
+    assert 'correct in transport_url the user or the password' in message
+    assert '(0, 0)' not in message and 'start it' not in message and 'wr0ng' not in message
 
 
 @pytest.fixture
@@ -303,10 +303,10 @@ def test_a_wrong_password_of_the_broker_ends_the_start_with_one_line(
     assert start_scheduler(url).wait(100) == 1
     (line,) = (tmp_path / 'error').read_text().splitlines()
     assert 'runs and refuses us: (403) ACCESS_REFUSED - ' in line and 'wr0ng' not in line
-    code, said = manage(f'sqlite:///{tmp_path}/gantt.db', 'config', 'check', broker=url)
-    (line,) = (line for line in said.splitlines() if line.startswith('broker '))
+    code, output = manage(f'sqlite:///{tmp_path}/gantt.db', 'config', 'check', broker=url)
+    (line,) = (line for line in output.splitlines() if line.startswith('broker '))
     assert code == 1
-    assert 'WRONG' in line and 'refuses us' in line and 'wr0ng' not in said
+    assert 'WRONG' in line and 'refuses us' in line and 'wr0ng' not in output
 
 
 @pytest.mark.finding('N4', 'a broker that refuses us is told at once, and by config check')
@@ -336,8 +336,8 @@ def test_the_status_says_that_processes_run_different_filters():
     (other,) = site.insights.status().configurations
     assert (other.is_here, other.workers) == (False, own.workers)
     assert other.digest != own.digest
-    told = '\n'.join(_lines(msgspec.to_builtins(site.insights.status()), 100))
-    assert f'{other.digest}: decided with' in told and 'SIGHUP' in told
+    text = '\n'.join(_lines(msgspec.to_builtins(site.insights.status()), 100))
+    assert f'{other.digest}: decided with' in text and 'SIGHUP' in text
     # What was decided long ago says nothing of now.
     site.pass_seconds(700)
     assert site.insights.status().configurations == []

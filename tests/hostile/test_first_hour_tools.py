@@ -267,8 +267,8 @@ def test_files_are_named_in_the_environment(tmp_path, monkeypatch):
 def test_a_path_that_is_not_there_names_the_one_that_was_meant(endpoint, path, meant):
     answer = httpx.get(endpoint + path)
     assert answer.status_code == 404
-    said = answer.json()['errors'][0]['detail']
-    assert said.endswith(f'did you mean {meant}?' if meant else 'is not known here'), said
+    detail = answer.json()['errors'][0]['detail']
+    assert detail.endswith(f'did you mean {meant}?' if meant else 'is not known here'), detail
 
 
 @pytest.mark.finding('N23', 'a placement by curl is in the documents')

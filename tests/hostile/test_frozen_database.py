@@ -155,7 +155,7 @@ def test_a_commit_goes_on_without_locked_hosts(store, frozen):
     drafts = [a_draft().taking(stuck), a_draft().taking(free), a_draft().taking(free)]
     frozen.insert_request(drafts[2].id)
     result = commit(store, *drafts)
-    assert [fate.outcome for fate in result.outcomes] == [
+    assert [outcome.outcome for outcome in result.outcomes] == [
         CommitStatus.LOCKED,
         CommitStatus.PLACED,
         CommitStatus.LOCKED,
@@ -181,7 +181,10 @@ def test_a_commit_goes_on_without_a_consumer_that_is_just_claimed_for(store, fro
     frozen.insert_claim(consumer)
     drafts = [a_draft().taking(free, consumer), a_draft().taking(free)]
     result = commit(store, *drafts)
-    assert [fate.outcome for fate in result.outcomes] == [CommitStatus.LOCKED, CommitStatus.PLACED]
+    assert [outcome.outcome for outcome in result.outcomes] == [
+        CommitStatus.LOCKED,
+        CommitStatus.PLACED,
+    ]
     assert 'a consumer of it, is locked' in result.outcomes[0].reason
     frozen.let_go()
     assert report_outcome(store, drafts[0]).outcome is CommitStatus.PLACED
@@ -195,9 +198,9 @@ def test_requests_are_placed_elsewhere(store, frozen):
     frozen.lock('cmp-1')
     answers = [world.select(worlds.a_request(2)) for _ in range(3)]
     assert {host for answer in answers for host in worlds.hosts_of(answer)} == {'cmp-2', 'cmp-3'}
-    told = world.select(worlds.a_request(force_hosts=['cmp-1'], budget_ms=3000), turns=60)
-    assert told.outcome is Outcome.BUSY
-    assert 'host cmp-1 is locked by another process' in told.reason
+    answer = world.select(worlds.a_request(force_hosts=['cmp-1'], budget_ms=3000), turns=60)
+    assert answer.outcome is Outcome.BUSY
+    assert 'host cmp-1 is locked by another process' in answer.reason
     waiting = world.ask(worlds.a_request(force_hosts=['cmp-1'], budget_ms=60_000))
     world.turn(times=3)
     frozen.let_go()
@@ -217,7 +220,7 @@ def test_reports_and_words_of_other_hosts_go_on(store, frozen):
     frozen.lock('stuck')
     reports = [stuck.says().build(), free.says().build(), stuck.says().build()]
     result = store.reports.apply_reports(reports)
-    assert [fate.outcome for fate in result.outcomes] == ['locked', 'applied', 'locked']
+    assert [outcome.outcome for outcome in result.outcomes] == ['locked', 'applied', 'locked']
     with pytest.raises(exceptions.Busy, match='host stuck is locked'):
         stuck.confirm('some-claim')
     assert free.confirm('some-claim')[0].outcome == 'gone'
@@ -274,11 +277,11 @@ def test_a_report_of_a_locked_host_is_taken_once_it_is_free(store, frozen):
 def test_a_report_of_a_host_that_stays_locked_is_given_up(store, frozen):
     world = worlds.World(store, hosts=1)
     frozen.lock('cmp-1')
-    told = reported(world, 'cmp-1')
+    replies = reported(world, 'cmp-1')
     world.scheduler.intake.step()
     world.clock.advance(11.0)
     world.scheduler.intake.step()
-    assert isinstance(told.exception(0), exceptions.Busy)
+    assert isinstance(replies.exception(0), exceptions.Busy)
 
 
 @pytest.mark.finding('A6', 'a wait for a lock is worded so, and names who keeps it')

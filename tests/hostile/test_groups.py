@@ -137,9 +137,9 @@ def test_of_two_rules_in_one_batch_the_first_wins(store):
         a_draft().planned_at(0, group, policy).taking(host)
         for policy in ('anti-affinity', 'affinity', 'anti-affinity')
     ]
-    fates = [fate.outcome for fate in commit(store, *drafts).outcomes]
+    outcomes = [outcome.outcome for outcome in commit(store, *drafts).outcomes]
     # What was planned beside the second is planned again.
-    assert fates == [CommitStatus.PLACED, CommitStatus.GROUP_CHANGED, CommitStatus.GROUP_CHANGED]
+    assert outcomes == [CommitStatus.PLACED, CommitStatus.GROUP_CHANGED, CommitStatus.GROUP_CHANGED]
     assert store.groups.load_group(group).policy == 'anti-affinity'
     now = generation_of(store, group)
     assert (
@@ -277,8 +277,8 @@ def purged(store: Stores) -> int:
 @pytest.mark.finding('D8', 'rules that requests brought go when nobody is left')
 @pytest.mark.parametrize('store', READERS, indirect=True)
 def test_the_rule_that_a_request_brought_goes_with_its_last_claim(store):
-    world, group, kept = a_world(store, hosts=2), new_uuid(), new_uuid()
-    store.groups.save_group(a_group('affinity', uuid=kept, name='made by hand'))
+    world, group, hand_made = a_world(store, hosts=2), new_uuid(), new_uuid()
+    store.groups.save_group(a_group('affinity', uuid=hand_made, name='made by hand'))
     request = a_request(group=GroupRef(uuid=group, policy=Policy.ANTI_AFFINITY))
     assert world.select(request).outcome == 'placed'
     world.turn()
@@ -288,11 +288,11 @@ def test_the_rule_that_a_request_brought_goes_with_its_last_claim(store):
     world.scheduler.cancel(CancelClaims(request_id=request.request_id))
     while purged(store):
         pass
-    assert [group.uuid for group in store.groups.list_groups(10)] == [kept]
+    assert [group.uuid for group in store.groups.list_groups(10)] == [hand_made]
     world.turn(times=2)
     for scheduler in world.schedulers:
-        assert list(scheduler.cache.working.generations()) == [kept]
-        assert list(scheduler.cache.rules) == [kept]
+        assert list(scheduler.cache.working.generations()) == [hand_made]
+        assert list(scheduler.cache.rules) == [hand_made]
     # Another rule is nobody's business now.
     again = a_request(group=GroupRef(uuid=group, policy=Policy.AFFINITY))
     assert world.select(again).outcome == 'placed'

@@ -312,13 +312,13 @@ def test_trials_are_bounded(monkeypatch):
             ('/v1/what-if', {'request': body}),
             ('/v1/capacity', {'spec': body['spec']}),
         ):
-            said = caller.post(path, json=posted)
-            assert said.status_code == 503, path
-            assert said.headers['Retry-After']
+            response = caller.post(path, json=posted)
+            assert response.status_code == 503, path
+            assert response.headers['Retry-After']
     monkeypatch.setattr(what_if, 'LOOKS_MAX', 60)
-    said = caller.post('/v1/requests', json=body)
-    assert said.status_code == 400
-    assert 'expected at most 10' in said.json()['errors'][0]['detail']
+    response = caller.post('/v1/requests', json=body)
+    assert response.status_code == 400
+    assert 'expected at most 10' in response.json()['errors'][0]['detail']
     monkeypatch.setattr(what_if, 'LOOKS_MAX', 10**6)
     monkeypatch.setattr(planner, 'DRY_RUN_SECONDS_MAX', 0.0)
     assert caller.post('/v1/requests', json=body).status_code == 504

@@ -312,17 +312,17 @@ def test_a_build_waits_for_what_becomes_of_a_pending_one(memory_hosts, tmp_path,
     house = House(memory_hosts, tmp_path, terms=AgentSettings(pending_seconds=20.0))
     house.member.turn()
     first = memory_hosts.claim('cmp-1', VCPU=6)
-    asked, answer = threading.Event(), threading.Event()
+    queried, answer = threading.Event(), threading.Event()
 
     def hold(word, message):
         if word == 'confirm' and first.claim_id in message.claim_ids:
-            asked.set()
+            queried.set()
             assert answer.wait(30)
 
     memory_hosts.port.before = hold
     firsts, seconds = [], []
     threads = [build_in_thread(house, first, firsts)]
-    assert asked.wait(20)
+    assert queried.wait(20)
     memory_hosts.cancel(first)  # its place is promised to somebody else
     second = memory_hosts.claim('cmp-1', VCPU=6)
     if not cancelled:

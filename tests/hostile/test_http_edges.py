@@ -135,22 +135,22 @@ def test_addresses_and_the_names_that_are_configured_are_served(site, host):
 @pytest.mark.finding('L9', 'a page of a named origin can send its token')
 def test_a_preflight_lets_the_token_through(site):
     with _client(_app(site, HttpSettings(cors_allowed_origins=(OPS,)))) as caller:
-        asked = {
+        headers = {
             'Origin': OPS,
             'Access-Control-Request-Method': 'POST',
             'Access-Control-Request-Headers': (
                 'x-auth-token, content-type, openstack-api-version, x-openstack-request-id'
             ),
         }
-        answer = caller.options('/v1/requests', headers=asked)
-        told = caller.get('/v1', headers={'Origin': OPS})
+        answer = caller.options('/v1/requests', headers=headers)
+        response = caller.get('/v1', headers={'Origin': OPS})
     assert answer.status_code == 200
     assert answer.headers['access-control-allow-origin'] == OPS
     allowed = {
         name.strip().lower() for name in answer.headers['access-control-allow-headers'].split(',')
     }
-    assert set(asked['Access-Control-Request-Headers'].split(', ')) <= allowed
-    exposed = told.headers['access-control-expose-headers'].lower()
+    assert set(headers['Access-Control-Request-Headers'].split(', ')) <= allowed
+    exposed = response.headers['access-control-expose-headers'].lower()
     assert all(name in exposed for name in ('x-openstack-request-id', 'retry-after', 'location'))
 
 
@@ -247,10 +247,10 @@ def test_a_probe_under_way_holds_nobody_else():
     probe = Probe(schedulers)
     assert probe.broker() == 'the broker takes messages'
     probe._probed_at -= 60
-    told = []
-    schedulers.inside = lambda: told.append(probe.schedulers())
+    probes = []
+    schedulers.inside = lambda: probes.append(probe.schedulers())
     assert probe.schedulers() == 'a scheduler answers'
-    assert (told, schedulers.asked) == (['a scheduler answers'], 2)
+    assert (probes, schedulers.asked) == (['a scheduler answers'], 2)
 
 
 @pytest.mark.finding('L2', 'a path of a stranger is one line in the log')

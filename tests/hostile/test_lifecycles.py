@@ -26,8 +26,8 @@ def store(request: pytest.FixtureRequest, make_store: Make) -> Stores:
 
 @pytest.mark.finding('G0.1', 'a request makes no claim that nothing would end')
 def test_a_request_makes_no_claim_that_nothing_would_end():
-    asked = {'resources': {'VCPU': 1}}
-    body = {'request_id': uuid_of('r'), 'spec': asked, 'consumers': [uuid_of('c')]}
+    spec = {'resources': {'VCPU': 1}}
+    body = {'request_id': uuid_of('r'), 'spec': spec, 'consumers': [uuid_of('c')]}
     for lifecycle in ('host', 'plan', 'hold'):
         check(base.decode({**body, 'lifecycle': lifecycle}, SelectDestinations, inside='request'))
     with pytest.raises(exceptions.InvalidMessage, match="'host', 'plan' or 'hold'") as refused:
@@ -64,9 +64,9 @@ def test_the_lease_of_every_lifecycle_is_bounded(store, lifecycle, asked, lease)
 def test_the_claim_of_a_plan_cannot_be_confirmed(store):
     host = a_host().on(store)
     claim = claimed(store, a_draft().leased(120).taking(host, lifecycle='plan'))[0]
-    fate = host.confirm(claim)[0]
-    assert (fate.outcome, fate.state) == ('gone', 'reserved')
-    assert 'plan' in fate.reason and 'create' in fate.reason
+    outcome = host.confirm(claim)[0]
+    assert (outcome.outcome, outcome.state) == ('gone', 'reserved')
+    assert 'plan' in outcome.reason and 'create' in outcome.reason
     damage_for(store).age(claim, 200)
     assert [outcome.claim_id for outcome in store.claims.sweep(10).outcomes] == [claim.id]
     assert state_of(store, claim) == 'expired'

@@ -87,8 +87,8 @@ class Nova:
 
     def source_list(self, host, begun, *guests):
         """A report source tells a list that it began to read then."""
-        told = [NovaGuest(consumer=guest, resources={'VCPU': 1}) for guest in guests]
-        word = GuestsListed(host=host.name, consumers=list(guests), told=told)
+        nova_guests = [NovaGuest(consumer=guest, resources={'VCPU': 1}) for guest in guests]
+        word = GuestsListed(host=host.name, consumers=list(guests), told=nova_guests)
         self._asked += 120
         cast = NovaCast(asked_at=self._asked, begun=begun, word=word)
         return self.store.nova.apply_guest_events([cast])
@@ -266,9 +266,9 @@ def test_a_scheduler_whose_port_is_taken_takes_no_call(rabbit_url, store_url, tm
         url = store_url('postgresql')
         with contextlib.closing(warm.Rig(url, rabbit_url, tmp_path, options)) as rig:
             assert rig.start('scheduler', 'gantt-scheduler').wait(60) == 1
-            said = rig.log('scheduler')
-            assert f'[DEFAULT] metrics_port: cannot listen on 127.0.0.1:{port}' in said
-            assert 'Listening on' not in said
+            output = rig.log('scheduler')
+            assert f'[DEFAULT] metrics_port: cannot listen on 127.0.0.1:{port}' in output
+            assert 'Listening on' not in output
 
 
 # -- C4: hosts that are as good are no disagreement -------------------------------------------
@@ -411,8 +411,8 @@ def test_a_request_of_nova_is_decided_under_its_id(caplog):
     )
     assert translated.request.origin == 'req-5b32382d'
     refused = Answer(request_id=new_uuid(), decision_id=new_uuid(), outcome=Outcome.NO_VALID_HOST)
-    told = Answered(refused, 0.1, translated.request.origin)
-    answer_log.log_answers(logging.getLogger('gantt.decisions'), False, [told])
+    answered = Answered(refused, 0.1, translated.request.origin)
+    answer_log.log_answers(logging.getLogger('gantt.decisions'), False, [answered])
     assert 'origin=req-5b32382d' in caplog.text
     for odd in (None, 7, '', 'x' * 65, 'req-1\n', 'ü'):
         translated = nova_spec.translate(

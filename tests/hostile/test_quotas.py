@@ -148,17 +148,20 @@ def test_who_is_not_bound_costs_no_statement_more(make_store) -> None:
     """The commit of an unbounded project, beside others that are bound, reads nothing more."""
     store = make_store('sqlite')
     world = World(store, hosts=2)
-    said: list[str] = []
+    statements: list[str] = []
 
     def note(_conn: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
-        said.append(statement)
+        statements.append(statement)
 
     def cost(project: str) -> list[str]:
-        said.clear()
+        statements.clear()
         request = a_request(project_id=project).build()
         world.ask(request)
         world.scheduler.placing.step()
-        return [statement.split()[0] + ' ' + statement.split('FROM')[-1][:30] for statement in said]
+        return [
+            statement.split()[0] + ' ' + statement.split('FROM')[-1][:30]
+            for statement in statements
+        ]
 
     sa.event.listen(store.database.engine, 'before_cursor_execute', note)
     cost('blue')
@@ -249,8 +252,8 @@ def test_a_request_in_several_commits_is_let_in_whole_or_not_at_all() -> None:
 
 def test_a_dry_run_is_told_what_the_request_would_be(world: World) -> None:
     limited(world, live_claims=2)
-    told = {dry: world.select(of_red(3, dry_run=dry)).reason for dry in (True, False)}
-    assert set(told.values()) == {'quota live_claims: 0 of 2 used, 3 asked'}
+    reasons = {dry: world.select(of_red(3, dry_run=dry)).reason for dry in (True, False)}
+    assert set(reasons.values()) == {'quota live_claims: 0 of 2 used, 3 asked'}
     assert world.select(of_red(2, dry_run=True)).outcome is Outcome.PLACED
     assert live(world) == 0
 

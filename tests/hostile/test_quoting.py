@@ -79,9 +79,9 @@ def test_a_type_of_body_is_not_repeated_whole():
     caller = httpx.Client(
         transport=httpx.WSGITransport(app=Site().app), base_url='http://localhost'
     )
-    said = caller.post('/v1/requests', content=b'{}', headers={'Content-Type': 'x' * 30_000})
-    assert said.status_code == 415
-    assert len(said.content) < 2000
+    response = caller.post('/v1/requests', content=b'{}', headers={'Content-Type': 'x' * 30_000})
+    assert response.status_code == 415
+    assert len(response.content) < 2000
 
 
 @pytest.mark.finding('M5', 'text from outside is quoted and cut in logs and answers')
@@ -116,11 +116,11 @@ def _logged(*args, **kwargs):
 
 @pytest.mark.finding('M5', 'text from outside is quoted and cut in logs and answers')
 def test_a_log_message_is_one_line():
-    said = _logged('host is disabled by %s: %s', EVIL, 'x' * 1_000_000)
-    assert said.endswith('\n')
-    assert said[:-1].isprintable()
-    assert len(said) < 20_000
-    assert 'a\\nERROR' in said
+    logged = _logged('host is disabled by %s: %s', EVIL, 'x' * 1_000_000)
+    assert logged.endswith('\n')
+    assert logged[:-1].isprintable()
+    assert len(logged) < 20_000
+    assert 'a\\nERROR' in logged
     fact = log.facts(reason=EVIL, other='\x1b[2J', long='x' * 100_000)
     assert fact.isprintable()
     assert len(fact) < 5000
@@ -130,9 +130,9 @@ def test_a_traceback_has_its_lines_and_no_others_commands():
     try:
         raise ValueError(EVIL)
     except ValueError:
-        said = _logged('it failed', exc_info=sys.exc_info())
-    assert said.count('\n') > 3
-    assert not {'\x1b', '\x9b', '\u202e', '\u2028', '\x07'} & set(said)
+        logged = _logged('it failed', exc_info=sys.exc_info())
+    assert logged.count('\n') > 3
+    assert not {'\x1b', '\x9b', '\u202e', '\u2028', '\x07'} & set(logged)
 
 
 @pytest.mark.finding('M5', 'text from outside is quoted and cut in logs and answers')

@@ -63,8 +63,8 @@ class Site:
         (handler,) = [d.interface.methods[method] for d in doors if method in d.interface.methods]
         argument = next(iter(handler.takes))
         args = {'name': body['name'], 'stats': body} if argument == 'name' else {argument: body}
-        said = {'_msg_id': 'm', '_reply_q': 'q', 'args': json.loads(json.dumps(args))}
-        call = RpcCall(Incoming(None, said, 100))
+        message = {'_msg_id': 'm', '_reply_q': 'q', 'args': json.loads(json.dumps(args))}
+        call = RpcCall(Incoming(None, message, 100))
         call.method, call.takes = method, handler.takes
         result = handler.run(call)
         while isinstance(result, Pending) and result.run is not None:
@@ -78,15 +78,15 @@ class Site:
     def tell_plainly(self, name):
         """A report of the older form, by somebody who hardly waits."""
         args = {'name': name, 'stats': {'vcpus': 8, 'memory_mb': 1024, 'local_gb': 10}}
-        said = {'_msg_id': 'm', '_reply_q': 'q', '_timeout': 0.01, 'args': args}
-        call = RpcCall(Incoming(None, said, 100))
+        message = {'_msg_id': 'm', '_reply_q': 'q', '_timeout': 0.01, 'args': args}
+        call = RpcCall(Incoming(None, message, 100))
         return self.doors[0][1].update_resource_stats(call).run(call)
 
     def cast(self, body, by=0):
         """A report that nobody waits for, by the short way where that is open."""
         args = {'name': body['name'], 'stats': body}
-        said = json.dumps({'method': casts.METHOD, 'args': args, 'version': '1.0'})
-        envelope = json.dumps({'oslo.version': '2.0', 'oslo.message': said})
+        message = json.dumps({'method': casts.METHOD, 'args': args, 'version': '1.0'})
+        envelope = json.dumps({'oslo.version': '2.0', 'oslo.message': message})
         scheduler = self.schedulers[by]
         run = self.doors[by][1].undecoded(envelope.encode())
         if run is None:
@@ -140,10 +140,10 @@ class Agent:
 
     def words(self, method, *ids):
         self.sequence += 1
-        said = ClaimUpdate(
+        update = ClaimUpdate(
             name=self.name, epoch=self.epoch, sequence=self.sequence, claim_ids=list(ids)
         )
-        return self.signed(method, said)
+        return self.signed(method, update)
 
     def signed(self, method, said):
         body = base.to_builtins(said)
@@ -151,10 +151,10 @@ class Agent:
 
     def is_heard(self):
         """By each way that its words take."""
-        fate = self.site.call(casts.METHOD, self.report(), self.by)['fate']
+        outcome = self.site.call(casts.METHOD, self.report(), self.by)['fate']
         is_cast = self.site.cast(self.report(), self.by)
         gone = self.site.call('confirm_claims', self.words('confirm_claims', new_uuid()), self.by)
-        return (fate, is_cast, gone[0]['fate']) == ('applied', True, 'gone')
+        return (outcome, is_cast, gone[0]['fate']) == ('applied', True, 'gone')
 
 
 def a_signer(**options):
@@ -209,9 +209,9 @@ def changed(say, **fields):
 
 def as_another(host, method, claim):
     """A word that the host has signed as another method; its own count is left alone."""
-    said = Agent(host.site, host.name, host.signer)
-    said.epoch, said.sequence = host.epoch, host.sequence
-    return said.words(method, claim)
+    agent = Agent(host.site, host.name, host.signer)
+    agent.epoch, agent.sequence = host.epoch, host.sequence
+    return agent.words(method, claim)
 
 
 def a_quiet_site(store=None):
@@ -249,9 +249,9 @@ def test_forged_words_of_each_kind_change_no_row(kind, count, make_store, caplog
     # The clock stands still: one line for all of them.
     assert sum('not signed with their keys' in r.getMessage() for r in caplog.records) == 1
     assert len(caplog.records) < 20
-    said = site.schedulers[0].signatures.alarm.sentence()
-    assert f'changed nothing: {sent} (' in said
-    assert 'cmp-1' in said
+    sentence = site.schedulers[0].signatures.alarm.sentence()
+    assert f'changed nothing: {sent} (' in sentence
+    assert 'cmp-1' in sentence
     # The host goes on as if nothing had been.
     assert site.call('confirm_claims', host.words('confirm_claims', claim.id))[0]['fate'] == 'ok'
     assert host.is_heard()
@@ -284,10 +284,10 @@ def test_what_a_host_has_said_once_moves_nothing_when_it_comes_again():
 
 def assert_nothing(site, method, body):
     try:
-        said = site.call(method, body)
+        entries = site.call(method, body)
     except exceptions.StaleEpoch:
         return
-    assert [entry['fate'] for entry in said] == ['gone']
+    assert [entry['fate'] for entry in entries] == ['gone']
 
 
 # -- the key of a host -----------------------------------------------------------------
@@ -330,8 +330,8 @@ def test_a_key_is_kept_rotated_revoked_and_forgotten(store):
     store.hosts.forget_host_key('cmp-1')
     refused(store, introduced(second, 99))
     store.reports.register_host(introduced(last, 1))
-    kept = store.hosts.load_host_key('cmp-1')
-    assert (kept.public, kept.is_revoked, kept.revoked) == (last, False, (second,))
+    stored = store.hosts.load_host_key('cmp-1')
+    assert (stored.public, stored.is_revoked, stored.revoked) == (last, False, (second,))
     refused(store, introduced(second, 100, older=[last]))
     store.hosts.forget_host_key('cmp-1')
     store.reports.register_host(introduced(None, 0))
@@ -343,14 +343,14 @@ def test_a_key_is_kept_rotated_revoked_and_forgotten(store):
 def test_a_key_stays_with_a_host_that_reports_and_is_renamed(store):
     host = a_host().on(store)
     (key,) = keys(1)
-    said = introduced(key, 5)
-    store.reports.register_host(said)
+    registration = introduced(key, 5)
+    store.reports.register_host(registration)
     host.epoch += 1
     host.sequence = 0
     assert host.report().outcome == 'applied'
     store.hosts.disable_host('cmp-1', 'a fan', 'ops')
     assert host.row.key.public == key
-    again = msgspec.structs.replace(said, proven=Proof(number=6, key=key))
+    again = msgspec.structs.replace(registration, proven=Proof(number=6, key=key))
     assert store.reports.register_host(again)[0].epoch == host.epoch  # a repeat is one
     store.hosts.rename_host('cmp-1', 'cmp-7')
     assert store.hosts.load_host_key('cmp-7').public == key
@@ -391,9 +391,9 @@ def test_a_clock_that_was_set_back_costs_a_host_nothing():
     Agent(site, signer=Signer(key, wall=lambda: 2e9)).register()
     back = Signer(key, wall=lambda: 1e9)
     agent = Agent(site, signer=back)
-    with pytest.raises(exceptions.NotProven) as told:
+    with pytest.raises(exceptions.NotProven) as refusal:
         agent.register()
-    assert back.follow(told.value.kwargs['current'])
+    assert back.follow(refusal.value.kwargs['current'])
     assert agent.register().is_heard()
     assert not back.follow(2**53)
     assert not back.follow(None)
@@ -417,10 +417,10 @@ def test_hosts_with_and_without_keys_work_side_by_side():
     # Who has no room for a signature tells nothing of a host that signs.
     with pytest.raises(exceptions.NotProven):
         site.tell_plainly('cmp-1')
-    listed, told = {'asked_at': 1.0, 'guests': []}, {'sequence': 1}
-    for method, said in (('list_guests', listed), ('tell_facts', told)):
+    listed, facts = {'asked_at': 1.0, 'guests': []}, {'sequence': 1}
+    for method, body in (('list_guests', listed), ('tell_facts', facts)):
         with pytest.raises(exceptions.NotProven):
-            site.call(method, {'host': 'cmp-1', **said})
+            site.call(method, {'host': 'cmp-1', **body})
 
 
 @H4
@@ -488,9 +488,9 @@ def test_a_leap_of_the_numbers_changes_nothing_and_the_host_registers_again(stor
     (claim,) = claimed(store, a_draft().taking(host.id))
     before = host.row
     far = host.sequence + 10_001
-    for said in (host.confirm, host.refuse, host.release):
+    for word in (host.confirm, host.refuse, host.release):
         with pytest.raises(exceptions.StaleEpoch, match='must register again'):
-            said(claim, sequence=far)
+            word(claim, sequence=far)
     assert host.send(host.facts.at(host.epoch, far))[0].outcome == 'ahead'
     assert host.row == before
     assert state_of(store, claim) == 'reserved'
@@ -503,8 +503,8 @@ def test_words_about_claims_that_are_gone_do_not_move_the_numbers(store):
     host, other = a_host().on(store), a_host('cmp-2').on(store)
     (claim,) = claimed(store, a_draft().taking(other.id))
     before = host.row
-    for said in (host.confirm, host.refuse, host.release):
-        assert said(new_uuid(), claim, sequence=9000)[0].outcome == 'gone'
+    for word in (host.confirm, host.refuse, host.release):
+        assert word(new_uuid(), claim, sequence=9000)[0].outcome == 'gone'
     assert host.row == before
     assert host.report().outcome == 'applied'
 
@@ -545,9 +545,9 @@ def test_agents_that_sign_work_with_a_scheduler_that_requires_it_and_others_do_n
         # Their next reports are cast, by the short way.
         until(lambda: min(row.sequence for row in rows_of(scheduler)) >= 3)
         stranger = OverRpc(bus.carrier(), 10.0)
-        said = RegisterHost(name='cmp-9', boot_nonce=new_uuid())
+        registration = RegisterHost(name='cmp-9', boot_nonce=new_uuid())
         with pytest.raises(exceptions.NotProven, match='is to have one'):
-            stranger.register(said)
+            stranger.register(registration)
         thief = OverRpc(bus.carrier(), 10.0, a_signer())
         row = rows_of(scheduler)[0]
         with pytest.raises(exceptions.NotProven, match='another key'):

@@ -42,10 +42,10 @@ class Source(Agent):
 
 def facts(signer, sequence, load=1.0, name='cmp-1'):
     """What an agent next to nova-compute sends."""
-    told = UpdateHostFacts(
+    update = UpdateHostFacts(
         host=name, sequence=sequence, guests=[], metrics={'load_1m': ReportedMetric(value=load)}
     )
-    body = base.to_builtins(told)
+    body = base.to_builtins(update)
     return body if signer is None else signer.facts(body)
 
 

@@ -201,15 +201,15 @@ def test_past_the_deadline_no_other_host_is_tried_for_members_bound_to_one(make_
     pipeline = plugin_loader.load_pipeline(filters, options={'max_instances_per_host': 1})
     group = GroupRef(uuid=uuid_of('group'), policy=Policy.AFFINITY)
     request = a_request(consumers=consumers(2), group=group).build()
-    asked = []
+    looks = []
 
     def pause(_):
-        asked.append(len(asked))
-        return Pause.GO_ON if len(asked) == 1 else Pause.OVER
+        looks.append(len(looks))
+        return Pause.GO_ON if len(looks) == 1 else Pause.OVER
 
     decision = place(table, request, pipeline, seed=1, decision_id='one', pause=pause)
     assert decision.outcome is Outcome.EXPIRED
-    assert len(asked) == 2
+    assert len(looks) == 2
     assert not table.picks()
 
 

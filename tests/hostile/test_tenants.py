@@ -276,8 +276,10 @@ def test_a_field_that_nobody_thought_of_needs_a_rule():
         wish: str = ''
 
     body = {'request_id': UNKNOWN, 'consumers': [UNKNOWN], 'spec': {'resources': {'VCPU': 1}}}
-    asked = msgspec.convert({**body, 'dry_run': True, 'wish': 'cmp-1'}, Tomorrow)
-    assert list(requested_fields.needs(asked)) == [('body.wish', requested_fields.RULES, 'nothing')]
+    requested = msgspec.convert({**body, 'dry_run': True, 'wish': 'cmp-1'}, Tomorrow)
+    assert list(requested_fields.needs(requested)) == [
+        ('body.wish', requested_fields.RULES, 'nothing')
+    ]
     # Nothing on the lists is a name that there is not.
     there = set(_paths(SelectDestinations, 'body'))
     listed = requested_fields.ALLOWED | requested_fields.WITHIN | requested_fields.BELIEVED
@@ -319,9 +321,13 @@ def test_who_may_only_try_finds_no_guest_of_others_by_its_uuid(tenants, resource
         body = {**tenants.body(resources=resources), 'consumers': [consumer], 'dry_run': True}
         answer = tenants.red.post('/v1/requests', json={**body, 'request_id': fixed(99)})
         if answer.is_success:
-            said = answer.json()
+            document = answer.json()
             text = str(
-                (said['answer'], said['explanation']['reason'], said['explanation']['outcome'])
+                (
+                    document['answer'],
+                    document['explanation']['reason'],
+                    document['explanation']['outcome'],
+                )
             )
             answers.append((200, text.replace(consumer, 'IT')))
         else:
@@ -344,7 +350,7 @@ def test_a_page_after_a_decision_of_others_is_one_after_none(tenants):
 @pytest.mark.finding('H5', 'no answer names a host, or what is of another project')
 @pytest.mark.parametrize('theirs', ['affinity', 'soft-affinity'])
 def test_a_group_that_another_project_makes_meanwhile_is_not_shown(tenants, monkeypatch, theirs):
-    store, asked = tenants.site.world.store, {'uuid': fixed(93), 'policy': 'affinity'}
+    store, body = tenants.site.world.store, {'uuid': fixed(93), 'policy': 'affinity'}
     save = store.groups.save_group
 
     def second(group: Group) -> Group:
@@ -352,7 +358,7 @@ def test_a_group_that_another_project_makes_meanwhile_is_not_shown(tenants, monk
         return save(group)
 
     monkeypatch.setattr(store.groups, 'save_group', second)
-    refused = tenants.red.post('/v1/server-groups', json=asked)
+    refused = tenants.red.post('/v1/server-groups', json=body)
     assert refused.status_code == 400
     assert _error(refused)['detail'] == f'server group {fixed(93)} cannot be created'
 
@@ -383,11 +389,11 @@ def _same(answer: httpx.Response, said: str) -> tuple[int, str]:
 # -- what is told ------------------------------------------------------------------------------
 @pytest.mark.finding('H5', 'what hosts and operators write is not for tenants')
 def test_the_words_of_hosts_and_operators_are_general_for_a_member(claiming):
-    site, asked = claiming.site, [claiming.body() for _ in range(3)]
-    for body in asked:
+    site, bodies = claiming.site, [claiming.body() for _ in range(3)]
+    for body in bodies:
         assert claiming.red.post('/v1/requests', json=body).status_code == 201
     of = {claim.request_id: claim for claim in claiming.claims()}
-    refused, released, expired = (of[body['request_id']] for body in asked)
+    refused, released, expired = (of[body['request_id']] for body in bodies)
     row = next(host for host in site.insights.table().hosts if host.id == refused.provider_id)
     site.world.store.claims.refuse_claims(
         ClaimUpdate(
@@ -396,15 +402,15 @@ def test_the_words_of_hosts_and_operators_are_general_for_a_member(claiming):
     )
     site.world.store.claims.force_release(released.id, OF_OPERATOR)
     site.pass_seconds(4000)
-    told = {}
+    reasons = {}
     for claim in (refused, released, expired):
         shown = claiming.red.get(f'/v1/requests/{claim.request_id}').json()['claims'][0]
-        told[shown['state']] = shown['reason'], shown['host']
+        reasons[shown['state']] = shown['reason'], shown['host']
         whole = claiming.service.get(f'/v1/requests/{claim.request_id}').json()['claims'][0]
         assert whole['host'] == claim.host
         if claim is not expired:
             assert whole['reason'] in (OF_HOST, OF_OPERATOR)
-    assert told == {
+    assert reasons == {
         'refused': ('refused by its host', ''),
         'released': ('released', ''),
         'expired': ('not confirmed before its lease ran out', ''),
@@ -545,19 +551,19 @@ class _Member:
         body = {**self.of.body(), 'spec': spec, 'dry_run': dry_run}
         if consumer is not None:
             body['consumers'].append(consumer)
-        said = msgspec.json.encode(body).decode()
+        text = msgspec.json.encode(body).decode()
         trial = self.of.red.post('/v1/requests', json={**body, 'dry_run': True})
         answer = self.of.red.post('/v1/requests', json=body)
-        assert _outcome(trial) == _outcome(answer), said
-        self.read(answer, said)
+        assert _outcome(trial) == _outcome(answer), text
+        self.read(answer, text)
         self.kinds[answer.status_code] = self.kinds.get(answer.status_code, 0) + 1
         self.as_of_nobody(body, answer)
         if answer.is_success and not dry_run:
-            self.look(body['request_id'], said)
-            self.read(self.of.red.delete(f'/v1/requests/{body["request_id"]}'), said)
+            self.look(body['request_id'], text)
+            self.read(self.of.red.delete(f'/v1/requests/{body["request_id"]}'), text)
         elif answer.status_code == 409 and not dry_run:
             self.site.world.turn()
-            self.look(_error(answer)['details'].get('decision_id', ''), said)
+            self.look(_error(answer)['details'].get('decision_id', ''), text)
 
     def look(self, name: str, said: str) -> None:
         paths = (

@@ -62,8 +62,8 @@ def test_what_some_host_has_is_not_called_unknown_whoever_it_is():
         {'any_traits': [['CUSTOM_SSD', 'CUSTOM_NONE']], 'availability_zone': 'az-2'},
         {'forbidden_aggregates': ['red', 'nope'], 'required_traits': ['CUSTOM_SSD']},
     ]
-    for asked in queries:
-        assert 'unknown' not in refused(**asked).reason, asked
+    for fields in queries:
+        assert 'unknown' not in refused(**fields).reason, fields
 
 
 @pytest.mark.finding('N10', 'a zone, trait, aggregate or host that is not there is called unknown')
@@ -101,15 +101,15 @@ def test_the_one_host_that_was_asked_for_is_told_with_the_reason_it_is_disabled(
 
 @pytest.mark.finding('N11', 'of the host that was asked for the reason comes first and alone')
 def test_whatever_is_wrong_with_the_asked_host_is_said_of_it():
-    asked = {'destination': Destination(host='cmp-1')}
-    assert refused(**asked, resources={'VCPU': 99}).reason == (
+    destination = {'destination': Destination(host='cmp-1')}
+    assert refused(**destination, resources={'VCPU': 99}).reason == (
         'cmp-1: too little free VCPU (need 99 vCPU, has 16 vCPU)'
     )
-    assert refused(**asked, required_traits=['CUSTOM_XXL']).reason == (
+    assert refused(**destination, required_traits=['CUSTOM_XXL']).reason == (
         'cmp-1: no trait CUSTOM_XXL; unknown trait CUSTOM_XXL'
     )
     silent = a_table(a_host(1, reported_at=0.0), a_host(2))
-    assert refused(silent, **asked).reason == 'cmp-1 has been silent for more than 180 s'
+    assert refused(silent, **destination).reason == 'cmp-1 has been silent for more than 180 s'
     # Who rebuilds a guest did not name its host.
     rebuilt = refused(purpose=Purpose.REBUILD, force_hosts=['cmp-1'], required_traits=['CUSTOM_X'])
     assert rebuilt.reason.startswith('its host: no trait CUSTOM_X')
@@ -140,9 +140,9 @@ def test_the_status_counts_refusals_of_one_shape_by_their_cause():
     site = Site()
     site.world.store.hosts.disable_host('cmp-3', 'drain test', 'ann')
     site.world.turn(1.0)
-    asked = [{'required_traits': ['CUSTOM_SDS']}] * 2
-    asked += [{'availability_zone': 'az9'}, {'destination': Destination(host='cmp-3')}]
-    for number, fields in enumerate(asked):
+    shapes = [{'required_traits': ['CUSTOM_SDS']}] * 2
+    shapes += [{'availability_zone': 'az9'}, {'destination': Destination(host='cmp-3')}]
+    for number, fields in enumerate(shapes):
         with pytest.raises(exceptions.NoValidHost):
             site.client.select_destinations(a_request(number=number, **fields))
     groups = site.insights.status().refusals
@@ -202,8 +202,8 @@ def test_one_host_is_explained_with_its_own_reason_not_with_all_that_a_filter_ma
     site.world.turn(1.0)
     answer = site.client.select_destinations(a_request())
     site.world.turn(1.0)
-    (said,) = site.insights.explain(answer.decision_id, host='cmp-3').host_verdicts
-    assert said == 'member 0: cmp-3 was removed by ComputeFilter: disabled'
+    (verdict,) = site.insights.explain(answer.decision_id, host='cmp-3').host_verdicts
+    assert verdict == 'member 0: cmp-3 was removed by ComputeFilter: disabled'
 
 
 @pytest.mark.finding('N22', 'did-you-mean does not guess where nothing is near')

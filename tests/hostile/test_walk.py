@@ -65,18 +65,18 @@ class Operation(NamedTuple):
 def _own() -> Iterator[Operation]:
     rules = {(route.method, route.path): route.rule for route in ROUTES}
     for path, methods in DOCUMENT['paths'].items():
-        for method, said in methods.items():
+        for method, document in methods.items():
             if path == '/healthcheck':
                 continue  # of the process: a middleware before all routes
-            parameters = [_resolved(parameter) for parameter in said['parameters']]
+            parameters = [_resolved(parameter) for parameter in document['parameters']]
             queries = {
                 parameter['name']: parameter['schema']
                 for parameter in parameters
                 if parameter['in'] == 'query'
             }
-            form = said.get('requestBody', {}).get('content', {}).get('application/json', {})
+            form = document.get('requestBody', {}).get('content', {}).get('application/json', {})
             yield Operation(
-                said['operationId'],
+                document['operationId'],
                 method.upper(),
                 path,
                 rules.pop((method.upper(), path)),
@@ -392,10 +392,10 @@ class Walk:
         if operation.name == 'allocate_in_zone' and role in PARENTS:
             for answer in self.site.allocate(role):
                 self._read(operation, role, Asked('PUT', operation.path, None), answer)
-        asked = Inputs(self._dice, self.site.words).asked(operation)
-        answer = self.send(operation, role, asked)
+        sent = Inputs(self._dice, self.site.words).asked(operation)
+        answer = self.send(operation, role, sent)
         if not operation.path.startswith('/placement'):
-            self.as_of_nobody(operation, role, asked, answer)
+            self.as_of_nobody(operation, role, sent, answer)
 
     def send(self, operation: Operation, role: str, asked: Asked) -> httpx.Response:
         answer = self.site.ask(role, *asked, headers=VERSIONS)
@@ -408,11 +408,11 @@ class Walk:
         self.kinds[operation.name, role, answer.status_code] += 1
         if operation.name in STATIC:
             return
-        said = asked.text + self._kept[CALLERS[role].project]
-        leaked = self.site.leaks(role, self._may(operation, role), said, answer)
+        sent_text = asked.text + self._kept[CALLERS[role].project]
+        leaked = self.site.leaks(role, self._may(operation, role), sent_text, answer)
         if leaked:
-            told = (sorted(leaked), asked, answer.text[:3000])
-            self.found.setdefault((operation.name, role), told)
+            leak = (sorted(leaked), asked, answer.text[:3000])
+            self.found.setdefault((operation.name, role), leak)
 
     # -- whether there is one ------------------------------------------------------------
     def as_of_nobody(
@@ -483,8 +483,8 @@ def _walk(folder: pathlib.Path, template: pathlib.Path, requests: int, seed: int
 @pytest.mark.finding('H5', 'no answer names a host, or what is of another project')
 def test_no_answer_of_any_route_has_what_its_caller_may_not_see(tmp_path, sqlite_template):
     walk = _walk(tmp_path, sqlite_template, 1000, 1)
-    asked = {(name, role) for name, role, _ in walk.kinds}
-    assert len(asked) == len(OPERATIONS) * len(CALLERS), 'each was walked by everybody'
+    walked = {(name, role) for name, role, _ in walk.kinds}
+    assert len(walked) == len(OPERATIONS) * len(CALLERS), 'each was walked by everybody'
     fine = sum(count for (*_, status), count in walk.kinds.items() if status < 300)
     assert fine > 150, 'else nothing is shown'
 
@@ -500,12 +500,12 @@ def test_a_refusal_for_what_is_below_names_no_zone_to_a_member(tmp_path, sqlite_
         assert site.place(below).status_code == 201
         plan = {'uuid': group['uuid'], 'policies': ['affinity']}
         plan['members'] = [{'name': 'a', 'spec': resources}]
-        asked = {'request_id': str(uuid.uuid4()), 'consumers': [str(uuid.uuid4())]}
-        asked['hops'] = 0  # to stay here
+        common = {'request_id': str(uuid.uuid4()), 'consumers': [str(uuid.uuid4())]}
+        common['hops'] = 0  # to stay here
         for path, body in (
-            ('/v1/requests', {**asked, 'spec': {**resources, **in_group}}),
-            ('/v1/requests', {**asked, 'spec': {**resources, **in_group}, 'dry_run': True}),
-            ('/v1/group-plans', {'request_id': asked['request_id'], 'group': plan}),
+            ('/v1/requests', {**common, 'spec': {**resources, **in_group}}),
+            ('/v1/requests', {**common, 'spec': {**resources, **in_group}, 'dry_run': True}),
+            ('/v1/group-plans', {'request_id': common['request_id'], 'group': plan}),
         ):
             refused = site.ask('member', 'POST', path, body)
             [error] = refused.json()['errors']

@@ -100,19 +100,19 @@ class RpcWalk:
             body |= {'epoch': self.dice.choice((1, 2)), 'sequence': self.dice.randrange(1, 2**40)}
         if method == 'update_resource_stats':
             body |= {'epoch': 1, 'sequence': self.dice.randrange(1, 2**40), 'pending': []}
-        said = {argument: body}
+        arguments = {argument: body}
         if method == 'update_resource_stats':
-            said['name'] = body['name']
+            arguments['name'] = body['name']
         try:
-            answer = str(self._clients[topic].call({}, method, **said))
+            answer = str(self._clients[topic].call({}, method, **arguments))
             outcome = 'answered'
         except om.RemoteError as e:
             answer, outcome = f'{e.exc_type} {e.value}', e.exc_type
         except Exception as e:  # one of ours, which the client knows
             answer, outcome = f'{type(e).__name__} {e} {vars(e)}', type(e).__name__
         self.outcomes.add((method, outcome))
-        leaked = self.leaks(whom, answer, str(said))
-        assert not leaked, (method, leaked, said, answer)
+        leaked = self.leaks(whom, answer, str(arguments))
+        assert not leaked, (method, leaked, arguments, answer)
 
     def leaks(self, whom: str, answer: str, said: str) -> set[str]:
         """What of an answer is of another project, or another host, than the caller's."""

@@ -87,8 +87,8 @@ class WalkedSite:
         self.report()
         self.top.above(self.low)
         for name in PARENTS.values():
-            said = {'identity': name, 'project_id': f'of-{name}', 'trusted': name == 'near'}
-            assert self.top.put(f'/v1/parents/{name}', said).status_code == 200
+            registration = {'identity': name, 'project_id': f'of-{name}', 'trusted': name == 'near'}
+            assert self.top.put(f'/v1/parents/{name}', registration).status_code == 200
         self._plans = DirectPlans(
             types.SimpleNamespace(  # type: ignore[arg-type]
                 store=self.top.store,
@@ -175,8 +175,8 @@ class WalkedSite:
 
     def _declare(self) -> None:
         store = self.top.store
-        kept = {'rule:kept': 'request.project != "x3360"', 'note': 'x3361'}
-        store.declarations.save_aggregate('gold-x3362', kept, ['hst-x3305'], str(uuid.uuid4()))
+        metadata = {'rule:kept': 'request.project != "x3360"', 'note': 'x3361'}
+        store.declarations.save_aggregate('gold-x3362', metadata, ['hst-x3305'], str(uuid.uuid4()))
         store.quotas.set_quotas(BLUE, {'live_claims': 271_828})
         store.hosts.disable_host('hst-x3308', 'broken fan x3363', 'ann-x3364')
 
@@ -198,8 +198,8 @@ class WalkedSite:
         group = {'uuid': str(uuid.uuid4()), 'policy': 'anti-affinity', 'name': f'web-{mark}'}
         # A service says for whom it places; a group is made by its project.
         role = 'member' if project == RED else 'service'
-        said = {} if role == 'member' else {'project_id': project}
-        response = self.ask(role, 'POST', '/v1/server-groups', {**group, **said})
+        fields = {} if role == 'member' else {'project_id': project}
+        response = self.ask(role, 'POST', '/v1/server-groups', {**group, **fields})
         assert response.status_code == 201, response.text
         resources = {'VCPU': 1, 'MEMORY_MB': memory}
         owner = {'project_id': project, 'user_id': user}
@@ -316,7 +316,7 @@ class WalkedSite:
         :param everything: the rule of the route lets services at everything
         """
         heads = '\n'.join(f'{key}: {value}' for key, value in answer.headers.items())
-        text, said = f'{heads}\n{answer.text}', said.lower()
+        text, lowered = f'{heads}\n{answer.text}', said.lower()
         leaked: set[str] = set()
         is_parent = role in PARENTS
         if is_parent:
@@ -345,4 +345,4 @@ class WalkedSite:
             figure if isinstance(figure, str) else figure[0]
             for figure in FIGURES_OF_BLUE.findall(text)
         }
-        return {text for text in leaked if text.lower() not in said}
+        return {text for text in leaked if text.lower() not in lowered}

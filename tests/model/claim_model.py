@@ -164,8 +164,8 @@ class Model:
     def callers(self, w: World) -> Iterator[tuple[Step, World]]:
         for request, (tries, answered) in enumerate(w.callers):
             if answered < 0 and tries < self.bounds.tries:
-                asked = w._replace(callers=put(w.callers, request, (tries + 1, answered)))
-                yield ('ask', request), self.say(asked, 'select', request, tries)
+                now = w._replace(callers=put(w.callers, request, (tries + 1, answered)))
+                yield ('ask', request), self.say(now, 'select', request, tries)
             elif answered >= 0 and ('cancel', answered) not in w.said:
                 yield ('take back', answered), self.say(w, 'cancel', answered)
 
@@ -296,8 +296,8 @@ class Model:
                 # The disk is full: it says so, or has not even a number left for it.
                 now, stamp = self.tick(w) if may_say else (w, None)
                 now = now._replace(guests=put(now.guests, claim, DONE))
-                said = self.say(now, 'refuse', claim, *stamp) if stamp else now
-                yield ('drop', claim), said
+                refused = self.say(now, 'refuse', claim, *stamp) if stamp else now
+                yield ('drop', claim), refused
             elif guest == RUNNING and may_say:
                 now, stamp = self.tick(w)
                 after = UNSEEN if self.flaw == 'no journal' else DONE
@@ -357,8 +357,8 @@ class Model:
         """
         if self.flaw not in (None, 'no late confirms') or w.restores < self.bounds.restores:
             return w
-        said = frozenset(message for message in w.said if self.matters(w, message))
-        return w._replace(said=said) if len(said) < len(w.said) else w
+        messages = frozenset(message for message in w.said if self.matters(w, message))
+        return w._replace(said=messages) if len(messages) < len(w.said) else w
 
     def matters(self, w: World, message: Message) -> bool:
         kind, subject = message[0], message[1]
@@ -417,10 +417,10 @@ class Model:
         stamp = (w.stamp[0], w.stamp[1] + 1)
         for _, heard in self.hear_report(now, *stamp, running, pending):
             now = heard
-        kept = {claim for claim, state in enumerate(now.claims) if state in LIVE}
-        if running - kept - w.forgotten:
+        live = {claim for claim, state in enumerate(now.claims) if state in LIVE}
+        if running - live - w.forgotten:
             return 'I4 a guest has lost its claim for good'
-        if kept - running - pending:
+        if live - running - pending:
             return 'I7 a claim is kept for ever that nobody uses'
         return ''
 

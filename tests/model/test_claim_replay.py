@@ -107,8 +107,8 @@ class Replay:
         return changed(words, epoch=self.epochs[epoch], sequence=sequence)
 
     def confirm(self, claim, epoch, sequence):
-        fate = self.store.claims.confirm_claims(self.words(claim, epoch, sequence)).outcomes[0]
-        self.said = fate.outcome
+        outcome = self.store.claims.confirm_claims(self.words(claim, epoch, sequence)).outcomes[0]
+        self.said = outcome.outcome
 
     def refuse(self, claim, epoch, sequence):
         self.store.claims.refuse_claims(self.words(claim, epoch, sequence))
@@ -121,8 +121,8 @@ class Replay:
             [self.claims[claim] for claim in sorted(running)],
             [self.claims[claim] for claim in sorted(pending)],
         )
-        fate = self.store.reports.apply_reports([report.build()]).outcomes[0]
-        assert (fate.outcome, fate.adopted) == ('applied', [])
+        outcome = self.store.reports.apply_reports([report.build()]).outcomes[0]
+        assert (outcome.outcome, outcome.adopted) == ('applied', [])
 
     def crash(self):
         self.host.register(after=self.host.epoch)
@@ -186,9 +186,9 @@ def test_a_real_store_tells_the_stories_of_the_model(make_store, name, kind, sha
     bounds, every = STORIES[name]
     store = make_store(kind)
     seen = Counter()
-    told = 0
-    for told, way in enumerate(worlds_of(bounds, every * share), 1):
-        Replay(store, damage_for(store), f'cmp-{told}', bounds).run(way, seen)
-    assert told >= (2 if bounds.restores else 5)
+    count = 0
+    for count, way in enumerate(worlds_of(bounds, every * share), 1):
+        Replay(store, damage_for(store), f'cmp-{count}', bounds).run(way, seen)
+    assert count >= (2 if bounds.restores else 5)
     assert {'reserve', 'confirm', 'report', 'expire', 'cancel'} <= set(seen), seen
     assert store.claims.audit() == CLEAN

@@ -524,10 +524,10 @@ class Model:
         waiting = {key(run.token, 'mid') for run in w.runs if run.phase == 'waits'}
         inside = {name for name, run in w.mid_runs if run.phase == 'waits'}
         there = {key(run.token, 'leaf') for name, run in w.mid_runs if name in inside}
-        said = frozenset(
+        messages = frozenset(
             message for message in w.said if self.matters(w, message, waiting, inside, there)
         )
-        return w._replace(said=said) if len(said) < len(w.said) else w
+        return w._replace(said=messages) if len(messages) < len(w.said) else w
 
     @staticmethod
     def matters(w: World, message: tuple, waiting: set, inside: set, there: set) -> bool:

@@ -81,17 +81,17 @@ class Amqp(Passage):
     def from_server(self, link: Link, data: bytes) -> None:
         """Frame by frame."""
         self._rest += data
-        at, kept = 0, bytearray()
+        at, passed = 0, bytearray()
         while len(self._rest) - at >= 8:
             kind, channel, size = struct.unpack_from('!BHI', self._rest, at)
             end = at + 8 + size
             if len(self._rest) < end:
                 break
             if not self._drops(kind, channel, self._rest[at + 7 : end - 1]):
-                kept += self._rest[at:end]
+                passed += self._rest[at:end]
             at = end
         self._rest = self._rest[at:]
-        link.to_client(bytes(kept))
+        link.to_client(bytes(passed))
 
     def _drops(self, kind: int, channel: int, payload: bytes) -> bool:
         if kind == METHOD and struct.unpack_from('!HH', payload) == DELIVER:

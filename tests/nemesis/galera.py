@@ -194,16 +194,16 @@ class Node:
 
     def _position(self) -> list[str]:
         """Where it was when it ended, so that the others send what it missed and not all."""
-        said = self.folder / 'recover.log'
+        log = self.folder / 'recover.log'
         done = subprocess.run(
-            [*self._arguments(), '--wsrep-recover', f'--log-error={said}'],
+            [*self._arguments(), '--wsrep-recover', f'--log-error={log}'],
             cwd='/',
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=START_SECONDS,
         )
         assert done.returncode == 0, done.stderr.decode(errors='replace')
-        for line in reversed(said.read_text(errors='replace').splitlines()):
+        for line in reversed(log.read_text(errors='replace').splitlines()):
             if 'Recovered position' in line:
                 return [f'--wsrep-start-position={line.rpartition(" ")[2]}']
         return []

@@ -60,9 +60,9 @@ class GroupsSite:
         self.site, self.store, self.database = site, site.store, site.database
         self.world = world.World(site.store, hosts=4, sweep_seconds=1e6, replay_seconds=1e6)
         self.planner = a_planner(self.world)
-        kept = before_commit(self.store, _keep)
-        self._first = a_planner(self.world, store=kept)
-        self._scheduler = self._one_like(self.world.scheduler, kept)
+        watched = before_commit(self.store, _keep)
+        self._first = a_planner(self.world, store=watched)
+        self._scheduler = self._one_like(self.world.scheduler, watched)
 
     def _one_like(self, other: Scheduler, store: Any) -> Scheduler:
         pipeline, settings = other.placing.pipeline, other.settings
@@ -266,11 +266,13 @@ class Planning(GroupScene):
     def agrees(self, answer: GroupAnswer) -> None:
         """What was answered is what is claimed."""
         assert answer.plan is not None
-        told = {member.name: (member.claim_id, member.host) for member in answer.plan.members}
+        answered = {member.name: (member.claim_id, member.host) for member in answer.plan.members}
         stored = {
-            name: (claim.id, claim.host) for name, claim in self.places().items() if name in told
+            name: (claim.id, claim.host)
+            for name, claim in self.places().items()
+            if name in answered
         }
-        assert told == stored
+        assert answered == stored
 
 
 class Changing(Planning):
@@ -387,11 +389,11 @@ class Releasing(GroupScene):
     def again(self) -> None:
         was_done = self.is_done()
         try:
-            said = self.site.planner.release(ReleaseGroupPlan(group=self.group))
+            released = self.site.planner.release(ReleaseGroupPlan(group=self.group))
         except exceptions.NotFound:
             assert was_done
         else:
-            assert not was_done and len(said['claims']) == len(NAMES)  # type: ignore[arg-type]
+            assert not was_done and len(released['claims']) == len(NAMES)  # type: ignore[arg-type]
 
     def free_in_the_end(self) -> None:
         if self.store.plans.load_group_plan(self.group) is not None:

@@ -317,9 +317,9 @@ class Storm:
         chosen = answer.selections[0][0]
         then = group.rng.choice(('confirm', 'confirm', 'cancel', 'nobody comes'))
         if then == 'confirm':
-            said = self.agents.confirm(chosen.host, chosen.claim_id or '')
-            self._count(f'confirms: {said}')
-            if said == 'ok':
+            outcome = self.agents.confirm(chosen.host, chosen.claim_id or '')
+            self._count(f'confirms: {outcome}')
+            if outcome == 'ok':
                 claim = self.store.claims.load_claim(chosen.claim_id)
                 name = claim.member_name or ''
                 if name in group.running:

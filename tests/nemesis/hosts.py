@@ -27,11 +27,13 @@ def add(
     inventories = {name: Inventory(total=total) for name, total in room.items()}
     reports = []
     for name in names:
-        said = store.reports.register_host(RegisterHost(name=name, boot_nonce=str(uuid.uuid4())))[0]
+        registered = store.reports.register_host(
+            RegisterHost(name=name, boot_nonce=str(uuid.uuid4()))
+        )[0]
         reports.append(
             HostReport(
                 name=name,
-                epoch=said.epoch,
+                epoch=registered.epoch,
                 sequence=1,
                 full=True,
                 inventories=inventories,
@@ -42,5 +44,5 @@ def add(
                 pending=[],
             )
         )
-    fates = {fate.outcome for fate in store.reports.apply_reports(reports).outcomes}
-    assert fates == {'applied'}, fates
+    outcomes = {outcome.outcome for outcome in store.reports.apply_reports(reports).outcomes}
+    assert outcomes == {'applied'}, outcomes

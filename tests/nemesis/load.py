@@ -137,8 +137,8 @@ class Conductors(Callers):
         body = base.to_builtins(request)
         for tries_left in range(self.TRIES - 1, -1, -1):
             try:
-                said = self._raw.call('select_destinations', self._impatience, request=body)
-                return wire.read_answer(said)
+                reply = self._raw.call('select_destinations', self._impatience, request=body)
+                return wire.read_answer(reply)
             except exceptions.Unavailable:
                 if not tries_left:
                     raise
@@ -199,10 +199,10 @@ class Asking:
     def _run(self) -> None:
         try:
             while (request := self._work.get()) is not None:
-                told = self._conductors.ask(request)
+                call = self._conductors.ask(request)
                 if self._then is not None:
-                    self._then(told)
-                self.told.append(told)
+                    self._then(call)
+                self.told.append(call)
         except BaseException as e:
             self._problems.append(e)
 

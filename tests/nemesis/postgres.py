@@ -82,18 +82,18 @@ class Servers:
     def _run(self, program: str, *words: object) -> None:
         command = [*self._as, str(self._programs / program), *map(str, words)]
         # To a file: what runs on would keep a pipe open.
-        with open(self._folder.parent / f'{self._folder.name}.said', 'w+') as said:
+        with open(self._folder.parent / f'{self._folder.name}.said', 'w+') as output:
             done = subprocess.run(
                 command,
                 cwd='/',
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 check=False,
                 timeout=2 * START_SECONDS,
             )
-            said.seek(0)
-            assert done.returncode == 0, f'{program}: {said.read()}'
+            output.seek(0)
+            assert done.returncode == 0, f'{program}: {output.read()}'
 
     def _sql(self, name: str, statement: str, database: str = DATABASE) -> object:
         url = f'postgresql+psycopg://{DATABASE}@127.0.0.1:{self._ports[name]}/{database}'

@@ -141,9 +141,9 @@ class Node:
                 start_new_session=True,
             )
         while not self.listens:
-            said = (self.folder / 'out').read_text(errors='replace')[-2000:]
-            assert self._process.poll() is None, said
-            assert time.monotonic() - began < START_SECONDS, said
+            output = (self.folder / 'out').read_text(errors='replace')[-2000:]
+            assert self._process.poll() is None, output
+            assert time.monotonic() - began < START_SECONDS, output
             time.sleep(0.05)
         return time.monotonic() - began
 
@@ -194,9 +194,9 @@ class Node:
             text=True,
             timeout=60,
         )
-        said = done.stdout.strip()
-        assert done.returncode == 0 and said.startswith('{ok, '), said + done.stderr
-        return said.removeprefix('{ok, ').removesuffix('}')
+        output = done.stdout.strip()
+        assert done.returncode == 0 and output.startswith('{ok, '), output + done.stderr
+        return output.removeprefix('{ok, ').removesuffix('}')
 
     def connections(self) -> int:
         """How many clients are connected to this node."""

@@ -61,13 +61,13 @@ class SweepsWhatIsConfirmed(MemoryClaims):
     @atomic
     def sweep(self, limit):
         swept = super().sweep(limit)
-        fates = []
+        outcomes = []
         for claim in list(self.database.tables.all_live()):
             if claim.lease_until < self.database.now and not claim.adopted:
                 _end(self.database, claim, State.EXPIRED, 'lease ran out')
-                fates.append(ClaimOutcome(claim_id=claim.id, outcome='ok', state='expired'))
+                outcomes.append(ClaimOutcome(claim_id=claim.id, outcome='ok', state='expired'))
         return ClaimResult(
-            outcomes=swept.outcomes + fates, hosts=swept.hosts + self.database.tables.write()
+            outcomes=swept.outcomes + outcomes, hosts=swept.hosts + self.database.tables.write()
         )
 
 

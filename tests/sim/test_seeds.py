@@ -92,9 +92,9 @@ def test_a_seed_is_told_with_the_command_that_shows_it_again(monkeypatch, capsys
         world.run.__kwdefaults__, 'make_stores', broken.replacing(broken.NeverSweeps)
     )
     assert sim.main(['faults', '--seeds', '10']) == 1
-    told = capsys.readouterr().out
-    assert 'P3: ' in told
-    assert 'python -m devel.sim faults --first ' in told
+    output = capsys.readouterr().out
+    assert 'P3: ' in output
+    assert 'python -m devel.sim faults --first ' in output
 
 
 def test_wrong_usage_is_told_apart(capsys):

@@ -37,8 +37,8 @@ class Liar:
                 body = json.loads(self.rfile.read(size)) if size else None
                 path = self.path.removeprefix('/zone/v1')
                 liar.heard.append((self.command, path))
-                status, said = liar.answer(self.command, path, body)
-                data = json.dumps(said).encode()
+                status, answer = liar.answer(self.command, path, body)
+                data = json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header('Gantt-Zone', liar.uuid)
                 self.send_header('Content-Length', str(len(data)))

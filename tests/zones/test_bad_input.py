@@ -23,13 +23,13 @@ from tests.zones.tree import VERSION
 def east(zone):
     """A zone with two hosts that another may ask."""
     started = zone('east').hosts(2, 8)
-    said = {
+    registration = {
         'identity': 'parent-uuid',
         'project_id': 'of-parent',
         'lease_seconds_max': 60,
         'trusted': True,
     }
-    assert started.put('/v1/parents/parent', said).status_code == 200
+    assert started.put('/v1/parents/parent', registration).status_code == 200
     return started
 
 
@@ -195,8 +195,8 @@ def test_a_zone_that_lies_costs_a_call_and_never_a_claim(zone):
     def answer(method, path, body):
         if path.startswith('/evaluations'):
             score_set = west.around.score_set()
-            said = {'outcome': 'placed', 'offers': [OFFER], 'hosts': 9, 'score_set': score_set}
-            return 200, said
+            evaluated = {'outcome': 'placed', 'offers': [OFFER], 'hosts': 9, 'score_set': score_set}
+            return 200, evaluated
         if path.startswith('/changes'):
             return 200, {'incarnation': 1, 'revision': 1.0, 'claims': []}
         if method == 'PUT':
@@ -234,44 +234,44 @@ def less(body, *fields):
 
 
 def test_a_zone_that_says_less_than_it_owes_is_named_and_nothing_is_taken_as_done(zone):
-    top, said, own = zone('top'), {}, uuid.uuid4()
+    top, answers, own = zone('top'), {}, uuid.uuid4()
     digest, standing = top.around.score_set(), top.scheduler._zones.standing
     whole = {'outcome': 'placed', 'offers': [OFFER], 'hosts': 9, 'score_set': digest, 'fits': 1000}
 
     def answer(method, path, body):
         if path.startswith('/evaluations'):
-            return 200, said['evaluated']
+            return 200, answers['evaluated']
         if path.startswith('/changes'):
-            return 200, said['changes']
+            return 200, answers['changes']
         if method == 'PUT':
             return 200, members(body)
         if method == 'DELETE':
-            return said['ended']
+            return answers['ended']
         return 404, {'errors': [{'code': 'gantt.not_found'}]}
 
     with Liar(str(own), answer) as liar:
         record = ZoneRecord(uuid=liar.uuid, name='liar', url=liar.url, trusted=True)
         top.store.zones.save_child_zone(record)
         top.scheduler._zones.directory.refresh()
-        said['changes'] = {'incarnation': 1, 'revision': 1.0, 'claims': []}
+        answers['changes'] = {'incarnation': 1, 'revision': 1.0, 'claims': []}
         unread = [less(whole, 'outcome'), *({**whole, 'offers': [less(OFFER, f)]} for f in OFFER)]
-        for said['evaluated'] in unread:
+        for answers['evaluated'] in unread:
             standing.answered(liar.uuid)  # else it is asked seldom
             answer = top.select(a_request(2, vcpu=1, budget_ms=3000))
             assert answer.outcome is Outcome.UNKNOWN and 'liar' in answer.reason, answer
         standing.answered(liar.uuid)
         # So many as it offers, and no more: here two are to be together.
         for offers, fits in (([], 0), ([{**OFFER, 'fits': 1}], 1)):
-            said['evaluated'] = {**whole, 'offers': offers, 'fits': fits}
+            answers['evaluated'] = {**whole, 'offers': offers, 'fits': fits}
             answer = top.select(a_request(2, vcpu=1, budget_ms=3000))
             assert answer.outcome is not Outcome.PLACED, answer
         assert not [call for call in liar.heard if call[0] == 'PUT']
         assert top.store.zone_claims.claims_below() == [] and not top.on_their_way()
         # What it does not speak of is there still, and ends once it says so.
-        said['evaluated'], request = whole, a_request(2, vcpu=1)
+        answers['evaluated'], request = whole, a_request(2, vcpu=1)
         assert top.select(request).outcome is Outcome.PLACED
-        said['changes'] = {'incarnation': 1, 'revision': 2.0, 'claims': []}
-        said['ended'] = 200, {'state': 'cancelled'}
+        answers['changes'] = {'incarnation': 1, 'revision': 2.0, 'claims': []}
+        answers['ended'] = 200, {'state': 'cancelled'}
         top.cancel(request.request_id)
         assert [row.state for row in top.store.zone_claims.claims_below()] == [
             'reserved',

@@ -48,8 +48,8 @@ class Below:
             4,
         )
         self.server.start()
-        said = {'identity': 'id-of-region', 'project_id': 'zone-region'}
-        assert self.zone.put('/v1/parents/region', said).status_code == 200
+        registration = {'identity': 'id-of-region', 'project_id': 'zone-region'}
+        assert self.zone.put('/v1/parents/region', registration).status_code == 200
         self.calls = HttpZones(ZoneCredentials(str(self.file), lambda: OWN_UUID))
         self.record = ZoneRecord(
             uuid=self.zone.uuid,

@@ -47,7 +47,7 @@ def test_it_is_answered_at_once_and_goes_on_until_the_zone_has_heard(tree, monke
     request = a_request(2, vcpu=2, alternates=0)
     assert top.select(request).outcome is Outcome.PLACED
     assert len({row.key for row in top.store.zone_claims.claims_below()}) == 1, 'one allocation'
-    deleted, kept = request.consumers
+    deleted, remaining = request.consumers
     client, calls, tries = operator_of(top), top.scheduler._zones.calls, []
     give_back = calls.give_back
 
@@ -65,8 +65,8 @@ def test_it_is_answered_at_once_and_goes_on_until_the_zone_has_heard(tree, monke
     with top.store.database.engine.begin() as connection:
         connection.execute(models.give_backs.update().values(next_at=0.0))
     heard(top)
-    assert (in_zone(low, deleted), in_zone(low, kept)) == (State.RELEASED, State.RESERVED)
-    assert (of(top, deleted), of(top, kept), len(tries)) == ('released', 'reserved', 2)
+    assert (in_zone(low, deleted), in_zone(low, remaining)) == (State.RELEASED, State.RESERVED)
+    assert (of(top, deleted), of(top, remaining), len(tries)) == ('released', 'reserved', 2)
     assert top.store.give_backs.give_backs_waiting().number == 0
     assert client.delete(f'/allocations/{deleted}').status_code == 404
     assert top.select(a_request(vcpu=1, consumers=[deleted])).outcome is Outcome.PLACED
@@ -132,10 +132,10 @@ def test_of_what_is_lost_the_one_that_is_deleted_ends(tree):
             connection.execute(table.delete())
     changes = ZoneChanges(incarnation=1, revision=1.0, claims=[])
     top.store.zone_claims.note_changes_below(low.uuid, changes, states, 1)
-    deleted, kept = request.consumers
+    deleted, remaining = request.consumers
     assert operator_of(top).delete(f'/allocations/{deleted}').status_code == 204
     heard(top)
-    assert (of(top, deleted), of(top, kept)) == ('released', LOST)
+    assert (of(top, deleted), of(top, remaining)) == ('released', LOST)
 
 
 def test_a_list_that_says_nothing_of_what_it_has_read_ends_it_too(tree):
@@ -146,8 +146,8 @@ def test_a_list_that_says_nothing_of_what_it_has_read_ends_it_too(tree):
     [consumer] = request.consumers
     nothing = {'allocations': {}, 'project_id': 'red', 'user_id': 'eve'}
     client = operator_of(top)
-    told = {**nothing, 'consumer_generation': None, 'consumer_type': 'INSTANCE'}
-    assert client.post('/allocations', json={consumer: told}).status_code == 204
+    wish = {**nothing, 'consumer_generation': None, 'consumer_type': 'INSTANCE'}
+    assert client.post('/allocations', json={consumer: wish}).status_code == 204
     assert top.store.give_backs.give_backs_waiting().number == 0
     older = {'OpenStack-API-Version': 'placement 1.27'}
     answer = client.post('/allocations', json={consumer: nothing}, headers=older)

@@ -60,14 +60,14 @@ def test_it_plays_to_its_end(demo, tmp_path):
     text, _ = demo.communicate(timeout=400)
     assert demo.returncode == 0, text
     assert AUDIT in text.splitlines(), text
-    for said in (
+    for line in (
         'zone east-gpu is added',
         'host east-gpu-000',
         'in zone cloud',
         'gantt.hosts_unknown',
         'the first request, repeated: the same answer',
     ):
-        assert said in text, said
+        assert line in text, line
     assert 'ANOTHER ANSWER' not in text
     # What it says by itself; commands print what they print.
     assert max(len(line) for line in text.splitlines() if not line.startswith('  ')) <= 80

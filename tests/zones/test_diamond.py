@@ -58,8 +58,8 @@ def test_it_is_evaluated_once_and_its_hosts_are_counted_once(diamond):
 def test_a_refusal_is_final_and_counts_each_host_once(diamond, projects):
     top, west, east, south, evaluated = diamond
     for parent, project in zip((west, east), sorted(projects) * 2, strict=False):
-        said = south.put(f'/v1/parents/{parent.name}', {'project_id': project})
-        assert said.status_code == 200
+        response = south.put(f'/v1/parents/{parent.name}', {'project_id': project})
+        assert response.status_code == 200
     south.around.directory.refresh()
     answer = top.select(a_request(vcpu=100))
     assert answer.outcome is Outcome.NO_VALID_HOST, answer.reason

@@ -98,36 +98,36 @@ def test_there_is_no_room_only_as_of_a_moment_since_it_was_asked(zone):
 
 def test_zones_are_asked_while_the_row_of_a_request_is_opened(tree, monkeypatch):
     top, _ = tree
-    calls, asked = top.scheduler._zones.calls, threading.Event()
+    calls, queried = top.scheduler._zones.calls, threading.Event()
     evaluate, opened = calls.evaluate, top.store.zone_requests.open_request
-    monkeypatch.setattr(calls, 'evaluate', lambda *args: (asked.set(), evaluate(*args))[1])
+    monkeypatch.setattr(calls, 'evaluate', lambda *args: (queried.set(), evaluate(*args))[1])
     seen = []
     monkeypatch.setattr(
         top.store.zone_requests,
         'open_request',
-        lambda request: (seen.append(asked.wait(SECONDS)), opened(request))[1],
+        lambda request: (seen.append(queried.wait(SECONDS)), opened(request))[1],
     )
     request = a_request(vcpu=1, budget_ms=60_000)
     assert top.select(request).outcome is Outcome.PLACED
     assert seen == [True]
-    asked.clear()
+    queried.clear()
     monkeypatch.setattr(top.store.zone_requests, 'open_request', opened)
     assert top.select(msgspec.structs.replace(request, repeat=True)).outcome is Outcome.PLACED
-    assert not asked.is_set(), 'it has its answer'
+    assert not queried.is_set(), 'it has its answer'
 
 
 def test_what_was_looked_at_before_others_had_left_a_request_is_looked_at_anew(tree, monkeypatch):
     """What they had claimed is in the way until it is ended."""
     top, _ = tree
-    calls, asked = top.scheduler._zones.calls, []
+    calls, queries = top.scheduler._zones.calls, []
     evaluate = calls.evaluate
-    monkeypatch.setattr(calls, 'evaluate', lambda *args: (asked.append(args), evaluate(*args))[1])
+    monkeypatch.setattr(calls, 'evaluate', lambda *args: (queries.append(args), evaluate(*args))[1])
     request = a_request(vcpu=1, budget_ms=60_000)
     abandoned = PendingZoneRequest(request, SECONDS, 1, may_go_down=True)
     row = abandoned.to_open('worker that is gone', 0.2 - SPARE_SECONDS)
     assert top.store.zone_requests.open_request(row).outcome is None
     assert top.select(request).outcome is Outcome.PLACED
-    assert len(asked) == 2
+    assert len(queries) == 2
 
 
 def test_head_and_body_of_a_call_are_sent_together():

@@ -53,8 +53,8 @@ def test_a_zone_of_another_owner_hears_what_it_needs_to_place_a_guest(lying):
     top.select(request)
     assert {('tokens' in message) for message in liar.sent} == {False, True}, 'asked, and sent'
     for body in liar.sent:
-        said = json.dumps(body)
-        assert not [text for text in OURS if text in said]
+        document = json.dumps(body)
+        assert not [text for text in OURS if text in document]
         spec = body['request']['spec']
         assert spec['hints'] == {'location': ['room-1.site-1']}
         assert spec['flavor']['extra_specs'] == {'gpu': '1'}
@@ -106,17 +106,17 @@ def test_large_requests_are_not_kept_beyond_their_time():
     clock = Clock()
     ways, names = RequestWays(clock), [f'host-{n}' * 8 for n in range(1000)]
 
-    def asked():
+    def ask_once():
         clock.now += 0.05
         large = a_request(ignore_hosts=[f'{name}-{clock.now}' for name in names])
         ways.once(large, lambda: 1, bool, lambda answer: 0)
 
-    asked()
+    ask_once()
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
         for _ in range(400):
-            asked()
+            ask_once()
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -42,8 +42,8 @@ def children_of(answer):
 def made(zone, policy='affinity', uuid=None):
     """The uuid of a group that somebody has made by itself."""
     uuid = uuid or new_uuid()
-    said = zone.post('/v1/server-groups', {'uuid': uuid, 'name': 'g', 'policy': policy})
-    assert said.status_code in (200, 201), said.text
+    response = zone.post('/v1/server-groups', {'uuid': uuid, 'name': 'g', 'policy': policy})
+    assert response.status_code in (200, 201), response.text
     return uuid
 
 
@@ -170,9 +170,9 @@ def test_a_group_that_is_made_anew_with_the_contrary_rule_is_placed_in_zones_bel
         # While somebody of it lives there a copy of an older request changes nothing.
         contrary = Policy.AFFINITY if policy == 'anti-affinity' else Policy.ANTI_AFFINITY
         late = a_request(group=GroupRef(uuid=there, policy=contrary))
-        said = mid.client.select_destinations
+        select = mid.client.select_destinations
         with pytest.raises(exceptions.Refused, match='exists with policy'):
-            said(msgspec.structs.replace(late, parent='top', spec=of_project(late, 'of-top')))
+            select(msgspec.structs.replace(late, parent='top', spec=of_project(late, 'of-top')))
         for request in (first, second):
             top.client.cancel_claims(request.request_id)
         until(lambda: not leaf.live())
@@ -209,14 +209,14 @@ def test_the_rule_of_a_group_goes_down_with_its_generation(zone):
     group = new_uuid()
     in_mid = own_name('top', group)
     in_leaf = own_name('mid', in_mid)
-    said = []
+    generations = []
     for policy in ('anti-affinity', 'affinity'):
         made(top, policy, group)
         request = by_uuid(group)
         answer = top.select(request)
         assert answer.outcome is Outcome.PLACED, answer.reason
-        said.append(generation_in(top, group))
-        assert [generation_in(mid, in_mid), generation_in(leaf, in_leaf)] == said[-1:] * 2
+        generations.append(generation_in(top, group))
+        assert [generation_in(mid, in_mid), generation_in(leaf, in_leaf)] == generations[-1:] * 2
         top.client.cancel_claims(request.request_id)
         until(lambda: not leaf.live())
         until(
@@ -225,7 +225,7 @@ def test_the_rule_of_a_group_goes_down_with_its_generation(zone):
             )
         )
         assert top.delete(f'/v1/server-groups/{group}').is_success
-    assert said[0] < said[1]
+    assert generations[0] < generations[1]
 
 
 @pytest.mark.parametrize('is_between', [False, True])
@@ -352,9 +352,9 @@ def test_a_dry_run_over_http_is_bound_as_its_request_is(zone):
         'dry_run': True,
         'hops': 0,
     }
-    said = top.post('/v1/requests', body)
-    assert said.status_code == 400, said.text
-    assert 'low' in said.text
+    response = top.post('/v1/requests', body)
+    assert response.status_code == 400, response.text
+    assert 'low' in response.text
 
 
 def test_a_zone_between_two_places_nobody_here_whose_group_lives_below(zone):
@@ -389,9 +389,11 @@ def test_room_for_a_group_is_counted_where_it_may_go(zone):
     first = a_request(vcpu=4, group=rule)
     _, answer = allocate(top, first, tokens_of(evaluate(top, first, by)), by=by)
     assert answer.status_code == 200, answer.text
-    said = call(top, 'POST', '/capacity', ZoneCapacityOf(request=a_request(group=rule)), by).json()
+    capacity = call(
+        top, 'POST', '/capacity', ZoneCapacityOf(request=a_request(group=rule)), by
+    ).json()
     where = 12 if other.live() else 8
-    assert (said['count'], low.live() + other.live()) == (where, 2)
+    assert (capacity['count'], low.live() + other.live()) == (where, 2)
 
 
 # -- who plans counts those below --------------------------------------------------------------

@@ -184,15 +184,15 @@ def test_what_is_lost_below_is_listed_by_that_until_somebody_ends_it(zone):
     top, low = zone('top'), zone('low').hosts(1, 16)
     top.above(low)
     top.scheduler.follower.stop(10.0)
-    kept, lost = of_red(), of_red()
-    top.select(kept), top.select(lost)
+    remaining, lost = of_red(), of_red()
+    top.select(remaining), top.select(lost)
     [row] = top.store.zone_claims.claims_below(lost.request_id)
     unchanged = ZoneChanges(incarnation=1, revision=1.0, claims=[])
     top.store.zone_claims.note_changes_below(low.uuid, unchanged, {row.claim_id: LOST}, 1)
 
     def listed(state):
-        asked = 'lost=true' if state == 'lost' else f'state={state}'
-        return [row['id'] for row in seen(top, f'/v1/claims?{asked}')['claims']]
+        query = 'lost=true' if state == 'lost' else f'state={state}'
+        return [row['id'] for row in seen(top, f'/v1/claims?{query}')['claims']]
 
     assert listed('lost') == [row.claim_id]
     assert row.claim_id not in listed('reserved') + listed('confirmed')

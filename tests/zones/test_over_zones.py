@@ -60,8 +60,8 @@ def test_the_best_of_all_zones_is_taken_as_if_there_was_one(zone):
     for _ in range(40):
         request = a_request(vcpu=dice.choice([1, 2, 3, 6, 11, 20]), ram=1024)
         flat.around.reload_soon()  # it has placed one just now, and not through its API
-        asked = msgspec.structs.replace(request, parent='above')
-        theirs = flat.around.evaluator.evaluate(asked, 20, 10.0)
+        from_above = msgspec.structs.replace(request, parent='above')
+        theirs = flat.around.evaluator.evaluate(from_above, 20, 10.0)
         ours = top.select(request)
         refused += ours.outcome is Outcome.NO_VALID_HOST
         assert ours.outcome is theirs.outcome, (ours.reason, theirs.reason)
@@ -95,17 +95,17 @@ def test_what_a_flavor_requires_is_looked_for_below(zone):
     top, east = zone('top').hosts(1, 64), zone('east').hosts(1, 4, traits=['CUSTOM_SSD'])
     top.above(east)
 
-    def asked(**specs):
+    def ask(**specs):
         request = a_request(vcpu=1)
         flavor = Flavor(extra_specs=specs)
         spec = msgspec.structs.replace(request.spec, flavor=flavor)
         return top.select(msgspec.structs.replace(request, spec=spec))
 
-    answer = asked(**{'trait:CUSTOM_SSD': 'required'})
+    answer = ask(**{'trait:CUSTOM_SSD': 'required'})
     assert answer.outcome is Outcome.PLACED, answer.reason
     assert answer.selections[0][0].child == 'east'
     with pytest.raises(exceptions.InvalidMessage, match='accel:device_profile'):
-        asked(**{'accel:device_profile': 'gpu'})
+        ask(**{'accel:device_profile': 'gpu'})
 
 
 def test_no_room_and_not_known_are_different(zone):
@@ -509,19 +509,19 @@ def test_a_zone_that_hangs_is_left_alone_and_the_others_serve(zone):
     top, east = zone('top'), zone('east').hosts(1, 8)
     west = zone('west').hosts(1, 8)
     top.above(east, west)
-    calls, asked = top.scheduler._zones.calls, []
+    calls, queried = top.scheduler._zones.calls, []
     evaluate = calls.evaluate
 
     def hangs(record, *args):
         if record.name == 'west':
-            asked.append(record.name)
+            queried.append(record.name)
             threading.Event().wait(6)
         return evaluate(record, *args)
 
     calls.evaluate = hangs
     children = [children_of(top.select(a_request(budget_ms=20_000))) for _ in range(5)]
     assert children == [['east']] * 5
-    assert len(asked) < 3, 'a zone that was silent is not asked by each request'
+    assert len(queried) < 3, 'a zone that was silent is not asked by each request'
     refused = top.select(a_request(vcpu=100, budget_ms=20_000))
     assert refused.outcome is Outcome.UNKNOWN and 'west' in refused.reason
 

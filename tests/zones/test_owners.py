@@ -21,13 +21,13 @@ def east(zone):
     """A zone with three hosts; ``parent`` is of another owner, ``other`` of the same one."""
     started = zone('east').hosts(3, 8, location=SECRET, traits=['CUSTOM_OF_A_PROJECT'])
     for name in ('parent', 'other'):
-        said = {
+        registration = {
             'identity': f'{name}-uuid',
             'project_id': f'of-{name}',
             'lease_seconds_max': 60,
             'trusted': name == 'other',
         }
-        assert started.put(f'/v1/parents/{name}', said).status_code == 200
+        assert started.put(f'/v1/parents/{name}', registration).status_code == 200
     return started
 
 
@@ -114,8 +114,8 @@ def test_no_guest_of_others_is_placed_or_moved_by_a_parent(east):
 @pytest.mark.parametrize('by', [BY, OTHER])
 def test_a_group_of_a_parent_is_of_its_own_whatever_its_uuid(east, by):
     group = str(uuid.uuid4())
-    said = {'uuid': group, 'name': 'g', 'policy': 'anti-affinity', 'project_id': 'tenant-t'}
-    assert east.post('/v1/server-groups', said).is_success
+    body = {'uuid': group, 'name': 'g', 'policy': 'anti-affinity', 'project_id': 'tenant-t'}
+    assert east.post('/v1/server-groups', body).is_success
     rule = GroupRef(uuid=group, policy=Policy.ANTI_AFFINITY)
     for _ in range(3):
         assert placed(east, a_request(vcpu=1, group=rule), by).status_code == 200
@@ -161,20 +161,20 @@ def test_the_default_quotas_bind_a_parent_of_another_owner(east):
 
 
 def test_what_a_zone_tells_of_itself_follows_trust(east):
-    asked = {
+    questions = {
         'info': lambda by: call(east, 'GET', '', by=by),
         'summary': lambda by: call(east, 'GET', '/summary', by=by),
         'nothing fits': lambda by: evaluate(east, a_request(vcpu=100), by),
         'some fit': lambda by: evaluate(east, a_request(vcpu=1), by),
     }
-    told = {name: (ask(BY), ask(OTHER)) for name, ask in asked.items()}
-    for name, (theirs, ours) in told.items():
+    answers = {name: (ask(BY), ask(OTHER)) for name, ask in questions.items()}
+    for name, (theirs, ours) in answers.items():
         assert theirs.status_code == ours.status_code == 200, name
         assert 'secret' not in theirs.text and 'CUSTOM_OF' not in theirs.text
-    assert 'secret' in told['info'][1].text
-    assert told['summary'][0].json()['fits'] == {} != told['summary'][1].json()['fits']
+    assert 'secret' in answers['info'][1].text
+    assert answers['summary'][0].json()['fits'] == {} != answers['summary'][1].json()['fits']
     for name, outcome in (('nothing fits', 'no_valid_host'), ('some fit', 'placed')):
-        theirs, ours = (response.json() for response in told[name])
+        theirs, ours = (response.json() for response in answers[name])
         assert theirs['outcome'] == ours['outcome'] == outcome
         assert (theirs['hosts'], theirs['survivors'], theirs['removed']) == (0, 0, {})
         assert ours['hosts'] == 3
@@ -205,5 +205,5 @@ def test_keys_of_a_parent_name_no_request_of_others(east):
     key, response = allocate(east, request, offers, key=str(uuid.uuid4()), by=OTHER)
     assert response.json()['key'] == key
     assert east.store.requests.load_request(own_name('other', key)).state == 'placed'
-    (said,) = call(east, 'GET', '/changes', by=OTHER).json()['claims']
-    assert said['key'] == key
+    (change,) = call(east, 'GET', '/changes', by=OTHER).json()['claims']
+    assert change['key'] == key

@@ -59,8 +59,8 @@ def zones(rabbit_url, postgresql_url):
 def test_a_request_goes_down_to_another_cloud_and_survives_its_schedulers(zones):
     top, east = zones
     above, below = top.rig, east.rig
-    said = {'identity': top.uuid, 'project_id': 'of-top', 'trusted': True}
-    assert east.call('PUT', '/v1/parents/top', said).status_code == 200
+    registration = {'identity': top.uuid, 'project_id': 'of-top', 'trusted': True}
+    assert east.call('PUT', '/v1/parents/top', registration).status_code == 200
     added = top.call('PUT', '/v1/zones/east', {'url': east.url, 'trusted': True})
     assert added.status_code == 200, added.text
 
@@ -98,8 +98,8 @@ def test_a_zone_that_is_frozen_in_the_middle_and_goes_on_later_claims_nothing_tw
     above, below = top.rig, east.rig
     above.start('farm', 'gantt-compute', '--fake', '2', '--name', 'above')
     until(lambda: len(top.call('GET', '/v1/hosts').json()['hosts']) == 2, 60)
-    said = {'identity': top.uuid, 'project_id': 'of-top', 'lease_seconds_max': 8}
-    assert east.call('PUT', '/v1/parents/top', said).status_code == 200
+    registration = {'identity': top.uuid, 'project_id': 'of-top', 'lease_seconds_max': 8}
+    assert east.call('PUT', '/v1/parents/top', registration).status_code == 200
     added = top.call('PUT', '/v1/zones/east', {'url': east.url, 'trusted': True})
     assert added.status_code == 200, added.text
     bodies = []
@@ -120,11 +120,11 @@ def test_a_zone_that_is_frozen_in_the_middle_and_goes_on_later_claims_nothing_tw
     until(goes_down, 30)
     frozen = [below.processes[name] for name in ('scheduler', 'api')]
     with concurrent.futures.ThreadPoolExecutor(6) as threads:
-        asked = [threads.submit(ask, n) for n in range(12)]
-        until(lambda: sum(future.done() for future in asked) > 2)
+        futures = [threads.submit(ask, n) for n in range(12)]
+        until(lambda: sum(future.done() for future in futures) > 2)
         for process in frozen:
             process.send_signal(signal.SIGSTOP)
-        answers = [future.result() for future in asked]
+        answers = [future.result() for future in futures]
         # Whoever was not placed asks again, for the same consumers under another id.
         again = [
             {**body, 'request_id': str(uuid.uuid4())}

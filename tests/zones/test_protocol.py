@@ -29,13 +29,13 @@ def east(zone):
     """A zone with two hosts that two others may ask."""
     started = zone('east').hosts(2, 8)
     for name in ('parent', 'other'):
-        said = {
+        registration = {
             'identity': f'{name}-uuid',
             'project_id': f'of-{name}',
             'lease_seconds_max': 60,
             'trusted': True,
         }
-        assert started.put(f'/v1/parents/{name}', said).status_code == 200
+        assert started.put(f'/v1/parents/{name}', registration).status_code == 200
     return started
 
 

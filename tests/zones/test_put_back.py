@@ -192,7 +192,7 @@ def test_what_the_zone_below_forgets_is_shown_as_lost(top, east, heard_of):
             if heard_of == 'nothing'
             else 0,
         )
-    kept, _ = placed(top)
+    request, _ = placed(top)
     if heard_of == 'claims':
         until(lambda: top.store.zones.child_zones()[0].revision > 0)
     backup = Backup(east.store)
@@ -205,7 +205,7 @@ def test_what_the_zone_below_forgets_is_shown_as_lost(top, east, heard_of):
         until(lambda: follower.follow(record) and state_of(top, reserved.claim_id) == 'lost')
     until(lambda: state_of(top, confirmed.claim_id) == 'lost')
     assert state_of(top, reserved.claim_id) == 'lost'
-    assert [row.state for row in top.store.zone_claims.claims_below(kept.request_id)] == [
+    assert [row.state for row in top.store.zone_claims.claims_below(request.request_id)] == [
         'reserved'
     ]
     lines = audited(top).lines

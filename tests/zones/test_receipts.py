@@ -53,8 +53,8 @@ class LyingZone:
 
     def says(self, consumer, key='', **more):
         """One more claim, which lives."""
-        said = {'claim_id': str(uuid.uuid4()), 'key': key or str(uuid.uuid4()), **more}
-        self.claims.append({**said, 'consumer': consumer, 'state': 'confirmed'})
+        claim = {'claim_id': str(uuid.uuid4()), 'key': key or str(uuid.uuid4()), **more}
+        self.claims.append({**claim, 'consumer': consumer, 'state': 'confirmed'})
 
     def is_heard(self):
         """Wait until all that it has said was heard."""
@@ -95,8 +95,8 @@ def test_a_receipt_is_good_for_what_it_was_given_for(lying):
     liar.offers = ['some']
     request = a_request(vcpu=1, project_id='blue')
     assert top.select(request).outcome is Outcome.PLACED, 'elsewhere, as it refused'
-    [asked] = [message for message in liar.sent if 'tokens' in message]
-    key, receipt = asked['request']['request_id'], asked['receipt']
+    [message] = [message for message in liar.sent if 'tokens' in message]
+    key, receipt = message['request']['request_id'], message['receipt']
     assert 'blue' not in receipt
     other = a_request(vcpu=1)
     liar.says(other.consumers[0], key, receipt=receipt)

@@ -94,7 +94,7 @@ def served(app, office, **more):
 def way(tmp_path, zone, office):
     """``way(**section)``: ask a zone over TLS by a credential of such a section."""
     east = zone('east')
-    said = {'identity': OWN_UUID, 'project_id': 'of-region'}
+    registration = {'identity': OWN_UUID, 'project_id': 'of-region'}
     file = tmp_path / 'credentials.ini'
     with contextlib.ExitStack() as closing:
         # Seen from the zone it comes from another machine.
@@ -110,7 +110,7 @@ def way(tmp_path, zone, office):
             return calls.discover(record, 5.0)
 
         pin = {'certificate_sha256': digest(office / 'region.pem')}
-        assert east.put('/v1/parents/region', {**said, **pin}).status_code == 200
+        assert east.put('/v1/parents/region', {**registration, **pin}).status_code == 200
         ask.east = east
         yield ask
 

@@ -36,13 +36,13 @@ class OtherProcess:
 @pytest.fixture
 def east(zone):
     started = zone('east').hosts(2, 8)
-    said = {
+    registration = {
         'identity': 'parent-uuid',
         'project_id': 'of-parent',
         'lease_seconds_max': 60,
         'trusted': True,
     }
-    assert started.put('/v1/parents/parent', said).status_code == 200
+    assert started.put('/v1/parents/parent', registration).status_code == 200
     return started
 
 

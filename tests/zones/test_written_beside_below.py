@@ -81,8 +81,8 @@ def test_the_zone_is_named_to_who_may_know(world, tmp_path):
     top, guest = world
     [consumer] = guest.consumers
     (tmp_path / 'policy.yaml').write_text(RULES)
-    said = {'oslo_policy': {'policy_file': tmp_path / 'policy.yaml'}}
-    rules = policy.PolicyEnforcer(identity.configuration(tmp_path, said))
+    options = {'oslo_policy': {'policy_file': tmp_path / 'policy.yaml'}}
+    rules = policy.PolicyEnforcer(identity.configuration(tmp_path, options))
     client = placement_of(top, WRITER, rules)
     answer = client.put(f'/allocations/{consumer}', json=wish(top))
     assert answer.status_code == 409
@@ -145,8 +145,8 @@ def test_who_is_on_its_way_below_gets_nothing_here_meanwhile(zone, monkeypatch):
 @pytest.mark.parametrize('dry_run', [True, False])
 def test_a_list_of_guests_that_run_does_not_have_it_here_too(world, dry_run):
     top, guest = world
-    told = GuestToAdopt(host='top-1', consumer=guest.consumers[0], resources={'VCPU': 1})
-    [outcome] = top.store.claims.adopt_guests([told], dry_run=dry_run)
+    adoption = GuestToAdopt(host='top-1', consumer=guest.consumers[0], resources={'VCPU': 1})
+    [outcome] = top.store.claims.adopt_guests([adoption], dry_run=dry_run)
     assert (outcome.outcome, outcome.note) == (
         AdoptionStatus.ELSEWHERE,
         'it has a live claim in zone low below',

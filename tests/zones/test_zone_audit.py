@@ -142,8 +142,8 @@ def test_a_guest_that_is_found_here_and_was_placed_below_has_its_room_and_is_nam
     """What runs, runs: both claims stay until somebody has looked where."""
     guest = placed_below(top)
     if by == 'Nova':
-        said = RegisterHost(name='top-1', boot_nonce=DICTIONARY_NONCE)
-        top.epochs['top-1'] = top.scheduler.register_host(said).epoch
+        registration = RegisterHost(name='top-1', boot_nonce=DICTIONARY_NONCE)
+        top.epochs['top-1'] = top.scheduler.register_host(registration).epoch
         top.sequences['top-1'] = 0
         top.report('top-1')
     else:
@@ -183,9 +183,9 @@ def register(zone, name, **said):
 
 def test_a_host_that_is_registered_here_and_below_is_found(east, top):
     for by in ('journal', 'uuid'):
-        said = {by: str(uuid.uuid4())}
-        register(east, f'called-so-there-{by}', **said)
-        register(top, f'by-{by}', **said)
+        identity = {by: str(uuid.uuid4())}
+        register(east, f'called-so-there-{by}', **identity)
+        register(top, f'by-{by}', **identity)
     for zone in (east, top):
         register(zone, 'by-name')
         # Two machines have one name: each has a journal of its own.

@@ -97,27 +97,27 @@ def under_faults(tree: FaultedTree, names, seconds, rest):
 
 
 def check(tree, names, seconds, rest):
-    asked, windows = under_faults(tree, names, seconds, rest)
-    print('\n'.join(figures(asked, windows)))
-    owed = due(asked, windows)
+    requests, windows = under_faults(tree, names, seconds, rest)
+    print('\n'.join(figures(requests, windows)))
+    owed = due(requests, windows)
     lost = [
         f'{request.of} {request.wants} at {request.at}: {request.answers[-1].code} '
         f'after {request.seconds:.1f} s'
         for request in owed
         if not request.is_placed
     ]
-    print(f'asked {len(asked)}, owed {len(owed)}, not placed of these {len(lost)}: {lost[:5]}')
-    judge = TreeJudge(tree, asked)
+    print(f'asked {len(requests)}, owed {len(owed)}, not placed of these {len(lost)}: {lost[:5]}')
+    judge = TreeJudge(tree, requests)
     time.sleep(LEASE_SECONDS)
     end = time.monotonic() + CLEAN_SECONDS
     while (problems := judge.problems()) and time.monotonic() < end:
         time.sleep(0.5)
     problems += [line for zone in tree.zones.values() for line in zone.findings()]
-    problems += confused(asked, windows)
+    problems += confused(requests, windows)
     assert not problems, '\n'.join(problems[:20])
     assert len(lost) <= (1 - SERVED) * len(owed), lost[:5]
-    assert {request.of for request in asked if request.is_placed} == {'any', 'own', 'tight'}
-    check_nobody_is_barred(tree, judge, asked)
+    assert {request.of for request in requests if request.is_placed} == {'any', 'own', 'tight'}
+    check_nobody_is_barred(tree, judge, requests)
 
 
 def check_nobody_is_barred(tree, judge, asked):

@@ -177,11 +177,11 @@ class Zone:
 
     def above(self, *children: 'Zone', **said: Any) -> 'Zone':
         """Put this zone above others, of the same owner."""
-        said = {'trusted': True, **said}
+        fields = {'trusted': True, **said}
         for child in children:
             own = {'identity': self.uuid, 'project_id': f'of-{self.name}', 'trusted': True}
             assert child.put(f'/v1/parents/{self.name}', own).status_code == 200
-            response = self.put(f'/v1/zones/{child.name}', {'url': child.url, **said})
+            response = self.put(f'/v1/zones/{child.name}', {'url': child.url, **fields})
             assert response.status_code == 200, response.text
         self.scheduler._zones.directory.refresh()
         return self
