@@ -130,6 +130,19 @@ def _in_child(store, results):
     results.put(store.database.ping() > 0)
 
 
+def test_a_connection_in_use_while_all_are_closed_is_closed_after_its_use(store):
+    connections = []
+
+    def work(tx):
+        connections.append(tx.connection.connection.driver_connection)
+        store.database.close()
+
+    store.database.writes.write(work)
+    [connection] = connections
+    with pytest.raises(store.database.engine.dialect.loaded_dbapi.Error):
+        connection.cursor().execute('SELECT 1')
+
+
 def test_a_child_process_leaves_the_connections_of_its_parent_alone(store):
     before = store.database.ping()
     context = multiprocessing.get_context('fork')

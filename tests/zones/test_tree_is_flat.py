@@ -152,6 +152,8 @@ class Seed:
                 gone = self.placed.pop(self.dice.randrange(len(self.placed)))
                 for zone in (self.level.entry, self.level.flat):
                     zone.cancel(gone.request_id)
+                # A zone below that is busy ends its claims after the answer: until then they count.
+                until(lambda: self.has(self.level.entry) == self.has(self.level.flat))
         self.check()
 
     # -- at once -----------------------------------------------------------------------

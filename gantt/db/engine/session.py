@@ -219,6 +219,7 @@ class Transactions:
         #: Number of connections that broke: another server may have answered since.
         self.lost = 0
         self._idle: list[sa.Connection] = []
+        self._is_closed = False
         self._lock = threading.Lock()
         self._orphans: list[sa.Connection] = []
         self._pid = os.getpid()
@@ -421,11 +422,13 @@ class Transactions:
 
     def _give(self, connection: sa.Connection) -> None:
         with self._lock:
-            if len(self._idle) < self._keep and not self._users.is_short():
+            is_closed = self._is_closed
+            if not is_closed and len(self._idle) < self._keep and not self._users.is_short():
                 self._idle.append(connection)
                 return
-        if self._session_settings:
-            _discard(connection)  # its settings must not reach other users
+        if self._session_settings or is_closed:
+            # Its settings must not reach other users; the pool that it came from may be gone.
+            _discard(connection)
         else:
             connection.close()
 
@@ -437,8 +440,9 @@ class Transactions:
         return watch.silent_for(self.engine)
 
     def close(self) -> None:
-        """Return every connection to the engine's pool; those in use follow."""
+        """Return every connection to the engine's pool; those in use are closed after their use."""
         with self._lock:
+            self._is_closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             with contextlib.suppress(Exception):
