@@ -33,7 +33,7 @@ POOLS: dict[str, dict[str, object]] = {'database': {'max_pool_size': 1, 'max_ove
 #: Counts of live rows, in any table.
 LIVE = {
     'claims': 'SELECT count(*) FROM claims WHERE live = 1',
-    'claims below': "SELECT count(*) FROM claims_below WHERE state IN ('reserved', 'confirmed')",
+    'claims below': "SELECT count(*) FROM child_claims WHERE state IN ('reserved', 'confirmed')",
 }
 CLAIMS_OF = 'SELECT id, consumer FROM claims WHERE live = 1'
 

@@ -125,7 +125,7 @@ class QuotaExceeded(Refused):
 
     code = 'gantt.quota_exceeded'
     http_status = 403
-    template = 'quota {name}: {used} of {limit} used, {asked} asked'
+    template = 'quota {name}: {used} of {limit} used, {requested} requested'
 
 
 class TooManyRequests(Refused):
@@ -133,7 +133,7 @@ class TooManyRequests(Refused):
 
     code = 'gantt.too_many_requests'
     http_status = 429
-    template = 'quota {name}: {used} of {limit} used, {asked} asked'
+    template = 'quota {name}: {used} of {limit} used, {requested} requested'
 
 
 class RequestIdReused(Refused):

@@ -267,7 +267,7 @@ def _open(tree: FourZones) -> Iterator[tuple[str, str]]:
 
 def _known_above(parent: Stores, child: Stores) -> set[str]:
     """Return live claims in a child zone, as the parent zone has them."""
-    claims = parent.zone_claims.claims_below(child=child.zones.zone_identity().uuid)
+    claims = parent.zone_claims.child_claims(child=child.zones.zone_identity().uuid)
     return {claim.claim_id for claim in claims if claim.state in LIVE}
 
 
@@ -276,7 +276,7 @@ def _live_below(child: Stores, parent: str) -> set[str]:
     own_ids = {claim.id for claim in _live(child) if claim.parent_key == parent}
     further = {
         below.claim_id
-        for below in child.zone_claims.claims_below()
+        for below in child.zone_claims.child_claims()
         if below.parent == parent and below.state in LIVE
     }
     return own_ids | further

@@ -111,7 +111,7 @@ class MemoryClaims:
         consumers = {
             guest_of(claim)
             for claim in due
-            if claim.provider_id in hosts and hosts[claim.provider_id].speaks_for == 'nova'
+            if claim.provider_id in hosts and hosts[claim.provider_id].reporter == 'nova'
         }
         return [
             claim

@@ -51,8 +51,8 @@ class MemoryNova:
                 host, self._events_seen(host.name), claims, cast, self.database.now
             )
             self.database.tables.events_seen[derived_id('nova host', host.name)] = seen_events
-            if host.speaks_for != 'nova':
-                self.database.tables.hosts[host.id] = _replace(host, speaks_for='nova')
+            if host.reporter != 'nova':
+                self.database.tables.hosts[host.id] = _replace(host, reporter='nova')
                 self.database.tables.touch(host.id)
             self._put_claims(effect.claims)
             result.confirmed.extend(effect.confirmed)
@@ -130,4 +130,4 @@ class MemoryNova:
 
     def _is_novas(self, provider_id: int) -> bool:
         host = self.database.tables.hosts.get(provider_id)
-        return host is not None and host.speaks_for == 'nova'
+        return host is not None and host.reporter == 'nova'

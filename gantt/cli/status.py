@@ -88,7 +88,7 @@ def _lines(status: dict[str, Any], width: int) -> list[str]:
 
 
 def _below(status: dict[str, Any]) -> str:
-    count = status.get('claims_below')
+    count = status.get('child_claims')
     return f', {count} in zones below' if count else ''
 
 

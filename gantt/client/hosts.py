@@ -19,7 +19,7 @@ _PASSING = (exceptions.Unavailable,)
 _TRIES_MOST = 20
 
 
-class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
+class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of an update of one claim.
 
     :ivar outcome: ok | gone (final, unknown or of another host) | kept
@@ -33,7 +33,7 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome':
     reason: str = ''
 
 
-class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
+class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of a report: applied | stale | needs_full (send a full one)."""
 
     name: str
@@ -112,8 +112,8 @@ class ClaimsClient:
         body = base.to_builtins(update)
         if self._signer is not None:
             body = self._signer.message(method, body)
-        answer = self._call(method, update.name, words=body)
-        return base.decode(answer, list[ClaimOutcome], inside='fates')
+        answer = self._call(method, update.name, update=body)
+        return base.decode(answer, list[ClaimOutcome], inside='outcomes')
 
     def _call(self, method: str, context_id: str, **args: Any) -> Any:
         return self._caller.call_again(
@@ -125,7 +125,7 @@ class StatsClient:
     """Reports on topic ``gantt-stats``.
 
     A delta is cast: should it be lost, the next one has the same.  A full
-    report is called, so that its sender learns its fate.
+    report is called, so that its sender learns its outcome.
 
     :param signer: signs the reports; None: nothing is signed
     """
@@ -146,7 +146,7 @@ class StatsClient:
     ) -> ReportOutcome | None:
         """Send a report.
 
-        :param wait: whether to wait for its fate; None: for full ones only
+        :param wait: whether to wait for its outcome; None: for full ones only
         :raises StaleEpoch, NotFound, NotProven: register again
         :raises Unavailable: not sent, or no answer; the next report repairs that
         """

@@ -38,7 +38,7 @@ class NovaClient:
         self._caller = ServerCaller(transport, wire.STATS_TOPIC)
         self._timeout = timeout
 
-    def list_guests(self, listed: GuestList) -> GuestListResult:
+    def sync_guests(self, listed: GuestList) -> GuestListResult:
         """Send all guests of a host; claims are folded when this returns.
 
         :raises NotProven: it is not signed with the key of the host
@@ -47,27 +47,27 @@ class NovaClient:
         body = base.to_builtins(listed)
         if self._signer is not None:
             body = self._signer.guests(body)
-        answer = self._call('list_guests', listed.host, listed=body)
-        return base.decode(answer, GuestListResult, inside='heard')
+        answer = self._call('sync_guests', listed.host, guest_list=body)
+        return base.decode(answer, GuestListResult, inside='result')
 
-    def tell_aggregates(self, update: AggregateUpdate) -> None:
+    def update_aggregates(self, update: AggregateUpdate) -> None:
         """Send aggregates as Nova has them."""
-        self._call('tell_aggregates', '', told=base.to_builtins(update))
+        self._call('update_aggregates', '', update=base.to_builtins(update))
 
-    def tell_groups(self, update: GroupUpdate) -> int:
+    def update_server_groups(self, update: GroupUpdate) -> int:
         """Send server groups; return how many were not known."""
-        return int(self._call('tell_groups', '', told=base.to_builtins(update)))
+        return int(self._call('update_server_groups', '', update=base.to_builtins(update)))
 
-    def open_moves(self, query: ListMoves) -> Moves:
+    def list_open_moves(self, query: ListMoves) -> Moves:
         """Return moves that have not ended."""
-        answer = self._call('open_moves', '', asked=base.to_builtins(query))
+        answer = self._call('list_open_moves', '', query=base.to_builtins(query))
         return base.decode(answer, Moves, inside='moves')
 
-    def settle_guests(self, update: GuestLocations) -> None:
+    def update_guest_locations(self, update: GuestLocations) -> None:
         """Send the hosts of guests that were between two hosts."""
-        self._call('settle_guests', '', told=base.to_builtins(update))
+        self._call('update_guest_locations', '', update=base.to_builtins(update))
 
-    def tell_facts(self, update: UpdateHostFacts) -> UpdateHostFactsResult:
+    def update_host_facts(self, update: UpdateHostFacts) -> UpdateHostFactsResult:
         """Send facts that an agent has read on its host.
 
         :raises NotFound: the host's report source has not reported it yet
@@ -78,8 +78,8 @@ class NovaClient:
         body = base.to_builtins(update)
         if self._signer is not None:
             body = self._signer.facts(body)
-        answer = self._call('tell_facts', update.host, told=body)
-        return base.decode(answer, UpdateHostFactsResult, inside='heard', newer_minor=True)
+        answer = self._call('update_host_facts', update.host, update=body)
+        return base.decode(answer, UpdateHostFactsResult, inside='result', newer_minor=True)
 
     def _call(self, method: str, context_id: str, **args: Any) -> Any:
         return self._caller.call(method, self._timeout, context_id=context_id, **args)

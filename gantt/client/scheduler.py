@@ -135,7 +135,7 @@ class SchedulerClient:
         """Confirm claims of a request without a host as in use; their leases end no more.
 
         :param consumers: those whose claims are in use; empty: all of the request
-        :returns: ``claims``, each with its ``fate``: ``ok``, or ``gone`` where it ended before
+        :returns: ``claims``, each with its ``outcome``: ``ok``, or ``gone`` where it ended before
         :raises NotFound: it has no claims
         :raises Refused: it was placed on hosts, which confirm
         """

@@ -44,12 +44,12 @@ class Signer:
 
     def guests(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the body of a list of guests, with its signature."""
-        signed_part = host_keys.signed_bytes('list_guests', body['host'], 0, 0, body)
+        signed_part = host_keys.signed_bytes('sync_guests', body['host'], 0, 0, body)
         return {**body, 'signature': host_keys.text(self._key.sign(signed_part))}
 
     def facts(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the body of an agent's facts beside nova-compute, with its proof."""
-        return self._proven('tell_facts', body['host'], body['sequence'], body)
+        return self._proven('update_host_facts', body['host'], body['sequence'], body)
 
     def registration(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the body of a registration, with its proof; no two have the same number."""

@@ -209,7 +209,7 @@ def key_show(conf: Any) -> int:
         'host': name,
         'fingerprint': host_keys.fingerprint(key.public) if key and key.public else None,
         'since': key.since if key and key.public else None,
-        'fingerprint_beside': host_keys.fingerprint(key.beside) if key and key.beside else None,
+        'fingerprint_agent': host_keys.fingerprint(key.agent) if key and key.agent else None,
         'is_revoked': bool(key and key.is_revoked),
         'revoked': [host_keys.fingerprint(revoked) for revoked in key.revoked] if key else [],
     }
@@ -219,10 +219,8 @@ def key_show(conf: Any) -> int:
         when = time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(key_facts['since']))
         state = ', revoked: messages of the host are refused' if key_facts['is_revoked'] else ''
         lines = [f'{name} has the key {key_facts["fingerprint"]}, known since {when}{state}']
-    if key_facts['fingerprint_beside'] is not None:
-        lines.append(
-            f'the agent next to nova-compute has the key {key_facts["fingerprint_beside"]}'
-        )
+    if key_facts['fingerprint_agent'] is not None:
+        lines.append(f'the agent next to nova-compute has the key {key_facts["fingerprint_agent"]}')
     lines += [f'never taken again: {revoked}' for revoked in key_facts['revoked']]
     console.show(conf, key_facts, lines)
     return 0
@@ -246,7 +244,7 @@ def key_revoke(conf: Any) -> int:
     after = stores.connect(conf).hosts.revoke_host_key(name).row
     assert after is not None and after.key is not None
     keys = [
-        host_keys.fingerprint(public) for public in (after.key.public, after.key.beside) if public
+        host_keys.fingerprint(public) for public in (after.key.public, after.key.agent) if public
     ]
     print(
         f'the key {" and ".join(keys)} is revoked for good, and nobody '

@@ -80,12 +80,12 @@ class AddressService:
             claims = self._scheduler.extend_claims(owner, OFFER_SECONDS)['claims']
         except exceptions.NotFound:
             return False
-        return all(claim['fate'] in ('ok', 'kept') for claim in claims)
+        return all(claim['outcome'] in ('ok', 'kept') for claim in claims)
 
     def keep(self, owner: str) -> bool:
         """Confirm the addresses as in use until given back; return whether they are still there."""
         claims = self._scheduler.confirm_request(owner)['claims']
-        return all(claim['fate'] == 'ok' for claim in claims)
+        return all(claim['outcome'] == 'ok' for claim in claims)
 
     def give(self, owner: str) -> None:
         """Release the addresses; repeating it is harmless."""

@@ -85,7 +85,7 @@ class VolumeService:
             raise
         # From here on no lease ends it.  Where it has ended before, another consumer has the room.
         [claim] = self._scheduler.confirm_request(volume)['claims']
-        if claim['fate'] != 'ok':
+        if claim['outcome'] != 'ok':
             self._destroy(volume)
             raise exceptions.Conflict(
                 f'volume {volume} took longer to make than its room was kept', request_id=volume

@@ -187,7 +187,7 @@ class HostReader:
             kind=host.kind.value,
             location=facts.location,
             build_topic=topic_of(host.name),
-            speaks_for=host.speaks_for,
+            reporter=host.reporter,
             key=_key(host.key),
             inventories_by='reports' if host.reports_inventories else API,
             traits=sorted(facts.traits),

@@ -308,7 +308,7 @@ class Insights:
         consumer = query.pop('consumer', None)
         consumers = [consumer] if consumer is not None else ()
         below = self._below(
-            self._zone_claims.claims_below(consumers=consumers, project=project, **query)
+            self._zone_claims.child_claims(consumers=consumers, project=project, **query)
         )
         all_claims = sorted((*shown, *below), key=lambda claim: claim.id)
         return all_claims[: query.get('limit')]
@@ -333,7 +333,7 @@ class Insights:
             blank = '00000000-0000-0000-0000-000000000000'
             after = claim_id + blank[len(claim_id) :]
             here = self._claims.list_claims(limit=2, marker=after)
-            below = self._zone_claims.claims_below(limit=2, marker=after)
+            below = self._zone_claims.child_claims(limit=2, marker=after)
             near = {match.id for match in here} | {match.claim_id for match in below}
             near = {prefix_match for prefix_match in near if prefix_match.startswith(claim_id)}
             if len(near) == 1:
@@ -348,7 +348,7 @@ class Insights:
             return self._claim_view(claim, self._now())
         whole = len(claim_id) == 36
         claim_views = (
-            self._below(self._zone_claims.claims_below(claim_id=claim_id, limit=1)) if whole else []
+            self._below(self._zone_claims.child_claims(claim_id=claim_id, limit=1)) if whole else []
         )
         if not claim_views:
             raise exceptions.NotFound(kind='claim', name=claim_id)
@@ -371,7 +371,7 @@ class Insights:
         now = self._now()
         answer = self._answers.read(full_id, stored.answer) if stored.answer else None
         claims = [self._claim_view(claim, now) for claim in stored.claims]
-        return stored, answer, [*claims, *self._below(self._zone_claims.claims_below(full_id))]
+        return stored, answer, [*claims, *self._below(self._zone_claims.child_claims(full_id))]
 
     def requests(
         self, limit: int, marker: str | None = None, project: str | None = None
@@ -400,7 +400,7 @@ class Insights:
             unreadable=reader.unreadable,
             hosts_total=len(reader.table),
             claims=self._live_claims(reader.table),
-            claims_below=sum(self._zone_figures.live_claims_over_zones().children.values()),
+            child_claims=sum(self._zone_figures.live_claims_over_zones().children.values()),
             table_age_seconds=round(self.cache.age_seconds, 3),
             usage=reader.usage(),
             outcomes=outcomes,
@@ -537,7 +537,7 @@ def _usual(notes: Iterable[ServiceRecord]) -> str:
 
 def _sources(table: HostTable, stale_after: float) -> list[views.ServiceView]:
     """Return the reporters for hosts of Nova, as one: their reports do not name the process."""
-    reported = [host.reported_at for host in table.hosts if host.speaks_for == 'nova']
+    reported = [host.reported_at for host in table.hosts if host.reporter == 'nova']
     if not any(reported):
         return []
     age = max(0.0, table.now - max(reported))

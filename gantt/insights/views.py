@@ -169,7 +169,7 @@ class HostDetail(View, frozen=True, kw_only=True):
     sequence: int
     full_sequence: int
     generation: int
-    speaks_for: str
+    reporter: str
     key: str | None = None
     inventories_by: str = 'reports'
     service_disabled: str | None
@@ -351,7 +351,7 @@ class Status(View, frozen=True, kw_only=True):
     :ivar site: what operators call this site, empty where they have not named it
     :ivar claims: live ones here, on hosts and on pools
     :ivar refusals_truncated: more refusals than were read; the counts are lower bounds
-    :ivar claims_below: live ones of requests of here in zones below
+    :ivar child_claims: live ones of requests of here in zones below
     :ivar unreadable: host whose record cannot be read -> why: nothing is placed there; the first
     """
 
@@ -367,7 +367,7 @@ class Status(View, frozen=True, kw_only=True):
     refusals_truncated: bool
     configurations: list[Configuration] = []
     site: str = ''
-    claims_below: int = 0
+    child_claims: int = 0
     unreadable: dict[str, str] = {}
 
 

@@ -42,7 +42,7 @@ class HostPicture(msgspec.Struct, frozen=True):
     """Picture of one host.
 
     :ivar guests: all of its guests, complete
-    :ivar asked_at: when reading began
+    :ivar requested_at: when reading began
     :ivar begun: the same by the database's clock, None where that was not known
     :ivar is_short: their list fits a message only without the fields for people
     """
@@ -50,7 +50,7 @@ class HostPicture(msgspec.Struct, frozen=True):
     announcement: RegisterHost
     facts: HostReadings
     guests: list[NovaGuest]
-    asked_at: float
+    requested_at: float
     begun: float | None = None
     is_short: bool = False
 
@@ -234,10 +234,10 @@ def _picture_of(
         uuid=node.id.lower(),
         boot_nonce='-',
         cell=cell,
-        speaks_for='nova',
+        reporter='nova',
     )
     nova_guests = [_guest(guest, room, inventories) for guest in guests]
-    return HostPicture(announcement, facts, nova_guests, picture.asked_at, picture.begun)
+    return HostPicture(announcement, facts, nova_guests, picture.requested_at, picture.begun)
 
 
 def _foreign(

@@ -136,7 +136,7 @@ EVERY_PASSES = 10
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """Answers of both APIs in one pass.
 
-    :ivar asked_at: when reading began, seconds since 1970
+    :ivar requested_at: when reading began, seconds since 1970
     :ivar begun: the same by the database's clock, None where that is unknown
     :ivar services: by host
     :ivar open: migrations that are not over, by instance
@@ -148,7 +148,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     :ivar odd_groups: server groups that are skipped, by uuid, and the reason
     """
 
-    asked_at: float
+    requested_at: float
     begun: float | None = None
     services: dict[str, ApiService]
     nodes: list[ApiHypervisor]
@@ -208,7 +208,7 @@ class Reader:
         """
         for api in (self.nova, self.placement):
             api.begin(self.seconds)
-        nova, asked_at, malformed = self.nova, self.wall(), Odd()
+        nova, requested_at, malformed = self.nova, self.wall(), Odd()
         services_before, doubled = self._services(malformed)
         nodes = list(
             nova.pages(
@@ -266,7 +266,7 @@ class Reader:
                     move.source_compute, f'server {server}, which was there, cannot be read'
                 )
         return Picture(
-            asked_at=asked_at,
+            requested_at=requested_at,
             begun=begun,
             services=services,
             nodes=nodes,

@@ -203,7 +203,7 @@ class Source:
         The clocks here and of the database may differ, so it comes from the schedulers.
         """
         try:
-            return self.nova.open_moves(ListMoves(seconds=LONGEST_SECONDS, limit=1)).before
+            return self.nova.list_open_moves(ListMoves(seconds=LONGEST_SECONDS, limit=1)).cutoff
         except exceptions.GanttError as e:
             # Errors of reading are better reported before a scheduler is there.
             LOG.info('The clock of the database is not known: %s', e)
@@ -302,7 +302,7 @@ class Source:
             raise exceptions.Unavailable(f'nothing is known of host {host} now')
         due = self._guests.is_due(host, host_picture)
         if due:
-            result = self.nova.list_guests(listed(host, host_picture))
+            result = self.nova.sync_guests(listed(host, host_picture))
             for outcome in ('confirmed', 'released', 'adopted'):
                 self.count(
                     'gantt_nova_source_claims_total', getattr(result, outcome), action=outcome
@@ -330,9 +330,9 @@ class Source:
         deleted = [aggregate for uuid, aggregate in sent.items() if uuid not in current]
         # First the deleted ones: a new one may have the name of one of them.
         for part in _parts(deleted):
-            self.nova.tell_aggregates(AggregateUpdate(gone=part))
+            self.nova.update_aggregates(AggregateUpdate(removed=part))
         for part in _parts(changed):
-            self.nova.tell_aggregates(AggregateUpdate(aggregates=part))
+            self.nova.update_aggregates(AggregateUpdate(aggregates=part))
         self._aggregates = current
 
     def _send_groups(self, picture: Picture) -> None:
@@ -340,14 +340,14 @@ class Source:
         _log_changes('Server group %s is passed over: %s', problems, self._odd_groups)
         self._odd_groups = problems
         for part in _parts(new_groups):
-            self.nova.tell_groups(GroupUpdate(groups=part))
+            self.nova.update_server_groups(GroupUpdate(groups=part))
             self._groups |= {group.uuid for group in part}
         self._groups &= {group.id.lower() for group in picture.groups}
 
     # -- moves -------------------------------------------------------------------------
     def _resolve_moves(self) -> None:
-        """Settle moves that have not ended: Nova has their hosts, and the fate of builds."""
-        query = self.nova.open_moves(ListMoves(seconds=self.migration_grace, reserved=True))
+        """Settle moves that have not ended: Nova has their hosts, and the outcome of builds."""
+        query = self.nova.list_open_moves(ListMoves(seconds=self.migration_grace, reserved=True))
         locations = []
         for move in [candidate for candidate in query.moves if self._is_ours(candidate)][
             :REQUESTED_MOST
@@ -379,11 +379,11 @@ class Source:
             )
             locations.append(
                 GuestLocation(
-                    consumer=move.consumer, host=host, before=query.before, resources=amounts
+                    consumer=move.consumer, host=host, cutoff=query.cutoff, resources=amounts
                 )
             )
         if locations:
-            self.nova.settle_guests(GuestLocations(guests=locations))
+            self.nova.update_guest_locations(GuestLocations(guests=locations))
             self.count('gantt_nova_source_guest_locations_total', len(locations))
 
     def _is_ours(self, move: PendingMove) -> bool:
@@ -462,7 +462,9 @@ def listed(host: str, picture: HostPicture) -> GuestList:
         guests = [
             _replace(guest, node='', vm_state='', task_state='', user_id=None) for guest in guests
         ]
-    return GuestList(host=host, asked_at=picture.asked_at, begun=picture.begun, guests=guests)
+    return GuestList(
+        host=host, requested_at=picture.requested_at, database_time=picture.begun, guests=guests
+    )
 
 
 def fitting(pictures: HostPictures, most: int) -> HostPictures:

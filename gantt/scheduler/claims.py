@@ -194,7 +194,7 @@ class ClaimUpdates:
 
 def _listed(outcomes: Sequence[ClaimOutcome]) -> list[dict[str, object]]:
     return [
-        {'claim_id': outcome.claim_id, 'fate': outcome.outcome, 'state': outcome.state}
+        {'claim_id': outcome.claim_id, 'outcome': outcome.outcome, 'state': outcome.state}
         for outcome in outcomes
     ]
 

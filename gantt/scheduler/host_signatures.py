@@ -170,7 +170,7 @@ class HostSignatures:
 
         :raises NotProven: it is not; the alarm was raised
         """
-        self._check(_Signed('list_guests', message.host, 0, 0, message.signature, body))
+        self._check(_Signed('sync_guests', message.host, 0, 0, message.signature, body))
 
     def _check(self, signed: '_Signed') -> None:
         known_key = self.key(signed.host)
@@ -210,10 +210,10 @@ class HostSignatures:
         if mode is Mode.OFF:
             return message
         if message.proof is None:
-            self.check_unsigned('tell_facts', message.host)
-        proven = self._proven('tell_facts', message.host, message.proof, body)
+            self.check_unsigned('update_host_facts', message.host)
+        proven = self._proven('update_host_facts', message.host, message.proof, body)
         if proven is not None and proven.number != message.sequence:
-            raise self._refused('tell_facts', _no_proof(message.host))
+            raise self._refused('update_host_facts', _no_proof(message.host))
         return IntroducedFacts(**msgspec.structs.asdict(message), mode=mode, proven=proven)
 
     def _proven(

@@ -233,7 +233,9 @@ class QuotaChecks:
             return
         used = self.groups.count_groups(project)
         if used + 1 > limit:
-            raise self.refused(Excess(name=quota.SERVER_GROUPS, limit=limit, used=used, asked=1))
+            raise self.refused(
+                Excess(name=quota.SERVER_GROUPS, limit=limit, used=used, requested=1)
+            )
 
     def check_plan(
         self,
@@ -261,7 +263,7 @@ class QuotaChecks:
             used = max(0, self.plans.planned_usage(project).reservations - len(given_up))
             if used + count > places_max:
                 over_places = Excess(
-                    name=quota.PLANNED_PLACES, limit=places_max, used=used, asked=count
+                    name=quota.PLANNED_PLACES, limit=places_max, used=used, requested=count
                 )
                 raise self.refused(over_places)
         amounts: Counter[str] = Counter()

@@ -130,11 +130,11 @@ def test_a_file_is_read_again_by_the_next_process(tmp_path, clock):
     first.ask(entry.claim_id, Stamp(3, 7))
     # No close: as after kill -9, what was committed is in the write-ahead log.
     other = sqlite3.connect(tmp_path / 'journal')
-    assert other.execute('SELECT state, asked_epoch FROM builds').fetchall() == [(PENDING, 3)]
+    assert other.execute('SELECT state, requested_epoch FROM builds').fetchall() == [(PENDING, 3)]
     other.close()
     first.close()
     second = SqliteJournal(tmp_path / 'journal', wall=clock.wall)
-    assert second.get(entry.claim_id).asked == Stamp(3, 7)
+    assert second.get(entry.claim_id).requested == Stamp(3, 7)
     second.close()
 
 

@@ -51,7 +51,7 @@ class Cloud:
     def host(self, name: str, cell: str | None, less: dict[str, int] | None = None) -> None:
         """Register a host and report for it; as a source does that speaks for Nova's hosts."""
         registered = self._claims.register_host(
-            RegisterHost(name=name, boot_nonce='n', cell=cell, zone='nova', speaks_for='nova')
+            RegisterHost(name=name, boot_nonce='n', cell=cell, zone='nova', reporter='nova')
         )
         room = {'VCPU': 64, 'MEMORY_MB': 1 << 20, 'DISK_GB': 4000} | (less or {})
         ratios = {'VCPU': RATIO}

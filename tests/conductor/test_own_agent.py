@@ -18,7 +18,7 @@ HOST, OTHER = 'compute-003', 'compute-004'
 def test_they_end_no_claim_and_the_source_takes_no_host(cloud, conductor):
     claims, stats = client.ClaimsClient(cloud._carrier), client.StatsClient(cloud._carrier)
     registered = claims.register_host(
-        RegisterHost(name=HOST, boot_nonce='own', cell=CELL, zone='nova', speaks_for='host')
+        RegisterHost(name=HOST, boot_nonce='own', cell=CELL, zone='nova', reporter='host')
     )
     guest = str(uuid.uuid4())
     conductor.select('boot', [guest], alternates=True, force=HOST)
@@ -50,6 +50,6 @@ def test_they_end_no_claim_and_the_source_takes_no_host(cloud, conductor):
     cloud.until(lambda: cloud.live(marker) == [(OTHER, 'confirmed')], 'the marker')
     assert cloud.live(guest) == [(HOST, 'confirmed')]
     with pytest.raises(exceptions.HostHeld, match=HOST):
-        claims.register_host(RegisterHost(name=HOST, boot_nonce='source', speaks_for='nova'))
+        claims.register_host(RegisterHost(name=HOST, boot_nonce='source', reporter='nova'))
     again = msgspec.structs.replace(report, sequence=3)
     assert stats.update_resource_stats(again).outcome == 'applied'

@@ -170,7 +170,7 @@ class SqlDamage:
         columns = [sa.literal(values[x.name]) if x.name in values else x for x in c.c]
         # What the table itself would not let be doubled.
         columns = [
-            sa.null() if x.name == 'sole' else of for x, of in zip(c.c, columns, strict=True)
+            sa.null() if x.name == 'unique_key' else of for x, of in zip(c.c, columns, strict=True)
         ]
         amounts = [sa.literal(claim_id), *(x for x in a.c if x.name != 'claim_id')]
         vcpu = claim.allocations[claim.provider_id]['VCPU']
@@ -220,7 +220,7 @@ class SqlDamage:
 
     def end_without_counting(self, claim: Claim) -> None:
         c = models.claims
-        self._run(c.update().where(c.c.id == claim.id).values(state='released', sole=None))
+        self._run(c.update().where(c.c.id == claim.id).values(state='released', unique_key=None))
 
     def leave_out(self, claim: Claim) -> None:
         c, p = models.claims, models.providers

@@ -48,14 +48,16 @@ def hear(store, host, *guests, resources=None):
     nova_guests = [
         NovaGuest(consumer=consumer, resources=resources or {'PCPU': 2}) for consumer in guests
     ]
-    word = GuestsListed(host=host.name, consumers=list(guests), told=nova_guests)
-    return store.nova.apply_guest_events([NovaCast(asked_at=TIME + 120 * next(_asked), word=word)])
+    word = GuestsListed(host=host.name, consumers=list(guests), described=nova_guests)
+    return store.nova.apply_guest_events(
+        [NovaCast(requested_at=TIME + 120 * next(_asked), word=word)]
+    )
 
 
 @pytest.fixture
 def nova_host(store):
     return of_nova(
-        store, a_host().with_room(vcpu=8, pcpu=14, ram=16_384).on(store, speaks_for='nova')
+        store, a_host().with_room(vcpu=8, pcpu=14, ram=16_384).on(store, reporter='nova')
     )
 
 
@@ -77,7 +79,7 @@ def pinned(*cpus):
 def plain(row):
     """A row without what every write and every moment changes."""
     metrics = {name: metric.value for name, metric in row.facts.metrics.items()}
-    facts = msgspec.structs.replace(row.facts, metrics={}, beside=None)
+    facts = msgspec.structs.replace(row.facts, metrics={}, agent=None)
     return msgspec.structs.replace(row, facts=facts, reported_at=0.0), metrics
 
 
@@ -109,7 +111,7 @@ def pinning(host, layout, guest):
 # -- what is told, and what reports say ---------------------------------------------------
 def test_what_is_told_is_a_fact_of_the_host(store, nova_host):
     before = nova_host.row
-    result = store.reports.tell_facts(words())
+    result = store.reports.update_host_facts(words())
     assert (result.outcome, result.sequence) == ('applied', 1)
     row = nova_host.row
     assert [change.row for change in result.hosts] == [row]
@@ -130,15 +132,15 @@ def test_what_is_told_is_a_fact_of_the_host(store, nova_host):
 def test_the_order_of_a_report_and_of_what_is_told_does_not_matter(store, first, full):
     rows = []
     for name, order in (('cmp-1', first), ('cmp-2', 'told' if first == 'report' else 'report')):
-        host = of_nova(store, a_host(name).on(store, speaks_for='nova'))
+        host = of_nova(store, a_host(name).on(store, reporter='nova'))
         metrics = {'running_vms': ReportedMetric(value=5.0, source='nova')}
         base = host.sequence
         report = host.says().without_opinion().having(metrics=metrics)
         if order == 'told':
-            store.reports.tell_facts(words(host=name))
+            store.reports.update_host_facts(words(host=name))
         host.send(report if full else report.since(base))
         if order == 'report':
-            store.reports.tell_facts(words(host=name))
+            store.reports.update_host_facts(words(host=name))
         row, metrics = plain(host.row)
         assert metrics == {'load_1m': 1.5, 'running_vms': 5.0}
         same = {'id': 0, 'name': '', 'uuid': '', 'node': '', 'build_topic': '', 'boot_nonce': ''}
@@ -148,7 +150,7 @@ def test_the_order_of_a_report_and_of_what_is_told_does_not_matter(store, first,
 
 
 def test_full_reports_and_a_source_that_starts_anew_keep_what_was_told(store, nova_host):
-    store.reports.tell_facts(words())
+    store.reports.update_host_facts(words())
     for _ in range(3):
         nova_host.register()
         for _ in range(2):
@@ -161,60 +163,60 @@ def test_full_reports_and_a_source_that_starts_anew_keep_what_was_told(store, no
 
 
 def test_a_metric_that_the_agent_tells_no_more_goes(store, nova_host):
-    store.reports.tell_facts(words())
-    store.reports.tell_facts(words(2, metrics={'load_5m': ReportedMetric(value=2.0)}))
+    store.reports.update_host_facts(words())
+    store.reports.update_host_facts(words(2, metrics={'load_5m': ReportedMetric(value=2.0)}))
     assert set(nova_host.row.facts.metrics) == {'load_5m', 'running_vms'}
     nova_host.send(nova_host.says().without_opinion())
     assert set(nova_host.row.facts.metrics) == {'load_5m', 'running_vms'}
 
 
 def test_what_is_not_told_stays_as_it_was_told(store, nova_host):
-    store.reports.tell_facts(words())
+    store.reports.update_host_facts(words())
     update = UpdateHostFacts(
         host='cmp-1', sequence=2, metrics={'load_1m': ReportedMetric(value=9.0)}
     )
     before = nova_host.row.generation
-    assert store.reports.tell_facts(update).outcome == 'applied'
+    assert store.reports.update_host_facts(update).outcome == 'applied'
     row = nova_host.row
     assert (row.facts.numa, row.facts.devices) == (CORES, GPUS)
     assert row.facts.metrics['load_1m'].value == 9.0
     assert row.generation == before  # no layout rests on metrics
-    store.reports.tell_facts(UpdateHostFacts(host='cmp-1', sequence=3))
+    store.reports.update_host_facts(UpdateHostFacts(host='cmp-1', sequence=3))
     assert nova_host.row.facts.metrics['load_1m'].value == 9.0
 
 
 @pytest.mark.parametrize('late', [7, 6, 1], ids=['repeated', 'overtaken', 'old'])
 def test_a_late_or_repeated_word_changes_nothing(store, nova_host, late):
-    store.reports.tell_facts(words(7))
+    store.reports.update_host_facts(words(7))
     before = nova_host.row
-    result = store.reports.tell_facts(words(late, numa=[], devices=[], metrics={}))
+    result = store.reports.update_host_facts(words(late, numa=[], devices=[], metrics={}))
     assert (result.outcome, result.sequence, result.hosts) == ('stale', 7, [])
     assert nova_host.row == before
     # Nor after the source began anew.
     nova_host.register()
     nova_host.send(nova_host.says().without_opinion())
-    assert store.reports.tell_facts(words(late, numa=[])).outcome == 'stale'
+    assert store.reports.update_host_facts(words(late, numa=[])).outcome == 'stale'
     assert nova_host.row.facts.numa == CORES
 
 
 def test_a_host_that_nobody_has_told_of_is_unknown(store):
-    assert store.reports.tell_facts(words()).outcome == 'unknown_host'
+    assert store.reports.update_host_facts(words()).outcome == 'unknown_host'
     # It has registered, and who reports for it has said nothing yet.
     store.reports.register_host(RegisterHost(name='cmp-1', boot_nonce='-'))
-    assert store.reports.tell_facts(words()).outcome == 'unknown_host'
+    assert store.reports.update_host_facts(words()).outcome == 'unknown_host'
 
 
 def test_a_host_with_an_agent_of_its_own_takes_no_word(store):
-    host = a_host().on(store, speaks_for='nova')
-    host.register(speaks_for='host')
+    host = a_host().on(store, reporter='nova')
+    host.register(reporter='host')
     host.report()
     before = host.row
-    assert store.reports.tell_facts(words()).outcome == 'refused'
+    assert store.reports.update_host_facts(words()).outcome == 'refused'
     assert host.row == before
 
 
 def test_a_reporter_that_speaks_of_cells_itself_has_the_word(store, nova_host):
-    store.reports.tell_facts(words())
+    store.reports.update_host_facts(words())
     nova_host.send(nova_host.says().without_opinion().having(numa=CORES[:1]))
     facts = nova_host.row.facts
     assert (facts.numa, facts.devices, set(facts.metrics)) == (CORES[:1], [], {'running_vms'})
@@ -222,62 +224,66 @@ def test_a_reporter_that_speaks_of_cells_itself_has_the_word(store, nova_host):
 
 # -- what guests take ---------------------------------------------------------------------
 def test_who_is_seen_counts_as_seen_and_who_is_not_as_laid_out(store, nova_host):
-    store.reports.tell_facts(words())
+    store.reports.update_host_facts(words())
     assert free_cores(nova_host) == 14
     guest = new_uuid()
     claim = pinning(nova_host, laid(nova_host, 4), guest)
     assert free_cores(nova_host) == 10
     # It was pinned otherwise than it was laid out, and a stranger has one.
     before = nova_host.row.generation
-    store.reports.tell_facts(words(2, guests=[guest, new_uuid()], numa=pinned(4, 5, 6, 7, 9)))
+    store.reports.update_host_facts(
+        words(2, guests=[guest, new_uuid()], numa=pinned(4, 5, 6, 7, 9))
+    )
     assert free_cores(nova_host) == 9
     assert nova_host.row.generation == before + 1
     version = nova_host.row.version
-    store.reports.tell_facts(words(2, guests=[], numa=CORES))
+    store.reports.update_host_facts(words(2, guests=[], numa=CORES))
     assert nova_host.row.version == version
     # It is shut off: what it was laid out to have counts.
-    store.reports.tell_facts(words(3, guests=[]))
+    store.reports.update_host_facts(words(3, guests=[]))
     assert free_cores(nova_host) == 10
     assert store.claims.load_claim(claim.id).layout == claim.layout
     assert store.claims.audit() == CLEAN
 
 
 def test_siblings_that_a_layout_keeps_others_from_count_where_it_was_followed(store, nova_host):
-    store.reports.tell_facts(words())
+    store.reports.update_host_facts(words())
     guest = new_uuid()
     body = laid(nova_host, 1)
     cell = body['cells'][0] | {'cell': 0, 'pins': [[0, 2]], 'blocked': [3]}
     pinning(nova_host, {**body, 'cells': [cell]}, guest)
     assert free_cores(nova_host) == 12
-    store.reports.tell_facts(words(2, guests=[guest], numa=pinned(2)))
+    store.reports.update_host_facts(words(2, guests=[guest], numa=pinned(2)))
     assert free_cores(nova_host) == 12
-    store.reports.tell_facts(words(3, guests=[guest], numa=pinned(4)))
+    store.reports.update_host_facts(words(3, guests=[guest], numa=pinned(4)))
     assert free_cores(nova_host) == 13
 
 
 def test_an_adopted_guest_takes_what_is_seen_of_it(store, nova_host):
     guest = new_uuid()
-    store.reports.tell_facts(words(guests=[guest], numa=pinned(1, 2)))
+    store.reports.update_host_facts(words(guests=[guest], numa=pinned(1, 2)))
     assert hear(store, nova_host, guest).adopted
     assert free_cores(nova_host) == 12
-    store.reports.tell_facts(words(2, guests=[guest], numa=pinned(1, 2)))
+    store.reports.update_host_facts(words(2, guests=[guest], numa=pinned(1, 2)))
     assert free_cores(nova_host) == 12
     for _ in range(3):
         hear(store, nova_host)
     assert live(store) == []
-    store.reports.tell_facts(words(3))
+    store.reports.update_host_facts(words(3))
     assert free_cores(nova_host) == 14
     assert store.claims.audit() == CLEAN
 
 
 def test_a_word_leaves_the_state_and_the_use_of_claims_alone(store, nova_host):
     guest = new_uuid()
-    store.reports.tell_facts(words())
+    store.reports.update_host_facts(words())
     claim = pinning(nova_host, laid(nova_host, 2), guest)
     used = nova_host.row.used
-    store.reports.tell_facts(words(2, guests=[guest], numa=pinned(1, 2)))
-    store.reports.tell_facts(words(3, guests=None, numa=msgspec.UNSET, devices=msgspec.UNSET))
+    store.reports.update_host_facts(words(2, guests=[guest], numa=pinned(1, 2)))
+    store.reports.update_host_facts(
+        words(3, guests=None, numa=msgspec.UNSET, devices=msgspec.UNSET)
+    )
     assert state_of(store, claim) == 'reserved'
     assert nova_host.row.used == used
-    assert store.claims.load_claim(claim.id).layout == {**claim.layout, 'settled': True}
+    assert store.claims.load_claim(claim.id).layout == {**claim.layout, 'reported': True}
     assert store.claims.audit() == CLEAN

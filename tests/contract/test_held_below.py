@@ -140,13 +140,13 @@ def test_claims_below_are_listed_by_id(store):
     ids = sorted(claim.claim_id for claim in claims)
 
     def listed(**query):
-        return [claim.claim_id for claim in store.zone_claims.claims_below(**query)]
+        return [claim.claim_id for claim in store.zone_claims.child_claims(**query)]
 
     assert listed(limit=2) == ids[:2]
     assert listed(limit=2, marker=ids[1]) == ids[2:]
     assert listed(state='confirmed') == listed(claim_id=claims[0].claim_id) == [claims[0].claim_id]
     assert listed(project='blue') == []
-    assert store.zone_claims.claims_below(claim_id=claims[0].claim_id)[0].resources == TAKES
+    assert store.zone_claims.child_claims(claim_id=claims[0].claim_id)[0].resources == TAKES
 
 
 def test_what_is_deleted_is_noted_to_end_below(store):

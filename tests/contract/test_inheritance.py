@@ -175,10 +175,10 @@ def test_all_claims_of_a_guest_on_one_host_are_released_at_once(store, hosts, po
 
 
 def test_all_claims_of_a_guest_that_nova_does_not_know_end_at_once(store, pool):
-    hosts = [a_host(f'nova-{n}').on(store, speaks_for='nova') for n in range(2)]
+    hosts = [a_host(f'nova-{n}').on(store, reporter='nova') for n in range(2)]
     source = created(store, hosts[0], pool, GUEST, DISK_GB=100)
     target = moved(store, hosts[1], pool, GUEST, DISK_GB=110)
-    location = GuestLocation(consumer=GUEST, host=None, before=math.inf)
+    location = GuestLocation(consumer=GUEST, host=None, cutoff=math.inf)
     assert sorted(store.nova.resolve_guest(location).released) == sorted([source, target])
     assert used(store, pool) == {}
 

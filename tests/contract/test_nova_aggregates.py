@@ -12,7 +12,7 @@ KINDS = READERS
 
 @pytest.fixture
 def hosts(store):
-    return [a_host(f'cmp-{n}').on(store, speaks_for='nova') for n in (1, 2)]
+    return [a_host(f'cmp-{n}').on(store, reporter='nova') for n in (1, 2)]
 
 
 def hear(store, *aggregates, deleted=False, cast=None):

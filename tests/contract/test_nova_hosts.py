@@ -26,7 +26,7 @@ class Nova:
 
     def receive(self, *words, **said):
         self.now += 120
-        casts = [NovaCast(id=new_uuid(), asked_at=self.now, word=word) for word in words]
+        casts = [NovaCast(id=new_uuid(), requested_at=self.now, word=word) for word in words]
         return self.store.nova.apply_guest_events(casts)
 
     def sync(self, host, *guests, times=1):
@@ -50,7 +50,7 @@ def nova(store):
 
 @pytest.fixture
 def hosts(store):
-    return [a_host(f'cmp-{n}').on(store, speaks_for='nova') for n in (1, 2)]
+    return [a_host(f'cmp-{n}').on(store, reporter='nova') for n in (1, 2)]
 
 
 def live(store, guest):
@@ -76,7 +76,7 @@ def test_two_lists_confirm_and_three_without_it_release(store, nova, hosts):
     assert nova.sync(hosts[0], times=2).released == []
     assert nova.sync(hosts[0]).released == [claim.id]
     assert hosts[0].row.used == {}
-    assert hosts[0].row.speaks_for == 'nova'
+    assert hosts[0].row.reporter == 'nova'
     assert store.claims.audit() == CLEAN
 
 
@@ -84,10 +84,10 @@ def test_a_list_that_tells_more_adopts_at_once_and_follows(store, nova, hosts):
     guest, group = new_uuid(), new_uuid()
     for cpus in (2, 3):
         nova_guest = NovaGuest(consumer=guest, resources={'VCPU': cpus}, flavor='m1', group=group)
-        word = GuestsListed(host='cmp-1', consumers=[guest], told=[nova_guest])
+        word = GuestsListed(host='cmp-1', consumers=[guest], described=[nova_guest])
         nova.now += 120
         # It came to one scheduler, as a call.
-        store.nova.apply_guest_events([NovaCast(asked_at=nova.now, word=word)])
+        store.nova.apply_guest_events([NovaCast(requested_at=nova.now, word=word)])
         (claim,) = store.claims.list_claims(consumer=guest)
         assert (claim.adopted, claim.state, claim.flavor, claim.group) == (
             True,
@@ -104,7 +104,9 @@ def test_every_scheduler_hears_it_and_one_acts(store, nova, hosts):
     guest = new_uuid()
     claimed(store, a_draft().taking(hosts[0], guest))
     nova.update(hosts[0], guest)
-    cast = NovaCast(id='one', asked_at=TIME + 999, word=GuestsListed(host='cmp-1', consumers=[]))
+    cast = NovaCast(
+        id='one', requested_at=TIME + 999, word=GuestsListed(host='cmp-1', consumers=[])
+    )
     for _ in range(5):
         store.nova.apply_guest_events([cast, cast])
     assert live(store, guest) == [('cmp-1', 'confirmed', 'create')]
@@ -119,7 +121,7 @@ def test_a_list_that_is_older_than_the_last_one_does_not_count(store, nova, host
     for number in range(4):
         word = GuestsListed(host='cmp-1', consumers=[])
         store.nova.apply_guest_events(
-            [NovaCast(id=new_uuid(), asked_at=nova.now - number, word=word)]
+            [NovaCast(id=new_uuid(), requested_at=nova.now - number, word=word)]
         )
     assert store.claims.list_claims(consumer=guest)[0].absences < 0
 
@@ -161,7 +163,7 @@ def test_a_list_that_was_begun_before_a_claim_became_what_it_is_ends_nothing(sto
     for number in range(5):
         word = GuestsListed(host='cmp-1', consumers=[])
         store.nova.apply_guest_events(
-            [NovaCast(id=new_uuid(), asked_at=begun - 600 + 120 * number, word=word)]
+            [NovaCast(id=new_uuid(), requested_at=begun - 600 + 120 * number, word=word)]
         )
     assert live(store, guest) == [('cmp-1', 'confirmed', 'create')]
     assert nova.sync(hosts[0], times=3).released
@@ -171,7 +173,7 @@ def test_a_list_that_was_begun_before_a_claim_became_what_it_is_ends_nothing(sto
     for number in range(3):
         word = GuestsListed(host='cmp-2', consumers=[])
         store.nova.apply_guest_events(
-            [NovaCast(id=new_uuid(), asked_at=begun - 9000 + number, word=word)]
+            [NovaCast(id=new_uuid(), requested_at=begun - 9000 + number, word=word)]
         )
     assert state_of(store, second) == 'released'
     assert store.claims.audit() == CLEAN

@@ -77,7 +77,7 @@ def finish(store, request, *claims, **changes):
 
 def stored(store, *args, **query):
     """Claims below without their times."""
-    rows = store.zone_claims.claims_below(*args, **query)
+    rows = store.zone_claims.child_claims(*args, **query)
     return [msgspec.structs.replace(row, created_at=0.0, updated_at=0.0) for row in rows]
 
 
@@ -222,7 +222,7 @@ def test_a_request_is_opened_once_and_finished_by_its_owner(store):
     claim = below(request)
     assert not finish(store, request, claim, owner='worker-2')
     assert not finish(store, request, claim, attempt=2)
-    assert store.zone_claims.claims_below(request.id) == []
+    assert store.zone_claims.child_claims(request.id) == []
     assert finish(store, request, claim)
     assert stored(store, request.id) == [claim]
     assert stored(store, consumers=request.consumers) == [claim]
@@ -304,7 +304,7 @@ def test_a_request_whose_consumer_was_placed_meanwhile_is_not_finished(store):
     assert again.outcome is CommitStatus.OVERDUE
     again = msgspec.structs.replace(frozen, takes_over=again.attempt, attempt=again.attempt + 1)
     assert outcome_of(store, again) is CommitStatus.BARRED
-    assert len(store.zone_claims.claims_below()) == 1
+    assert len(store.zone_claims.child_claims()) == 1
 
 
 def test_an_owner_that_wakes_up_claims_nothing_here_either(store, host):
@@ -351,7 +351,7 @@ def test_openings_for_a_consumer_have_an_order_whatever_the_clock_says(store):
     orders.append(store.zone_requests.open_request(request).order)
     with store.database.engine.begin() as connection:
         # The clock of the server that was the database's before went ahead.
-        way = models.consumers_on_their_way
+        way = models.delegated_consumers
         connection.execute(way.update().values(order_no=2**52))
     taken = msgspec.structs.replace(request, takes_over=1, attempt=2)
     orders.append(store.zone_requests.open_request(taken).order)
@@ -379,7 +379,7 @@ def test_who_takes_over_notes_what_the_first_one_may_have_claimed(store):
 
 def given_back_of(store):
     """Zone and key of all that is to be given back, once its time has come."""
-    table = models.give_backs
+    table = models.zone_releases
     with store.database.engine.begin() as connection:
         connection.execute(table.update().values(next_at=0.0))
     return {(give_back.child, give_back.key) for give_back in store.give_backs.due_give_backs(100)}
@@ -682,7 +682,7 @@ def test_of_many_who_take_over_and_the_owner_that_wakes_up_one_finishes(store):
             return False
 
         assert sum(at_once(work)) == 1
-        assert len(store.zone_claims.claims_below(consumers=request.consumers)) == 1
+        assert len(store.zone_claims.child_claims(consumers=request.consumers)) == 1
 
 
 def test_a_zone_that_was_removed_meanwhile_has_no_claims(store):
@@ -691,7 +691,7 @@ def test_a_zone_that_was_removed_meanwhile_has_no_claims(store):
     assert outcome_of(store, request) == 'ours'
     store.zones.remove_child_zone(EAST.uuid)
     assert not finish(store, request, below(request))
-    assert store.zone_claims.claims_below() == []
+    assert store.zone_claims.child_claims() == []
 
 
 def test_what_became_of_claims_is_noted_and_shown_to_the_zone_above(store):
@@ -806,12 +806,12 @@ def test_what_is_lost_holds_its_consumer_until_somebody_ends_it_or_it_is_found(s
         assert outcome_of(store, a_request(consumers=request.consumers)) is CommitStatus.BARRED
     everything = {'decisions': 10, 'tombstone_seconds': -1.0, 'request_seconds': -1.0, 'limit': 100}
     store.retention.purge(**everything)
-    assert len(store.zone_claims.claims_below()) == 2
+    assert len(store.zone_claims.child_claims()) == 2
     with pytest.raises(exceptions.InUse):
         store.zones.remove_child_zone(EAST.uuid)
     store.zone_claims.end_lost(EAST.uuid, claims[0].key)
     became(store, claims[1], 'confirmed')
-    assert {row.claim_id: row.state for row in store.zone_claims.claims_below()} == {
+    assert {row.claim_id: row.state for row in store.zone_claims.child_claims()} == {
         claims[0].claim_id: 'released',
         claims[1].claim_id: 'confirmed',
     }
@@ -820,19 +820,19 @@ def test_what_is_lost_holds_its_consumer_until_somebody_ends_it_or_it_is_found(s
 
 def test_changes_are_shown_oldest_first_as_many_as_wanted(store):
     store.zones.save_child_zone(EAST)
-    claims_below = []
+    child_claims = []
     for n in range(5):
         request = a_request(consumers=[uuid_of('guest', n)])
         store.zone_requests.open_request(request)
-        claims_below.append(below(request, parent='top'))
-        finish(store, request, claims_below[-1])
+        child_claims.append(below(request, parent='top'))
+        finish(store, request, child_claims[-1])
     page = store.zone_claims.claims_of_parent('top', 0.0, 3)
     assert [change.claim.consumer for change in page] == [
-        claim.consumer for claim in claims_below[:3]
+        claim.consumer for claim in child_claims[:3]
     ]
     rest = store.zone_claims.claims_of_parent('top', page[-1].at, 10)
     seen = {change.claim.consumer for change in [*page, *rest]}
-    assert seen == {claim.consumer for claim in claims_below}
+    assert seen == {claim.consumer for claim in child_claims}
 
 
 def test_old_requests_are_forgotten_with_what_they_had_below(store):
@@ -848,5 +848,5 @@ def test_old_requests_are_forgotten_with_what_they_had_below(store):
     became(store, claim, 'expired')
     for _ in range(3):
         store.retention.purge(**everything)
-    assert store.zone_claims.claims_below() == []
+    assert store.zone_claims.child_claims() == []
     assert store.requests.load_request(request.id) is None

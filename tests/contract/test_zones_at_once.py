@@ -39,7 +39,7 @@ def agree(store, request, is_finished, is_removed):
     assert [child.uuid for child in store.zones.child_zones()] == (
         [EAST.uuid] if is_finished else []
     )
-    assert len(store.zone_claims.claims_below(request.id)) == is_finished
+    assert len(store.zone_claims.child_claims(request.id)) == is_finished
 
 
 def test_a_zone_is_not_removed_between_a_look_at_it_and_the_claim_there(store):
@@ -62,7 +62,7 @@ def test_a_zone_is_not_removed_between_a_look_at_it_and_the_claim_there(store):
                 'created_at': 0.0,
                 'updated_at': 0.0,
             }
-            connection.execute(models.claims_below.insert(), row)
+            connection.execute(models.child_claims.insert(), row)
             finished = threads.submit(finish, store, request, claim)
             time.sleep(0.5)
             gone = threads.submit(removed, store)
@@ -83,7 +83,7 @@ def test_an_answer_and_the_removal_of_its_zone_at_once(store):
             agree(store, request, finished.result(60), gone.result(60))
         if not store.zones.child_zones():
             continue
-        note = models.claims_below.delete()
+        note = models.child_claims.delete()
         with store.database.engine.begin() as connection:
             connection.execute(note)
         assert removed(store)

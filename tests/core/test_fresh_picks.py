@@ -179,7 +179,7 @@ def test_claims_take_devices_until_the_host_counts_them_itself():
     assert table.free_devices.tolist() == [1]
     table.apply(a_change(a_host(1, devices=[pool], metrics=BUSY, version=2), guest))
     assert table.free_devices.tolist() == [1]
-    settled = msgspec.structs.replace(guest.layout, settled=True)
+    settled = msgspec.structs.replace(guest.layout, reported=True)
     placed = Placed(guest.claim_id, guest.consumer, 1, None, settled)
     table.apply(a_change(a_host(1, devices=[a_pool(1)], version=3), placed))
     assert table.free_devices.tolist() == [1]

@@ -20,7 +20,7 @@ def test_figures_that_contain_our_guests_settle_their_layouts():
     claim, waiting = a_claim(layout=LAYOUT), a_claim('reserved', layout=OTHER)
     effect = fold(a_nova_report(numa=[CELL]), claim, waiting, row=NUMA_ROW)
     assert [(settled.id, settled.layout) for settled in effect.claims] == [
-        (claim.id, {**LAYOUT, 'settled': True})
+        (claim.id, {**LAYOUT, 'reported': True})
     ]
     assert effect.row.generation > NUMA_ROW.generation
     again = fold(a_nova_report(numa=[CELL]), *effect.claims, row=NUMA_ROW)

@@ -11,8 +11,8 @@ from gantt.core.nova.events import GuestLocation, NovaGuest
 from gantt.core.resources.host import HostRow
 from tests.builders import new_uuid, uuid_of
 
-HERE = HostRow(id=1, uuid=uuid_of('here'), name='cmp-1', epoch=1, speaks_for='nova')
-THERE = HostRow(id=2, uuid=uuid_of('there'), name='cmp-2', epoch=1, speaks_for='nova')
+HERE = HostRow(id=1, uuid=uuid_of('here'), name='cmp-1', epoch=1, reporter='nova')
+THERE = HostRow(id=2, uuid=uuid_of('there'), name='cmp-2', epoch=1, reporter='nova')
 GUEST = uuid_of('guest')
 
 
@@ -375,7 +375,7 @@ def test_of_two_stays_on_one_host_the_newer_one_counts_once_it_is_confirmed():
 
 # -- words about earlier stays -------------------------------------------------------------
 @pytest.mark.parametrize(
-    ('asked_at', 'at_once', 'after_a_list'),
+    ('requested_at', 'at_once', 'after_a_list'),
     [
         (None, 'released', 'released'),
         (140.0, 'released', 'released'),
@@ -384,9 +384,9 @@ def test_of_two_stays_on_one_host_the_newer_one_counts_once_it_is_confirmed():
         (60.0, 'confirmed', 'confirmed'),
     ],
 )
-def test_a_delete_that_was_asked_for_before_the_claim(asked_at, at_once, after_a_list):
+def test_a_delete_that_was_asked_for_before_the_claim(requested_at, at_once, after_a_list):
     nova = Nova(claim := a_claim(state='confirmed', at=100.0))
-    nova.take(nova_host.delete(HERE, nova.live(), GUEST, 200.0, asked_at, 30.0))
+    nova.take(nova_host.delete(HERE, nova.live(), GUEST, 200.0, requested_at, 30.0))
     assert nova.state(claim) == at_once
     nova.sync(HERE)
     assert nova.state(claim) == after_a_list
@@ -446,5 +446,5 @@ def test_of_two_claims_on_its_host_the_one_stays_that_takes_what_it_takes():
 def test_claims_that_were_made_since_are_left_alone():
     source, target = a_move('live_migrate')
     nova = Nova(source, target)
-    settled(nova, host='cmp-1', before=1.5)
+    settled(nova, host='cmp-1', cutoff=1.5)
     assert len(nova.live()) == 2

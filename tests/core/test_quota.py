@@ -61,9 +61,10 @@ def test_what_is_let_in_passes_no_limit_that_it_adds_to(before, wanted, each, bo
     if over is not None:
         assert over.name in passed
         assert (
-            over.line == f'quota {over.name}: {over.used} of {over.limit} used, {over.asked} asked'
+            over.line
+            == f'quota {over.name}: {over.used} of {over.limit} used, {over.requested} requested'
         )
-        assert over.used + over.asked == after.of(over.name) > over.limit == bound[over.name]
+        assert over.used + over.requested == after.of(over.name) > over.limit == bound[over.name]
 
 
 @hypothesis.given(

@@ -59,12 +59,12 @@ def written_anew(store, pool):
 
 
 # -- inventories against the row of their provider ------------------------------------------------
-@pytest.mark.parametrize('cold', [0, 2])
-def test_a_row_that_counts_other_inventories_than_there_are(store, damage, pool, cold):
-    damage.write_provider(pool, cold=cold)
+@pytest.mark.parametrize('sparse_classes', [0, 2])
+def test_a_row_that_counts_other_inventories_than_there_are(store, damage, pool, sparse_classes):
+    damage.write_provider(pool, sparse_classes=sparse_classes)
     assert lines(store) == [
-        f'provider {pool.uuid} (ceph): its row says {cold} inventories of other classes than VCPU, '
-        'PCPU, MEMORY_MB, DISK_GB, there are 1'
+        f'provider {pool.uuid} (ceph): its row says {sparse_classes} inventories of other '
+        'classes than VCPU, PCPU, MEMORY_MB, DISK_GB, there are 1'
     ]
     written_anew(store, pool)
     assert store.claims.audit() == CLEAN
@@ -127,7 +127,7 @@ def test_a_host_that_restates_what_it_has_mends_the_count(store, damage, host, a
     """What is used stays, and what runs there without a claim comes on top."""
     claims = claimed(store, a_draft().taking(host, vcpu=1, CUSTOM_X=2))
     host.confirm(*claims)
-    damage.write_provider(host, cold=0)
+    damage.write_provider(host, sparse_classes=0)
     assert [line.partition(': ')[2] for line in lines(store)] == [
         'its row says 0 inventories of other classes than VCPU, PCPU, MEMORY_MB, DISK_GB, there '
         'are 1'
@@ -143,7 +143,7 @@ def test_a_host_that_restates_what_it_has_mends_the_count(store, damage, host, a
 def test_a_host_that_adopts_what_it_has_nothing_of_keeps_what_is_used(store, damage, host):
     claims = claimed(store, a_draft().taking(host, vcpu=1, CUSTOM_X=2))
     host.confirm(*claims)
-    damage.write_provider(host, cold=0)
+    damage.write_provider(host, sparse_classes=0)
     store.vocabulary.declare_class('CUSTOM_Y')
     host.report([*claims, Running(consumer=new_uuid(), resources={'CUSTOM_X': 1, 'CUSTOM_Y': 1})])
     assert store.claims.audit() == CLEAN

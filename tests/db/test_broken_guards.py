@@ -185,7 +185,10 @@ def test_a_sweeper_that_trusts_its_first_look_is_found(stores, monkeypatch):
         return seen[key]
 
     blind = unit_of_work.Update(
-        unit_of_work._c, {'b_id': 'id'}, unit_of_work.CHANGED, stays={'sole': 'is_sole'}
+        unit_of_work._c,
+        {'b_id': 'id'},
+        unit_of_work.CHANGED,
+        stays={'unique_key': 'has_unique_key'},
     )
     monkeypatch.setattr(unit_of_work, 'WRITE', blind)
     monkeypatch.setattr(transitions, 'load_claims', once)

@@ -94,21 +94,21 @@ def test_what_was_inserted_and_confirmed_meanwhile_is_looked_at_again(
 def test_what_is_reserved_alone_bars_by_the_table(kind, open_store):
     store = open_store(kind)
     host = a_host().with_room(vcpu=100).on(store)
-    sole = sa.select(models.claims.c.sole)
+    unique_key = sa.select(models.claims.c.unique_key)
 
-    def soles():
+    def unique_keys():
         with store.database.engine.connect() as connection:
-            return set(connection.execute(sole).scalars())
+            return set(connection.execute(unique_key).scalars())
 
     one, two = new_uuid(), new_uuid()
     first, _ = claimed(store, a_draft().taking(host, one).taking(host, two, purpose='migrate'))
-    assert soles() == {one, f'{two} move'}
+    assert unique_keys() == {one, f'{two} move'}
     store.requests.extend_request(first.request_id, 60.0, 600.0)
-    assert soles() == {one, f'{two} move'}
+    assert unique_keys() == {one, f'{two} move'}
     host.confirm(first)
-    assert soles() == {None, f'{two} move'}
+    assert unique_keys() == {None, f'{two} move'}
     store.requests.cancel_request(first.request_id, '')
-    assert soles() == {None}
+    assert unique_keys() == {None}
     with store.database.engine.begin() as connection:
-        connection.execute(models.claims.update().values(sole=models.claims.c.id))
+        connection.execute(models.claims.update().values(unique_key=models.claims.c.id))
     assert len(store.claims.audit()['leaked']) == 2

@@ -72,7 +72,7 @@ class LosingCommits:
 def test_a_request_is_open_for_one_and_its_consumers_are_on_their_way(store):
     request = wanted(new(), new())
     assert store.zone_requests.open_request(request).outcome is None
-    assert sorted(row[0] for row in contents(store)['consumers_on_their_way']) == sorted(
+    assert sorted(row[0] for row in contents(store)['delegated_consumers']) == sorted(
         request.consumers
     )
     other = store.zone_requests.open_request(
@@ -82,7 +82,7 @@ def test_a_request_is_open_for_one_and_its_consumers_are_on_their_way(store):
     assert finish(store, request, *(below(request, consumer) for consumer in request.consumers))
     repeat = store.zone_requests.open_request(request)
     assert (repeat.outcome.outcome, repeat.outcome.answer) == (CommitStatus.REPEAT, b'answer')
-    rows = store.zone_claims.claims_below(request.id)
+    rows = store.zone_claims.child_claims(request.id)
     assert sorted(row.consumer for row in rows) == sorted(request.consumers)
 
 
@@ -103,7 +103,7 @@ def test_a_lost_answer_to_a_commit_changes_nothing(store, lose):
     assert store.zone_requests.open_request(request).outcome is None
     LosingCommits(store, lose)
     assert finish(store, request, below(request, request.consumers[0]))
-    assert len(store.zone_claims.claims_below(request.id)) == 1
+    assert len(store.zone_claims.child_claims(request.id)) == 1
 
 
 def test_who_has_it_no_more_finishes_nothing(store):
@@ -111,7 +111,7 @@ def test_who_has_it_no_more_finishes_nothing(store):
     store.zone_requests.open_request(request)
     store.requests.cancel_request(request.id, 'cancelled')
     assert not finish(store, request, below(request, request.consumers[0]))
-    assert not store.zone_claims.claims_below(request.id)
+    assert not store.zone_claims.child_claims(request.id)
 
 
 def test_what_a_zone_says_is_noted_of_claims_that_are_known(store):
@@ -133,10 +133,10 @@ def test_what_a_zone_says_is_noted_of_claims_that_are_known(store):
     before = contents(store)
     known_states = {change.claim_id: str(change.state) for change in reported}
     store.zone_claims.note_changes_below(CHILD, changes, known_states, 1)
-    states = {row.claim_id: row.state for row in store.zone_claims.claims_below(request.id)}
+    states = {row.claim_id: row.state for row in store.zone_claims.child_claims(request.id)}
     assert states == {ended: 'released', same: 'reserved'}
-    unchanged = [row for row in contents(store)['claims_below'] if row[0] == same]
-    assert unchanged == [row for row in before['claims_below'] if row[0] == same]
+    unchanged = [row for row in contents(store)['child_claims'] if row[0] == same]
+    assert unchanged == [row for row in before['child_claims'] if row[0] == same]
 
 
 def test_a_zone_that_was_removed_meanwhile_finishes_nothing(store):
@@ -144,4 +144,4 @@ def test_a_zone_that_was_removed_meanwhile_finishes_nothing(store):
     store.zone_requests.open_request(request)
     claim = below(request, request.consumers[0])
     assert not store.zone_requests.finish_request(request.id, 'one', 1, b'answer', [claim])
-    assert not store.zone_claims.claims_below(request.id)
+    assert not store.zone_claims.child_claims(request.id)

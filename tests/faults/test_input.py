@@ -117,7 +117,7 @@ class Target:
         result, failure = self.answer(
             'update_resource_stats', 'gantt-stats', name='side', stats=stats
         )
-        assert (result and result['fate'], failure) == ('applied', None)
+        assert (result and result['outcome'], failure) == ('applied', None)
         # Of Nova's topic it is enough that somebody listens.
         _, failure = self.answer('nonsense', 'scheduler', 'nova')
         assert failure is not None

@@ -440,7 +440,7 @@ def test_creates_of_places_are_in_flight_as_any_are():
     first = world.select(of_project(group.request('web-1')))
     assert first.outcome is Outcome.PLACED, first
     over = world.select(of_project(group.request('web-2')))
-    assert over.reason == 'quota claims_in_flight: 1 of 1 used, 1 asked'
+    assert over.reason == 'quota claims_in_flight: 1 of 1 used, 1 requested'
     assert world.store.claims.load_claim(
         group.claims['web-2']
     ).is_free_reservation  # for whoever comes later
@@ -457,7 +457,7 @@ def test_a_member_that_is_planned_anew_needs_no_more_than_its_place_had():
     answer = world.select(of_project(group.request('web-1', spec=two)))
     assert answer.outcome is Outcome.PLACED, answer
     over = world.select(of_project(group.request('web-2', spec=two)))
-    assert over.reason == 'quota class:VCPU: 5 of 6 used, 2 asked'
+    assert over.reason == 'quota class:VCPU: 5 of 6 used, 2 requested'
     assert world.store.claims.load_claim(group.claims['web-2']).is_free_reservation
     assert world.audit() == CLEAN
 
@@ -467,7 +467,7 @@ def test_places_of_nobodys_plan_count_for_the_project_that_takes_them():
     first = world.select(of_project(group.request('web-1')))
     assert first.outcome is Outcome.PLACED, first
     over = world.select(of_project(group.request('web-2')))
-    assert over.reason == 'quota live_claims: 1 of 1 used, 1 asked'
+    assert over.reason == 'quota live_claims: 1 of 1 used, 1 requested'
     # What was refused holds no place: another one gets it.
     assert world.select(group.request('web-2')).outcome is Outcome.PLACED
     assert world.audit() == CLEAN

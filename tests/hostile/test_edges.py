@@ -90,7 +90,7 @@ def report_by(methods, name='esx-1'):
     """The fate of one dictionary report that somebody waits for."""
     args = {'name': name, 'stats': {'vcpus': 8, 'memory_mb': 1024, 'local_gb': 10}}
     call = RpcCall(Incoming(None, {'_msg_id': 'm', '_reply_q': 'q', 'args': args}, 100))
-    return methods.update_resource_stats(call).run(call)['fate']
+    return methods.update_resource_stats(call).run(call)['outcome']
 
 
 @pytest.mark.finding('D6', 'a clock that is set back costs a host without sequences no report')

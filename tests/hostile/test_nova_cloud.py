@@ -57,12 +57,12 @@ class Nova:
 
     def __init__(self, store):
         self.store = store
-        self.hosts = [a_host(f'cmp-{n}').on(store, speaks_for='nova') for n in (1, 2)]
+        self.hosts = [a_host(f'cmp-{n}').on(store, reporter='nova') for n in (1, 2)]
         self._asked = TIME
 
     def receive(self, *words, **said):
         self._asked += 120
-        fields = {'asked_at': self._asked} | said
+        fields = {'requested_at': self._asked} | said
         return self.store.nova.apply_guest_events(
             [NovaCast(id=new_uuid(), word=word, **fields) for word in words]
         )
@@ -88,9 +88,9 @@ class Nova:
     def source_list(self, host, begun, *guests):
         """A report source tells a list that it began to read then."""
         nova_guests = [NovaGuest(consumer=guest, resources={'VCPU': 1}) for guest in guests]
-        word = GuestsListed(host=host.name, consumers=list(guests), told=nova_guests)
+        word = GuestsListed(host=host.name, consumers=list(guests), described=nova_guests)
         self._asked += 120
-        cast = NovaCast(asked_at=self._asked, begun=begun, word=word)
+        cast = NovaCast(requested_at=self._asked, begun=begun, word=word)
         return self.store.nova.apply_guest_events([cast])
 
 
@@ -123,16 +123,16 @@ def test_a_list_from_before_the_move_adopts_nobody_where_the_guest_was(store):
     nova.update(new, guest)
     nova.delete(old, guest)
     # In one batch with what its new host says, as schedulers hear broadcasts.
-    asked_at, word = begun, GuestsListed(host=old.name, consumers=[guest])
+    requested_at, word = begun, GuestsListed(host=old.name, consumers=[guest])
     for _ in range(2):
-        asked_at += 0.0001
+        requested_at += 0.0001
         casts = [
             NovaCast(
                 id=new_uuid(),
-                asked_at=TIME,
+                requested_at=TIME,
                 word=GuestsUpdated(host=new.name, guests=[NovaGuest(consumer=guest)]),
             ),
-            NovaCast(id=new_uuid(), asked_at=asked_at, skew=1.0, word=word),
+            NovaCast(id=new_uuid(), requested_at=requested_at, skew=1.0, word=word),
         ]
         assert store.nova.apply_guest_events(casts).adopted == []
     assert nova.source_list(old, begun, guest).adopted == []
@@ -145,9 +145,9 @@ def test_an_update_that_is_handled_after_the_delete_adopts_nobody(store):
     nova = Nova(store)
     host, guest = nova.hosts[0], new_uuid()
     nova.runs(host, guest)
-    asked_at = nova.now()
+    requested_at = nova.now()
     nova.delete(host, guest)
-    assert nova.update(host, guest, asked_at=asked_at, skew=1.0).adopted == []
+    assert nova.update(host, guest, requested_at=requested_at, skew=1.0).adopted == []
     assert live(store, consumer=guest) == []
     # What was asked for later is about a later stay.
     assert len(nova.update(host, guest).adopted) == 1

@@ -177,16 +177,16 @@ def test_defaults_bind_a_projects_own_callers_and_not_services() -> None:
     world = World(sqlite_store, hosts=2, quotas={'live_claims': 1})
     assert [world.select(of_red()).outcome for _ in range(3)] == [Outcome.PLACED] * 3
     refused = world.select(of_red(own=True))
-    assert refused.reason == 'quota live_claims: 3 of 1 used, 1 asked'
+    assert refused.reason == 'quota live_claims: 3 of 1 used, 1 requested'
     limited(world, live_claims=5)
     assert world.select(of_red(2, own=True)).outcome is Outcome.PLACED
-    assert world.select(of_red()).reason == 'quota live_claims: 5 of 5 used, 1 asked'
+    assert world.select(of_red()).reason == 'quota live_claims: 5 of 5 used, 1 requested'
     limited(world, live_claims=-1)
     assert world.select(of_red(2, own=True)).outcome is Outcome.PLACED
     limited(world, live_claims=None)
     limited(world, 'default', live_claims=8)
     assert world.select(of_red(own=True)).outcome is Outcome.PLACED
-    assert world.select(of_red(own=True)).reason == 'quota live_claims: 8 of 8 used, 1 asked'
+    assert world.select(of_red(own=True)).reason == 'quota live_claims: 8 of 8 used, 1 requested'
 
 
 def test_a_refusal_is_an_error_with_its_facts_and_a_decision_with_its_cause(world: World) -> None:
@@ -195,8 +195,8 @@ def test_a_refusal_is_an_error_with_its_facts_and_a_decision_with_its_cause(worl
     answer = world.select(of_red(2))
     error = error_of(answer)
     assert (error.code, error.http_status) == ('gantt.quota_exceeded', 403)
-    assert error.message == 'quota class:VCPU: 2 of 3 used, 2 asked'
-    assert error.kwargs == {'name': 'class:VCPU', 'limit': 3, 'used': 2, 'asked': 2}
+    assert error.message == 'quota class:VCPU: 2 of 3 used, 2 requested'
+    assert error.kwargs == {'name': 'class:VCPU', 'limit': 3, 'used': 2, 'requested': 2}
     record = world.recorder.records[-1]
     assert (record.id, record.outcome, record.project_id) == (answer.decision_id, 'refused', 'red')
     decision = unpack(record.packed).decision
@@ -223,7 +223,7 @@ def test_a_repeat_of_what_was_placed_is_answered_at_the_limit(world: World) -> N
 def test_claims_in_flight_end_with_their_confirmation(world: World) -> None:
     limited(world, claims_in_flight=1)
     chosen = world.select(of_red()).selections[0][0]
-    assert world.select(of_red()).reason == 'quota claims_in_flight: 1 of 1 used, 1 asked'
+    assert world.select(of_red()).reason == 'quota claims_in_flight: 1 of 1 used, 1 requested'
     world.hosts[chosen.host].confirm(chosen.claim_id)
     assert world.select(of_red()).outcome is Outcome.PLACED
 
@@ -235,7 +235,7 @@ def test_a_resize_asks_for_what_the_server_will_have_more(world: World) -> None:
     world.hosts[chosen.host].confirm(chosen.claim_id)
     resize = {'consumers': [consumer], 'purpose': Purpose.RESIZE, 'ignore_hosts': [chosen.host]}
     refused = world.select(of_red(**resize, resources={'VCPU': 5}))
-    assert refused.reason == 'quota class:VCPU: 3 of 4 used, 2 asked'
+    assert refused.reason == 'quota class:VCPU: 3 of 4 used, 2 requested'
     assert world.select(of_red(**resize, resources={'VCPU': 4})).outcome is Outcome.PLACED
     usage = world.store.quotas.quota_usage(['red'], ['VCPU'])['red']
     assert (usage.live_claims, usage.amounts) == (1, {'VCPU': 4})
@@ -253,7 +253,7 @@ def test_a_request_in_several_commits_is_let_in_whole_or_not_at_all() -> None:
 def test_a_dry_run_is_told_what_the_request_would_be(world: World) -> None:
     limited(world, live_claims=2)
     reasons = {dry: world.select(of_red(3, dry_run=dry)).reason for dry in (True, False)}
-    assert set(reasons.values()) == {'quota live_claims: 0 of 2 used, 3 asked'}
+    assert set(reasons.values()) == {'quota live_claims: 0 of 2 used, 3 requested'}
     assert world.select(of_red(2, dry_run=True)).outcome is Outcome.PLACED
     assert live(world) == 0
 
@@ -262,7 +262,7 @@ def test_nova_is_told_no_valid_host_with_the_reason(world: World) -> None:
     limited(world, live_claims=0)
     answer = world.select(of_red())
     assert answer.outcome is Outcome.REFUSED
-    assert 'quota live_claims: 0 of 0 used, 1 asked' in str(NoValidHost(answer.reason))
+    assert 'quota live_claims: 0 of 0 used, 1 requested' in str(NoValidHost(answer.reason))
 
 
 def test_a_repeat_of_a_refusal_is_the_same_error(world: World) -> None:

@@ -151,10 +151,10 @@ class Agent:
 
     def is_heard(self):
         """By each way that its words take."""
-        outcome = self.site.call(casts.METHOD, self.report(), self.by)['fate']
+        outcome = self.site.call(casts.METHOD, self.report(), self.by)['outcome']
         is_cast = self.site.cast(self.report(), self.by)
         gone = self.site.call('confirm_claims', self.words('confirm_claims', new_uuid()), self.by)
-        return (outcome, is_cast, gone[0]['fate']) == ('applied', True, 'gone')
+        return (outcome, is_cast, gone[0]['outcome']) == ('applied', True, 'gone')
 
 
 def a_signer(**options):
@@ -173,7 +173,7 @@ def forgeries(site, host, claim, count):
             sender.sequence = beyond
         registrations = (
             lambda: nobody.registration(),
-            lambda: nobody.registration(speaks_for='nova'),
+            lambda: nobody.registration(reporter='nova'),
             lambda: thief.registration(journal=new_uuid()),
             lambda: {**neighbour.registration(), 'name': host.name},
             lambda: {**host.registration(), 'zone': 'mine'},
@@ -222,7 +222,7 @@ def a_quiet_site(store=None):
     assert host.is_heard()
     Agent(site, 'cmp-2', host.signer).register()
     host.site.last = host.report()
-    assert site.call(casts.METHOD, host.site.last)['fate'] == 'applied'
+    assert site.call(casts.METHOD, host.site.last)['outcome'] == 'applied'
     host_id = next(row.id for row in site.rows()[0] if row.name == 'cmp-1')
     (claim,) = claimed(site.store, a_draft().taking(host_id))
     return site, host, claim
@@ -253,7 +253,7 @@ def test_forged_words_of_each_kind_change_no_row(kind, count, make_store, caplog
     assert f'changed nothing: {sent} (' in sentence
     assert 'cmp-1' in sentence
     # The host goes on as if nothing had been.
-    assert site.call('confirm_claims', host.words('confirm_claims', claim.id))[0]['fate'] == 'ok'
+    assert site.call('confirm_claims', host.words('confirm_claims', claim.id))[0]['outcome'] == 'ok'
     assert host.is_heard()
 
 
@@ -287,7 +287,7 @@ def assert_nothing(site, method, body):
         entries = site.call(method, body)
     except exceptions.StaleEpoch:
         return
-    assert [entry['fate'] for entry in entries] == ['gone']
+    assert [entry['outcome'] for entry in entries] == ['gone']
 
 
 # -- the key of a host -----------------------------------------------------------------
@@ -417,8 +417,8 @@ def test_hosts_with_and_without_keys_work_side_by_side():
     # Who has no room for a signature tells nothing of a host that signs.
     with pytest.raises(exceptions.NotProven):
         site.tell_plainly('cmp-1')
-    listed, facts = {'asked_at': 1.0, 'guests': []}, {'sequence': 1}
-    for method, body in (('list_guests', listed), ('tell_facts', facts)):
+    listed, facts = {'requested_at': 1.0, 'guests': []}, {'sequence': 1}
+    for method, body in (('sync_guests', listed), ('update_host_facts', facts)):
         with pytest.raises(exceptions.NotProven):
             site.call(method, {'host': 'cmp-1', **body})
 
@@ -452,7 +452,7 @@ def test_a_key_that_another_scheduler_took_counts_here_at_once(store):
     there = Agent(site, signer=Signer(key), by=0)
     there.epoch = site.call('register_host', body, by=1)['epoch']
     assert site.schedulers[0].cache.keys['cmp-1'].public != host_keys.text(key.public)
-    assert site.call(casts.METHOD, there.report(), by=0)['fate'] == 'applied'
+    assert site.call(casts.METHOD, there.report(), by=0)['outcome'] == 'applied'
     site.turn()
     assert there.is_heard()
 

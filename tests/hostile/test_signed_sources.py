@@ -28,12 +28,12 @@ class Source(Agent):
     """A report source with one host; as an agent of Nova's reports."""
 
     def registration(self, **said):
-        return super().registration(speaks_for='nova', **said)
+        return super().registration(reporter='nova', **said)
 
     def guests(self, *consumers, **fields):
         listed = GuestList(
             host=self.name,
-            asked_at=2_000_000_000.0,
+            requested_at=2_000_000_000.0,
             guests=[NovaGuest(consumer=consumer, resources={'VCPU': 1}) for consumer in consumers],
         )
         body = base.to_builtins(msgspec.structs.replace(listed, **fields))
@@ -53,7 +53,7 @@ def a_source(store=None, signer=None, name='cmp-1', site=None):
     site = site or Site(store)
     source = Source(site, name, signer)
     source.register()
-    assert site.call('update_resource_stats', source.report())['fate'] == 'applied'
+    assert site.call('update_resource_stats', source.report())['outcome'] == 'applied'
     return site, source
 
 
@@ -64,7 +64,7 @@ def row_of(site, name='cmp-1'):
 @H4
 def test_a_list_of_guests_is_taken_of_the_source_alone(store):
     site, source = a_source(store, a_signer())
-    claimed = site.call('list_guests', source.guests(new_uuid()))
+    claimed = site.call('sync_guests', source.guests(new_uuid()))
     assert claimed['adopted'] == 1
     before = site.rows()
     thief, nobody = Source(site, 'cmp-1', a_signer()), Source(site, 'cmp-1')
@@ -74,11 +74,11 @@ def test_a_list_of_guests_is_taken_of_the_source_alone(store):
         nobody.guests(),
         {**neighbour.guests(), 'host': 'cmp-1'},
         {**source.guests(), 'guests': [{'consumer': new_uuid(), 'resources': {'VCPU': 1}}]},
-        {**source.guests(), 'asked_at': 2_000_000_001.0},
+        {**source.guests(), 'requested_at': 2_000_000_001.0},
     ]
     for body in forged:
         with pytest.raises(exceptions.NotProven):
-            site.call('list_guests', body)
+            site.call('sync_guests', body)
     assert site.alarms == len(forged)
     assert site.rows() == before
 
@@ -87,7 +87,7 @@ def test_a_list_of_guests_is_taken_of_the_source_alone(store):
 def test_the_first_agent_beside_a_source_is_taken_and_nobody_else(store):
     site, source = a_source(store, a_signer())
     agent = a_signer()
-    assert site.call('tell_facts', facts(agent, 5))['fate'] == 'applied'
+    assert site.call('update_host_facts', facts(agent, 5))['outcome'] == 'applied'
     before = site.rows()
     forged = [
         facts(a_signer(), 7),  # another agent
@@ -102,31 +102,31 @@ def test_the_first_agent_beside_a_source_is_taken_and_nobody_else(store):
     ]
     for body in forged:
         with pytest.raises(exceptions.NotProven):
-            site.call('tell_facts', body)
+            site.call('update_host_facts', body)
     assert site.alarms == len(forged)
     assert site.rows() == before
     # What was signed once moves nothing when it comes again.
-    assert site.call('tell_facts', facts(agent, 5))['fate'] == 'stale'
-    assert site.call('tell_facts', facts(agent, 6, 3.0))['fate'] == 'applied'
+    assert site.call('update_host_facts', facts(agent, 5))['outcome'] == 'stale'
+    assert site.call('update_host_facts', facts(agent, 6, 3.0))['outcome'] == 'applied'
     assert row_of(site).facts.metrics['load_1m'].value == 3.0
-    assert row_of(site).key.beside == host_keys.text(agent._key.public)
+    assert row_of(site).key.agent == host_keys.text(agent._key.public)
 
 
 @H4
 def test_a_source_and_an_agent_of_before_are_heard_until_they_sign(store):
     site, source = a_source(store)
-    assert site.call('list_guests', source.guests()).get('adopted', 0) == 0
-    assert site.call('tell_facts', facts(None, 1))['fate'] == 'applied'
+    assert site.call('sync_guests', source.guests()).get('adopted', 0) == 0
+    assert site.call('update_host_facts', facts(None, 1))['outcome'] == 'applied'
     agent = a_signer()
-    assert site.call('tell_facts', facts(agent, 2))['fate'] == 'applied'
+    assert site.call('update_host_facts', facts(agent, 2))['outcome'] == 'applied'
     with pytest.raises(exceptions.NotProven):
-        site.call('tell_facts', facts(None, 3))
+        site.call('update_host_facts', facts(None, 3))
     # The source has no key of its own by that, and gets one without the agent losing its.
-    assert site.call('list_guests', source.guests()).get('adopted', 0) == 0
+    assert site.call('sync_guests', source.guests()).get('adopted', 0) == 0
     source.signer = a_signer()
     source.register()
-    assert site.call('list_guests', source.guests()).get('adopted', 0) == 0
-    assert site.call('tell_facts', facts(agent, 4))['fate'] == 'applied'
+    assert site.call('sync_guests', source.guests()).get('adopted', 0) == 0
+    assert site.call('update_host_facts', facts(agent, 4))['outcome'] == 'applied'
     assert row_of(site).key.public
 
 
@@ -134,34 +134,34 @@ def test_a_source_and_an_agent_of_before_are_heard_until_they_sign(store):
 def test_keys_are_rotated_forgotten_and_revoked_together(store):
     old, new = PrivateKey(), PrivateKey()
     site, _ = a_source(store, a_signer())
-    site.call('tell_facts', facts(Signer(old), 1))
+    site.call('update_host_facts', facts(Signer(old), 1))
     rotated = Signer(new, ((old.public, old.sign(host_keys.link(new.public))),))
-    assert site.call('tell_facts', facts(rotated, 2))['fate'] == 'applied'
+    assert site.call('update_host_facts', facts(rotated, 2))['outcome'] == 'applied'
     with pytest.raises(exceptions.NotProven, match='another key'):
-        site.call('tell_facts', facts(Signer(old), 3))
+        site.call('update_host_facts', facts(Signer(old), 3))
     site.store.hosts.forget_host_key('cmp-1')
     site.turn()
     other = a_signer()
-    assert site.call('tell_facts', facts(other, 4))['fate'] == 'applied'
+    assert site.call('update_host_facts', facts(other, 4))['outcome'] == 'applied'
     site.store.hosts.revoke_host_key('cmp-1')
     site.turn()
     with pytest.raises(exceptions.NotProven, match='revoked'):
-        site.call('tell_facts', facts(other, 5))
+        site.call('update_host_facts', facts(other, 5))
     site.store.hosts.forget_host_key('cmp-1')
     site.turn()
     with pytest.raises(exceptions.NotProven, match='another key'):
-        site.call('tell_facts', facts(other, 6))  # never again
-    assert site.call('tell_facts', facts(a_signer(), 7))['fate'] == 'applied'
+        site.call('update_host_facts', facts(other, 6))  # never again
+    assert site.call('update_host_facts', facts(a_signer(), 7))['outcome'] == 'applied'
 
 
 @H4
 def test_where_all_have_to_sign_sources_and_agents_do(store):
     site, source = a_source(store, a_signer())
     site.schedulers[0].settings.signatures = Rules(mode=Mode.REQUIRED)
-    site.call('list_guests', source.guests())
+    site.call('sync_guests', source.guests())
     with pytest.raises(exceptions.NotProven):
-        site.call('tell_facts', facts(None, 1))
-    assert site.call('tell_facts', facts(a_signer(), 2))['fate'] == 'applied'
+        site.call('update_host_facts', facts(None, 1))
+    assert site.call('update_host_facts', facts(a_signer(), 2))['outcome'] == 'applied'
     with pytest.raises(exceptions.NotProven):
         Source(site, 'cmp-9').register()
 
@@ -174,9 +174,9 @@ def test_a_key_that_another_scheduler_took_is_known_here_at_once(store):
     body = source.registration()
     source.epoch = site.call('register_host', body)['epoch']
     site.call('update_resource_stats', source.report())
-    assert site.call('list_guests', source.guests(), by=1).get('adopted', 0) == 0
+    assert site.call('sync_guests', source.guests(), by=1).get('adopted', 0) == 0
     agent = a_signer()
-    site.call('tell_facts', facts(agent, 1), by=1)
+    site.call('update_host_facts', facts(agent, 1), by=1)
     with pytest.raises(exceptions.NotProven):
-        site.call('tell_facts', facts(a_signer(), 2), by=0)
-    assert site.call('tell_facts', facts(agent, 3), by=0)['fate'] == 'applied'
+        site.call('update_host_facts', facts(a_signer(), 2), by=0)
+    assert site.call('update_host_facts', facts(agent, 3), by=0)['outcome'] == 'applied'

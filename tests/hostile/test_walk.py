@@ -534,7 +534,7 @@ def test_a_zone_below_that_is_silent_is_not_named_to_a_tenant(tmp_path, sqlite_t
     site = WalkedSite(tmp_path, sqlite_template)
     try:
         guest = next(
-            row for row in site.top.store.zone_claims.claims_below(project=RED) if row.holds
+            row for row in site.top.store.zone_claims.child_claims(project=RED) if row.holds
         )
         body = {'consumers': [guest.consumer], 'spec': {'resources': {'VCPU': 1}}}
         body['spec']['purpose'] = 'rebuild'
@@ -568,7 +568,7 @@ def test_a_trial_says_nothing_of_a_guest_of_another_project_below(
         own, blue = (
             next(
                 row.consumer
-                for row in site.top.store.zone_claims.claims_below(project=of)
+                for row in site.top.store.zone_claims.child_claims(project=of)
                 if row.holds
             )
             for of in (RED, BLUE)

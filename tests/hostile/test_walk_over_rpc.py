@@ -46,21 +46,21 @@ METHODS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
     },
     wire.CLAIMS_TOPIC: {
         'register_host': (ONE, 'host', {'name': 'host', 'boot_nonce': 'hst-x3305'}),
-        'confirm_claims': (ONE, 'words', {'claim_ids': ['claim'], 'name': 'host'}),
-        'refuse_claims': (ONE, 'words', {'claim_ids': ['claim'], 'name': 'host'}),
-        'release_claims': (ONE, 'words', {'claim_ids': ['claim'], 'name': 'host'}),
+        'confirm_claims': (ONE, 'update', {'claim_ids': ['claim'], 'name': 'host'}),
+        'refuse_claims': (ONE, 'update', {'claim_ids': ['claim'], 'name': 'host'}),
+        'release_claims': (ONE, 'update', {'claim_ids': ['claim'], 'name': 'host'}),
         # As the schedulers': who has a request extended has asked for it.
         'extend_claims': (EVERYTHING, 'request', {'request_id': 'request', 'seconds': 60}),
     },
     wire.STATS_TOPIC: {
         'update_resource_stats': (ONE, 'stats', {'name': 'host', 'full': True, 'running': []}),
-        'list_guests': (ONE, 'listed', {'host': 'host', 'asked_at': 1.0, 'guests': []}),
-        'tell_facts': (ONE, 'told', {'host': 'host', 'sequence': 1}),
+        'sync_guests': (ONE, 'guest_list', {'host': 'host', 'requested_at': 1.0, 'guests': []}),
+        'update_host_facts': (ONE, 'update', {'host': 'host', 'sequence': 1}),
         # One report source tells of the whole cloud, and asks for all of its open moves.
-        'tell_aggregates': (EVERYTHING, 'told', {'aggregates': []}),
-        'tell_groups': (EVERYTHING, 'told', {'groups': []}),
-        'open_moves': (EVERYTHING, 'asked', {'seconds': 0}),
-        'settle_guests': (EVERYTHING, 'told', {'guests': []}),
+        'update_aggregates': (EVERYTHING, 'update', {'aggregates': []}),
+        'update_server_groups': (EVERYTHING, 'update', {'groups': []}),
+        'list_open_moves': (EVERYTHING, 'query', {'seconds': 0}),
+        'update_guest_locations': (EVERYTHING, 'update', {'guests': []}),
     },
 }
 #: Nova's conductor is told hosts, and says for whom it asks: of its methods nobody else calls one.
@@ -96,7 +96,7 @@ class RpcWalk:
             body['only_project'] = RED
             if 'request_id' in body and self.dice.randrange(4):
                 body['request_id'] = str(uuid.UUID(int=self.dice.getrandbits(128)))
-        if topic == wire.CLAIMS_TOPIC and argument == 'words':
+        if topic == wire.CLAIMS_TOPIC and argument == 'update':
             body |= {'epoch': self.dice.choice((1, 2)), 'sequence': self.dice.randrange(1, 2**40)}
         if method == 'update_resource_stats':
             body |= {'epoch': 1, 'sequence': self.dice.randrange(1, 2**40), 'pending': []}

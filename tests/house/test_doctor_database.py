@@ -55,12 +55,12 @@ def test_only_hosts_are_counted(conf):
 def test_an_agent_that_fell_silent_is_named(conf):
     store = stores.connect(conf)
     for number, name in enumerate(('cmp-1', 'cmp-2', 'cmp-3'), 1):
-        a_host(name).on(store, speaks_for='nova')
+        a_host(name).on(store, reporter='nova')
         word = GuestsListed(host=name, consumers=[])
-        store.nova.apply_guest_events([NovaCast(asked_at=2_000_000_000.0, word=word)])
+        store.nova.apply_guest_events([NovaCast(requested_at=2_000_000_000.0, word=word)])
         if number < 3:
             assert (
-                store.reports.tell_facts(UpdateHostFacts(host=name, sequence=1)).outcome
+                store.reports.update_host_facts(UpdateHostFacts(host=name, sequence=1)).outcome
                 == 'applied'
             )
     store.database.close()
@@ -68,7 +68,7 @@ def test_an_agent_that_fell_silent_is_named(conf):
     engine = session.engine_from_conf(conf)
     with engine.begin() as connection:
         connection.exec_driver_sql(
-            "UPDATE provider_facts SET facts = json_set(facts, '$.beside.told_at', 1000.5) "
+            "UPDATE provider_facts SET facts = json_set(facts, '$.agent.reported_at', 1000.5) "
             "WHERE provider_id IN (SELECT id FROM providers WHERE name = 'cmp-2')"
         )
         connection.exec_driver_sql(  # cannot be read: of it nothing is said here

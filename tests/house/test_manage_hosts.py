@@ -195,7 +195,7 @@ def test_what_is_wrong_with_a_guest_is_listed(store, host, tell):
         'elsewhere': 1,
         'unknown_host': 1,
     }
-    assert {trouble['fate']: trouble['note'] for trouble in report['trouble']} == {
+    assert {trouble['outcome']: trouble['note'] for trouble in report['trouble']} == {
         'over_full': 'VCPU 21 of 8',
         'elsewhere': 'it has a live claim on cmp-1',
         'unknown_host': 'it must register before its guests come',

@@ -49,23 +49,8 @@ BANNED = {
 #: Of places and people in tests, which say nothing of what is tested.
 BANNED_IN_TESTS = {'town', 'village', 'hamlet', 'deaf'}
 
-#: Names that something outside of the code has: they are public and stay.
-PUBLIC = {
-    'fields of messages, as they are sent and stored': {
-        'asked',  # of an excess of a quota, and of an entry of the agent's journal
-        'asked_at',  # of a list of guests
-        'beside',  # of the facts and of the key of a host
-        'settled',  # of a layout
-        'told',  # of a list of guests
-    },
-    'methods of the interface of report sources, called by their names': {
-        'settle_guests',
-        'tell_aggregates',
-        'tell_facts',
-        'tell_groups',
-    },
-}
-ALLOWED = set().union(*PUBLIC.values())
+#: Names of code alone that are such a word as a whole; nothing that leaves the process has one.
+ALLOWED = {'asked', 'beside', 'settled', 'told'}
 
 #: One concept at both ends of a wire, or a command and the view that it shows.
 TWICE = {

@@ -139,7 +139,7 @@ def test_a_refusal_names_the_limit_what_is_used_and_what_was_asked(
         answer = doors.place(caller, 3, dry_run=dry_run)
         [error] = answer.json()['errors']
         assert (answer.status_code, error['code']) == (403, 'gantt.quota_exceeded')
-        assert error['detail'] == 'quota live_claims: 2 of 2 used, 3 asked'
+        assert error['detail'] == 'quota live_claims: 2 of 2 used, 3 requested'
         assert error['details']['limit'] == 2
 
 
@@ -149,7 +149,7 @@ def test_a_member_reads_why_in_its_decision(doors: Doors) -> None:
     doors.site.world.turn()
     [line] = doors.ask(MEMBER, 'GET', '/v1/decisions').json()['decisions']
     shown = doors.ask(MEMBER, 'GET', f'/v1/decisions/{line["id"]}').json()
-    assert shown['reason'] == 'quota live_claims: 0 of 0 used, 1 asked'
+    assert shown['reason'] == 'quota live_claims: 0 of 0 used, 1 requested'
 
 
 def test_a_dry_run_of_who_may_not_claim_is_told_what_a_service_would_be(tmp_path: Any) -> None:

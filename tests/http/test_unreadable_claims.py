@@ -152,11 +152,11 @@ def test_over_zones_they_hold_their_consumers(make_store, kind):
     assert finish(store, request, below(request), own=share)
     spoil(store, claim.id, {'state': 'parked', 'purpose': 'later'})
     with store.database.engine.begin() as connection:
-        connection.execute(models.claims_below.update().values(purpose='later'))
+        connection.execute(models.child_claims.update().values(purpose='later'))
     (news,) = store.zone_claims.claims_of_parent('top', 0.0, 10)
     assert (news.claim.state, news.claim.purpose) == ('confirmed', 'create')
     assert [
-        claim.purpose for claim in store.zone_claims.claims_below(consumers=request.consumers)
+        claim.purpose for claim in store.zone_claims.child_claims(consumers=request.consumers)
     ] == ['create']
     for consumer in request.consumers:
         assert outcome_of(store, a_request(consumers=[consumer])) == 'barred'
@@ -174,9 +174,9 @@ def test_one_in_a_zone_below_is_listed_with_its_problem_beside_the_others(make_s
         for claim_id, consumer in zip((bad, sound), request.consumers, strict=True)
     ]
     assert finish(store, request, *rows_below)
-    columns = models.claims_below.c
+    columns = models.child_claims.c
     with store.database.engine.begin() as connection:
-        spoiled_row = models.claims_below.update().where(columns.claim_id == bad)
+        spoiled_row = models.child_claims.update().where(columns.claim_id == bad)
         connection.execute(spoiled_row.values(state='parked'))
     with calling(site) as caller:
         listed = caller.get('/v1/claims')

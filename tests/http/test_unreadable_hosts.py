@@ -151,25 +151,25 @@ def test_nobody_reports_by_a_key_that_cannot_be_read_until_it_is_forgotten(make_
 
 def test_what_an_agent_beside_tells_waits_for_the_report(make_store):
     store = make_store('sqlite')
-    host = a_host().on(store, speaks_for='nova')
+    host = a_host().on(store, reporter='nova')
     facts = UpdateHostFacts(host=host.name, sequence=1, guests=[], numa=CELLS)
     spoil(store, host.id, cut_off)
-    assert store.reports.tell_facts(facts).outcome == 'unknown_host'
+    assert store.reports.update_host_facts(facts).outcome == 'unknown_host'
     host.report()
-    assert store.reports.tell_facts(facts).outcome == 'applied'
+    assert store.reports.update_host_facts(facts).outcome == 'applied'
     assert host.row.facts.numa == CELLS
 
 
 def test_broadcasts_of_before_that_cannot_be_read_are_forgotten(make_store):
     store = make_store('sqlite')
-    hosts = [a_host(f'cmp-{n}').on(store, speaks_for='nova') for n in (1, 2)]
+    hosts = [a_host(f'cmp-{n}').on(store, reporter='nova') for n in (1, 2)]
     claims = [claimed(store, a_draft().taking(host))[0] for host in hosts]
 
     def listed():
         words = [GuestsListed(host=claim.host, consumers=[claim.consumer]) for claim in claims]
-        asked_at = 2_000_000_000.0 + 120 * next(turns)
+        requested_at = 2_000_000_000.0 + 120 * next(turns)
         return store.nova.apply_guest_events(
-            [NovaCast(asked_at=asked_at, word=word) for word in words]
+            [NovaCast(requested_at=requested_at, word=word) for word in words]
         )
 
     turns = itertools.count()

@@ -210,8 +210,8 @@ def test_a_word_that_comes_late_or_twice_changes_nothing(site):
     site.tells()
     row = site.row
     for facts in (late, late):
-        heard = site.client.tell_facts(facts)
-        assert (heard.outcome, heard.sequence) == ('stale', row.facts.beside.sequence)
+        heard = site.client.update_host_facts(facts)
+        assert (heard.outcome, heard.sequence) == ('stale', row.facts.agent.sequence)
     assert site.row == row
 
 
@@ -280,22 +280,22 @@ def test_a_host_with_an_agent_of_its_own_is_refused_and_stays_as_it_is(site):
 @pytest.mark.parametrize(
     ('said', 'field'),
     [
-        ({'numa': [{'id': 0}, {'id': 0}], 'guests': []}, 'told.numa[1].id'),
-        ({'numa': [{'id': 0}]}, 'told.guests'),
-        ({'guests': ['x']}, 'told.guests[0]'),
-        ({'devices': [{'count': 1, 'free': 2}], 'guests': []}, 'told.devices[0].free'),
-        ({'metrics': {'m': {'value': 1.0, 'age_seconds': -1.0}}}, 'told.metrics.m.age_seconds'),
-        ({'inventories': {}}, 'told.inventories'),
-        ({'sequence': 0}, 'told.sequence'),
+        ({'numa': [{'id': 0}, {'id': 0}], 'guests': []}, 'update.numa[1].id'),
+        ({'numa': [{'id': 0}]}, 'update.guests'),
+        ({'guests': ['x']}, 'update.guests[0]'),
+        ({'devices': [{'count': 1, 'free': 2}], 'guests': []}, 'update.devices[0].free'),
+        ({'metrics': {'m': {'value': 1.0, 'age_seconds': -1.0}}}, 'update.metrics.m.age_seconds'),
+        ({'inventories': {}}, 'update.inventories'),
+        ({'sequence': 0}, 'update.sequence'),
     ],
 )
 def test_a_word_that_is_wrong_names_the_field(site, said, field):
     site.region.passes()
     raw = site.bus.raw('gantt-stats', version='1.0')
     with pytest.raises(Exception) as caught:
-        raw.call({}, 'tell_facts', told={'host': 'cmp-1', 'sequence': 1, **said})
+        raw.call({}, 'update_host_facts', update={'host': 'cmp-1', 'sequence': 1, **said})
     assert field in str(caught.value)
-    assert site.row.facts.beside is None
+    assert site.row.facts.agent is None
 
 
 def test_metrics_that_nobody_declared_are_refused_where_the_site_says_so(site):
@@ -305,7 +305,7 @@ def test_metrics_that_nobody_declared_are_refused_where_the_site_says_so(site):
         host='cmp-1', sequence=1, metrics={'rainfall': ReportedMetric(value=1.0)}
     )
     with pytest.raises(exceptions.InvalidMessage, match=r'told\.metrics\.rainfall'):
-        site.client.tell_facts(facts)
+        site.client.update_host_facts(facts)
 
 
 def test_a_scheduler_that_is_away_is_asked_again(site):
@@ -327,8 +327,8 @@ def test_its_own_period_goes_before_that_of_the_scheduler(site):
 
 
 class _Away:
-    def tell_facts(self, told):
-        raise exceptions.Unavailable('tell_facts: nobody listens on gantt-stats')
+    def update_host_facts(self, told):
+        raise exceptions.Unavailable('update_host_facts: nobody listens on gantt-stats')
 
 
 # -- on Nova's wire, and as a process --------------------------------------------------------------
@@ -347,9 +347,9 @@ def of_nova(bus, *names):
     nova = client.NovaClient(bus.carrier())
     for name in names:
         registered = claims.register_host(
-            RegisterHost(name=name, boot_nonce='n', cell=CELL, speaks_for='nova')
+            RegisterHost(name=name, boot_nonce='n', cell=CELL, reporter='nova')
         )
-        nova.list_guests(GuestList(host=name, asked_at=1_900_000_000.0, guests=[]))
+        nova.sync_guests(GuestList(host=name, requested_at=1_900_000_000.0, guests=[]))
         report = HostReport(
             name=name,
             epoch=registered.epoch,

@@ -51,7 +51,7 @@ def test_a_list_that_no_words_make_short_enough_is_named(openstack, region, capl
     assert region.row('cluster').used == before
     assert set(region.source.members) == {'cmp-1'}
     region.source.list_bytes = 4 << 20
-    region.source.nova.list_guests = lambda listed: _Heard
+    region.source.nova.sync_guests = lambda listed: _Heard
     region.passes()
     assert region.source._pictures.hosts['cluster'].is_short is False
 

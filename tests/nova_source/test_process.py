@@ -98,26 +98,26 @@ def test_a_process_tells_what_it_reads_and_stops_when_told(
 
 def test_moves_are_asked_for_and_settled_over_the_broker(rabbit_url, scheduler):
     store, carrier = scheduler.stores, client.get_transport(a_conf(rabbit_url))
-    source, target = (a_host(name).on(store, speaks_for='nova') for name in ('cmp-1', 'cmp-2'))
+    source, target = (a_host(name).on(store, reporter='nova') for name in ('cmp-1', 'cmp-2'))
     guest = new_uuid()
     nova = client.NovaClient(carrier, timeout=10.0)
     try:
         claimed(store, a_draft().taking(source, guest))
         for host in (source, target):
             guests = [NovaGuest(consumer=guest)] if host is source else []
-            heard = nova.list_guests(GuestList(host=host.name, asked_at=1.0, guests=guests))
+            heard = nova.sync_guests(GuestList(host=host.name, requested_at=1.0, guests=guests))
             assert heard == GuestListResult()
         move = a_draft().taking(target, guest, purpose='resize', move_id=new_uuid())
         claimed(store, move)
-        asked = nova.open_moves(ListMoves(seconds=0.0))
+        asked = nova.list_open_moves(ListMoves(seconds=0.0))
         assert [(m.consumer, m.source, m.target) for m in asked.moves] == [
             (guest, 'cmp-1', 'cmp-2')
         ]
-        location = GuestLocation(consumer=guest, host='cmp-1', before=asked.before + 60.0)
-        nova.settle_guests(GuestLocations(guests=[location]))
+        location = GuestLocation(consumer=guest, host='cmp-1', cutoff=asked.cutoff + 60.0)
+        nova.update_guest_locations(GuestLocations(guests=[location]))
         live = [(c.host, c.state) for c in store.claims.list_claims(consumer=guest) if c.is_live]
         assert live == [('cmp-1', 'confirmed')]
-        assert nova.open_moves(ListMoves(seconds=0.0)).moves == []
+        assert nova.list_open_moves(ListMoves(seconds=0.0)).moves == []
     finally:
         carrier.cleanup()
 

@@ -34,7 +34,7 @@ def test_a_host_is_what_nova_and_placement_say(openstack, make_region, cells_fil
     }
     assert ['x86_64', 'kvm', 'hvm'] in runs.supported
     assert row.is_open
-    assert row.speaks_for == 'nova'
+    assert row.reporter == 'nova'
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_a_host_that_an_own_agent_reports_for_is_left_alone(openstack, region, c
     assert hosts(region) == {'reported': 1, 'incomplete': 0, 'fenced': 0, 'refused': 1}
     assert region.live(guest) == []
     row = region.row('cmp-1')
-    assert row.speaks_for != 'nova' and row.epoch == epoch
+    assert row.reporter != 'nova' and row.epoch == epoch
     member = region.source.members['cmp-1']
     assert member.turn() > 86_400  # nothing of itself
     assert [message for message in caplog.messages if 'cmp-1 is skipped' in message]
@@ -94,5 +94,5 @@ def test_a_host_that_an_own_agent_reports_for_is_left_alone(openstack, region, c
     region.world.turn(600.0)
     region.passes(2)
     assert hosts(region)['refused'] == 0
-    assert region.row('cmp-1').speaks_for == 'nova'
+    assert region.row('cmp-1').reporter == 'nova'
     assert region.live(guest) == [('cmp-1', 'confirmed')]

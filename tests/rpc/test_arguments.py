@@ -40,7 +40,7 @@ REQUEST = {
     },
 }
 CLAIMS = {'name': 'compute-1', 'epoch': 3, 'sequence': 7, 'claim_ids': UUIDS[:3], 'reason': 'x'}
-CALLS = [('request', SelectDestinations, REQUEST), ('words', ClaimUpdate, CLAIMS)]
+CALLS = [('request', SelectDestinations, REQUEST), ('update', ClaimUpdate, CLAIMS)]
 
 
 def outcome(message, takes, newer):

@@ -226,7 +226,7 @@ def test_broadcasts_reach_the_scheduler(bus, capture, kind):
     bus.nova().cast(capture)
     (event,) = until(lambda: bus.facade.events)
     assert isinstance(event.word, kind)
-    assert event.id and event.asked_at
+    assert event.id and event.requested_at
 
 
 def test_broadcasts_about_aggregates_reach_it_too(bus):

@@ -200,11 +200,11 @@ def test_more_words_than_threads_and_room_are_told_busy(make_bus):
     bus.facade.confirm = slow
     raw = bus.raw('gantt-claims')
     words = {'name': 'cmp-1', 'epoch': 1, 'sequence': 1, 'claim_ids': [str(uuid.uuid4())]}
-    raw.cast({}, 'confirm_claims', words=words)
+    raw.cast({}, 'confirm_claims', update=words)
     assert entered.wait(10)
-    raw.cast({}, 'confirm_claims', words=words)
+    raw.cast({}, 'confirm_claims', update=words)
     until(lambda: bus.service.health()['waiting_gantt-claims'] == 1)
-    error = told(raw, 'confirm_claims', words=words)
+    error = told(raw, 'confirm_claims', update=words)
     assert not release.is_set()
     assert isinstance(error, exceptions.Busy)
     assert error.kwargs['retry_after_ms'] == 1000

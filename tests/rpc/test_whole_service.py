@@ -318,7 +318,7 @@ def test_what_a_dictionary_leads_to_is_found_out_however_long_it_waited(served, 
     store.reports.folds.clear()
     timer = threading.Timer(0.3, store.reports.folds.set)
     timer.start()
-    assert methods.update_resource_stats(call).run(call)['fate'] == 'applied'
+    assert methods.update_resource_stats(call).run(call)['outcome'] == 'applied'
     timer.join()
 
 
@@ -346,7 +346,7 @@ def test_what_is_answered_in_time_leaves_nothing_behind(served):
     for sequence in range(2, 7):
         stats = base.to_builtins(a_report(HOSTS[0], 1, sequence))
         fate = raw.call({}, 'update_resource_stats', name=HOSTS[0], stats=stats)
-        assert fate['fate'] == 'applied'
+        assert fate['outcome'] == 'applied'
     # Neither are their bodies kept, nor is there less room for replies to be tried again,
     # nor waits who stops.
     assert until(lambda: bus.service.health()['calls_pending'] == 0)

@@ -88,7 +88,7 @@ class Play:
         self.hosts: dict[str, Host] = {
             name: a_host(name)
             .with_room(vcpu=64, ram=65_536, disk=1000)
-            .on(self.store, speaks_for='nova')
+            .on(self.store, reporter='nova')
             for name in 'ABC'
         }
         self.where: str | None = None
@@ -140,7 +140,7 @@ class Play:
 
     def resolve(self) -> None:
         """What a request says of a guest that is there, before it is placed."""
-        location = GuestLocation(consumer=GUEST, host=self.where, before=self.clock.now)
+        location = GuestLocation(consumer=GUEST, host=self.where, cutoff=self.clock.now)
         self._checked(lambda: self.store.nova.resolve_guest(location))
         self.clock.sleep(2)
 
@@ -218,7 +218,7 @@ class Play:
 
     def _cast(self, word, ahead: float = 0.0) -> NovaCast:
         return NovaCast(
-            id=new_uuid(), asked_at=self.clock.now + ahead, skew=SKEW_SECONDS, word=word
+            id=new_uuid(), requested_at=self.clock.now + ahead, skew=SKEW_SECONDS, word=word
         )
 
     def _send(self, cast: NovaCast, fate: int | None) -> None:

@@ -129,7 +129,7 @@ def test_a_host_whose_figures_contain_its_guests_is_believed():
         metrics={'load': ReportedMetric(value=1)},
     )
     world.turn()
-    assert world.store.claims.load_claim(claim_id).layout['settled'] is True
+    assert world.store.claims.load_claim(claim_id).layout['reported'] is True
     for _ in range(3):
         assert world.select(pinned()).outcome is Outcome.PLACED
     assert (('cmp-1', 4) in cores(world)) is False

@@ -38,7 +38,7 @@ def test_its_words_are_counted_and_told_now_and_then(caplog):
             GuestDeleted(host=name, consumer=claim.consumer),
         ):
             now = world.clock.wall() + 60.0
-            world.scheduler.nova_event(NovaCast(id=new_uuid(), asked_at=now, word=word))
+            world.scheduler.nova_event(NovaCast(id=new_uuid(), requested_at=now, word=word))
         world.scheduler.nova.step()
         world.clock.advance(AGAIN_SECONDS / 4)
 

@@ -139,7 +139,7 @@ def states(world, request):
 
 
 def fates(answer):
-    return [claim['fate'] for claim in answer['claims']]
+    return [claim['outcome'] for claim in answer['claims']]
 
 
 @pytest.mark.parametrize('kind', OURS)

@@ -226,7 +226,7 @@ def test_a_zone_that_lies_costs_a_call_and_never_a_claim(zone):
             assert len(puts) == 1, 'one call for one lie'
             if name not in ('it refuses what it offers', 'it has no words for it'):
                 assert puts == ended[:1], name
-        assert top.store.zone_claims.claims_below(child=liar.uuid) == []
+        assert top.store.zone_claims.child_claims(child=liar.uuid) == []
 
 
 def less(body, *fields):
@@ -266,21 +266,21 @@ def test_a_zone_that_says_less_than_it_owes_is_named_and_nothing_is_taken_as_don
             answer = top.select(a_request(2, vcpu=1, budget_ms=3000))
             assert answer.outcome is not Outcome.PLACED, answer
         assert not [call for call in liar.heard if call[0] == 'PUT']
-        assert top.store.zone_claims.claims_below() == [] and not top.on_their_way()
+        assert top.store.zone_claims.child_claims() == [] and not top.on_their_way()
         # What it does not speak of is there still, and ends once it says so.
         answers['evaluated'], request = whole, a_request(2, vcpu=1)
         assert top.select(request).outcome is Outcome.PLACED
         answers['changes'] = {'incarnation': 1, 'revision': 2.0, 'claims': []}
         answers['ended'] = 200, {'state': 'cancelled'}
         top.cancel(request.request_id)
-        assert [row.state for row in top.store.zone_claims.claims_below()] == [
+        assert [row.state for row in top.store.zone_claims.child_claims()] == [
             'reserved',
             'reserved',
         ]
         again = a_request(consumers=request.consumers[:1], vcpu=1)
         answer = top.select(again)
         assert answer.outcome is not Outcome.PLACED, answer
-        assert len(top.store.zone_claims.claims_below()) == 2
+        assert len(top.store.zone_claims.child_claims()) == 2
 
 
 def test_an_error_that_nobody_expects_of_one_zone_costs_the_others_nothing(zone, monkeypatch):
@@ -331,7 +331,7 @@ def test_a_zone_that_is_removed_while_claims_live_there_stays(zone):
 
     top.store.zone_requests.finish_request = removes
     assert top.select(a_request(budget_ms=3000)).outcome is not Outcome.PLACED
-    assert top.store.zone_claims.claims_below() == []
+    assert top.store.zone_claims.child_claims() == []
 
 
 def test_a_hard_rule_that_no_zone_below_can_hold_is_no_claim(zone):

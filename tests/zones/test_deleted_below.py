@@ -33,7 +33,7 @@ def operator_of(zone):
 
 def of(zone, consumer):
     """State of the one claim that a consumer has below."""
-    [row] = zone.store.zone_claims.claims_below(consumers=[consumer])
+    [row] = zone.store.zone_claims.child_claims(consumers=[consumer])
     return row.state
 
 
@@ -46,7 +46,7 @@ def test_it_is_answered_at_once_and_goes_on_until_the_zone_has_heard(tree, monke
     top, low = tree
     request = a_request(2, vcpu=2, alternates=0)
     assert top.select(request).outcome is Outcome.PLACED
-    assert len({row.key for row in top.store.zone_claims.claims_below()}) == 1, 'one allocation'
+    assert len({row.key for row in top.store.zone_claims.child_claims()}) == 1, 'one allocation'
     deleted, remaining = request.consumers
     client, calls, tries = operator_of(top), top.scheduler._zones.calls, []
     give_back = calls.give_back
@@ -63,7 +63,7 @@ def test_it_is_answered_at_once_and_goes_on_until_the_zone_has_heard(tree, monke
     heard(top)
     assert (of(top, deleted), len(tries)) == ('reserved', 1)
     with top.store.database.engine.begin() as connection:
-        connection.execute(models.give_backs.update().values(next_at=0.0))
+        connection.execute(models.zone_releases.update().values(next_at=0.0))
     heard(top)
     assert (in_zone(low, deleted), in_zone(low, remaining)) == (State.RELEASED, State.RESERVED)
     assert (of(top, deleted), of(top, remaining), len(tries)) == ('released', 'reserved', 2)
@@ -112,7 +112,7 @@ def test_a_zone_ends_only_what_it_has_claimed_itself(tree):
     top, low = tree
     own, theirs = a_request(vcpu=1, alternates=0), a_request(vcpu=1, alternates=0)
     assert low.select(own).outcome is top.select(theirs).outcome is Outcome.PLACED
-    [row] = top.store.zone_claims.claims_below()
+    [row] = top.store.zone_claims.child_claims()
     [claim] = low.store.claims.list_claims(consumer=own.consumers[0])
     calls, record = top.scheduler._zones.calls, top.store.zones.child_zones()[0]
     calls.give_back(record, row.key, 5.0, claim.id)
@@ -126,7 +126,7 @@ def test_of_what_is_lost_the_one_that_is_deleted_ends(tree):
     top, low = tree
     request = a_request(2, vcpu=1, alternates=0)
     assert top.select(request).outcome is Outcome.PLACED
-    states = {row.claim_id: LOST for row in top.store.zone_claims.claims_below()}
+    states = {row.claim_id: LOST for row in top.store.zone_claims.child_claims()}
     with low.store.database.engine.begin() as connection:
         for table in (models.claims, models.requests):
             connection.execute(table.delete())

@@ -181,7 +181,7 @@ def test_a_cancel_is_finished_by_whoever_comes_after(tree, restarted, monkeypatc
     assert east.live() == 1
     restarted(top)
     until(lambda: east.live() == 0)
-    until(lambda: top.store.zone_claims.claims_below(request.request_id)[0].state == 'released')
+    until(lambda: top.store.zone_claims.child_claims(request.request_id)[0].state == 'released')
 
 
 def test_tries_pause_longer_and_longer_are_measured_and_end_with_the_longest_lease(
@@ -193,7 +193,7 @@ def test_tries_pause_longer_and_longer_are_measured_and_end_with_the_longest_lea
     monkeypatch.setattr(calls, 'give_back', unheard)
     key = a_request().request_id
     top.store.give_backs.add_give_backs([(east.uuid, key)])
-    table = models.give_backs
+    table = models.zone_releases
 
     def pause(**values):
         with top.store.database.engine.begin() as connection:

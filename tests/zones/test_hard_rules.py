@@ -178,7 +178,7 @@ def test_a_group_that_is_made_anew_with_the_contrary_rule_is_placed_in_zones_bel
         until(lambda: not leaf.live())
         until(
             lambda: (
-                not [row for row in top.store.zone_claims.claims_below(group=group) if row.holds]
+                not [row for row in top.store.zone_claims.child_claims(group=group) if row.holds]
             )
         )
         assert top.delete(f'/v1/server-groups/{group}').status_code in (200, 204)
@@ -221,7 +221,7 @@ def test_the_rule_of_a_group_goes_down_with_its_generation(zone):
         until(lambda: not leaf.live())
         until(
             lambda: (
-                not [row for row in top.store.zone_claims.claims_below(group=group) if row.holds]
+                not [row for row in top.store.zone_claims.child_claims(group=group) if row.holds]
             )
         )
         assert top.delete(f'/v1/server-groups/{group}').is_success

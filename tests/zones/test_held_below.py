@@ -174,7 +174,7 @@ def test_an_operator_sees_what_lives_below(zone):
     assert [row['id'] for row in seen(top, '/v1/claims?limit=1')['claims']] == [claim['id']]
     assert top.delete(f'/v1/claims/{claim["id"]}?reason=x').status_code == 400
     status = seen(top, '/v1/status')
-    assert (status['claims'], status['claims_below']) == (0, 1)
+    assert (status['claims'], status['child_claims']) == (0, 1)
     lines = '\n'.join(_lines(status, 100))
     assert '0 live, 1 in zones below' in lines
     assert 'different filters' not in lines, 'of one process'
@@ -186,7 +186,7 @@ def test_what_is_lost_below_is_listed_by_that_until_somebody_ends_it(zone):
     top.scheduler.follower.stop(10.0)
     remaining, lost = of_red(), of_red()
     top.select(remaining), top.select(lost)
-    [row] = top.store.zone_claims.claims_below(lost.request_id)
+    [row] = top.store.zone_claims.child_claims(lost.request_id)
     unchanged = ZoneChanges(incarnation=1, revision=1.0, claims=[])
     top.store.zone_claims.note_changes_below(low.uuid, unchanged, {row.claim_id: LOST}, 1)
 

@@ -149,7 +149,7 @@ def test_what_a_zone_above_was_offered_is_no_destination_that_it_named(zone):
     top.above(east)
     request = a_request(vcpu=2)
     assert top.select(request).outcome is Outcome.PLACED
-    [row] = top.store.zone_claims.claims_below(request.request_id)
+    [row] = top.store.zone_claims.child_claims(request.request_id)
     east.recorder.flush()
     east.scheduler.cache.log.flush(east.store.table_logs)
     parent = east.store.zones.parent_zones()[0].name

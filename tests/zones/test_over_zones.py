@@ -163,7 +163,7 @@ def test_what_a_split_request_has_on_own_hosts_is_extended_and_cancelled_with_it
     answer = top.select(request)
     assert answer.outcome is Outcome.PLACED, answer.reason
     assert (mid.live(), leaf.live()) == (4, 4)
-    (key,) = {row.key for row in top.store.zone_claims.claims_below(request.request_id)}
+    (key,) = {row.key for row in top.store.zone_claims.child_claims(request.request_id)}
     own = mid.store.requests.load_request(own_name('top', key)).claims
     assert sorted(claim.member for claim in own) == [
         n
@@ -186,12 +186,12 @@ def test_a_zone_above_hears_of_all_that_a_split_request_has(zone):
     top.above(mid)
     request = a_request(8, ram=64)
     assert top.select(request).outcome is Outcome.PLACED
-    (key,) = {row.key for row in top.store.zone_claims.claims_below(request.request_id)}
+    (key,) = {row.key for row in top.store.zone_claims.child_claims(request.request_id)}
     mid.client.cancel_claims(own_name('top', key))
     until(lambda: mid.live() + leaf.live() == 0)
 
     def states():
-        return {row.state for row in top.store.zone_claims.claims_below(request.request_id)}
+        return {row.state for row in top.store.zone_claims.child_claims(request.request_id)}
 
     until(lambda: states() == {'released'})
 
@@ -308,7 +308,7 @@ def test_who_lives_below_is_not_placed_here_by_a_request_that_stays(zone, stays)
     assert top.live() == before + 1
     # Once the zone below has heard that it ended it may be placed here.
     top.client.cancel_claims(request.request_id)
-    until(lambda: top.store.zone_claims.claims_below(request.request_id)[0].state == 'released')
+    until(lambda: top.store.zone_claims.child_claims(request.request_id)[0].state == 'released')
     again = msgspec.structs.replace(a_request(**fields), hops=0)
     assert top.select(again).outcome is Outcome.PLACED
 
@@ -345,7 +345,7 @@ def test_what_became_of_a_claim_below_is_followed(zone):
     assert east.confirm(chosen.claim_id) == 'ok'
     until(
         lambda: (
-            [row.state for row in top.store.zone_claims.claims_below(request.request_id)]
+            [row.state for row in top.store.zone_claims.child_claims(request.request_id)]
             == ['confirmed']
         )
     )
@@ -453,7 +453,7 @@ def test_what_was_decided_is_explained_and_old_requests_are_forgotten(zone):
     for _ in range(3):
         top.store.retention.purge(**everything)
     assert top.store.requests.load_request(request.request_id) is None
-    assert top.store.zone_claims.claims_below() == []
+    assert top.store.zone_claims.child_claims() == []
     assert not top.on_their_way()
 
 
@@ -533,7 +533,7 @@ def test_a_cancel_leaves_a_guest_that_runs_below(zone):
     chosen = top.select(request).selections[0][0]
     assert east.confirm(chosen.claim_id) == 'ok'
     top.client.cancel_claims(request.request_id)
-    assert [row.state for row in top.store.zone_claims.claims_below(request.request_id)] == [
+    assert [row.state for row in top.store.zone_claims.child_claims(request.request_id)] == [
         'confirmed'
     ]
     assert east.live() == 1
@@ -561,7 +561,7 @@ def test_a_cancelled_consumer_is_placed_again_once_the_zone_below_has_heard_of_i
     another = top.select(a_request(vcpu=1, consumers=request.consumers))
     assert another.outcome is Outcome.REFUSED
     monkeypatch.setattr(calls, 'give_back', give_back)
-    until(lambda: top.store.zone_claims.claims_below(request.request_id)[0].state == 'released')
+    until(lambda: top.store.zone_claims.child_claims(request.request_id)[0].state == 'released')
     answer = top.select(a_request(vcpu=1, consumers=request.consumers))
     assert answer.outcome is Outcome.PLACED, answer.reason
     # At once, where everybody answers.
@@ -674,7 +674,7 @@ def test_who_has_not_heard_from_all_zones_below_it_does_not_know(zone):
 
 def test_a_zone_with_none_below_reads_nothing_of_them(zone, monkeypatch):
     alone = zone('alone').hosts(1, 4)
-    monkeypatch.setattr(alone.store.zone_claims, 'claims_below', lambda *args, **more: 1 / 0)
+    monkeypatch.setattr(alone.store.zone_claims, 'child_claims', lambda *args, **more: 1 / 0)
     request = a_request()
     assert alone.select(request).outcome is Outcome.PLACED
     alone.client.extend_claims(request.request_id, 60)

@@ -26,7 +26,7 @@ def placed(top, **spec):
 
 
 def state_of(top, claim_id):
-    return {row.claim_id: row.state for row in top.store.zone_claims.claims_below()}.get(claim_id)
+    return {row.claim_id: row.state for row in top.store.zone_claims.child_claims()}.get(claim_id)
 
 
 def audited(zone):
@@ -65,7 +65,7 @@ def test_what_the_zone_above_forgets_is_read_back(zone, top, east, bumped):
     waits, reserved = placed(top)
     assert east.confirm(confirmed.claim_id) == 'ok'
     put_back(top, backup, bumped)
-    assert {row.request_id for row in top.store.zone_claims.claims_below()} == {before.request_id}
+    assert {row.request_id for row in top.store.zone_claims.child_claims()} == {before.request_id}
     # It is read before a zone is put below where the forgotten would rather be.
     until(lambda: state_of(top, confirmed.claim_id) and state_of(top, reserved.claim_id))
     top.above(west)
@@ -82,7 +82,7 @@ def test_what_the_zone_above_forgets_is_read_back(zone, top, east, bumped):
     assert [summary.read_back for summary in audit.zones if summary.zone == 'east'] == [2]
     # By the key that the zone has for it, it is looked at and ended as any other.
     [row] = [
-        row for row in top.store.zone_claims.claims_below() if row.claim_id == reserved.claim_id
+        row for row in top.store.zone_claims.child_claims() if row.claim_id == reserved.claim_id
     ]
     assert top.store.requests.load_request(row.request_id).state == 'placed'
     assert east.put_place(row.place)['claim_id'] == reserved.claim_id
@@ -107,13 +107,13 @@ def test_what_is_on_its_way_or_about_to_end_is_not_read_back(top, east, monkeypa
     def watched(*args):
         allocated = allocate(*args)
         assert follower.follow(record)
-        seen.append(top.store.zone_claims.claims_below())
+        seen.append(top.store.zone_claims.child_claims())
         return allocated
 
     monkeypatch.setattr(calls, 'allocate', watched)
     request, chosen = placed(top)
     assert seen == [[]]
-    [row] = top.store.zone_claims.claims_below()
+    [row] = top.store.zone_claims.child_claims()
     assert (row.request_id, row.read_back) == (request.request_id, False)
     top.store.give_backs.add_give_backs([(east.uuid, row.key)])
     assert follower.follow(record)
@@ -205,7 +205,7 @@ def test_what_the_zone_below_forgets_is_shown_as_lost(top, east, heard_of):
         until(lambda: follower.follow(record) and state_of(top, reserved.claim_id) == 'lost')
     until(lambda: state_of(top, confirmed.claim_id) == 'lost')
     assert state_of(top, reserved.claim_id) == 'lost'
-    assert [row.state for row in top.store.zone_claims.claims_below(request.request_id)] == [
+    assert [row.state for row in top.store.zone_claims.child_claims(request.request_id)] == [
         'reserved'
     ]
     lines = audited(top).lines
@@ -237,7 +237,7 @@ def test_a_zone_between_two_others_says_of_what_is_lost_below_it_nothing(zone):
     until(lambda: state_of(mid, chosen.claim_id) == 'lost')
     top.scheduler.follower.step()
     assert state_of(top, chosen.claim_id) == 'reserved'
-    [row] = top.store.zone_claims.claims_below(claim_id=chosen.claim_id)
+    [row] = top.store.zone_claims.child_claims(claim_id=chosen.claim_id)
     calls, zones = top.scheduler._zones.calls, top.scheduler._zones.directory
     assert calls.allocation(zones.child('mid'), row.key, 5.0).state == 'placed'
 
@@ -279,5 +279,5 @@ def test_a_database_above_that_goes_back_claims_once_for_a_consumer(top, east):
     assert east.live() == 1
     assert east.store.claims.load_claim(again.selections[0][0].claim_id).is_live
     top.scheduler.follower.step()
-    assert [row.read_back for row in top.store.zone_claims.claims_below()] == [False]
+    assert [row.read_back for row in top.store.zone_claims.child_claims()] == [False]
     assert not any(east.store.claims.audit().values())

@@ -84,7 +84,7 @@ def test_a_zone_that_was_only_asked_takes_nobody_and_no_group(lying, caplog):
         liar.says(str(uuid.uuid4()), group=group)
         liar.is_heard()
     assert 'zone liar says that 1002 claims' in caplog.text
-    assert top.store.zone_claims.claims_below(child=liar.liar.uuid) == []
+    assert top.store.zone_claims.child_claims(child=liar.liar.uuid) == []
     assert top.select(first).outcome is Outcome.PLACED
     of_group = a_request(vcpu=1, group=GroupRef(uuid=group, policy=Policy.AFFINITY))
     assert top.select(of_group).outcome is Outcome.PLACED
@@ -106,7 +106,7 @@ def test_a_receipt_is_good_for_what_it_was_given_for(lying):
         liar.says(request.consumers[0], key, receipt=receipt)
     liar.offers = []
     liar.is_heard()
-    assert len(top.store.zone_claims.claims_below(child=liar.liar.uuid)) <= 1
+    assert len(top.store.zone_claims.child_claims(child=liar.liar.uuid)) <= 1
     assert top.select(other).outcome is Outcome.PLACED
 
 
@@ -116,15 +116,15 @@ def test_what_was_forgotten_comes_back_as_the_project_had_it(zone):
     group = GroupRef(uuid=str(uuid.uuid4()), policy=Policy.ANTI_AFFINITY)
     request = a_request(vcpu=2, project_id='blue', group=group)
     assert top.select(request).outcome is Outcome.PLACED
-    [before] = top.store.zone_claims.claims_below()
+    [before] = top.store.zone_claims.child_claims()
     usage = top.store.quotas.quota_usage(['blue'], ['VCPU', 'MEMORY_MB'])
-    for table in (models.claims_below, models.requests, models.consumers_on_their_way):
+    for table in (models.child_claims, models.requests, models.delegated_consumers):
         with top.store.database.engine.begin() as connection:
             connection.execute(sa.delete(table))
     migration.bump_incarnation(top.store.database.engine)
     top.scheduler._zones.directory.refresh()
-    until(lambda: top.store.zone_claims.claims_below())
-    [back] = top.store.zone_claims.claims_below()
+    until(lambda: top.store.zone_claims.child_claims())
+    [back] = top.store.zone_claims.child_claims()
     assert back.read_back
     same = ('claim_id', 'key', 'project_id', 'group', 'purpose', 'resources', 'consumer')
     assert [getattr(back, name) for name in same] == [getattr(before, name) for name in same]

@@ -38,7 +38,7 @@ def test_a_cancel_ends_the_share_of_the_own_hosts(split):
     until(lambda: (top.live(), east.live()) == (0, 0))
     until(
         lambda: (
-            {row.state for row in top.store.zone_claims.claims_below(request.request_id)}
+            {row.state for row in top.store.zone_claims.child_claims(request.request_id)}
             == {'released'}
         )
     )
@@ -68,7 +68,7 @@ def test_a_lease_is_extended_of_the_share_of_the_own_hosts_too(split):
             assert east.confirm(selection.claim_id) == 'ok'
     until(
         lambda: (
-            {row.state for row in top.store.zone_claims.claims_below(request.request_id)}
+            {row.state for row in top.store.zone_claims.child_claims(request.request_id)}
             == {'confirmed'}
         )
     )
@@ -95,7 +95,7 @@ def test_what_is_split_between_two_others_is_the_parents_all_of_it(zone):
         lambda: (
             {
                 row.claim_id: row.state
-                for row in top.store.zone_claims.claims_below(request.request_id)
+                for row in top.store.zone_claims.child_claims(request.request_id)
             }[own]
             == 'confirmed'
         )
@@ -109,18 +109,18 @@ def test_what_is_split_between_two_others_is_the_parents_all_of_it(zone):
         top.select(msgspec.structs.replace(rebuilt, lease_seconds=None)).outcome is Outcome.PLACED
     )
     # Where all further down has ended, what is left of it is still placed.
-    (key,) = {row.key for row in top.store.zone_claims.claims_below(request.request_id)}
+    (key,) = {row.key for row in top.store.zone_claims.child_claims(request.request_id)}
     here = own_name('top', key)
-    (key_there,) = {row.key for row in middle.store.zone_claims.claims_below(here)}
+    (key_there,) = {row.key for row in middle.store.zone_claims.child_claims(here)}
     leaf.client.cancel_claims(own_name('middle', key_there))
     until(
-        lambda: {row.state for row in middle.store.zone_claims.claims_below(here)} == {'released'}
+        lambda: {row.state for row in middle.store.zone_claims.child_claims(here)} == {'released'}
     )
     [zone_below] = top.around.directory.children()
     assert top.around.calls.allocation(zone_below, key, 5.0).state == 'placed'
     top.client.cancel_claims(request.request_id)
     until(lambda: (middle.live(), leaf.live()) == (1, 0))
     [row] = [
-        row for row in top.store.zone_claims.claims_below(request.request_id) if row.claim_id == own
+        row for row in top.store.zone_claims.child_claims(request.request_id) if row.claim_id == own
     ]
     assert row.state == 'confirmed'

@@ -188,7 +188,7 @@ def test_a_group_whose_members_have_ended_is_bound_to_no_zone(zone):
     top.client.cancel_claims(first.request_id)
     until(
         lambda: (
-            {row.state for row in top.store.zone_claims.claims_below(first.request_id)}
+            {row.state for row in top.store.zone_claims.child_claims(first.request_id)}
             == {'released'}
         )
     )
@@ -411,7 +411,7 @@ def test_a_zone_above_asks_of_its_own_guests_alone_whether_they_may_be_rebuilt(z
     thief.above(east)
     request = a_request(vcpu=1)
     assert top.select(request).outcome is Outcome.PLACED
-    [row] = top.store.zone_claims.claims_below(request.request_id)
+    [row] = top.store.zone_claims.child_claims(request.request_id)
 
     def ask(by, **changes):
         request = msgspec.to_builtins(rebuild(row.consumer))

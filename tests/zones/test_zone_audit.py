@@ -90,10 +90,10 @@ def test_a_sound_tree_has_nothing(zone, east, top):
 
 def test_claims_that_two_zones_know_otherwise_are_found(east, top):
     gone, ended, unknown, silent = (placed_below(top) for _ in range(4))
-    claims, below = models.claims, models.claims_below
+    claims, below = models.claims, models.child_claims
     top.scheduler.follower.stop(5.0)  # what has ended is not noted any more
     [key] = [
-        row.key for row in top.store.zone_claims.claims_below() if row.claim_id == ended.claim_id
+        row.key for row in top.store.zone_claims.child_claims() if row.claim_id == ended.claim_id
     ]
     east.store.requests.cancel_request(own_name('top', key), 'ended there')
     east.confirm(unknown.claim_id)
@@ -122,7 +122,7 @@ def test_a_consumer_in_two_places_is_found(zone, east, top):
     west = zone('west').hosts(1)
     top.above(west)
     # The guard that stands in the way of it is taken away.
-    change(top, models.consumers_on_their_way.delete())
+    change(top, models.delegated_consumers.delete())
     top.put('/v1/zones/east', {'enabled': False})
     top.scheduler._zones.directory.refresh()
     top.select(a_request(consumers=[first.consumer]))
@@ -156,13 +156,13 @@ def test_a_guest_that_is_found_here_and_was_placed_below_has_its_room_and_is_nam
         word = GuestsUpdated(host='top-1', guests=[runs])
         top.store.nova.apply_guest_events([NovaCast(word=word)])
     else:
-        change(top, models.claims_below.update().values(state='released'))
+        change(top, models.child_claims.update().values(state='released'))
         [host] = [host for host in top.store.providers.list_providers() if host.name == 'top-1']
         own = {'project_id': 'red', 'user_id': 'eve'}
         shares = {host.uuid: {'VCPU': 2}}
         wish = AllocationWish(consumer=guest.consumer, allocations=shares, **own)
         top.store.allocations.write_allocations([wish])
-        change(top, models.claims_below.update().values(state='reserved'))
+        change(top, models.child_claims.update().values(state='reserved'))
     [claim] = top.store.claims.list_claims(consumer=guest.consumer)
     assert (claim.is_live, claim.allocations[claim.provider_id]) == (True, {'VCPU': 2})
     if by != 'its writer':
@@ -265,4 +265,4 @@ def test_claims_come_in_pages_however_many_changed_at_once(east, top, monkeypatc
     # So does who follows: it comes to the last page.
     change(east, models.claims.update().values(state='confirmed'))
     top.scheduler.follower.step()
-    assert {row.state for row in top.store.zone_claims.claims_below()} == {'confirmed'}
+    assert {row.state for row in top.store.zone_claims.child_claims()} == {'confirmed'}

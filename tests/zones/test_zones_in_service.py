@@ -103,7 +103,7 @@ def test_a_host_with_its_guests_goes_to_a_sibling(zone):
         assert gone.status_code == 200, gone.text
 
     def states():
-        by_claim = {row.claim_id: row.state for row in top.store.zone_claims.claims_below()}
+        by_claim = {row.claim_id: row.state for row in top.store.zone_claims.child_claims()}
         return {by_claim[guest.claim_id] for guest in guests}
 
     until(lambda: states() == {'released'})

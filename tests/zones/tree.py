@@ -194,14 +194,14 @@ class Zone:
 
     def written(self) -> list[Any]:
         """What requests have written."""
-        tables = (models.requests, models.claims, models.claims_below, models.decisions)
+        tables = (models.requests, models.claims, models.child_claims, models.decisions)
         with self.store.database.engine.connect() as connection:
             return [list(connection.execute(table.select())) for table in tables]
 
     def on_their_way(self) -> list[Any]:
         """Consumers of requests that may go down."""
         with self.store.database.engine.connect() as connection:
-            return list(connection.execute(models.consumers_on_their_way.select()))
+            return list(connection.execute(models.delegated_consumers.select()))
 
     def everything(self) -> str:
         """All that is in the database, as one text."""

@@ -82,7 +82,7 @@ class TreeJudge:
         """What is not as it has to be once leases have ended; empty: all is well."""
         live = {name: zone.live_claims() for name, zone in self._zones.items()}
         below = {
-            name: [row for row in zone.rows(models.claims_below) if row.state in _LIVE]
+            name: [row for row in zone.rows(models.child_claims) if row.state in _LIVE]
             for name, zone in self._zones.items()
         }
         places = {row.id: name for name, rows in live.items() for row in rows}

@@ -15,7 +15,7 @@ from gantt.scheduler.zones.shares import RESOLVE_SECONDS
 #: After its budget a request queries the state of an allocation, then has it end.
 LATE_SECONDS = judge.LATE_SECONDS + 2 * RESOLVE_SECONDS
 OF_PARENT = 'SELECT id FROM claims WHERE live = 1 AND parent_key = ?'
-BELOW = 'SELECT claim_id, child, state, request_id FROM claims_below'
+BELOW = 'SELECT claim_id, child, state, request_id FROM child_claims'
 
 
 def violations(

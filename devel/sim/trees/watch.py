@@ -35,13 +35,13 @@ LOOK_SECONDS = 2.0
 OPEN_ROWS = "SELECT token FROM requests WHERE state = 'open'"
 PLACE = 'SELECT uuid FROM zone'
 TO_END = 'SELECT request_key FROM give_backs'
-KNOWN_BELOW = 'SELECT claim_id FROM claims_below'
+KNOWN_BELOW = 'SELECT claim_id FROM child_claims'
 OF_ZONES_ABOVE = """
     SELECT id, request_id, lease_until FROM claims
     WHERE live = 1 AND parent_key = ? AND state = 'reserved' AND created_at < ?
 """
 OPEN_HOSTS = """
-    SELECT name FROM providers WHERE over_committed = 0 AND cold = 0 AND reported_at >= ?
+    SELECT name FROM providers WHERE over_committed = 0 AND sparse_classes = 0 AND reported_at >= ?
 """
 
 

@@ -305,12 +305,12 @@ def _schema(conf: Any, engine: sa.Engine) -> Iterator[Finding]:
 
 
 class _Facts(msgspec.Struct):
-    beside: AgentFacts | None = None
+    agent: AgentFacts | None = None
 
 
 def _agent_of(facts: str) -> AgentFacts | None:
     try:
-        return msgspec.json.decode(facts, type=_Facts).beside
+        return msgspec.json.decode(facts, type=_Facts).agent
     except UNREADABLE:
         return None  # its host is closed, and says why
 
@@ -321,7 +321,7 @@ def _agents(conf: Any, connection: sa.Connection) -> Iterator[Finding]:
     rows = connection.execute(
         sa.select(hosts.c.name, facts.c.facts, session.Now().label('now'))
         .join(facts, facts.c.provider_id == hosts.c.id)
-        .where(facts.c.speaks_for == 'nova')
+        .where(facts.c.reporter == 'nova')
         .order_by(hosts.c.name)
     )
     decoded = [(row, _agent_of(row.facts)) for row in rows]

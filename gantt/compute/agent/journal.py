@@ -44,8 +44,8 @@ CREATE TABLE IF NOT EXISTS builds (
     claim_id TEXT PRIMARY KEY,
     consumer TEXT NOT NULL,
     state TEXT NOT NULL,
-    asked_epoch INTEGER NOT NULL DEFAULT 0,
-    asked_sequence INTEGER NOT NULL DEFAULT 0,
+    requested_epoch INTEGER NOT NULL DEFAULT 0,
+    requested_sequence INTEGER NOT NULL DEFAULT 0,
     lease_until REAL NOT NULL,
     reason TEXT NOT NULL DEFAULT '',
     body BLOB NOT NULL,
@@ -69,14 +69,14 @@ CREATE TABLE IF NOT EXISTS epochs (
 );
 """
 _SELECT = (
-    'SELECT claim_id, consumer, body, state, asked_epoch, asked_sequence, lease_until, reason,'
-    ' updated_at FROM builds ORDER BY created_at, claim_id'
+    'SELECT claim_id, consumer, body, state, requested_epoch, requested_sequence, lease_until,'
+    ' reason, updated_at FROM builds ORDER BY created_at, claim_id'
 )
 _WRITE = (
-    'INSERT INTO builds (claim_id, consumer, state, asked_epoch, asked_sequence, lease_until,'
-    ' reason, body, created_at, updated_at) VALUES (?,?,?,?,?,?,?,?,?,?)'
+    'INSERT INTO builds (claim_id, consumer, state, requested_epoch, requested_sequence,'
+    ' lease_until, reason, body, created_at, updated_at) VALUES (?,?,?,?,?,?,?,?,?,?)'
     ' ON CONFLICT (claim_id) DO UPDATE SET state = excluded.state,'
-    ' asked_epoch = excluded.asked_epoch, asked_sequence = excluded.asked_sequence,'
+    ' requested_epoch = excluded.requested_epoch, requested_sequence = excluded.requested_sequence,'
     ' reason = excluded.reason, updated_at = excluded.updated_at'
 )
 #: Table of one row -> the statement that writes its number.
@@ -98,13 +98,14 @@ class Stamp(msgspec.Struct, frozen=True):
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Entry of one claim in the journal.
 
-    :ivar asked: stamp of the query whose answer counts; no other answer starts the guest
+    :ivar requested: stamp of the confirmation request whose answer counts; no other answer starts
+        the guest
     :ivar lease_until: wall clock; a hint how long queries make sense
     """
 
     build: Build
     state: str
-    asked: Stamp = Stamp(0, 0)
+    requested: Stamp = Stamp(0, 0)
     lease_until: float = 0.0
     reason: str = ''
     updated_at: float = 0.0
@@ -174,7 +175,7 @@ class Journal:
             entry = self._entries.get(claim_id)
             if entry is None or entry.state != PENDING:
                 return False
-            self._put(msgspec.structs.replace(entry, asked=query, updated_at=self._wall()))
+            self._put(msgspec.structs.replace(entry, requested=query, updated_at=self._wall()))
         return True
 
     def move(
@@ -190,7 +191,7 @@ class Journal:
             entry = self._entries.get(claim_id)
             if entry is None or entry.state not in states:
                 return False
-            if query is not None and entry.asked != query:
+            if query is not None and entry.requested != query:
                 return False
             self._put(
                 msgspec.structs.replace(entry, state=to, reason=reason, updated_at=self._wall())
@@ -301,7 +302,7 @@ class SqliteJournal(Journal):
                 JournalEntry(
                     build=_build_of(claim_id, consumer, body, state),
                     state=state,
-                    asked=Stamp(epoch, sequence),
+                    requested=Stamp(epoch, sequence),
                     lease_until=lease_until,
                     reason=reason,
                     updated_at=updated,
@@ -318,8 +319,8 @@ class SqliteJournal(Journal):
             entry.claim_id,
             entry.consumer,
             entry.state,
-            entry.asked.epoch,
-            entry.asked.sequence,
+            entry.requested.epoch,
+            entry.requested.sequence,
             entry.lease_until,
             entry.reason,
             msgspec.msgpack.encode(entry.build),

@@ -60,7 +60,7 @@ class FactsOnly(PeriodicTasks):
         """Read and send; return the seconds until the next turn."""
         update = self.make()
         try:
-            answer = self._port.tell_facts(update)
+            answer = self._port.update_host_facts(update)
         except exceptions.NotFound:
             self._note(
                 logging.WARNING,

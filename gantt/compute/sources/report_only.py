@@ -139,7 +139,7 @@ def _declaration(entry: HostEntry, shapes: dict[str, Shape], inside: str) -> Hos
         boot_nonce='-',
         cell=entry.cell,
         zone=entry.zone,
-        speaks_for=None if entry.running is None else 'host',
+        reporter=None if entry.running is None else 'host',
     )
     _check(entry, facts, inside)
     return HostDeclaration(announcement, facts, entry.running)

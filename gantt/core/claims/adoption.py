@@ -49,8 +49,8 @@ class AdoptionStatus(enum.StrEnum):
     UNKNOWN_HOST = 'unknown_host'  # nothing is done
 
 
-class GuestOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
-    """One guest's fate; ``note`` says what there is to know beside it."""
+class GuestOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """Outcome of one guest; ``note`` says what there is to know beside it."""
 
     host: str
     consumer: str

@@ -3,7 +3,7 @@
 
 For a host of an unmodified Nova a report source reports: its guests, the inventory of each
 class, whether it is up.  Cells, devices and metrics Nova's APIs do not carry; an agent
-on the host sends them by ``tell_facts``.  Each field has one writer: the agent has ``numa``,
+on the host sends them by ``update_host_facts``.  Each field has one writer: the agent has ``numa``,
 ``devices`` and the metrics that it names, the reports have the rest and leave these out.  So
 both may come late, repeated and in any order: the messages of the agent are ordered by their
 own sequence, and a report keeps fields that it does not contain (``kept``).
@@ -63,7 +63,7 @@ class IntroducedFacts(UpdateHostFacts, frozen=True, kw_only=True):
     proven: Proof | None = None
 
 
-class UpdateHostFactsResult(Message, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
+class UpdateHostFactsResult(Message, frozen=True, kw_only=True):
     """The answer to :class:`UpdateHostFacts`.
 
     :ivar outcome: applied | stale
@@ -96,8 +96,8 @@ def check(update: UpdateHostFacts) -> None:
     """
     if update.guests is None and (update.numa is not UNSET or update.devices is not UNSET):
         _refuse('guests', 'expected whose use is in numa and devices; [] where nobody is there')
-    reports.check_inside(update.numa, update.devices, 'told')
-    reports.check_metrics(update.metrics, 'told')
+    reports.check_inside(update.numa, update.devices, 'update')
+    reports.check_metrics(update.metrics, 'update')
     for name, metric in ({} if update.metrics is UNSET else update.metrics).items():
         if not math.isfinite(metric.value):
             _refuse(f'metrics.{name}.value', f'expected a finite number, got {metric.value}')
@@ -110,13 +110,13 @@ def judge(row: HostRow, update: UpdateHostFacts) -> str:
 
     :raises NotProven: its sender is not the agent that is known of the host
     """
-    if row.speaks_for != 'nova':
+    if row.reporter != 'nova':
         # A host that has registered and sent no report yet may become either.
         return NOT_OURS if row.reported_at else UNKNOWN
     if isinstance(row.facts, UnreadableFacts):
         return UNKNOWN
     _admitted(row, update)  # before its sequence: a forged one is an alarm, however old it seems
-    last = row.facts.beside
+    last = row.facts.agent
     return STALE if last is not None and update.sequence <= last.sequence else APPLIED
 
 
@@ -146,7 +146,7 @@ def apply(row: HostRow, live: Sequence[Claim], update: UpdateHostFacts, now: flo
         changed = {claim.id: claim for claim in claims}
         layouts = (readable(changed.get(claim.id, claim).layout) for claim in live)
         numa = _with_blocked(
-            update.numa, [layout for layout in layouts if layout and layout.settled]
+            update.numa, [layout for layout in layouts if layout and layout.reported]
         )
         facts = _replace(facts, numa=numa)
     grown = bool(claims) or (facts.numa, facts.devices) != (row.facts.numa, row.facts.devices)
@@ -168,17 +168,17 @@ def merged(known: HostFacts, reported: HostFacts, report: HostReport, now: float
     :param reported: as the report alone has them
     :param now: when it is folded, by the database's clock
     """
-    agent_facts = known.beside
+    agent_facts = known.agent
     if agent_facts is None:
         return reported
     if report.numa is not UNSET or report.devices is not UNSET:
-        return _replace(reported, beside=None)
+        return _replace(reported, agent=None)
     metrics = {**reported.metrics, **_aged(agent_facts, now)}
     return _replace(reported, numa=known.numa, devices=known.devices, metrics=metrics)
 
 
 def _applied(row: HostRow, update: UpdateHostFacts, now: float) -> HostFacts:
-    facts, before = row.facts, row.facts.beside
+    facts, before = row.facts, row.facts.agent
     agent_metrics: Mapping[str, ReportedMetric] = {} if before is None else before.metrics
     others = {name: metric for name, metric in facts.metrics.items() if name not in agent_metrics}
     if update.metrics is not UNSET:
@@ -191,7 +191,7 @@ def _applied(row: HostRow, update: UpdateHostFacts, now: float) -> HostFacts:
         devices=facts.devices if update.devices is UNSET else update.devices,
         # Ages of metrics count from the host's last report.
         metrics={**others, **_aged(agent_facts, row.reported_at)},
-        beside=agent_facts,
+        agent=agent_facts,
     )
 
 
@@ -214,9 +214,9 @@ def _with_layouts(live: Sequence[Claim], guests: Iterable[str]) -> list[Claim]:
     for claim in live:
         layout = readable(claim.layout)
         inside = claim.id in contained
-        if layout and claim.layout and layout.settled is not inside:
-            body = {key: value for key, value in claim.layout.items() if key != 'settled'}
-            now = {**body, 'settled': True} if inside else body
+        if layout and claim.layout and layout.reported is not inside:
+            body = {key: value for key, value in claim.layout.items() if key != 'reported'}
+            now = {**body, 'reported': True} if inside else body
             changed.append(_replace(claim, layout=now))
     return changed
 
@@ -237,4 +237,4 @@ def _with_blocked(numa: list[NumaCell], layouts: Iterable[Layout]) -> list[NumaC
 
 
 def _refuse(field: str, problem: str) -> None:
-    raise exceptions.invalid(f'told.{field}', problem)
+    raise exceptions.invalid(f'update.{field}', problem)

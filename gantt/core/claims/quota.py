@@ -145,13 +145,13 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     limit: int
     used: int
-    asked: int
+    requested: int
     retry_after_ms: int | None = None
 
     @property
     def line(self) -> str:
-        """Message of one sentence: ``quota live_claims: 10 of 10 used, 2 asked``."""
-        return f'{WORD}{self.name}: {self.used} of {self.limit} used, {self.asked} asked'
+        """Message of one sentence: ``quota live_claims: 10 of 10 used, 2 requested``."""
+        return f'{WORD}{self.name}: {self.used} of {self.limit} used, {self.requested} requested'
 
     @property
     def cause(self) -> str:
@@ -160,7 +160,12 @@ class Excess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def error(self) -> exceptions.GanttError:
         """Return the error for the caller."""
-        facts = {'name': self.name, 'limit': self.limit, 'used': self.used, 'asked': self.asked}
+        facts = {
+            'name': self.name,
+            'limit': self.limit,
+            'used': self.used,
+            'requested': self.requested,
+        }
         if self.retry_after_ms is not None:
             return exceptions.TooManyRequests(
                 self.line, retry_after_ms=self.retry_after_ms, **facts
@@ -334,7 +339,7 @@ def excess(limits: Mapping[str, int], used: Usage, requested: Usage) -> Excess |
     for name in sorted(limits):
         increase, in_use, limit = requested.of(name), used.of(name), limits[name]
         if increase > 0 and limit != UNLIMITED and in_use + increase > limit:
-            return Excess(name=name, limit=limit, used=in_use, asked=increase)
+            return Excess(name=name, limit=limit, used=in_use, requested=increase)
     return None
 
 
@@ -365,6 +370,6 @@ class Bucket:
             name=REQUESTS_PER_MINUTE,
             limit=limit,
             used=limit,
-            asked=1,
+            requested=1,
             retry_after_ms=max(1, round(min(wait, 60.0) * 1000)),
         )

@@ -421,7 +421,7 @@ def _finished(claims: list[Claim], contained: Iterable[Claim], report: HostRepor
         if now.problem:
             continue
         if now.is_live and now.layout is not None and unsettled(now.layout) is not None:
-            changed[claim.id] = _replace(now, layout={**now.layout, 'settled': True})
+            changed[claim.id] = _replace(now, layout={**now.layout, 'reported': True})
     return list(changed.values())
 
 
@@ -491,7 +491,7 @@ def _positive(amounts: Mapping[str, int]) -> dict[str, int]:
 def _has_new_facts(before: HostRow, now: HostRow) -> bool:
     if before.facts is not now.facts:
         facts = before.facts
-        same = _replace(now.facts, metrics=facts.metrics, beside=facts.beside)
+        same = _replace(now.facts, metrics=facts.metrics, agent=facts.agent)
         if same != before.facts:
             return True
     return (

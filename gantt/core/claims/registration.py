@@ -54,7 +54,7 @@ def register(
     :raises NotProven: it is not signed with the host's key
     """
     key = check_key(row, message, now)
-    if row is not None and message.speaks_for == 'nova':
+    if row is not None and message.reporter == 'nova':
         _check_free(row, now, HELD_REPORTS * report_seconds)
     if row is None:
         uuid = message.uuid or base.derived_id('host', message.name, provider_id)
@@ -66,11 +66,11 @@ def register(
             host=message.name, count=message.journal_count, current=row.journal_count
         )
     is_moved = message.uuid is not None and message.uuid != row.uuid
-    speaks_for = message.speaks_for or ('host' if message.journal is not None else row.speaks_for)
+    reporter = message.reporter or ('host' if message.journal is not None else row.reporter)
     row = _replace(
         row,
         uuid=message.uuid or row.uuid,
-        speaks_for=speaks_for,
+        reporter=reporter,
         node=message.node or message.name,
         cell=message.cell,
         zone=row.zone if message.zone is None else message.zone,
@@ -120,7 +120,7 @@ def is_elsewhere(row: HostRow | None, message: RegisterHost, now: float, held: f
 
 def begins_lists_anew(before: HostRow, row: HostRow) -> bool:
     """Return whether lists of Nova count from here on only: gaps of earlier ones are outdated."""
-    changes = row.speaks_for != before.speaks_for and row.speaks_for != 'host'
+    changes = row.reporter != before.reporter and row.reporter != 'host'
     return changes and before.boot_nonce != ''  # one that is new has no claims
 
 
@@ -164,7 +164,7 @@ def with_inventories_by(row: HostRow, by: str | None) -> HostRow:
 
 
 def _check_free(row: HostRow, now: float, held: float) -> None:
-    is_agents = row.speaks_for != 'nova' and row.boot_nonce not in ('', DICTIONARY_NONCE)
+    is_agents = row.reporter != 'nova' and row.boot_nonce not in ('', DICTIONARY_NONCE)
     if is_agents and row.reported_at and now - row.reported_at < held:
         raise exceptions.HostHeld(
             host=row.name,

@@ -78,12 +78,12 @@ class DeviceLayout(Message, frozen=True, kw_only=True):
 class Layout(Message, frozen=True, kw_only=True):
     """What a guest got inside its host.
 
-    :ivar settled: the host's own figures contain it: they count, not this
+    :ivar reported: the host's own figures contain it: they count, not this
     """
 
     cells: Annotated[list[CellLayout], msgspec.Meta(max_length=256)] = []
     devices: Annotated[list[DeviceLayout], msgspec.Meta(max_length=1000)] = []
-    settled: bool = False
+    reported: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.cells or self.devices)
@@ -125,9 +125,9 @@ def unsettled(body: Any) -> Layout | None:
     """
     layout = readable(body)
     if layout is None and body is not None:
-        counts = not isinstance(body, dict) or body.get('settled') is not True
+        counts = not isinstance(body, dict) or body.get('reported') is not True
         return ALL_OF_IT if counts else None
-    return layout if layout and not layout.settled else None
+    return layout if layout and not layout.reported else None
 
 
 def plain(layout: Layout) -> dict[str, Any]:

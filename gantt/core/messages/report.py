@@ -150,7 +150,7 @@ class RegisterHost(Message, frozen=True, kw_only=True):
     :ivar after: the last epoch that the agent was given, in this process or an earlier one
         with its journal; the new one is beyond it, also where the database has been put back
         to a state before.  At most 1,000,000 beyond what the database has
-    :ivar speaks_for: whose words end and confirm claims there: of the one who registers, an
+    :ivar reporter: whose words end and confirm claims there: of the one who registers, an
         agent of the host's own, or of Nova.  None: of an agent where there is a journal, else
         as it was
     """
@@ -164,7 +164,7 @@ class RegisterHost(Message, frozen=True, kw_only=True):
     after: Count = 0
     cell: Uuid | None = None
     zone: TrimmedName | None = None
-    speaks_for: Literal['host', 'nova'] | None = None
+    reporter: Literal['host', 'nova'] | None = None
     proof: Text | None = None  # of its key, see host_keys
 
 

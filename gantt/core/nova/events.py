@@ -52,12 +52,12 @@ class GuestDeleted(Message, frozen=True, kw_only=True):
 class GuestsListed(Message, frozen=True, kw_only=True):
     """``sync_instance_info``: all guests of the host, whole, every two minutes.
 
-    :ivar told: the same guests, where they were read from Nova's API, which says more
+    :ivar described: the same guests, where they were read from Nova's API, with more facts
     """
 
     host: Name
     consumers: Annotated[list[Uuid], msgspec.Meta(max_length=100_000)]
-    told: Annotated[list[NovaGuest], msgspec.Meta(max_length=10_000)] = []
+    described: Annotated[list[NovaGuest], msgspec.Meta(max_length=10_000)] = []
 
 
 class GuestLocation(Message, frozen=True, kw_only=True):
@@ -67,13 +67,13 @@ class GuestLocation(Message, frozen=True, kw_only=True):
     To be said only where no migration of the guest is open.
 
     :ivar host: None: it is nowhere
-    :ivar before: claims made later are left alone; seconds of the database's clock
+    :ivar cutoff: claims made later are left alone; seconds of the database's clock
     :ivar resources: what it takes there, {} where that was not asked
     """
 
     consumer: Uuid
     host: Name | None = None
-    before: float = math.inf
+    cutoff: float = math.inf
     resources: Annotated[dict[Name, Amount], msgspec.Meta(max_length=64)] = {}
 
 
@@ -108,15 +108,15 @@ class NovaCast(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar id: of the message: every scheduler hears each one, and one of them acts; '': it
         came to one only
-    :ivar asked_at: when the request was made that led to it, or the periodic task began
+    :ivar requested_at: when the request was made that led to it, or the periodic task began
         that it comes from; seconds since 1970 by the sender's clock, None: not said
     :ivar skew: seconds that this clock and the database's may differ by
     :ivar begun: for a list of guests: when reading it began at the earliest, by the database's
-        clock; None: not known, so ``asked_at`` and ``skew`` have to tell
+        clock; None: not known, so ``requested_at`` and ``skew`` have to tell
     """
 
     id: str = ''
-    asked_at: float | None = None
+    requested_at: float | None = None
     skew: float = 0.0
     begun: float | None = None
     word: GuestEvent | AggregateEvent

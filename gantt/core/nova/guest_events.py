@@ -52,7 +52,7 @@ def counts(host: HostRow) -> bool:
 
     A host that reports in dictionaries has no other source for its guests.
     """
-    return host.speaks_for == 'nova' or host.boot_nonce == DICTIONARY_NONCE
+    return host.reporter == 'nova' or host.boot_nonce == DICTIONARY_NONCE
 
 
 def noted(seen: EventsSeen, cast: NovaCast) -> EventsSeen:
@@ -90,7 +90,7 @@ def fold(
     if not isinstance(event, GuestDeleted):
         return seen, NovaEffect()
     of_guest = [claim for claim in claims if guest_of(claim) == event.consumer]
-    return seen, nova_host.delete(host, of_guest, event.consumer, now, cast.asked_at, cast.skew)
+    return seen, nova_host.delete(host, of_guest, event.consumer, now, cast.requested_at, cast.skew)
 
 
 def _listed(
@@ -98,15 +98,15 @@ def _listed(
 ) -> tuple[EventsSeen, NovaEffect]:
     assert isinstance(cast.word, GuestsListed)
     begun = math.inf if cast.begun is None else cast.begun
-    if cast.asked_at is not None:
-        seconds_behind = seen.synced_at - cast.asked_at
+    if cast.requested_at is not None:
+        seconds_behind = seen.synced_at - cast.requested_at
         if 0 <= seconds_behind <= SET_BACK_SECONDS:
             return seen, _renewed(host, claims, cast.word.consumers, now)
-        seen = _replace(seen, synced_at=cast.asked_at)
-        if cast.begun is None and now - cast.asked_at <= SET_BACK_SECONDS:
-            begun = cast.asked_at - cast.skew
+        seen = _replace(seen, synced_at=cast.requested_at)
+        if cast.begun is None and now - cast.requested_at <= SET_BACK_SECONDS:
+            begun = cast.requested_at - cast.skew
     effect = nova_host.sync(
-        host, claims, cast.word.consumers, now, seen.unclaimed, cast.word.told, begun
+        host, claims, cast.word.consumers, now, seen.unclaimed, cast.word.described, begun
     )
     return _replace(seen, unclaimed=effect.unclaimed), effect
 
@@ -128,7 +128,7 @@ def _updated(
 ) -> NovaEffect:
     """Fold an update of guests, each once, in its last state."""
     effects: list[NovaEffect] = []
-    begun = math.inf if cast.asked_at is None else cast.asked_at - cast.skew
+    begun = math.inf if cast.requested_at is None else cast.requested_at - cast.skew
     for guest in {guest.consumer: guest for guest in guests}.values():
         of_guest = [claim for claim in claims if guest_of(claim) == guest.consumer]
         effects.append(nova_host.update(host, of_guest, guest, now, begun))

@@ -229,7 +229,7 @@ def located(claims: Sequence[Claim], described_guests: GuestLocation, now: float
 
     :param claims: claims of this consumer
     """
-    live = _by_age(c for c in claims if c.is_live and c.created_at < described_guests.before)
+    live = _by_age(c for c in claims if c.is_live and c.created_at < described_guests.cutoff)
     live_here = [
         c for c in live if described_guests.host is not None and c.host == described_guests.host
     ]

@@ -13,7 +13,7 @@ from gantt.core.messages.base import Message, Name, Text, Uuid
 from gantt.core.messages.request import Policy
 from gantt.core.nova.events import GuestLocation, NovaAggregate, NovaGuest
 
-#: Most moves in one result, and most guests settled by one call.
+#: Most moves in one result, and most guests located by one call.
 MOVES_MOST = 1000
 #: Most guests of a host.
 GUESTS_MOST = 10_000
@@ -22,15 +22,15 @@ GUESTS_MOST = 10_000
 class GuestList(Message, frozen=True, kw_only=True):
     """All guests of a host, whole, as Nova's API has them.
 
-    :ivar asked_at: when reading began, seconds since 1970 by the source's clock
-    :ivar begun: the same by the database's clock, as a scheduler gave it before reading began
-        (:class:`Moves`); None: no scheduler answered then
+    :ivar requested_at: when reading began, seconds since 1970 by the source's clock
+    :ivar database_time: the same by the database's clock, as a scheduler returned it before reading
+        began (:class:`Moves`); None: no scheduler answered
     :ivar signature: of the key of the host, which is that of its source: see ``host_keys``
     """
 
     host: Name
-    asked_at: float
-    begun: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    requested_at: float
+    database_time: Annotated[float, msgspec.Meta(ge=0)] | None = None
     guests: Annotated[list[NovaGuest], msgspec.Meta(max_length=GUESTS_MOST)]
     signature: Text | None = None
 
@@ -44,10 +44,10 @@ class GuestListResult(Message, frozen=True, kw_only=True):
 
 
 class AggregateUpdate(Message, frozen=True, kw_only=True):
-    """Aggregates that are now so, and those that are no more."""
+    """Aggregates to store as they are here, and aggregates that were removed in Nova."""
 
     aggregates: Annotated[list[NovaAggregate], msgspec.Meta(max_length=1000)] = []
-    gone: Annotated[list[NovaAggregate], msgspec.Meta(max_length=1000)] = []
+    removed: Annotated[list[NovaAggregate], msgspec.Meta(max_length=1000)] = []
 
 
 class ServerGroup(Message, frozen=True, kw_only=True):
@@ -67,9 +67,9 @@ class GroupUpdate(Message, frozen=True, kw_only=True):
 
 
 class ListMoves(Message, frozen=True, kw_only=True):
-    """Which moves are still open?
+    """Query for moves that are still open.
 
-    :ivar seconds: only those that have been open for longer
+    :ivar seconds: only those open for longer
     :ivar reserved: also claims that nobody has confirmed for as long, in no move
     """
 
@@ -90,11 +90,11 @@ class PendingMove(Message, frozen=True, kw_only=True):
 class Moves(Message, frozen=True, kw_only=True):
     """The answer to :class:`ListMoves`, oldest first.
 
-    :ivar before: claims made later are none of these; seconds of the database's clock
+    :ivar cutoff: claims made later are none of these; seconds of the database's clock
     """
 
     moves: list[PendingMove]
-    before: float
+    cutoff: float
 
 
 class GuestLocations(Message, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ class AgentFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defau
     """
 
     sequence: int
-    reported_at: float = msgspec.field(name='told_at')  # as it is stored
+    reported_at: float
     metrics: dict[str, ReportedMetric] = {}
 
 
@@ -60,7 +60,7 @@ class HostFacts(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
     devices: list[DevicePool] = []
     hypervisor: Hypervisor = Hypervisor()
     metrics: dict[str, ReportedMetric] = {}
-    beside: AgentFacts | None = None  # numa, devices and metrics from an agent
+    agent: AgentFacts | None = None  # numa, devices and metrics from an agent
 
 
 class UnreadableFacts(HostFacts, gc=False, frozen=True, kw_only=True, omit_defaults=True):
@@ -122,7 +122,7 @@ class HostRow(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     over_committed: bool = False
     reported_at: float = 0.0
     # 'host': a Gantt agent confirms; 'nova': casts only
-    speaks_for: str = 'host'
+    reporter: str = 'host'
     key: HostKey | None = None  # of the agent that reports for it
     # Source of inventories, traits and aggregates: API, or None: the host's reports
     inventories_by: str | None = None

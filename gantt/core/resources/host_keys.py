@@ -85,7 +85,7 @@ class HostKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The stored key of a host.
 
     :ivar public: the key; '': there is none, or it was forgotten
-    :ivar beside: the key of the agent next to nova-compute, '' if there is none
+    :ivar agent: the key of the agent next to nova-compute, '' if there is none
     :ivar number: number of the last registration that it has signed
     :ivar since: time at which it was stored, by the database's clock
     :ivar is_revoked: no report for the host is accepted until an operator forgets the key
@@ -93,7 +93,7 @@ class HostKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     public: str = ''
-    beside: str = ''
+    agent: str = ''
     number: int = 0
     since: float = 0.0
     is_revoked: bool = False
@@ -234,9 +234,9 @@ def admitted(
                 problem='it comes with a key that was revoked',
                 fix='Let the host make another one: remove the key file there, restart the agent',
             )
-        agent_key = '' if known_key is None else known_key.beside
+        agent_key = '' if known_key is None else known_key.agent
         return HostKey(
-            public=proven.key, beside=agent_key, number=proven.number, since=now, revoked=revoked
+            public=proven.key, agent=agent_key, number=proven.number, since=now, revoked=revoked
         )
     if proven.key == known_key.public:
         if proven.number <= known_key.number and not is_repeat:
@@ -267,13 +267,13 @@ def admitted_agent(
     if stored.is_revoked:
         raise was_revoked(host)
     if proven is None:
-        if stored.beside or stored.public or mode is Mode.REQUIRED:
+        if stored.agent or stored.public or mode is Mode.REQUIRED:
             raise unsigned(host, known_key)
         return known_key
-    is_fit = not stored.beside or stored.beside in (proven.key, *proven.older)
+    is_fit = not stored.agent or stored.agent in (proven.key, *proven.older)
     if not is_fit or proven.key in stored.revoked:
         raise _another(host)
-    return _replace(stored, beside=proven.key)
+    return _replace(stored, agent=proven.key)
 
 
 def _another(host: str) -> exceptions.NotProven:
@@ -312,7 +312,7 @@ def was_revoked(host: str) -> exceptions.NotProven:
 
 def revoked(known_key: HostKey) -> HostKey:
     """Return the revoked key, which blocks reports until forgotten and is never accepted again."""
-    present = [key for key in (known_key.public, known_key.beside) if key]
+    present = [key for key in (known_key.public, known_key.agent) if key]
     keys = tuple(dict.fromkeys((*known_key.revoked, *present)))[-REVOKED_MOST:]
     return _replace(known_key, is_revoked=True, revoked=keys)
 

@@ -141,8 +141,8 @@ class HostState:
         return topic_of(self._row.name)
 
     @property
-    def speaks_for(self) -> str:
-        return self._row.speaks_for
+    def reporter(self) -> str:
+        return self._row.reporter
 
     # -- resources -----------------------------------------------------------
     @property

@@ -270,7 +270,7 @@ class FreeTopology:
 
     def take(self, layout: Layout, sign: int = 1) -> None:
         """Allocate the resources of a layout; cells and pools that no longer exist are skipped."""
-        if layout.settled:
+        if layout.reported:
             return
         if layout == ALL_OF_IT:
             self._fill()

@@ -62,7 +62,7 @@ def _write_others(changes: UnitOfWork, hosts: HostRecords, pid: int) -> None:
         return
     providers.read_uncounted(changes.tx, locked, [pid])
     others = {name: usage for name, usage in counters.others.items() if usage[1] or usage[2]}
-    counters.cold = hosts.write_inventories(pid, facts, others)
+    counters.sparse_classes = hosts.write_inventories(pid, facts, others)
     locked.forget_others(pid)
 
 

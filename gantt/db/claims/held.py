@@ -24,9 +24,9 @@ from gantt.db.schema import models
 from gantt.db.schema.models import CORE_CLASS_COLUMNS
 from gantt.scheduler.ports.zones import HOLDS, StoredBelow
 
-_b = models.claims_below
+_b = models.child_claims
 _c = models.claims
-_r, _way = models.requests, models.consumers_on_their_way
+_r, _way = models.requests, models.delegated_consumers
 _classes = list(CORE_CLASS_COLUMNS.values())
 _uuids: Any = sa.bindparam('uuids', expanding=True)
 _projects: Any = sa.bindparam('projects', expanding=True)
@@ -219,8 +219,8 @@ def live_claims_of(tx: session.Tx, consumers: Collection[str]) -> list[Claim]:
     if not consumer_ids:
         return []
     own_claims = load_claims(tx, live=True, where=[of_guests(consumer_ids)])
-    claims_below = _claims_below(tx, _b.c.consumer.in_(consumer_ids), holds_below)
-    return [*own_claims, *(stored.claim for stored in claims_below)]
+    child_claims = _claims_below(tx, _b.c.consumer.in_(consumer_ids), holds_below)
+    return [*own_claims, *(stored.claim for stored in child_claims)]
 
 
 def owners_of(tx: session.Tx, consumers: Iterable[str]) -> dict[str, str | None]:
@@ -241,7 +241,7 @@ def stored_owners_of(tx: session.Tx, consumers: Collection[str]) -> dict[str, st
     }
 
 
-def claims_below(
+def child_claims(
     tx: session.Tx,
     request_id: str | None = None,
     consumers: Collection[str] = (),
@@ -289,7 +289,7 @@ def _claims_below(tx: session.Tx, *where: Any, limit: int | None = None) -> list
 
 # -- rows of claims below ----------------------------------------------------------------
 def below_values(one: StoredBelow) -> dict[str, Any]:
-    """Return the columns of ``claims_below`` except request, times and ``read_back``."""
+    """Return the columns of ``child_claims`` except request, times and ``read_back``."""
     amounts = claim_rows.amount_values(one.resources)
     return {
         'claim_id': one.claim_id,

@@ -58,7 +58,7 @@ FREE_GROUPS = by_key(
 )
 
 #: No-op on a conflict with any unique key.
-_SOLES = {
+_UNIQUE_KEYS = {
     'postgresql': postgresql.insert(_c).on_conflict_do_nothing(),
     'sqlite': sqlite.insert(_c).on_conflict_do_nothing(),
     'mysql': mysql.insert(_c).on_duplicate_key_update(id=_c.c.id),
@@ -446,7 +446,7 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
         tx.all(ledger.LOCK_REQUESTS, ids=sorted(draft.id for draft in drafts))
         new_claims = [new_claims.claim for draft in drafts for new_claims in draft.claims]
         reservations = [reservation for draft in drafts for reservation in draft.taken_reservations]
-        _insert_soles(tx, new_claims, reservations)
+        _insert_unique_keys(tx, new_claims, reservations)
     except Exception as e:
         if retry.signal_of(e) is not retry.RetrySignal.LOCKED:
             raise
@@ -456,25 +456,28 @@ def _takes(tx: session.Tx, drafts: Sequence[RequestDraft]) -> bool:
     return True
 
 
-def _insert_soles(
+def _insert_unique_keys(
     tx: session.Tx, made: Iterable[Claim], reservations: Iterable[TakenReservation]
 ) -> None:
-    """Insert rows that conflict with sole rows that others are just inserting, and no others."""
-    claim_soles = {
-        claim_sole for claim in made if (claim_sole := claim_rows.sole_of(claim)) is not None
+    """Insert rows that conflict by their key with rows that others insert now, and no others."""
+    claim_keys = {
+        claim_key for claim in made if (claim_key := claim_rows.unique_key_of(claim)) is not None
     }
-    soles = sorted(
-        claim_soles
+    unique_keys = sorted(
+        claim_keys
         | {
-            reservation.consumer + claim_rows.sole_end(Purpose.CREATE)
+            reservation.consumer + claim_rows.unique_key_end(Purpose.CREATE)
             for reservation in reservations
         }
     )
     ended_claim = Claim(id='', request_id=None, consumer='', provider_id=0, state=State.RELEASED)
     values = claim_rows.claim_values(ended_claim)
-    sole_rows = [{**values, 'id': f'? {n}', 'sole': sole_key} for n, sole_key in enumerate(soles)]
-    if sole_rows:
-        tx.connection.execute(_SOLES[tx.kind], sole_rows)
+    key_rows = [
+        {**values, 'id': f'? {n}', 'unique_key': unique_key}
+        for n, unique_key in enumerate(unique_keys)
+    ]
+    if key_rows:
+        tx.connection.execute(_UNIQUE_KEYS[tx.kind], key_rows)
 
 
 def _holders(tx: session.Tx, provider_ids: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ path's reads under these locks:
   notice that these have changed since the plan: a host is not compared by its version, which any
   claim or report steps;
 - the lists of hosts that decisions refer to are stored;
-- no claim has one of these ids or sole keys, by unique keys of the table.
+- no claim has one of these ids or unique keys, by the indexes of the table.
 
 Where a guard fails the statement fails, the transaction is rolled back, and the careful path
 takes the batch.  A statement sees what was committed before it began: the last one begins after
@@ -65,7 +65,7 @@ TAKE = sql(f"""
         UPDATE claims c
            SET planned = json_build_object({_OLD})::text,
                {', '.join(f'{name} = t.{name}' for name, _ in _NEW)},
-               lease_until = n.now + t.lease, expires_at = n.now + t.lease, sole = t.consumer,
+               lease_until = n.now + t.lease, expires_at = n.now + t.lease, unique_key = t.consumer,
                reason = '', updated_at = n.now
           FROM {unnest(_TAKEN, 't')}, n
          WHERE c.id = t.id AND c.group_uuid = t.group_uuid AND c.member_name = t.member_name
@@ -188,7 +188,7 @@ _OWNER = (('project_id', 'text'), ('user_id', 'text'), ('consumer_type', 'text')
 _kind_of = operator.attrgetter(*(name for name, _ in (*_KIND, *_OWNER)), 'group', 'layout')
 _AMOUNTS = tuple((c, 'bigint') for c in _classes)
 _OF_KIND = (*_KIND, *_OWNER, *_AMOUNTS)
-_KINDS = (('number', 'int'), ('lease', 'float8'), ('sole_end', 'text'), *_OF_KIND)
+_KINDS = (('number', 'int'), ('lease', 'float8'), ('unique_key_end', 'text'), *_OF_KIND)
 _CLAIM = (
     *(('id', 'text'), ('member', 'int'), ('consumer', 'text'), ('provider_id', 'bigint')),
     ('kind', 'int'),
@@ -234,9 +234,9 @@ CLAIMS = sql(f"""
         SELECT t.id, t.member, t.consumer, t.provider_id, k.*
           FROM {unnest(_CLAIM, 't')} JOIN {unnest(_KINDS, 'k')} ON k.number = t.kind
     ), c AS (
-        INSERT INTO claims (id, member, consumer, provider_id, {names(_OF_KIND)}, sole,
+        INSERT INTO claims (id, member, consumer, provider_id, {names(_OF_KIND)}, unique_key,
                             lease_until, expires_at, state, live, reason, created_at, updated_at)
-        SELECT id, member, consumer, provider_id, {names(_OF_KIND)}, consumer || sole_end,
+        SELECT id, member, consumer, provider_id, {names(_OF_KIND)}, consumer || unique_key_end,
                n.now + lease, n.now + lease, 'reserved', 1, '', n.now, n.now FROM m, n
          ORDER BY consumer COLLATE "C"
     ) SELECT now FROM n
@@ -388,7 +388,7 @@ class PlainBatch:
                     return False
                 shared_columns = _kind_of(claim)
                 sums = [amounts.get(name, 0) for name in CORE_CLASS_COLUMNS]
-                key_end = claim_rows.sole_end(claim.purpose)
+                key_end = claim_rows.unique_key_end(claim.purpose)
                 kinds.append((number, draft.lease_seconds, key_end, *shared_columns[:-2], *sums))
             of_kind = (
                 [first_kind + number for number in columns.kind] if first_kind else columns.kind

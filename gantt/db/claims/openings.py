@@ -14,7 +14,7 @@ from gantt.core.zones.keys import key_of, may_be_elsewhere
 from gantt.db.engine import session
 from gantt.db.schema import models
 
-_b = models.give_backs
+_b = models.zone_releases
 #: Seconds until the first try: the process that goes on with the request, or has it, tries at once.
 FIRST_SECONDS = 2.0
 

@@ -37,7 +37,7 @@ _r = models.requests
 READ = sa.select(_r).where(_r.c.id == sa.bindparam('id'))
 LOCK = READ.with_for_update()
 DELETE = _r.delete().where(_r.c.id == sa.bindparam('b_id'))
-_way = models.consumers_on_their_way
+_way = models.delegated_consumers
 NOT_ON_THEIR_WAY = _way.delete().where(_way.c.request_id == sa.bindparam('b_id'))
 _ids: Any = sa.bindparam('ids', expanding=True)
 LOCK_ALL = by_key(

@@ -433,7 +433,7 @@ def _of_nova(changes: UnitOfWork, due: Sequence[Claim]) -> list[Claim]:
     consumers = {
         guest_of(claim)
         for claim in due
-        if claim.provider_id in templates and templates[claim.provider_id].speaks_for == 'nova'
+        if claim.provider_id in templates and templates[claim.provider_id].reporter == 'nova'
     }
     where = [claim_rows.of_guests(sorted(consumers)), _c.c.live != 0]
     return load_claims(changes.tx, where=where) if consumers else []

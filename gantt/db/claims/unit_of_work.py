@@ -48,8 +48,10 @@ CHANGED = (
     *('state', 'live', 'lifecycle', 'consumer', 'lease_until', 'expires_at', 'move_id'),
     *('adopted', 'absences', 'reason', 'updated_at'),
 )
-#: A sole key is removed when it no longer holds, and never added.
-WRITE = Update(_c, {'b_id': 'id', 'b_state': 'state'}, CHANGED, stays={'sole': 'is_sole'})
+#: A unique key is removed when it no longer holds, and never added.
+WRITE = Update(
+    _c, {'b_id': 'id', 'b_state': 'state'}, CHANGED, stays={'unique_key': 'has_unique_key'}
+)
 WRITE_LAYOUT = (
     _c.update().where(_c.c.id == sa.bindparam('b_id')).values(layout=sa.bindparam('layout'))
 )
@@ -57,7 +59,7 @@ WRITE_LAYOUT = (
 _OF_PLACE = (
     *('request_id', 'attempt', 'member', 'consumer', 'state', 'live', 'lifecycle', 'purpose'),
     *('lease_until', 'expires_at', 'move_id', 'image', 'flavor', 'adopted', 'absences', 'reason'),
-    *('updated_at', 'planned', 'project_id', 'user_id', 'sole', 'consumer_type'),
+    *('updated_at', 'planned', 'project_id', 'user_id', 'unique_key', 'consumer_type'),
 )
 WRITE_PLACE = (
     _c.update()
@@ -77,7 +79,7 @@ END = by_key(
         state=State.RELEASED.value,
         live=0,
         expires_at=None,
-        sole=None,
+        unique_key=None,
         planned=None,
         reason=sa.bindparam('reason'),
         updated_at=sa.bindparam('now'),
@@ -203,7 +205,7 @@ class UnitOfWork:
                 {
                     'b_id': before.id,
                     'b_state': before.state.value,
-                    'is_sole': int(claim_rows.sole_of(now) is not None),
+                    'has_unique_key': int(claim_rows.unique_key_of(now) is not None),
                     **{name: claim_rows.CLAIM[name](now) for name in CHANGED},
                 }
             )
@@ -447,7 +449,7 @@ def _write_places(tx: session.Tx, statement: Any, pairs: Sequence[tuple[Claim, C
         }
         for before, now in sorted(pairs, key=lambda pair: (pair[1].consumer, pair[0].id))
     ]
-    with claim_rows.one_for_each_sole():
+    with claim_rows.unique_key_guard():
         written = tx.many(statement, values)
     if written != len(values):
         raise Again('a place was written meanwhile')

@@ -49,7 +49,7 @@ def inherits_of(rows: Sequence[Any], decode: Decode = decode_inherits) -> dict[i
     return {pid: decode(text) for pid, text in pairs if text is not None}
 
 
-def sole_of(claim: Claim) -> str | None:
+def unique_key_of(claim: Claim) -> str | None:
     """Return the key that no other claim may have while this one is reserved; None: not reserved.
 
     Two requests that claim for one consumer conflict there; other conflicts of the consumer are
@@ -57,26 +57,28 @@ def sole_of(claim: Claim) -> str | None:
     """
     if claim.state is not State.RESERVED or claim.lifecycle is Lifecycle.API:
         return None
-    return claim.consumer + sole_end(claim.purpose)
+    return claim.consumer + unique_key_end(claim.purpose)
 
 
-def sole_end(purpose: Purpose) -> str:
-    """Return the suffix of the consumer in ``sole``."""
+def unique_key_end(purpose: Purpose) -> str:
+    """Return the suffix of the consumer in ``unique_key``."""
     if purpose is Purpose.CREATE:
         return ''
     return ' move' if purpose.is_move else f' {purpose.value}'
 
 
 @contextlib.contextmanager
-def one_for_each_sole() -> Iterator[None]:
-    """Wrap a write of claims that have, or get, keys in ``sole``.
+def unique_key_guard() -> Iterator[None]:
+    """Wrap a write of claims that have, or get, keys in ``unique_key``.
 
     :raises Again: another claim for the same consumer was created meanwhile
     """
     try:
         yield
     except Exception as e:
-        if not any(name in str(retry.root_of(e)) for name in ('ix_claims_sole', 'claims.sole')):
+        if not any(
+            name in str(retry.root_of(e)) for name in ('ix_claims_unique_key', 'claims.unique_key')
+        ):
             raise
         raise retry.Again('a claim for the same consumer came to be meanwhile') from e
 
@@ -100,7 +102,7 @@ _MADE: dict[str, Callable[[Claim], Any]] = {
     'planned': lambda claim: None if claim.planned is None else text(claim.planned),
     'adopted': lambda claim: int(claim.adopted),
     'other': lambda claim: _other(claim.allocations.get(claim.provider_id, {})),
-    'sole': lambda claim: sole_of(claim),
+    'unique_key': lambda claim: unique_key_of(claim),
     **{
         column: lambda claim, name=name: _of_own_host(claim, name)  # type: ignore[misc]
         for name, column in CORE_CLASS_COLUMNS.items()
@@ -113,7 +115,7 @@ CLAIM: dict[str, Callable[[Claim], Any]] = {
     column.name: _MADE.get(column.name) or operator.attrgetter(column.name)
     for column in models.claims.c
 }
-_READ = [c for c in models.claims.c if c.name not in ('live', 'expires_at', 'sole', *AMOUNTS)]
+_READ = [c for c in models.claims.c if c.name not in ('live', 'expires_at', 'unique_key', *AMOUNTS)]
 _FIELDS = [*('group' if c.name == 'group_uuid' else c.name for c in _READ), 'host']
 #: Columns that a later release may write in a form that this one cannot read.
 _DECODED: dict[str, Callable[[Any], Any]] = {
@@ -395,7 +397,7 @@ def insert_claims(tx: session.Tx, made: Sequence[Claim]) -> None:
     ]
     # Transactions that insert for the same consumers wait for each other in this order.
     made = sorted(made, key=lambda claim: (claim.consumer, claim.id))
-    with one_for_each_sole():
+    with unique_key_guard():
         tx.many(models.claims.insert(), [claim_values(claim) for claim in made])
     amounts = [values for claim in made for values in allocation_values(claim)]
     tx.many(models.allocations.insert(), amounts)

@@ -544,7 +544,7 @@ def _registration(change: HostChange, incarnation: int, report_seconds: int) -> 
 
 #: Fields of a registration beyond counters.
 _REGISTERED = (
-    *('uuid', 'node', 'cell', 'zone', 'build_topic', 'boot_nonce', 'speaks_for'),
+    *('uuid', 'node', 'cell', 'zone', 'build_topic', 'boot_nonce', 'reporter'),
     *('journal', 'journal_count', 'key'),
 )
 

@@ -65,7 +65,7 @@ AWAITED = (
     sa.select(claim_rows.GUEST.label('consumer'))
     .join(_f, _f.c.provider_id == _c.c.provider_id)
     .where(
-        _f.c.speaks_for == 'nova',
+        _f.c.reporter == 'nova',
         _c.c.lifecycle == 'host',
         _c.c.state == 'reserved',
         _c.c.live == 1,
@@ -255,8 +255,8 @@ def mark(changes: UnitOfWork, hosts: HostRecords, provider_ids: Iterable[int]) -
     """Note that Nova speaks for these hosts."""
     for pid in sorted(set(provider_ids) & set(changes.locked.counters)):
         template = changes.locked.templates[pid]
-        if template.speaks_for != 'nova':
-            hosts.note(changes.locked, msgspec.structs.replace(template, speaks_for='nova'))
+        if template.reporter != 'nova':
+            hosts.note(changes.locked, msgspec.structs.replace(template, reporter='nova'))
             changes.touched.add(pid)
     hosts.write_noted()
 
@@ -428,5 +428,5 @@ class SqlNova:
                 source=move.source, target=move.target, seconds=tx.now - move.target.created_at
             )
             for move in late_moves
-            if (host := templates.get(move.target.provider_id)) and host.speaks_for == 'nova'
+            if (host := templates.get(move.target.provider_id)) and host.reporter == 'nova'
         ]

@@ -135,12 +135,12 @@ def counters_of(
 ) -> dict[int, rows.Counters]:
     """Return counters from their rows, with the classes that are not hot: of ``among``, or all."""
     counters = {row.id: rows.counters(row) for row in found}
-    cold = [
+    sparse_ids = [
         pid
         for pid, row_counters in counters.items()
-        if row_counters.cold and (among is None or pid in among)
+        if row_counters.sparse_classes and (among is None or pid in among)
     ]
-    for others in in_parts(tx, providers.OTHERS_OF, cold):
+    for others in in_parts(tx, providers.OTHERS_OF, sparse_ids):
         for pid, name, cap, used, foreign in others:
             counters[pid].others[name] = [cap, used, foreign]
     return counters

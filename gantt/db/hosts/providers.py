@@ -298,7 +298,7 @@ def read_uncounted(tx: session.Tx, locked: LockedProviders, ids: Iterable[int]) 
     Called before all inventories are written anew: their usage has to stay.  Usage counted in
     this transaction is added.
     """
-    provider_ids = sorted({pid for pid in ids if not locked.counters[pid].cold})
+    provider_ids = sorted({pid for pid in ids if not locked.counters[pid].sparse_classes})
     for pid, name, cap, *stored_usage in (
         tx.all(OTHERS_OF, ids=provider_ids) if provider_ids else ()
     ):
@@ -372,14 +372,14 @@ def _add_others(
     tx: session.Tx, counters: Mapping[int, rows.Counters], read_pools: ReadPools
 ) -> None:
     """Add the classes that are not hot, for providers that have any."""
-    cold = []
+    sparse_ids = []
     for row in counters.values():
-        if row.cold and row.id in read_pools.facts:
+        if row.sparse_classes and row.id in read_pools.facts:
             row.others.update(read_pools.others.get(row.id, {}))
-        elif row.cold:
-            cold.append(row.id)
-    if cold:
-        for pid, name, cap, used, foreign in tx.all(OTHERS_OF, ids=cold):
+        elif row.sparse_classes:
+            sparse_ids.append(row.id)
+    if sparse_ids:
+        for pid, name, cap, used, foreign in tx.all(OTHERS_OF, ids=sparse_ids):
             counters[pid].others[name] = [cap, used, foreign]
 
 
@@ -464,7 +464,7 @@ def counter_values(row: rows.Counters, version_read: int) -> dict[str, Any]:
         'full_sequence': row.full_sequence,
         'reported_at': row.reported_at,
         'over_committed': row.over_committed,
-        'cold': row.cold,
+        'sparse_classes': row.sparse_classes,
     }
     values.update(zip(rows.COUNTERS[11:15], row.cap, strict=True))
     values.update(zip(rows.COUNTERS[15:19], row.used, strict=True))

@@ -43,7 +43,7 @@ _c = models.claims
 
 #: Fields of a host that a report sets, beyond counters.
 _REPORTED = (
-    *('node', 'cell', 'zone', 'build_topic', 'boot_nonce', 'speaks_for'),
+    *('node', 'cell', 'zone', 'build_topic', 'boot_nonce', 'reporter'),
     *('service_disabled', 'aggregates', 'facts'),
 )
 
@@ -116,7 +116,7 @@ class Fold:
             pid
             for report in self.reports
             if (pid := known.get(report.name, -1)) in stored_ids
-            and not locked.counters[pid].cold
+            and not locked.counters[pid].sparse_classes
             and _may_restate(report, locked.templates[pid])
         }
         providers.read_uncounted(tx, locked, restated_ids)
@@ -318,7 +318,7 @@ class ReportDesk:
             return
         counters.cap = [self.row.cap(name) for name in CORE_CLASSES]
         others = {name: usage for name, usage in others.items() if usage[1] or usage[2]}
-        counters.cold = hosts.write_inventories(self.row.id, self.row.facts, others)
+        counters.sparse_classes = hosts.write_inventories(self.row.id, self.row.facts, others)
         counters.others = {
             name: [inventory.cap, 0, 0]
             for name, inventory in inventories.items()
@@ -384,7 +384,7 @@ class SqlReports:
         )
 
     @writing
-    def tell_facts(self, tx: session.Tx, update: UpdateHostFacts) -> FactsResult:
+    def update_host_facts(self, tx: session.Tx, update: UpdateHostFacts) -> FactsResult:
         """Apply facts of a host of Nova; others, and known facts, write nothing."""
         changes, hosts = UnitOfWork(tx, self.database.memory), HostRecords(tx, self.database.memory)
         ids = providers.ids_by_name(tx, [update.host])
@@ -396,7 +396,7 @@ class SqlReports:
         row_before = changes.locked.row(pid)
         outcome = host_facts.judge(row_before, update)
         if outcome != host_facts.APPLIED:
-            last_update = row_before.facts.beside
+            last_update = row_before.facts.agent
             return FactsResult(
                 outcome=outcome, sequence=0 if last_update is None else last_update.sequence
             )

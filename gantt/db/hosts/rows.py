@@ -42,7 +42,7 @@ COUNTERS = (
     'full_sequence',
     'reported_at',
     'over_committed',
-    'cold',
+    'sparse_classes',
     *(f'cap_{c}' for c in CORE_CLASS_COLUMNS.values()),
     *(f'used_{c}' for c in CORE_CLASS_COLUMNS.values()),
     *(f'foreign_{c}' for c in CORE_CLASS_COLUMNS.values()),
@@ -175,7 +175,7 @@ class Counters(msgspec.Struct, array_like=True):
     full_sequence: int
     reported_at: float
     over_committed: int
-    cold: int
+    sparse_classes: int
     cap: list[int]
     used: list[int]
     foreign: list[int]

@@ -55,7 +55,10 @@ MADE_BY = sa.select(_p.c.id).where(
 )
 _parent, _top = _p.alias('parent'), _p.alias('top')
 READ = sa.select(
-    *(_p.c[name] for name in ('id', 'uuid', 'name', 'kind', 'generation', 'cold', 'changed_at')),
+    *(
+        _p.c[name]
+        for name in ('id', 'uuid', 'name', 'kind', 'generation', 'sparse_classes', 'changed_at')
+    ),
     *(_p.c[f'used_{column}'] for column in CORE_CLASS_COLUMNS.values()),
     OWN_NAME.label('own_name'),
     _parent.c.uuid.label('parent'),
@@ -216,7 +219,7 @@ def write_inventories(
     caps = {name: inventory.cap for name, inventory in inventories.items()}
     hosts = HostRecords(tx, memory)
     facts = HostFacts(inventories=dict(inventories))
-    counters.cold = hosts.write_inventories(pid, facts, others)
+    counters.sparse_classes = hosts.write_inventories(pid, facts, others)
     counters.cap = [caps.get(name, 0) for name in CORE_CLASSES]
     counters.others = {
         name: [cap, *(others[name][1:] if name in others else (0, 0))]
@@ -322,7 +325,7 @@ def _values(
         'root_id': None if above is None else above.root_id,
         'facts_stamp': tx.stamp,
         'changed_at': tx.now,
-        'cold': len(caps.keys() - set(CORE_CLASSES)),
+        'sparse_classes': len(caps.keys() - set(CORE_CLASSES)),
         **{f'cap_{column}': caps.get(name, 0) for name, column in CORE_CLASS_COLUMNS.items()},
     }
 
@@ -338,7 +341,7 @@ def read(tx: session.Tx, query: Any, **parameters: Any) -> list[ResourceProvider
     provider_rows = tx.all(query, **parameters)
     ids = [row.id for row in provider_rows]
     inventories = inventories_of(tx, ids)
-    others = _used_of_others(tx, [row.id for row in provider_rows if row.cold])
+    others = _used_of_others(tx, [row.id for row in provider_rows if row.sparse_classes])
     return [
         ResourceProvider(
             id=row.id,

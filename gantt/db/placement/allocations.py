@@ -158,7 +158,7 @@ WRITTEN_BY = (
 )
 _OWNER = ('project_id', 'user_id', 'consumer_type')
 #: Columns of a remaining claim that a write changes.
-CHANGED = (*_OWNER, 'consumer', 'guest', 'sole', 'updated_at', *claim_rows.AMOUNTS)
+CHANGED = (*_OWNER, 'consumer', 'guest', 'unique_key', 'updated_at', *claim_rows.AMOUNTS)
 REWRITE = Update(_c, {'b_id': 'id', 'b_state': 'state'}, CHANGED)
 GENERATION = sa.select(_p.c.generation).where(_p.c.uuid == sa.bindparam('uuid'))
 FORGET_SHARES = _a.delete().where(_a.c.claim_id.in_(_ids))
@@ -440,7 +440,7 @@ class AllocationWriter:
             (_values(*pair) for pair in changes.changed), key=lambda row_values: row_values['b_id']
         )
         if changed:
-            with claim_rows.one_for_each_sole():
+            with claim_rows.unique_key_guard():
                 written = REWRITE.run(tx, changed)
             if written != len(changed):
                 raise Again('a claim was written meanwhile')

@@ -130,7 +130,7 @@ EMPTY = sa.select(_c.c.id, _c.c.consumer).where(
 )
 #: Claims that are not reserved any more, and still bar others.
 BARRING = sa.select(_c.c.id, _c.c.consumer).where(
-    _c.c.sole.is_not(None), _c.c.state != State.RESERVED.value
+    _c.c.unique_key.is_not(None), _c.c.state != State.RESERVED.value
 )
 #: Claims whose state contradicts the mark by which they are counted.
 MARKED = (

@@ -51,7 +51,7 @@ NODES = (
 _stated = (
     sa.select(
         _i.c.provider_id,
-        sa.func.sum(sa.case((_rc.c.name.in_(CORE_CLASSES), 0), else_=1)).label('cold'),
+        sa.func.sum(sa.case((_rc.c.name.in_(CORE_CLASSES), 0), else_=1)).label('sparse_classes'),
         *(
             sa.func.max(sa.case((_rc.c.name == name, _i.c.cap), else_=0)).label(column)
             for name, column in CORE_CLASS_COLUMNS.items()
@@ -63,7 +63,7 @@ _stated = (
 )
 #: Column of a provider's row -> its value by the inventories.
 _PAIRS = {
-    'cold': sa.func.coalesce(_stated.c.cold, 0),
+    'sparse_classes': sa.func.coalesce(_stated.c.sparse_classes, 0),
     **{f'cap_{c}': sa.func.coalesce(_stated.c[c], 0) for c in CORE_CLASS_COLUMNS.values()},
 }
 ROWS = (
@@ -138,10 +138,10 @@ def of_rows(tx: session.Tx, found: Sequence[TreeNode]) -> Iterable[str]:
     nodes_by_id = {node.id: node for node in found}
     for row in tx.all(ROWS):
         shown = _shown(nodes_by_id, row.id)
-        if row.cold != row.stated_cold:
+        if row.sparse_classes != row.stated_sparse_classes:
             yield (
-                f'{shown}: its row says {row.cold} inventories of other classes than '
-                f'{", ".join(CORE_CLASSES)}, there are {row.stated_cold}'
+                f'{shown}: its row says {row.sparse_classes} inventories of other classes than '
+                f'{", ".join(CORE_CLASSES)}, there are {row.stated_sparse_classes}'
             )
         for name, column in CORE_CLASS_COLUMNS.items():
             cap, stated = getattr(row, f'cap_{column}'), getattr(row, f'stated_cap_{column}')

@@ -79,7 +79,7 @@ LOCKED_REQUESTS = (
     .with_for_update()
 )
 WITH_LIVE = sa.select(_c.c.request_id).where(_c.c.live == 1).distinct()
-_b = models.claims_below
+_b = models.child_claims
 WITH_LIVE_BELOW = sa.select(_b.c.request_id).where(holds_below).distinct()
 OF_REQUESTS = sa.select(_c.c.id, _c.c.consumer).where(_c.c.live == 0)
 LOCKED_TOMBSTONES = sa.select(_c.c.id).where(_c.c.live == 0).order_by(_c.c.id).with_for_update()
@@ -127,7 +127,7 @@ FORGET_ORDER = _o.delete().where(
     _o.c.purpose == sa.bindparam('b_purpose'),
     _o.c.updated_at < sa.bindparam('before'),
 )
-_above = models.allocations_above
+_above = models.parent_allocations
 _na = _next((_above.c.request_id.label('id'), _above.c.until))
 ALLOCATIONS_EDGE = _edge(_na)
 #: Allocations of parent zones without a stored request.
@@ -407,7 +407,7 @@ def _requests(tx: session.Tx, cursor: Cursor, before: float, limit: int) -> int:
     live_ids = {row.request_id for row in _of(tx, WITH_LIVE, _c.c.request_id, old_ids)}
     live_ids |= {row.request_id for row in _of(tx, WITH_LIVE_BELOW, _b.c.request_id, old_ids)}
     deletable_ids = [request_id for request_id in old_ids if request_id not in live_ids]
-    of_zones = models.consumers_on_their_way, models.group_places
+    of_zones = models.delegated_consumers, models.group_zones
     for column in (_b.c.request_id, *(table.c.request_id for table in of_zones)):
         _delete(tx, column, deletable_ids)
     _forget_claims(tx, [row.id for row in _of(tx, OF_REQUESTS, _c.c.request_id, deletable_ids)])

@@ -6,7 +6,7 @@ by id, then the rows that refer to a provider.  A writer of allocations by reque
 ``written_consumers`` ascending before providers.  The row of a provider is the lock for all rows of
 that provider.
 
-Every claim writes a provider's row, so it is kept narrow: it has usage and capacity of the hot
+Every claim writes a provider's row, so it is kept narrow: it has usage and capacity of the core
 classes and the counters, and no column that a claim changes is indexed.
 
 A provider is a host if it has a row in ``provider_facts``: that is the record of a host, with its
@@ -123,8 +123,8 @@ providers = sa.Table(
     count('full_sequence'),
     sa.Column('reported_at', Seconds, nullable=False, server_default='0'),
     sa.Column('over_committed', sa.SmallInteger, nullable=False, server_default='0'),
-    # Number of inventories of classes other than the hot ones.
-    count('cold'),
+    # Number of inventories of classes without columns here.
+    count('sparse_classes'),
     count('refusals'),
     *_core_class_columns('cap'),
     *_core_class_columns('used'),
@@ -160,7 +160,7 @@ provider_facts = sa.Table(
     sa.Column('boot_nonce', Name, nullable=False),
     sa.Column('journal', Id),
     count('journal_count'),
-    sa.Column('speaks_for', Word, nullable=False),
+    sa.Column('reporter', Word, nullable=False),
     sa.Column('disabled', Note),
     sa.Column('disabled_by', Name),
     sa.Column('service_disabled', Note),
@@ -210,7 +210,7 @@ inventories = sa.Table(
     sa.Column('step_size', Amount, nullable=False),
     sa.Column('allocation_ratio', Seconds, nullable=False),
     sa.Column('cap', Amount, nullable=False),
-    # For the hot classes both are in the provider's row, and are 0 here.
+    # For the core classes both are in the provider's row, and are 0 here.
     count('used'),
     count('foreign_use'),
 )
@@ -363,16 +363,16 @@ claims = sa.Table(
     sa.Column('project_id', Note),
     sa.Column('user_id', Note),
     sa.Column('consumer_type', Name, nullable=False),
-    sa.Column('sole', ascii_of(100)),  # key that no other reserved claim may have
+    sa.Column('unique_key', ascii_of(100)),  # key that no other reserved claim may have
     sa.Column('guest', Id),  # null: the consumer, see ``core.claims.claim.guest_of``
     sa.Column('member_name', Name),
     sa.Column('planned', LongText),  # PlannedFor, JSON; null: no create has it as a place
     sa.Index(
-        'ix_claims_sole',
-        'sole',
+        'ix_claims_unique_key',
+        'unique_key',
         unique=True,
-        postgresql_where=sa.text('sole IS NOT NULL'),
-        sqlite_where=sa.text('sole IS NOT NULL'),
+        postgresql_where=sa.text('unique_key IS NOT NULL'),
+        sqlite_where=sa.text('unique_key IS NOT NULL'),
     ),
     sa.Index('ix_claims_provider_id_live', 'provider_id', 'live'),
     *(
@@ -488,7 +488,7 @@ table_log = sa.Table(
 
 # Events received of a host or an aggregate of Nova, by a digest of its name or uuid.
 nova_events_seen = sa.Table(
-    'nova_heard',
+    'nova_events',
     metadata,
     sa.Column('id', Id, primary_key=True),
     sa.Column('casts', LongText, nullable=False),  # ids of the last ones, JSON
@@ -627,8 +627,8 @@ parent_zones = sa.Table(
 )
 
 # Allocations of parent zones: the request here for each, with its key in the parent zone.
-allocations_above = sa.Table(
-    'allocations_above',
+parent_allocations = sa.Table(
+    'parent_allocations',
     metadata,
     sa.Column('request_id', Id, primary_key=True),
     sa.Column('parent', Name, nullable=False, index=True),
@@ -638,8 +638,8 @@ allocations_above = sa.Table(
 )
 
 # Claims of requests here in zones directly below, as far as those have reported them.
-claims_below = sa.Table(
-    'claims_below',
+child_claims = sa.Table(
+    'child_claims',
     metadata,
     sa.Column('claim_id', Id, primary_key=True),
     sa.Column('child', Id, primary_key=True, index=True),
@@ -660,23 +660,23 @@ claims_below = sa.Table(
     sa.Column('other', LongText),  # class -> amount, JSON
     sa.Column('user_id', Note),
     sa.Column('consumer_type', Name),
-    sa.Index('ix_claims_below_project_id_state', 'project_id', 'state'),
+    sa.Index('ix_child_claims_project_id_state', 'project_id', 'state'),
 )
 
 # The zone of a server group whose members have to be together: decided once, before any of them is
 # claimed, and valid until none of them lives.
-group_places = sa.Table(
-    'group_places',
+group_zones = sa.Table(
+    'group_zones',
     metadata,
     sa.Column('group_uuid', Id, primary_key=True),
-    sa.Column('place', Id, nullable=False),  # uuid of a zone directly below, or of this one
+    sa.Column('zone_uuid', Id, nullable=False),  # of a child zone, or of this one
     sa.Column('request_id', Id, nullable=False, index=True),  # the request that decided
     sa.Column('until', Seconds, nullable=False),  # by then it has claimed a member, or never will
 )
 
 # Allocations that are to end in zones directly below, or here: until those have confirmed it.
-give_backs = sa.Table(
-    'give_backs',
+zone_releases = sa.Table(
+    'zone_releases',
     metadata,
     sa.Column('child', Id, primary_key=True),  # uuid of the zone below, or of this one
     sa.Column('request_key', Id, primary_key=True),  # the request's id in that zone
@@ -698,8 +698,8 @@ allocation_orders = sa.Table(
 )
 
 # Consumers of requests that may go to child zones: another request for one conflicts here.
-consumers_on_their_way = sa.Table(
-    'consumers_on_their_way',
+delegated_consumers = sa.Table(
+    'delegated_consumers',
     metadata,
     sa.Column('consumer', Id, primary_key=True),
     sa.Column('purpose', Word, primary_key=True),

@@ -25,8 +25,8 @@ from gantt.db.zones.records import LIVE, held_children, kind_of
 from gantt.scheduler.ports.zones import ChangedClaim, StoredBelow, UnknownClaims
 
 _r, _c = models.requests, models.claims
-_child, _below, _way = models.child_zones, models.claims_below, models.consumers_on_their_way
-_gb, _above = models.give_backs, models.allocations_above
+_child, _below, _way = models.child_zones, models.child_claims, models.delegated_consumers
+_gb, _above = models.zone_releases, models.parent_allocations
 #: Ids in one statement.
 _PART = 500
 #: Fingerprint of a request that is not known to be sent here: no caller comes with it.
@@ -117,7 +117,7 @@ class SqlZoneClaims:
         self.database = database
 
     @reading
-    def claims_below(
+    def child_claims(
         self,
         tx: session.Tx,
         request_id: str | None = None,
@@ -131,7 +131,7 @@ class SqlZoneClaims:
         marker: str | None = None,
         limit: int | None = None,
     ) -> list[StoredBelow]:
-        return held.claims_below(
+        return held.child_claims(
             tx,
             request_id,
             consumers,

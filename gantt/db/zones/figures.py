@@ -13,10 +13,10 @@ from gantt.db.claims.held import holds_below
 from gantt.db.database import Database, reading, reading_long
 from gantt.db.engine import session
 from gantt.db.schema import models
-from gantt.db.schema.models import claims_below
+from gantt.db.schema.models import child_claims
 from gantt.scheduler.ports.zones import LiveClaims, LiveHere, ToLookAt
 
-_p, _c, _f, _b = models.providers, models.claims, models.provider_facts, claims_below
+_p, _c, _f, _b = models.providers, models.claims, models.provider_facts, child_claims
 #: Consumers in one statement.
 _PART = 500
 

@@ -15,7 +15,7 @@ from gantt.db.engine import session
 from gantt.db.schema import models
 from gantt.scheduler.ports.zones import DueGiveBack, LeftRequest, WaitingGiveBacks
 
-_r, _b, _way = models.requests, models.give_backs, models.consumers_on_their_way
+_r, _b, _way = models.requests, models.zone_releases, models.delegated_consumers
 #: Longest time between two tries, in seconds: it doubles from the first.
 MOST_SECONDS = 300.0
 #: Seconds after its deadline for which a request is left to a client that repeats it.

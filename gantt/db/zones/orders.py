@@ -18,7 +18,7 @@ from gantt.db.schema import models
 from gantt.db.zones.records import kind_of
 from gantt.scheduler.ports.zones import AllocationAbove
 
-_o, _c, _above = models.allocation_orders, models.claims, models.allocations_above
+_o, _c, _above = models.allocation_orders, models.claims, models.parent_allocations
 _p = models.parent_zones
 _ids: Any = sa.bindparam('ids', expanding=True)
 KNOWN = (
@@ -72,7 +72,7 @@ NOTE_AT_ONCE = sa.text(f"""
     WITH held AS (
         SELECT name FROM parent_zones WHERE name = CAST(:parent AS text) FOR KEY SHARE),
     kept AS (
-        INSERT INTO allocations_above (request_id, parent, request_key, receipt, until)
+        INSERT INTO parent_allocations (request_id, parent, request_key, receipt, until)
         SELECT CAST(:request_id AS text), name, CAST(:key AS text), CAST(:receipt AS text),
                {CLOCK['postgresql']} + :seconds
           FROM held

@@ -2,7 +2,7 @@
 """Identity of this zone, the zones below and above it, and requests that may go to child zones.
 
 A request that may go to a child zone has its row open before anything is claimed, and its consumers
-are in ``consumers_on_their_way``: so two requests for one consumer conflict, wherever each is
+are in ``delegated_consumers``: so two requests for one consumer conflict, wherever each is
 placed.
 """
 
@@ -43,7 +43,7 @@ from gantt.scheduler.ports.zones import (
 
 _NOW = CLOCK['postgresql']
 #: Columns of a claim below that are given; the others are of its request.
-BELOW = columns_of(models.claims_below, 'request_id', 'created_at', 'updated_at', 'read_back')
+BELOW = columns_of(models.child_claims, 'request_id', 'created_at', 'updated_at', 'read_back')
 _ARRAYS = ', '.join(f'CAST(:{name} AS {kind}[])' for name, kind in BELOW)
 
 # On PostgreSQL a request is opened, and finished, in one statement: a transaction of its own, and
@@ -64,7 +64,7 @@ OPEN_AT_ONCE = sa.text(f"""
             ON CONFLICT (id) DO NOTHING
         RETURNING id),
     noted AS (
-        INSERT INTO consumers_on_their_way (consumer, purpose, request_id, order_no)
+        INSERT INTO delegated_consumers (consumer, purpose, request_id, order_no)
         SELECT c, :purpose, made.id, n."order"
           FROM made, n, unnest(CAST(:consumers AS text[])) c ORDER BY c
             ON CONFLICT (consumer, purpose) DO NOTHING
@@ -98,7 +98,7 @@ FINISH_AT_ONCE = sa.text(f"""
            AND (CAST(:group AS text) IS NULL OR EXISTS (SELECT 1 FROM ruled))
         RETURNING id, updated_at),
     noted AS (
-        INSERT INTO claims_below (request_id, created_at, updated_at, {names(BELOW)})
+        INSERT INTO child_claims (request_id, created_at, updated_at, {names(BELOW)})
         SELECT done.id, done.updated_at, done.updated_at, b.*
           FROM done, unnest({_ARRAYS}) AS b
             ON CONFLICT (claim_id, child) DO NOTHING)
@@ -108,8 +108,8 @@ FINISH_AT_ONCE = sa.text(f"""
 
 _r, _c = models.requests, models.claims
 _self, _child, _parent = models.zone, models.child_zones, models.parent_zones
-_below, _way = models.claims_below, models.consumers_on_their_way
-_places, _above = models.group_places, models.allocations_above
+_below, _way = models.child_claims, models.delegated_consumers
+_places, _above = models.group_zones, models.parent_allocations
 #: Bytes of the secret that seals offers: a key of AES-256.
 SECRET_BYTES = 32
 #: States of a live claim.
@@ -251,7 +251,7 @@ class SqlZones:
                 f'{count} claims of here live in that zone, or are lost there; expected none'
             )
         tx.run(_below.delete().where(_below.c.child == uuid))
-        tx.run(models.give_backs.delete().where(models.give_backs.c.child == uuid))
+        tx.run(models.zone_releases.delete().where(models.zone_releases.c.child == uuid))
         tx.run(_child.delete().where(_child.c.uuid == uuid))
 
     @reading
@@ -285,8 +285,8 @@ class SqlZones:
         # First its own row, as a transaction that notes an allocation of it does.
         tx.first(sa.select(_parent.c.name).where(_parent.c.name == name).with_for_update())
         claims_here = sa.select(sa.func.count()).where(_c.c.parent_key == name, _c.c.live == 1)
-        claims_below = sa.select(sa.func.count()).where(_below.c.parent == name, holds_below)
-        count = int(tx.first(claims_here)[0]) + int(tx.first(claims_below)[0])
+        child_claims = sa.select(sa.func.count()).where(_below.c.parent == name, holds_below)
+        count = int(tx.first(claims_here)[0]) + int(tx.first(child_claims)[0])
         if count:
             raise exceptions.InUse(f'{count} claims of {name!r} live here or below; expected none')
         busy_until = tx.first(UNDER_WAY, parent=name, now=tx.now).until
@@ -497,7 +497,7 @@ class SqlZoneRequests:
     def decide_group_place(
         self, tx: session.Tx, group: str, own: str, place: str, request_id: str, seconds: float
     ) -> str:
-        new_place = {'place': place, 'request_id': request_id, 'until': tx.now + seconds}
+        new_place = {'zone_uuid': place, 'request_id': request_id, 'until': tx.now + seconds}
         tx.insert_new(_places, [{'group_uuid': group, **new_place}], 'group_uuid')
         row = tx.first(PLACE_OF_GROUP.with_for_update(), id=group)
         # First: the members of a request that is answered in between are live by then.
@@ -526,7 +526,7 @@ def _one_at_a_time(tx: session.Tx) -> None:
 def held_children(tx: session.Tx, children: Collection[str]) -> set[str]:
     """Return the child zones that are registered; none of them is removed until the commit.
 
-    Locked before rows of ``claims_below``: a removal meanwhile would leave these behind.
+    Locked before rows of ``child_claims``: a removal meanwhile would leave these behind.
     """
     if not children:
         return set()
@@ -538,7 +538,7 @@ def _promised(tx: session.Tx, row: Any) -> str:
     """Return the zone that a request is about to place a group in; '' if it is answered."""
     if row.until <= tx.now or tx.first(IS_OPEN, id=row.request_id) is None:
         return ''
-    return str(row.place)
+    return str(row.zone_uuid)
 
 
 def _where_it_lives(tx: session.Tx, group: str, own: str) -> str:

@@ -25,7 +25,7 @@ _g = models.group_rules
 _uuid: Any = sa.bindparam('uuid')
 #: Columns of a rule as ``of`` takes them.
 COLUMNS = ('policy', 'max_per_host', 'generation', 'policies', 'rule_generation')
-_c, _b = models.claims, models.claims_below
+_c, _b = models.claims, models.child_claims
 _OF_REQUEST = sa.select(_g.c.uuid).where(
     _g.c.uuid == _uuid,
     _g.c.name == '',

@@ -277,7 +277,7 @@ def _view(world: HandlerContext, zone: ZoneRecord) -> ZoneView:
         problem = e.message
     live = [
         claim
-        for claim in world.stores.zone_claims.claims_below(child=zone.uuid)
+        for claim in world.stores.zone_claims.child_claims(child=zone.uuid)
         if claim.state in ('reserved', 'confirmed')
     ]
     return ZoneView(

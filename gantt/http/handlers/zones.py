@@ -326,7 +326,7 @@ def end_claim_of_zone(
             and (claim.state is State.RESERVED or parent.trusted)
         ):
             world.insights.offer(world.stores.claims.force_release(claim_id, reason).hosts)
-        below = world.stores.zone_claims.claims_below(request_id, claim_id=claim_id)
+        below = world.stores.zone_claims.child_claims(request_id, claim_id=claim_id)
         claims_to_end = [
             claim_below
             for claim_below in below
@@ -582,7 +582,7 @@ def _allocated(world: HandlerContext, parent: ParentRecord, key: str) -> ZoneAll
         stored, answer, _ = world.insights.request(request_id)
     except exceptions.NotFound:
         return None
-    below = world.stores.zone_claims.claims_below(request_id)
+    below = world.stores.zone_claims.child_claims(request_id)
     if stored.state != 'placed' or answer is None:
         return ZoneAllocated(key=key, state=stored.state)
     # A claim that is lost below may live, and nothing is reported of it.

@@ -24,7 +24,7 @@ def of_zones_below(
     taken = {step.zone for step in found.zones if step.taken and step.zone}
     if not taken:
         return {}
-    keys = {row.child: row.key for row in claims.claims_below(found.request_id)}
+    keys = {row.child: row.key for row in claims.child_claims(found.request_id)}
     explained: dict[str, ZoneExplanation] = {}
     for zone in around.directory.children():
         if zone.name in taken and zone.uuid in keys:

@@ -33,7 +33,7 @@ from gantt.rpc.api import casts, stats, stats_foreign
 from gantt.rpc.call import RpcCall
 from gantt.rpc.server.server import DEFERRED, Interface, Method, Pending
 
-#: Seconds that a report that is called (not cast) waits for its fate.
+#: Seconds that a report that is called (not cast) waits for its outcome.
 REPORT_WAIT_SECONDS = 10.0
 
 
@@ -133,7 +133,7 @@ class ClaimsMethods:
                 ),
                 **{
                     f'{verb}_claims': Method(
-                        functools.partial(self._update, verb), takes={'words': ClaimUpdate}
+                        functools.partial(self._update, verb), takes={'update': ClaimUpdate}
                     )
                     for verb in ('confirm', 'refuse', 'release')
                 },
@@ -151,7 +151,7 @@ class ClaimsMethods:
 
     def _update(self, verb: str, call: RpcCall) -> Any:
         update: ClaimUpdate = wire.argument(call)
-        self._scheduler.signatures.check(call.method, update, call.args['words'])
+        self._scheduler.signatures.check(call.method, update, call.args['update'])
         return base.to_builtins(getattr(self._scheduler, verb)(update))
 
 
@@ -235,7 +235,7 @@ class StatsMethods:
         return base.to_builtins(outcome)
 
     def _folded(self, call: RpcCall, facts: stats.ReportedFacts) -> Any:
-        """Return the fate of a report, waited for as long as the caller has a use for it."""
+        """Return the outcome of a report, waited for as long as the caller has a use for it."""
         report = self._foreign.report(facts)
         wait_seconds = call.left_seconds(REPORT_WAIT_SECONDS)
         return self._scheduler.report(report, wait_seconds=wait_seconds)
@@ -244,12 +244,12 @@ class StatsMethods:
 # -- Methods of report sources, and of agents beside them, beside ``update_resource_stats``.
 #: Method -> its only argument and the argument's type.  All of them may wait.
 SOURCE_CALLS: dict[str, tuple[str, type]] = {
-    'list_guests': ('listed', GuestList),
-    'tell_aggregates': ('told', AggregateUpdate),
-    'tell_groups': ('told', GroupUpdate),
-    'open_moves': ('asked', ListMoves),
-    'settle_guests': ('told', GuestLocations),
-    'tell_facts': ('told', UpdateHostFacts),
+    'sync_guests': ('guest_list', GuestList),
+    'update_aggregates': ('update', AggregateUpdate),
+    'update_server_groups': ('update', GroupUpdate),
+    'list_open_moves': ('query', ListMoves),
+    'update_guest_locations': ('update', GuestLocations),
+    'update_host_facts': ('update', UpdateHostFacts),
 }
 
 

@@ -264,7 +264,7 @@ class NovaMethods:
         self._scheduler.nova_event(
             NovaCast(
                 id=unique[:64] if isinstance(unique, str) else '',
-                asked_at=_timestamp(call.context.get('timestamp')),
+                requested_at=_timestamp(call.context.get('timestamp')),
                 skew=self._terms.clock_skew_seconds,
                 word=decode(call.args),
             )

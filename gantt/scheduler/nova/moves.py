@@ -83,4 +83,4 @@ class NovaMoves:
         if self._requests.load_request(request.request_id) is not None:
             return
         for consumer in request.consumers:
-            self._events.resolve(GuestLocation(consumer=consumer, host=source, before=cutoff))
+            self._events.resolve(GuestLocation(consumer=consumer, host=source, cutoff=cutoff))

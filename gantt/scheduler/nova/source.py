@@ -58,7 +58,7 @@ class NovaSource:
     settings: SchedulerSettings
     alarm: Alarm
 
-    def tell_facts(self, update: UpdateHostFacts) -> UpdateHostFactsResult:
+    def update_host_facts(self, update: UpdateHostFacts) -> UpdateHostFactsResult:
         """Take over facts that an agent on the host has read; later ones are kept.
 
         :raises InvalidMessage: names the field
@@ -68,11 +68,11 @@ class NovaSource:
         """
         host_facts.check(update)
         if self.settings.refuse_undeclared_metrics:
-            metrics.check_report(update, self.cache.working.declared_metrics, 'told')
+            metrics.check_report(update, self.cache.working.declared_metrics, 'update')
         try:
-            result = self.reports.tell_facts(update)
+            result = self.reports.update_host_facts(update)
         except exceptions.NotProven as e:
-            self.alarm.raise_('tell_facts', e)
+            self.alarm.raise_('update_host_facts', e)
             raise
         self.cache.offer(result.hosts)
         self.recorder.count('gantt_nova_facts_total', outcome=result.outcome)
@@ -90,18 +90,18 @@ class NovaSource:
             report_seconds=self.settings.report_seconds,
         )
 
-    def list_guests(self, listed: GuestList) -> GuestListResult:
+    def sync_guests(self, listed: GuestList) -> GuestListResult:
         """Fold all guests of a host; nothing where the host is not registered."""
         event = GuestsListed(
             host=listed.host,
             consumers=list(dict.fromkeys(guest.consumer for guest in listed.guests)),
-            told=listed.guests,
+            described=listed.guests,
         )
         result = self.events.receive(
             NovaCast(
-                asked_at=listed.asked_at,
+                requested_at=listed.requested_at,
                 skew=self.settings.nova_clock_skew_seconds,
-                begun=listed.begun,
+                begun=listed.database_time,
                 word=event,
             )
         )
@@ -111,16 +111,16 @@ class NovaSource:
             adopted=len(result.adopted),
         )
 
-    def tell_aggregates(self, update: AggregateUpdate) -> None:
+    def update_aggregates(self, update: AggregateUpdate) -> None:
         """Apply aggregates as Nova has them."""
         if update.aggregates:
             self.nova.apply_aggregates(
                 NovaCast(word=AggregatesUpdated(aggregates=update.aggregates))
             )
-        for aggregate in update.gone:
+        for aggregate in update.removed:
             self.nova.apply_aggregates(NovaCast(word=AggregateDeleted(aggregate=aggregate)))
 
-    def tell_groups(self, update: GroupUpdate) -> int:
+    def update_server_groups(self, update: GroupUpdate) -> int:
         """Store server groups that are not known yet; return the number of those stored.
 
         A group that has another rule here keeps it, and that is logged.
@@ -136,7 +136,7 @@ class NovaSource:
                 LOG.warning('server group %s of Nova is not taken over: %s', group.uuid, e)
         return stored
 
-    def open_moves(self, query: ListMoves) -> Moves:
+    def list_open_moves(self, query: ListMoves) -> Moves:
         """Return moves left open; claims from now on are not queried about."""
         cutoff = self.cache.database_now - CLOCK_SECONDS
         return Moves(
@@ -149,10 +149,10 @@ class NovaSource:
                 )
                 for move in self.nova.open_moves(query.seconds, query.limit, query.reserved)
             ],
-            before=cutoff,
+            cutoff=cutoff,
         )
 
-    def settle_guests(self, update: GuestLocations) -> None:
+    def update_guest_locations(self, update: GuestLocations) -> None:
         """Settle guests whose location Nova knows, with no migration open."""
         for location in update.guests:
             self.events.resolve(location)

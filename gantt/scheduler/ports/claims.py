@@ -13,7 +13,7 @@ from gantt.core.records.history import ClaimCounts
 from gantt.core.resources.host import HostChange
 
 
-class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
+class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of an update of one claim: ok | gone (final, unknown, of another host) | kept.
 
     :ivar reason: why a live claim is gone for the caller

@@ -15,7 +15,7 @@ from gantt.core.resources.host_keys import HostKey
 from gantt.core.table.metrics import DeclaredMetric
 
 
-class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={'outcome': 'fate'}):
+class ReportOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of one report.
 
     ``outcome``: applied | stale | gone (old epoch) | unknown_host | needs_full | locked (others
@@ -86,7 +86,7 @@ class Reports(Protocol):
     def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:
         """Fold reports into their hosts and claims, in the order given."""
 
-    def tell_facts(self, update: UpdateHostFacts) -> FactsResult:
+    def update_host_facts(self, update: UpdateHostFacts) -> FactsResult:
         """Fold facts that an agent sends beside its host's reports; see ``core.claims.host_facts``.
 
         :raises NotProven: its sender is not the host's known agent

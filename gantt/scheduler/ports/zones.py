@@ -422,7 +422,7 @@ class UnknownClaims(NamedTuple):
 class ZoneClaims(Protocol):
     """Claims in child zones, and claims of parent zones."""
 
-    def claims_below(
+    def child_claims(
         self,
         request_id: str | None = None,
         consumers: Collection[str] = (),

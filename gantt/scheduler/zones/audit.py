@@ -133,7 +133,7 @@ class ZoneAudit:
         return result
 
     def _claims(self, zone: ZoneRecord) -> ReportedClaims:
-        before = [row for row in self._below.claims_below(child=zone.uuid) if row.state in HOLDS]
+        before = [row for row in self._below.child_claims(child=zone.uuid) if row.state in HOLDS]
         info = self._zones.discover(zone, CALL_SECONDS)
         claims: dict[str, ClaimBelow] = {}
         since, after, incarnation = 0.0, '', None
@@ -148,7 +148,7 @@ class ZoneAudit:
             since, after = page.revision, page.claims[-1].claim_id
         else:
             raise exceptions.Unavailable(f'it has more than {PAGES_MAX} pages of claims')
-        rows_after = self._below.claims_below(child=zone.uuid)
+        rows_after = self._below.child_claims(child=zone.uuid)
         return ReportedClaims(
             zone=zone.name,
             rows=[_row(row) for row in before],

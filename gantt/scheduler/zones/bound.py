@@ -34,7 +34,7 @@ def live_below(
 
     Those are confirmed here, as they were found running, and nowhere below.
     """
-    rows = [row for row in zone_claims.claims_below(consumers=consumers) if row.holds]
+    rows = [row for row in zone_claims.child_claims(consumers=consumers) if row.holds]
     settled = {row.consumer for row in rows if row.state != State.RESERVED.value}
     doubted = {row.consumer for row in rows} - settled
     here = {

@@ -272,7 +272,7 @@ class ZoneFollower:
         return WholeList({row.claim_id for row in self._live_in(zone)}, set())
 
     def _live_in(self, zone: ZoneRecord) -> list[StoredBelow]:
-        return [row for row in self._claims.claims_below(child=zone.uuid) if row.state in LIVE]
+        return [row for row in self._claims.child_claims(child=zone.uuid) if row.state in LIVE]
 
     def _lost(self, zone: ZoneRecord, whole: WholeList) -> list[str]:
         """Return the claims that the zone does not know any more.

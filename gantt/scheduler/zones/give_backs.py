@@ -149,7 +149,7 @@ class GiveBacks:
         if zone is None:
             return True  # it was removed: no claim of this zone lives there
         # One claim alone, or all claims of an allocation.
-        claim_rows = self._claims.claims_below(child=zone.uuid, claim_id=due.key)
+        claim_rows = self._claims.child_claims(child=zone.uuid, claim_id=due.key)
         key, claim_id = (claim_rows[0].key, due.key) if claim_rows else (due.key, '')
         if self._is_acknowledged(zone, key, CALL_SECONDS, claim_id):
             self._claims.end_lost(zone.uuid, key, claim_id)

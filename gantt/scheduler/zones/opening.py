@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The row of a request, open before anything is claimed: its owner continues alone.
 
-Its consumers are stored in ``consumers_on_their_way`` from then on, so that two requests for one of
+Its consumers are stored in ``delegated_consumers`` from then on, so that two requests for one of
 them meet, wherever each is placed.
 """
 

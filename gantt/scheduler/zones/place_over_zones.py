@@ -200,7 +200,7 @@ class PlaceOverZones:
     def note_end(self, request_id: str) -> None:
         """Note the claims of a request in child zones, as it is about to be cancelled."""
         if self._children():
-            claims = self._zone_claims.claims_below(request_id)
+            claims = self._zone_claims.child_claims(request_id)
             self._shares.note_end(
                 {(claim.child, claim.key) for claim in claims if claim.state in HOLDS}
             )
@@ -213,7 +213,7 @@ class PlaceOverZones:
         """
         if not self._children():
             return  # a zone is not removed while anything lives there
-        claims = self._zone_claims.claims_below(request_id)
+        claims = self._zone_claims.child_claims(request_id)
         self._shares.end({(claim.child, claim.key) for claim in claims if claim.state in HOLDS})
 
     def extend(self, message: ExtendClaims) -> bool:
@@ -223,7 +223,7 @@ class PlaceOverZones:
         """
         if not self._children():
             return False
-        claims = self._zone_claims.claims_below(message.request_id)
+        claims = self._zone_claims.child_claims(message.request_id)
         keys = {(claim.child, claim.key) for claim in claims if claim.state == State.RESERVED.value}
         zones = {zone.uuid: zone for zone in self._children()}
         for child, key in sorted(keys):

@@ -102,7 +102,7 @@ class PresentPlace:
                 destination = msgspec.structs.replace(before, host=claim.host)
                 spec = msgspec.structs.replace(request.spec, destination=destination)
                 return msgspec.structs.replace(request, spec=spec, hops=0)
-        for claim_row in self._zone_claims.claims_below(key):
+        for claim_row in self._zone_claims.child_claims(key):
             if claim_row.consumer == consumer and claim_row.holds and claim_row.parent == parent:
                 return self._zone(claim_row), claim_row
         raise exceptions.NotFound(kind='allocation', name=key)

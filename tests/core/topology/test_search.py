@@ -313,7 +313,7 @@ def test_a_layout_given_back_leaves_no_trace():
 
 def test_a_settled_layout_takes_nothing_more():
     layout = laid(pinned(4), a_room())
-    settled = Layout(cells=layout.cells, settled=True)
+    settled = Layout(cells=layout.cells, reported=True)
     assert a_room(taken=[settled]).cells[0].free == a_room().cells[0].free
 
 

@@ -55,7 +55,7 @@ class Text(sa.TypeDecorator):
         return sa.String(self.length, collation='C' if exact else None)
 
 
-Id, Word, Sole = Text(64, 'ascii'), Text(32, 'ascii'), Text(100, 'ascii')
+Id, Word, UniqueKey = Text(64, 'ascii'), Text(32, 'ascii'), Text(100, 'ascii')
 Name, Note, LongText = Text(255), Text(1024, is_sorted=False), Text()
 Blob = sa.LargeBinary().with_variant(mysql.LONGBLOB(), 'mysql', 'mariadb')
 Serial = sa.BigInteger().with_variant(sa.Integer, 'sqlite')
@@ -147,7 +147,7 @@ def _site():
         column('description', Note),
     )
     op.create_table(
-        'nova_heard',
+        'nova_events',
         key('id', Id),
         column('casts', LongText),
         column('unclaimed', LongText),
@@ -170,7 +170,7 @@ def _providers():
         *counts('epoch', 'sequence', 'full_sequence'),
         column('reported_at', Seconds, default='0'),
         column('over_committed', Flag, default='0'),
-        *counts('cold', 'refusals'),
+        *counts('sparse_classes', 'refusals'),
         *counts(*(f'{kind}_{name}' for kind in ('cap', 'used', 'foreign') for name in HOT)),
         sqlite_autoincrement=True,
     )
@@ -186,7 +186,7 @@ def _providers():
         column('boot_nonce', Name),
         maybe('journal', Id),
         *counts('journal_count'),
-        column('speaks_for', Word),
+        column('reporter', Word),
         maybe('disabled', Note),
         maybe('disabled_by', Name),
         maybe('service_disabled', Note),
@@ -338,14 +338,14 @@ def _claims():
         maybe('project_id', Note),
         maybe('user_id', Note),
         column('consumer_type', Name),
-        maybe('sole', Sole),
+        maybe('unique_key', UniqueKey),
         maybe('guest', Id),
         maybe('member_name', Name),
         maybe('planned', LongText),
     )
     op.create_index('ix_claims_provider_id_live', 'claims', ['provider_id', 'live'])
-    for name in ('expires_at', 'group_uuid', 'move_id', 'guest', 'parent_key', 'sole'):
-        index('claims', name, unique=name == 'sole')
+    for name in ('expires_at', 'group_uuid', 'move_id', 'guest', 'parent_key', 'unique_key'):
+        index('claims', name, unique=name == 'unique_key')
     # Of projects of any length, which no index takes.
     is_postgresql = op.get_bind().dialect.name == 'postgresql'
     op.create_index(
@@ -450,7 +450,7 @@ def _zones():
         maybe('certificate_sha256', Id),
     )
     op.create_table(
-        'allocations_above',
+        'parent_allocations',
         key('request_id', Id),
         column('parent', Name, index=True),
         column('request_key', Id),
@@ -458,7 +458,7 @@ def _zones():
         column('until', Seconds),
     )
     op.create_table(
-        'claims_below',
+        'child_claims',
         key('claim_id', Id),
         key('child', Id, index=True),
         column('request_id', Id, index=True),
@@ -478,16 +478,16 @@ def _zones():
         maybe('user_id', Note),
         maybe('consumer_type', Name),
     )
-    op.create_index('ix_claims_below_project_id_state', 'claims_below', ['project_id', 'state'])
+    op.create_index('ix_child_claims_project_id_state', 'child_claims', ['project_id', 'state'])
     op.create_table(
-        'group_places',
+        'group_zones',
         key('group_uuid', Id),
-        column('place', Id),
+        column('zone_uuid', Id),
         column('request_id', Id, index=True),
         column('until', Seconds),
     )
     op.create_table(
-        'give_backs',
+        'zone_releases',
         key('child', Id),
         key('request_key', Id),
         column('tries', Count),
@@ -504,7 +504,7 @@ def _zones():
         column('updated_at', Seconds, index=True),
     )
     op.create_table(
-        'consumers_on_their_way',
+        'delegated_consumers',
         key('consumer', Id),
         key('purpose', Word),
         column('request_id', Id, index=True),
