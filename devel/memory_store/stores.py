@@ -75,6 +75,6 @@ def memory_stores(clock: Clock | None = None, *, report_seconds: int = 60) -> Me
         zone_requests=cast(Any, MemoryZoneRequests()),
         zone_claims=absent,
         zone_figures=absent,
-        give_backs=absent,
+        zone_releases=absent,
         orders=absent,
     )

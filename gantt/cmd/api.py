@@ -115,7 +115,7 @@ def parts(
         strategy,
         rules,
         keep,
-        zones_around=wiring.zones_around(
+        zone_context=wiring.zone_context(
             conf, connected, insights.cache, lambda: pipeline, metrics
         ),
         plans=plans,

@@ -23,7 +23,7 @@ from gantt.core.claims.claim import Claim
 from gantt.core.messages import base, quoting
 from gantt.core.resources import host_keys
 from gantt.core.resources.host import API, HostRow
-from gantt.core.zones import marks
+from gantt.core.zones import host_digests
 from gantt.db import stores
 from gantt.scheduler.ports import Stores
 
@@ -305,15 +305,15 @@ def _live(connected: Stores, name: str) -> list[Claim]:
 
 def named(conf: Any) -> int:
     """Name hosts of this zone by the digests that an audit above has shown; 1: none is."""
-    salt, digests = _bytes(conf.command.salt, 'SALT', marks.SALT_BYTES), set()
+    salt, digests = _bytes(conf.command.salt, 'SALT', host_digests.SALT_BYTES), set()
     for text in conf.command.digests:
-        digests.add(_bytes(text, 'DIGEST', marks.DIGEST_BYTES))
+        digests.add(_bytes(text, 'DIGEST', host_digests.DIGEST_BYTES))
     connected = stores.connect(conf)
     zone_uuid = connected.zones.zone_identity().uuid
     name_of = {
         mark.hex(): host.name
         for host in connected.zone_figures.registered_hosts()
-        if (mark := marks.marks_of(host, zone_uuid, salt).registration) in digests
+        if (mark := host_digests.digests_of(host, zone_uuid, salt).registration) in digests
     }
     lines = [f'{digest} is {name}' for digest, name in sorted(name_of.items())]
     nothing = 'none of them is a host of this zone: look in the zones below it'

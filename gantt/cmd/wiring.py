@@ -32,9 +32,9 @@ from gantt.scheduler.ports import Stores
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.zones.context import ZoneContext
 from gantt.scheduler.zones.measured import MeasuredZones
 from gantt.scheduler.zones.offers.evaluate import ZoneChoosing
-from gantt.scheduler.zones.parts import ZoneParts
 from gantt.telemetry import answer_log, guru, log
 from gantt.telemetry.metrics import MetricRegistry
 from gantt.telemetry.trail import TrailFile
@@ -272,14 +272,14 @@ def zone_calls(conf: Any, own_uuid: Callable[[], str]) -> HttpZones:
     return HttpZones(ZoneCredentials(conf.zones.credentials_file, own_uuid))
 
 
-def zones_around(
+def zone_context(
     conf: Any, stores: Stores, cache: HostFollower, pipeline: Callable[[], Pipeline], metrics: Any
-) -> ZoneParts:
+) -> ZoneContext:
     """Build the parts that talk to parent and child zones; nothing is read yet.
 
     :param cache: a follower of the database
     """
-    parts: ZoneParts | None = None
+    parts: ZoneContext | None = None
 
     def own_uuid() -> str:
         assert parts is not None, 'it is made by then'
@@ -288,7 +288,7 @@ def zones_around(
     calls = MeasuredZones(zone_calls(conf, own_uuid), metrics.observe)
     zone_settings = settings(conf, pipeline())
     choosing = ZoneChoosing(strategies_from_conf(conf))
-    parts = ZoneParts(stores, calls, cache, pipeline, zone_settings, metrics.count, choosing)
+    parts = ZoneContext(stores, calls, cache, pipeline, zone_settings, metrics.count, choosing)
     return parts
 
 
@@ -313,5 +313,5 @@ def scheduler(conf: Any, stores: Stores, metrics: MetricRegistry) -> Scheduler:
         scheduler_settings.reload_seconds,
         default_zone=scheduler_settings.default_zone,
     )
-    built.speak_with(zones_around(conf, stores, cache, lambda: built.placing.pipeline, metrics))
+    built.speak_with(zone_context(conf, stores, cache, lambda: built.placing.pipeline, metrics))
     return built

@@ -32,9 +32,9 @@ from gantt.db.records.table_log import SqlTableLogs
 from gantt.db.schema import migration
 from gantt.db.zones.changes import SqlZoneClaims
 from gantt.db.zones.figures import SqlZoneFigures
-from gantt.db.zones.give_backs import SqlGiveBacks
 from gantt.db.zones.orders import SqlAllocationOrders
 from gantt.db.zones.records import SqlZoneRequests, SqlZones
+from gantt.db.zones.zone_releases import SqlZoneReleases
 from gantt.scheduler.ports import Stores
 
 
@@ -101,7 +101,7 @@ def sql_stores(
         zone_requests=SqlZoneRequests(database),
         zone_claims=SqlZoneClaims(database),
         zone_figures=SqlZoneFigures(database),
-        give_backs=SqlGiveBacks(database),
+        zone_releases=SqlZoneReleases(database),
         orders=SqlAllocationOrders(database),
     )
 

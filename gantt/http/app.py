@@ -43,7 +43,7 @@ from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.scheduler.ports import Stores
 from gantt.scheduler.zones.conditions import summed_up
-from gantt.scheduler.zones.parts import NoCalls, ZoneParts
+from gantt.scheduler.zones.context import NoCalls, ZoneContext
 
 
 def openapi_document(world: HandlerContext, caller: Caller) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def make_app(
     rules: policy.PolicyEnforcer | None = None,
     keep: trail.Keep = lambda entry: None,
     *,
-    zones_around: ZoneParts | None = None,
+    zone_context: ZoneContext | None = None,
     plans: PlansClient | None = None,
 ) -> middleware.Wsgi:
     """Return the WSGI application.
@@ -250,7 +250,7 @@ def make_app(
     :param keep: takes each entry of the audit trail
     :raises Misconfigured: every origin is allowed, and no token is needed
     :param rules: the policy; None: its defaults in the code
-    :param zones_around: other zones, as far as this process calls any; None: no child zones
+    :param zone_context: other zones, as far as this process calls any; None: no child zones
     :param plans: calls the planner of groups; None: there is none
     """
     settings = settings or HttpSettings()
@@ -262,7 +262,7 @@ def make_app(
             '[api] auth_strategy = noauth asks nobody for a token',
             fix='Name the origins, or use auth_strategy = keystone',
         )
-    around = zones_around or without_zones(insights, stores, metrics)
+    context = zone_context or without_zones(insights, stores, metrics)
     world = HandlerContext(
         insights=insights,
         stores=stores,
@@ -272,11 +272,11 @@ def make_app(
         checks={
             **_own_checks(insights, stores, settings),
             **(checks or {}),
-            'zones': lambda: zones_below(around),
+            'zones': lambda: zones_below(context),
         },
         policy=rules or policy.defaults(),
         gates=gates.gates(settings),
-        zones=around,
+        zones=context,
         plans=plans or NoPlans(),
     )
     layers: list[Any] = [
@@ -301,9 +301,9 @@ def make_app(
     return middleware.stack(app, world)
 
 
-def without_zones(insights: Insights, stores: Stores, metrics: MetricsSource) -> ZoneParts:
+def without_zones(insights: Insights, stores: Stores, metrics: MetricsSource) -> ZoneContext:
     """Return what parent zones need, where this process calls no child zone."""
-    return ZoneParts(
+    return ZoneContext(
         stores,
         NoCalls(),
         insights.cache,
@@ -313,16 +313,16 @@ def without_zones(insights: Insights, stores: Stores, metrics: MetricsSource) ->
     )
 
 
-def zones_below(around: ZoneParts) -> str:
+def zones_below(context: ZoneContext) -> str:
     """Return the conditions of child zones some seconds ago, without waiting for another zone.
 
     :raises Unavailable: one of them has a problem
     """
-    around.directory.freshen()
-    children = around.directory.children()
+    context.directory.freshen()
+    children = context.directory.children()
     if not children:
         return 'there are no zones below'
-    conditions = around.conditions.remembered()
+    conditions = context.conditions.remembered()
     if conditions is None:
         return 'the zones below are being called'
     problem = summed_up(conditions)

@@ -17,7 +17,7 @@ from gantt.http.policy import PolicyEnforcer
 from gantt.http.settings import HttpSettings
 from gantt.insights.read_model import Insights
 from gantt.scheduler.ports import Stores
-from gantt.scheduler.zones.parts import ZoneParts
+from gantt.scheduler.zones.context import ZoneContext
 
 
 class MetricsSource(Protocol):
@@ -156,5 +156,5 @@ class HandlerContext(msgspec.Struct, frozen=True):
     checks: Checks
     policy: PolicyEnforcer
     gates: QuotaGates
-    zones: ZoneParts
+    zones: ZoneContext
     plans: PlansClient = NoPlans()

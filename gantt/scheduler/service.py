@@ -55,11 +55,11 @@ from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.table_log import TableLog
 from gantt.scheduler.update_resource_stats import Intake
 from gantt.scheduler.waiter import Waiter
+from gantt.scheduler.zones.context import ZoneContext
 from gantt.scheduler.zones.follow import ZoneFollower
-from gantt.scheduler.zones.give_backs import GiveBacks
-from gantt.scheduler.zones.parts import ZoneParts
 from gantt.scheduler.zones.place_over_zones import PlaceOverZones
-from gantt.scheduler.zones.shares import among
+from gantt.scheduler.zones.release_outbox import ReleaseOutbox
+from gantt.scheduler.zones.share_claimer import among
 
 #: Seconds that a part with nothing left to do needs to end.
 MOMENT_SECONDS = 0.5
@@ -136,7 +136,7 @@ class Scheduler:
         self.nova = NovaEvents(stores.nova, self.cache, recorder, self.clock, self.settings)
         #: Places requests over the child zones; None: there are no calls to them.
         self.over_zones: PlaceOverZones | None = None
-        self._zones: ZoneParts | None = None
+        self._zones: ZoneContext | None = None
         #: Follows the changes of claims below.
         self.follower: ZoneFollower | None = None
         self._work_queues = (
@@ -165,10 +165,10 @@ class Scheduler:
             self.quotas,
         )
 
-    def speak_with(self, zones: ZoneParts) -> None:
+    def speak_with(self, zones: ZoneContext) -> None:
         """Let requests go to the child zones; call before the start."""
-        give_backs = GiveBacks(
-            self.stores.give_backs,
+        outbox = ReleaseOutbox(
+            self.stores.zone_releases,
             self.stores.requests,
             self.stores.zone_claims,
             zones.calls,
@@ -183,7 +183,7 @@ class Scheduler:
             self.stores.zone_claims,
             zones.calls,
             zones.directory,
-            give_backs,
+            outbox,
             self.recorder,
             self.clock,
         )

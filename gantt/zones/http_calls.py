@@ -133,7 +133,7 @@ class HttpZones:
         except exceptions.NotFound:
             return None
 
-    def give_back(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
+    def release(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
         path = f'/allocations/{key}' + (f'/claims/{claim_id}' if claim_id else '')
         self._call(zone, 'DELETE', path, None, ZoneAllocated, seconds)
 

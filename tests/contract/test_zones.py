@@ -12,12 +12,12 @@ from gantt.core.claims.allocations import AllocationWish
 from gantt.core.claims.claim import State
 from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.request import GroupRef, Policy, Purpose
-from gantt.core.zones.keys import key_of, own_name
+from gantt.core.zones.idempotency_keys import key_of, own_name
 from gantt.core.zones.messages import ClaimBelow, ParentRecord, ZoneChanges, ZoneRecord
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
 from gantt.db.zones import changes
-from gantt.scheduler.ports.zones import AllocationAbove, OpenRequest, OwnShare, StoredBelow
+from gantt.scheduler.ports.zones import AllocationAbove, LocalShare, OpenRequest, StoredBelow
 from tests.builders import CLEAN, a_draft, claimed, new_uuid, report_outcome, uuid_of
 from tests.conftest import READERS
 from tests.contract.test_threads import at_once
@@ -240,7 +240,7 @@ def test_what_a_split_request_has_here_becomes_its_own_with_its_answer(store, ho
     request = a_request(consumers=[new_uuid(), new_uuid()])
     assert outcome_of(store, request) == 'ours'
     (own_claim,) = claimed(store, a_draft().taking(host, consumer=request.consumers[1]))
-    share = OwnShare(key=own_claim.request_id, members={own_claim.id: 1}, parent='top')
+    share = LocalShare(key=own_claim.request_id, members={own_claim.id: 1}, parent='top')
     assert not finish(store, request, below(request), own=share, owner='worker-2')
     assert store.claims.load_claim(own_claim.id).request_id == share.key
     assert store.zone_claims.claims_of_parent('top', 0.0, 10) == [], 'it is no answer yet'
@@ -264,10 +264,10 @@ def test_an_overdue_request_is_taken_over_and_its_first_owner_finishes_nothing(s
     later = msgspec.structs.replace(request, owner='worker-2', seconds=60.0)
     opened = store.zone_requests.open_request(later)
     assert (opened.outcome.outcome, opened.outcome.attempt) == (CommitStatus.OVERDUE, 1)
-    assert opened.opening == first.opening, 'by which what the first one claimed is ended'
+    assert opened.lock_token == first.lock_token, 'by which what the first one claimed is ended'
     later = msgspec.structs.replace(later, takes_over=1, attempt=2)
     mine = store.zone_requests.open_request(later)
-    assert mine.outcome is None and mine.opening != first.opening
+    assert mine.outcome is None and mine.lock_token != first.lock_token
     assert not finish(store, request, below(request))
     assert finish(store, later, below(later))
 
@@ -362,19 +362,19 @@ def test_who_takes_over_notes_what_the_first_one_may_have_claimed(store):
     store.zones.save_child_zone(EAST)
     own = store.zones.zone_identity().uuid
     request = a_request(seconds=-1.0)
-    first = store.zone_requests.open_request(request).opening
+    first = store.zone_requests.open_request(request).lock_token
     taken = msgspec.structs.replace(request, owner='worker-2', takes_over=1, attempt=2)
-    second = store.zone_requests.open_request(taken).opening
+    second = store.zone_requests.open_request(taken).lock_token
     # By the request itself, or by another one for its consumer.
     assert outcome_of(store, a_request()) == 'ours'
     give_backs = {
         (place, key_of(request, place)) for request in (first, second) for place in (EAST.uuid, own)
     }
-    assert store.give_backs.give_backs_waiting().number == len(give_backs)
+    assert store.zone_releases.waiting_releases().number == len(give_backs)
     assert given_back_of(store) == give_backs
-    assert store.give_backs.due_give_backs(10) == [], 'others try it for now'
-    store.give_backs.end_give_backs(give_backs)
-    assert store.give_backs.give_backs_waiting() == (0, 0.0)
+    assert store.zone_releases.due_releases(10) == [], 'others try it for now'
+    store.zone_releases.end_releases(give_backs)
+    assert store.zone_releases.waiting_releases() == (0, 0.0)
 
 
 def given_back_of(store):
@@ -382,23 +382,23 @@ def given_back_of(store):
     table = models.zone_releases
     with store.database.engine.begin() as connection:
         connection.execute(table.update().values(next_at=0.0))
-    return {(give_back.child, give_back.key) for give_back in store.give_backs.due_give_backs(100)}
+    return {(give_back.child, give_back.key) for give_back in store.zone_releases.due_releases(100)}
 
 
 def test_what_is_left_open_is_found_once_its_time_is_over_and_forgotten(store, host):
     store.zones.save_child_zone(EAST)
     request, other = a_request(seconds=-60.0), a_request(consumers=[new_uuid()])
-    opening = store.zone_requests.open_request(request).opening
+    opening = store.zone_requests.open_request(request).lock_token
     assert outcome_of(store, other) == 'ours'
     draft = a_draft(request.id, continues=True, attempt=1, owner=request.owner)
-    [left_request] = store.give_backs.left_requests(10)
+    [left_request] = store.zone_releases.abandoned_requests(10)
     assert left_request == (request.id, opening)
-    store.give_backs.leave_request(left_request._replace(opening='another'))
+    store.zone_releases.end_abandoned_request(left_request._replace(lock_token='another'))
     assert store.requests.load_request(request.id) is not None
-    store.give_backs.leave_request(left_request)
+    store.zone_releases.end_abandoned_request(left_request)
     assert store.requests.load_request(request.id) is None
     assert (EAST.uuid, key_of(opening, EAST.uuid)) in given_back_of(store)
-    assert store.give_backs.left_requests(10) == []
+    assert store.zone_releases.abandoned_requests(10) == []
     assert not finish(store, request, below(request))
     assert report_outcome(store, draft.taking(host)).outcome is CommitStatus.LOST
     again = a_request(consumers=request.consumers)
@@ -411,7 +411,7 @@ def test_what_an_opening_may_have_claimed_is_noted_where_its_request_is_cancelle
     """Its owner may have ended: nobody else knows the keys."""
     store.zones.save_child_zone(EAST)
     request = a_request()
-    opening = store.zone_requests.open_request(request).opening
+    opening = store.zone_requests.open_request(request).lock_token
     store.requests.cancel_request(request.id, 'not wanted')
     assert (EAST.uuid, key_of(opening, EAST.uuid)) in given_back_of(store)
     assert not finish(store, request, below(request))
@@ -425,11 +425,11 @@ def test_no_zone_hears_of_a_cancel_of_a_request_that_stays(store):
         a_request(stays=True),
         a_request(seconds=-1.0, stays=True, consumers=[new_uuid()]),
     )
-    opened = store.zone_requests.open_request(request).opening
+    opened = store.zone_requests.open_request(request).lock_token
     store.requests.cancel_request(request.id, 'not wanted')
     assert outcome_of(store, other) == 'ours'
     taken = msgspec.structs.replace(other, owner='worker-2', takes_over=1, attempt=2, stays=False)
-    last = store.zone_requests.open_request(taken).opening
+    last = store.zone_requests.open_request(taken).lock_token
     assert given_back_of(store) == set()
     store.requests.cancel_request(other.id, 'not wanted either')
     assert {key for _, key in given_back_of(store)} >= {key_of(last, EAST.uuid)}
@@ -522,29 +522,29 @@ def test_the_place_of_a_group_is_promised_to_a_request_as_long_as_it_is_open(sto
         assert outcome_of(store, request) == 'ours'
 
     def decide(request, place):
-        return store.zone_requests.decide_group_place(group, own, place, request.id, 60.0)
+        return store.zone_requests.decide_group_zone(group, own, place, request.id, 60.0)
 
     assert decide(first, EAST.uuid) == EAST.uuid
-    assert store.zone_requests.place_of_group(group, own) == EAST.uuid
+    assert store.zone_requests.zone_of_group(group, own) == EAST.uuid
     assert decide(second, own) == EAST.uuid
     store.requests.give_up(first.id, first.owner, first.attempt)
-    assert store.zone_requests.place_of_group(group, own) == ''
+    assert store.zone_requests.zone_of_group(group, own) == ''
     assert decide(second, own) == own
     assert decide(second, EAST.uuid) == EAST.uuid, 'it may think otherwise'
     claim = below(second, group=group)
     assert finish(store, second, claim)
     third = a_request()
     assert outcome_of(store, third) == 'ours'
-    assert decide(third, own) == store.zone_requests.place_of_group(group, own) == EAST.uuid
+    assert decide(third, own) == store.zone_requests.zone_of_group(group, own) == EAST.uuid
     became(store, claim, 'released')
-    assert store.zone_requests.place_of_group(group, own) == ''
+    assert store.zone_requests.zone_of_group(group, own) == ''
     assert decide(third, own) == own
 
 
 def test_a_request_that_is_finished_while_claims_are_compared_is_not_forgotten(store, monkeypatch):
     store.zones.save_child_zone(EAST)
     request = a_request()
-    token = store.zone_requests.open_request(request).opening
+    token = store.zone_requests.open_request(request).lock_token
     claim = below(request, key=key_of(token, EAST.uuid))
     claim_below = ClaimBelow(
         claim_id=claim.claim_id, key=claim.key, consumer=claim.consumer, state=State.RESERVED
@@ -726,10 +726,10 @@ def as_said(claim, **changes):
 def test_of_what_lives_below_only_what_nobody_here_makes_or_ends_is_unknown(store):
     store.zones.save_child_zone(EAST)
     request = a_request()
-    opening = store.zone_requests.open_request(request).opening
+    opening = store.zone_requests.open_request(request).lock_token
     made_now = as_said(below(request, key=key_of(opening, EAST.uuid)))
     ending = as_said(below(request, consumer=new_uuid()))
-    store.give_backs.add_give_backs([(EAST.uuid, ending.key)])
+    store.zone_releases.add_releases([(EAST.uuid, ending.key)])
     ended = as_said(below(request), state=State.RELEASED)
     forgotten = as_said(below(request), state=State.CONFIRMED)
     other = as_said(below(request, consumer=new_uuid()))
@@ -742,7 +742,7 @@ def test_of_what_lives_below_only_what_nobody_here_makes_or_ends_is_unknown(stor
     assert store.zone_claims.unknown_below(EAST.uuid, [forgotten]) == ([], set())
     assert store.zone_claims.unknown_below(uuid_of('west'), [forgotten]) == ([forgotten], set())
     assert store.zone_claims.unknown_below(EAST.uuid, []) == ([], set())
-    store.give_backs.end_give_backs([(EAST.uuid, ending.key)])
+    store.zone_releases.end_releases([(EAST.uuid, ending.key)])
     assert store.zone_claims.unknown_below(EAST.uuid, runs) == (runs, set())
 
 
@@ -771,7 +771,7 @@ def test_what_was_forgotten_is_read_back_and_holds_its_consumer(store):
         for request in (template, msgspec.structs.replace(template, stays=True)):
             assert outcome_of(store, request) is CommitStatus.BARRED
     assert store.zone_figures.claims_to_look_at() == {EAST.uuid: (0, 2, 0)}
-    assert store.zone_requests.place_of_group(group, uuid_of('own')) == EAST.uuid
+    assert store.zone_requests.zone_of_group(group, uuid_of('own')) == EAST.uuid
     assert store.claims.audit() == CLEAN
     became(store, claims[0], 'released')
     assert outcome_of(store, a_request(consumers=[claims[0].consumer])) == 'ours'

@@ -126,7 +126,7 @@ class WalkedSite:
             *(top.insights, top.store, top.client, top.metrics),
             strategy=strategy,
             rules=self.rules,
-            zones_around=top.around,
+            zone_context=top.around,
             plans=self._plans,
         )
         placement = make_placement_app(top.store, top.metrics, HttpSettings(), self.rules, strategy)

@@ -10,7 +10,7 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.topology.free import FreeTopology
 from gantt.db.hosts import rows
 from gantt.db.schema import models
-from gantt.scheduler.ports.zones import OwnShare
+from gantt.scheduler.ports.zones import LocalShare
 from tests.builders import a_draft, a_host, claimed, commit, live, new_uuid, state_of
 from tests.conftest import READERS
 from tests.contract.test_zones import EAST, a_request, below, finish, outcome_of
@@ -148,7 +148,7 @@ def test_over_zones_they_hold_their_consumers(make_store, kind):
     request = a_request(consumers=[new_uuid(), new_uuid()])
     assert outcome_of(store, request) == 'ours'
     (claim,) = claimed(store, a_draft().taking(host, consumer=request.consumers[1]))
-    share = OwnShare(key=claim.request_id, members={claim.id: 1}, parent='top')
+    share = LocalShare(key=claim.request_id, members={claim.id: 1}, parent='top')
     assert finish(store, request, below(request), own=share)
     spoil(store, claim.id, {'state': 'parked', 'purpose': 'later'})
     with store.database.engine.begin() as connection:

@@ -22,7 +22,7 @@ from gantt.core.claims.claim import LIVE, Event, State, after
 from gantt.core.claims.commit import CommitStatus, RequestDraft, RequestOutcome
 from gantt.core.claims.request_state import judge_request
 from gantt.core.claims.request_state import takes_over as replaces
-from gantt.scheduler.zones.shares import key_of
+from gantt.scheduler.zones.share_claimer import key_of
 
 #: What can be left out, and the promise that breaks then.
 FLAWS = {

@@ -13,13 +13,13 @@ from gantt.db.zones.records import SqlZoneRequests
 from gantt.scheduler.ports import ClaimResult
 from gantt.scheduler.ports.zones import UnknownClaims
 from gantt.scheduler.zones.follow import ZoneFollower
-from gantt.scheduler.zones.give_backs import GiveBacks
 from gantt.scheduler.zones.offers import evaluate
+from gantt.scheduler.zones.release_outbox import ReleaseOutbox
 
 
 def what_is_to_be_given_back_is_forgotten(patch):
-    patch.setattr(GiveBacks, 'add', lambda self, pairs: None)
-    patch.setattr(GiveBacks, '_is_acknowledged', lambda self, zone, key, seconds: True)
+    patch.setattr(ReleaseOutbox, 'add', lambda self, pairs: None)
+    patch.setattr(ReleaseOutbox, '_is_acknowledged', lambda self, zone, key, seconds: True)
 
 
 def who_has_not_seen_a_key_notes_nothing(patch):

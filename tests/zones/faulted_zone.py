@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
 from gantt.db.stores import stores_for_url
-from gantt.scheduler.zones.offers.own_hosts import OLD_SECONDS
+from gantt.scheduler.zones.offers.local_hosts import OLD_SECONDS
 from tests import warm
 from tests.nemesis import hosts, postgres
 from tests.nemesis.proxy import Proxy

@@ -215,7 +215,7 @@ def test_a_zone_that_lies_costs_a_call_and_never_a_claim(zone):
             lie['is'] = lies
             liar.heard.clear()
             # Else nothing of it is taken any more.
-            top.scheduler._zones.standing._honoured.clear()
+            top.scheduler._zones.breaker._honoured.clear()
             answer = top.select(a_request(2, vcpu=1, budget_ms=20_000))
             assert answer.outcome is Outcome.PLACED, (name, answer.reason)
             where = {selection[0].child for selection in answer.selections}
@@ -235,7 +235,7 @@ def less(body, *fields):
 
 def test_a_zone_that_says_less_than_it_owes_is_named_and_nothing_is_taken_as_done(zone):
     top, answers, own = zone('top'), {}, uuid.uuid4()
-    digest, standing = top.around.score_set(), top.scheduler._zones.standing
+    digest, standing = top.around.score_set(), top.scheduler._zones.breaker
     whole = {'outcome': 'placed', 'offers': [OFFER], 'hosts': 9, 'score_set': digest, 'fits': 1000}
 
     def answer(method, path, body):

@@ -41,7 +41,7 @@ class Below:
                 self.zone.metrics,
                 strategy=auth.strategy('keystone', conf),
                 rules=policy.PolicyEnforcer(conf),
-                zones_around=self.zone.around,
+                zone_context=self.zone.around,
             ),
             '127.0.0.1',
             0,

@@ -67,7 +67,7 @@ def test_it_is_answered_at_once_and_goes_on_until_the_zone_has_heard(tree, monke
     heard(top)
     assert (in_zone(low, deleted), in_zone(low, remaining)) == (State.RELEASED, State.RESERVED)
     assert (of(top, deleted), of(top, remaining), len(tries)) == ('released', 'reserved', 2)
-    assert top.store.give_backs.give_backs_waiting().number == 0
+    assert top.store.zone_releases.waiting_releases().number == 0
     assert client.delete(f'/allocations/{deleted}').status_code == 404
     assert top.select(a_request(vcpu=1, consumers=[deleted])).outcome is Outcome.PLACED
 
@@ -85,7 +85,7 @@ def test_of_a_guest_that_runs_it_ends_where_the_zones_have_one_owner(tree, trust
     assert of(top, consumer) == 'confirmed'
     assert operator_of(top).delete(f'/allocations/{consumer}').status_code == 204
     heard(top)
-    assert top.store.give_backs.give_backs_waiting().number == 0
+    assert top.store.zone_releases.waiting_releases().number == 0
     assert in_zone(low, consumer) is (State.RELEASED if trusted else State.CONFIRMED)
     low.report('low-1', 16, running=[])  # its guest is gone
     assert in_zone(low, consumer) is State.RELEASED
@@ -148,7 +148,7 @@ def test_a_list_that_says_nothing_of_what_it_has_read_ends_it_too(tree):
     client = operator_of(top)
     wish = {**nothing, 'consumer_generation': None, 'consumer_type': 'INSTANCE'}
     assert client.post('/allocations', json={consumer: wish}).status_code == 204
-    assert top.store.give_backs.give_backs_waiting().number == 0
+    assert top.store.zone_releases.waiting_releases().number == 0
     older = {'OpenStack-API-Version': 'placement 1.27'}
     answer = client.post('/allocations', json={consumer: nothing}, headers=older)
     assert answer.status_code == 204

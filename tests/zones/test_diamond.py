@@ -9,7 +9,7 @@ import pytest
 from gantt.core.messages.request import RequestSpec
 from gantt.core.records.decision import Outcome
 from gantt.scheduler.clock import SystemClock
-from gantt.scheduler.zones.offers.ways import RequestWays
+from gantt.scheduler.zones.offers.dedup import EvaluationDedup
 from tests.world import a_request
 from tests.zones.tree import until
 
@@ -94,7 +94,7 @@ def test_where_one_way_is_cut_the_other_one_is_taken(diamond):
 
 def test_one_way_finds_it_whichever_comes_first():
     """Many at once: exactly one looks, whatever the order."""
-    ways, looked = RequestWays(SystemClock()), []
+    ways, looked = EvaluationDedup(SystemClock()), []
     request = a_request()
     start = threading.Barrier(8)
 
@@ -116,7 +116,7 @@ def test_one_way_finds_it_whichever_comes_first():
 
 
 def test_a_first_way_that_fails_leaves_nothing_behind():
-    ways = RequestWays(SystemClock())
+    ways = EvaluationDedup(SystemClock())
     request = a_request()
 
     def fail():

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from gantt.core.messages.request import Destination, Flavor, GroupRef, Image, Policy
 from gantt.core.records.decision import Outcome
 from gantt.db.schema import models
-from gantt.scheduler.zones.offers.ways import RequestWays
+from gantt.scheduler.zones.offers.dedup import EvaluationDedup
 from tests.world import a_request
 from tests.zones.test_protocol import allocate, call, evaluate, tokens_of
 from tests.zones.test_protocol import east as east
@@ -104,7 +104,7 @@ class Clock:
 
 def test_large_requests_are_not_kept_beyond_their_time():
     clock = Clock()
-    ways, names = RequestWays(clock), [f'host-{n}' * 8 for n in range(1000)]
+    ways, names = EvaluationDedup(clock), [f'host-{n}' * 8 for n in range(1000)]
 
     def ask_once():
         clock.now += 0.05

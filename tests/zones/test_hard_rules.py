@@ -12,7 +12,7 @@ from gantt import exceptions, plugin_loader
 from gantt.core.messages.report import Running
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.keys import own_name
+from gantt.core.zones.idempotency_keys import own_name
 from gantt.core.zones.messages import ZoneCapacityOf
 from gantt.db.schema import models
 from gantt.scheduler.groups.planner import GroupPlanner

@@ -42,7 +42,7 @@ def seen(zone, path):
 def member_of(zone, project='red'):
     """The HTTP interface as a member of a project has it."""
     caller = Caller(user='eve', project=project, roles=('member', 'reader'))
-    options = {'strategy': lambda request: caller, 'zones_around': zone.around}
+    options = {'strategy': lambda request: caller, 'zone_context': zone.around}
     app = make_app(zone.insights, zone.store, zone.client, zone.metrics, **options)
     transport = httpx.WSGITransport(app)
     return httpx.Client(transport=transport, base_url='http://localhost', headers=VERSION)

@@ -22,7 +22,7 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.records.decision import Answer, Outcome, error_of
 from gantt.core.zones.choice import Choice, GoneOffers, Share
-from gantt.core.zones.keys import own_name
+from gantt.core.zones.idempotency_keys import own_name
 from gantt.core.zones.messages import ZoneRecord
 from gantt.core.zones.score import ZoneScore
 from gantt.insights.explain import redacting

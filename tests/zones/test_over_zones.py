@@ -13,11 +13,11 @@ from gantt import exceptions
 from gantt.core.messages.request import Flavor, GroupRef, Policy
 from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.keys import own_name
+from gantt.core.zones.idempotency_keys import own_name
 from gantt.scheduler.waiter import Waiter
 from gantt.scheduler.zones import opening
-from gantt.scheduler.zones.offers.own_hosts import OLD_SECONDS
-from gantt.scheduler.zones.shares import among
+from gantt.scheduler.zones.offers.local_hosts import OLD_SECONDS
+from gantt.scheduler.zones.share_claimer import among
 from tests.builders import uuid_of
 from tests.nested import below
 from tests.world import a_request
@@ -593,7 +593,7 @@ def test_what_is_to_be_given_back_is_not_taken_again(zone, monkeypatch):
     answer = top.select(a_request(budget_ms=6000))
     assert answer.outcome is Outcome.PLACED, answer.reason
     monkeypatch.setattr(calls, 'give_back', give_back)
-    until(lambda: not top.store.give_backs.give_backs_waiting().number)
+    until(lambda: not top.store.zone_releases.waiting_releases().number)
     assert east.live() == 1
     assert east.store.claims.load_claim(answer.selections[0][0].claim_id).is_live
 

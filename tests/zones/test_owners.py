@@ -8,7 +8,7 @@ import pytest
 
 from gantt.core.messages.request import Destination, Flavor, GroupRef, Policy, Purpose
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.keys import own_name
+from gantt.core.zones.idempotency_keys import own_name
 from gantt.core.zones.messages import HostMarksQuery, ZoneCapacityOf
 from tests.world import a_request
 from tests.zones.test_protocol import BY, OTHER, allocate, call, code, evaluate, tokens_of

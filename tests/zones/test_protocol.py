@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gantt import exceptions
 from gantt.core.messages.request import OfferedPlace, Purpose
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.keys import own_name
+from gantt.core.zones.idempotency_keys import own_name
 from gantt.core.zones.messages import ZoneAllocation, ZoneEvaluation
 from gantt.http.zones.seals import SealedAlternate, SealedOffer, SealedPlace, Seals
 from gantt.scheduler.ports import ZoneIdentity

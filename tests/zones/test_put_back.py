@@ -9,7 +9,7 @@ from gantt.core.messages.request import Purpose
 from gantt.core.records import audit_remedies
 from gantt.core.records.decision import Outcome
 from gantt.db.schema import migration
-from gantt.db.zones import give_backs
+from gantt.db.zones import zone_releases
 from gantt.scheduler.zones import follow
 from gantt.scheduler.zones.audit import ZoneAudit
 from tests.nemesis.backup import Backup
@@ -115,7 +115,7 @@ def test_what_is_on_its_way_or_about_to_end_is_not_read_back(top, east, monkeypa
     assert seen == [[]]
     [row] = top.store.zone_claims.child_claims()
     assert (row.request_id, row.read_back) == (request.request_id, False)
-    top.store.give_backs.add_give_backs([(east.uuid, row.key)])
+    top.store.zone_releases.add_releases([(east.uuid, row.key)])
     assert follower.follow(record)
     assert audited(top).zones[0].read_back == 0
     assert east.store.claims.load_claim(chosen.claim_id).is_live
@@ -124,7 +124,7 @@ def test_what_is_on_its_way_or_about_to_end_is_not_read_back(top, east, monkeypa
 def test_what_was_on_its_way_in_the_backup_is_read_back_once_it_is_left(top, east, monkeypatch):
     """Guests that run below are known again, though no later change of theirs is reported."""
     monkeypatch.setattr(follow, 'OVERLAP_SECONDS', 0.0)
-    monkeypatch.setattr(give_backs, 'LEFT_SECONDS', 0.5)
+    monkeypatch.setattr(zone_releases, 'LEFT_SECONDS', 0.5)
     calls, follower = top.scheduler._zones.calls, top.scheduler.follower
     until(lambda: top.store.zones.child_zones()[0].own_incarnation)
     follower.stop(10.0)

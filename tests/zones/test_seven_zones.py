@@ -12,7 +12,7 @@ import pytest
 
 from gantt.core.messages.request import GroupRef, Policy
 from gantt.core.records.decision import Outcome
-from gantt.scheduler.zones.shares import among
+from gantt.scheduler.zones.share_claimer import among
 from tests.builders import uuid_of
 from tests.world import a_request
 from tests.zones.zone_process import ZoneProcess

@@ -6,7 +6,7 @@ import pytest
 
 from gantt.core.messages.request import Purpose
 from gantt.core.records.decision import Outcome
-from gantt.core.zones.keys import own_name
+from gantt.core.zones.idempotency_keys import own_name
 from gantt.scheduler.zones.audit import ZoneAudit
 from tests.world import a_request
 from tests.zones.test_over_zones import children_of
@@ -42,7 +42,7 @@ def test_a_cancel_ends_the_share_of_the_own_hosts(split):
             == {'released'}
         )
     )
-    assert top.store.give_backs.give_backs_waiting().number == 0
+    assert top.store.zone_releases.waiting_releases().number == 0
     assert top.select(a_request(consumers=request.consumers)).outcome is Outcome.PLACED
     assert not any(top.store.claims.audit().values())
 

@@ -13,8 +13,8 @@ from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.request.life import Happened
 from gantt.scheduler.request.queue import RequestQueue
 from gantt.scheduler.request.serial import SerialLoop
-from gantt.scheduler.zones.opening import PendingZoneRequest
 from gantt.scheduler.zones.place_over_zones import THREADS, WAITING_MAX, RequestThreads
+from gantt.scheduler.zones.request_lock import PendingZoneRequest
 from gantt.scheduler.zones.threads import ThreadPool
 from tests.world import World, a_request
 

@@ -22,7 +22,7 @@ class OtherProcess:
         self.insights = Insights(zone.store, own.pipeline, own.settings, max_age=0.0)
         self._around = zone._parts(self.insights.cache, own.pipeline, own.settings)
         app = make_app(
-            self.insights, zone.store, zone.client, zone.metrics, zones_around=self._around
+            self.insights, zone.store, zone.client, zone.metrics, zone_context=self._around
         )
         self._server = HttpServer(app, '127.0.0.1', 0, 4)
         self._server.start()

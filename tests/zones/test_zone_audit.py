@@ -13,9 +13,9 @@ from gantt.core.messages.report import DICTIONARY_NONCE, RegisterHost, Running
 from gantt.core.nova.events import GuestsUpdated, NovaCast, NovaGuest
 from gantt.core.records import audit_remedies
 from gantt.core.records.decision import Outcome
-from gantt.core.zones import marks
-from gantt.core.zones.keys import own_name
-from gantt.core.zones.marks import RegisteredHost
+from gantt.core.zones import host_digests
+from gantt.core.zones.host_digests import RegisteredHost
+from gantt.core.zones.idempotency_keys import own_name
 from gantt.db.schema import models
 from gantt.http.handlers import zone_audit as handler
 from gantt.http.handlers import zones
@@ -230,10 +230,10 @@ def test_what_a_zone_above_gets_names_no_host(east, top):
     answer = ask(salt=salt)
     assert answer.status_code == 200
     assert 'secret' not in answer.text and '0f8fad5b' not in answer.text
-    host_marks = marks.read(answer.json()['marks'])
+    host_marks = host_digests.read(answer.json()['marks'])
     assert len(host_marks) == 3 and host_marks == sorted(host_marks)
     # Another salt, other digests: what was learned once cannot be looked up.
-    other = marks.read(ask(salt=secrets.token_hex(32)).json()['marks'])
+    other = host_digests.read(ask(salt=secrets.token_hex(32)).json()['marks'])
     assert not {d for mark in host_marks for d in mark} & (
         {d for mark in other for d in mark} - {b''}
     )
@@ -245,11 +245,11 @@ def test_what_a_zone_above_gets_names_no_host(east, top):
 
 def test_marks_are_read_as_they_are_written_and_nothing_else_is():
     hosts = [RegisteredHost(f'h{n}', str(uuid.uuid4()), '' if n % 2 else 'j') for n in range(9)]
-    host_marks = sorted(marks.marks_of(host, 'zone', b'0' * 32) for host in hosts)
-    assert marks.read(marks.written(host_marks)) == host_marks
+    host_marks = sorted(host_digests.digests_of(host, 'zone', b'0' * 32) for host in hosts)
+    assert host_digests.read(host_digests.written(host_marks)) == host_marks
     for wrong in ('*', 'AAAA', 'x' * 44):
         with pytest.raises(ValueError, match='marks of hosts'):
-            marks.read(wrong)
+            host_digests.read(wrong)
 
 
 # -- many --------------------------------------------------------------------------------

@@ -31,9 +31,9 @@ from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.recorder import StoreRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.zones.context import ZoneContext
 from gantt.scheduler.zones.measured import MeasuredZones
 from gantt.scheduler.zones.offers.evaluate import ZoneChoosing
-from gantt.scheduler.zones.parts import ZoneParts
 from gantt.telemetry.metrics import MetricRegistry
 from gantt.zones.credentials import ZoneCredentials
 from gantt.zones.http_calls import HttpZones
@@ -113,18 +113,20 @@ class Zone:
         self.around = self._parts(self.insights.cache, loaded, scheduler_settings)
         self.client = ZoneClient(self.scheduler)
         self.app = make_app(
-            self.insights, store, self.client, self.metrics, zones_around=self.around
+            self.insights, store, self.client, self.metrics, zone_context=self.around
         )
         self.server = HttpServer(self.app, '127.0.0.1', 0, 8)
         self._is_cut = False
         self.epochs: dict[str, int] = {}
         self.sequences: dict[str, int] = {}
 
-    def _parts(self, cache: HostFollower, pipeline: Any, settings: SchedulerSettings) -> ZoneParts:
+    def _parts(
+        self, cache: HostFollower, pipeline: Any, settings: SchedulerSettings
+    ) -> ZoneContext:
         parts: Any = None
         http_zones = HttpZones(ZoneCredentials('', lambda: parts.directory.own_uuid()))
         calls = MeasuredZones(http_zones, self.metrics.observe)
-        parts = ZoneParts(
+        parts = ZoneContext(
             self.store,
             calls,
             cache,

@@ -113,8 +113,8 @@ def _refresh(zone: Any) -> None:
 def _forgive(zone: Any) -> None:
     """Forget which zones were silent, and which did not do what they had offered."""
     for parts in (zone.around, zone.scheduler._zones):
-        parts.standing._silent_until.clear()
-        parts.standing._honoured.clear()
+        parts.breaker._silent_until.clear()
+        parts.breaker._honoured.clear()
 
 
 def _scores(zone: Any, request: Any) -> tuple[str, dict[str, Any]]:

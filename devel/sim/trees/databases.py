@@ -23,13 +23,13 @@ WRITES = database.WRITES | {
     'open_request',
     'finish_request',
     'note_changes_below',
-    'decide_group_place',
-    'add_give_backs',
-    'end_give_backs',
+    'decide_group_zone',
+    'add_releases',
+    'end_releases',
     'end_lost',
     'note_allocation',
     'read_back',
-    'leave_request',
+    'end_abandoned_request',
 }
 #: What begins a transaction: to die there is to die before it.
 _BEGINS = ('BEGIN', 'SELECT gantt_virtual', 'PRAGMA')

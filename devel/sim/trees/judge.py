@@ -10,7 +10,7 @@ from devel.sim.trees.sites import ZoneSite
 from devel.sim.trees.watch import LiveClaim, TreeWatch
 from gantt.core.claims.claim import LIVE
 from gantt.core.zones.messages import LOST
-from gantt.scheduler.zones.shares import RESOLVE_SECONDS
+from gantt.scheduler.zones.share_claimer import RESOLVE_SECONDS
 
 #: After its budget a request queries the state of an allocation, then has it end.
 LATE_SECONDS = judge.LATE_SECONDS + 2 * RESOLVE_SECONDS

@@ -90,9 +90,9 @@ class LossyLinks:
         except exceptions.NotFound:
             return None
 
-    def give_back(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
+    def release(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
         assert not claim_id, 'no caller of a simulated tree ends one claim of a request'
-        self._call(zone, 'give_back', ZoneAllocated, seconds, key)
+        self._call(zone, 'release', ZoneAllocated, seconds, key)
 
     def extend(self, zone: ZoneRecord, key: str, lease_seconds: int, seconds: float) -> None:
         body = ZoneLease(seconds=lease_seconds)

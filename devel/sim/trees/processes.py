@@ -31,9 +31,9 @@ from gantt.insights.read_model import Insights
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.waiter import Signal, Waiter
 from gantt.scheduler.zones import follow
+from gantt.scheduler.zones.context import ZoneConcurrency, ZoneContext
 from gantt.scheduler.zones.offers import summaries
 from gantt.scheduler.zones.offers.evaluate import ZoneChoosing
-from gantt.scheduler.zones.parts import ZoneConcurrency, ZoneParts
 
 Handler = Callable[..., object]
 
@@ -50,7 +50,7 @@ CALLS: Mapping[str, tuple[Handler, Any]] = {
     'zone evaluate': (zones.evaluate_zone, ZoneEvaluation),
     'zone allocate': (zones.allocate_in_zone, ZoneAllocation),
     'zone allocation': (zones.show_zone_allocation, None),
-    'zone give_back': (zones.give_back_to_zone, None),
+    'zone release': (zones.give_back_to_zone, None),
     'zone extend': (zones.extend_zone_lease, ZoneLease),
     'zone changes': (_changes, None),
     'redeem': (zones.redeem_place, Redeem),
@@ -107,7 +107,7 @@ class SimZoneProcess(SchedulerProcess):
             around.networks,
             functools.partial(around.watch.received, zone),
         )
-        self.parts = ZoneParts(
+        self.parts = ZoneContext(
             stores,
             links,
             self.insights.cache,
@@ -122,7 +122,7 @@ class SimZoneProcess(SchedulerProcess):
         )
         # They are read by a task, and hosts by the caller for offers.
         self.parts.summaries.close()
-        self.parts.fresh.close()
+        self.parts.refresher.close()
         self.scheduler.speak_with(self.parts)
         http = HttpSettings()
         self.world = HandlerContext(

@@ -15,7 +15,7 @@ from devel.sim.trees.databases import ZoneDatabase
 from gantt.core.claims.commit import CommitResult
 from gantt.core.messages.request import Purpose, SelectDestinations
 from gantt.core.records.decision import Answer
-from gantt.core.zones.keys import key_of, own_name
+from gantt.core.zones.idempotency_keys import key_of, own_name
 from gantt.scheduler.zones.offers.evaluate import FACTS_SECONDS
 
 LIVE_CLAIMS = """
@@ -278,7 +278,7 @@ _SHOWN: Mapping[str, Callable[[tuple[Any, ...], Any], str]] = {
     'bar_request': lambda args, result: f'{args[0][:8]}',
     'open_request': lambda args, result: (
         f'{args[0].id[:8]} {"ours" if result.outcome is None else result.outcome.outcome.value} '
-        f'{result.opening[:8]}'
+        f'{result.lock_token[:8]}'
     ),
     'finish_request': lambda args, result: (
         f'{args[0][:8]} {result} ' + ' '.join(f'{one.claim_id[:8]}' for one in args[4])

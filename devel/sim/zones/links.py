@@ -99,7 +99,7 @@ class ZoneLinks:
         ]
         return ZoneAllocated(key=key, state='placed', members=members)
 
-    def give_back(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
+    def release(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
         assert not claim_id, 'nobody ends one claim of a simulated request'
         for claim in self._claims.pop(key, []):
             claim.zone.release(claim)

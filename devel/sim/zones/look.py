@@ -22,7 +22,7 @@ from gantt.core.zones import choice
 from gantt.core.zones.choice import Share
 from gantt.scheduler.groups.group_members import GroupMembers
 from gantt.scheduler.request.planner import plan_dry_run
-from gantt.scheduler.zones.shares import among
+from gantt.scheduler.zones.share_claimer import among
 from gantt.scheduler.zones.zone_planner import WANT
 
 #: Totals that differ by less are equal.

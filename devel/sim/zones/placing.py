@@ -148,8 +148,8 @@ def _claimed(
     try:
         zone.links.allocate(child, key, body, seconds_left)
     except exceptions.GanttError:
-        zone.parts.standing.offer_ended(child.uuid, False)
+        zone.parts.breaker.offer_ended(child.uuid, False)
         return None
-    zone.parts.standing.offer_ended(child.uuid, True)
+    zone.parts.breaker.offer_ended(child.uuid, True)
     zone.parts.summaries.took(child.uuid, len(share.members))
     return zone.links.claims(key)

@@ -27,11 +27,11 @@ from gantt.scheduler.ports.zones import ZoneIdentity, Zones
 from gantt.scheduler.request.planner import Planner
 from gantt.scheduler.request.queue import PendingRequest
 from gantt.scheduler.settings import SchedulerSettings
+from gantt.scheduler.zones.context import ZoneConcurrency, ZoneContext
 from gantt.scheduler.zones.offers.evaluate import ZoneChoosing
-from gantt.scheduler.zones.offers.own_hosts import OwnHosts
+from gantt.scheduler.zones.offers.local_hosts import LocalHosts
 from gantt.scheduler.zones.offers.queries import CallRunner
-from gantt.scheduler.zones.parts import ZoneConcurrency, ZoneParts
-from gantt.scheduler.zones.shares import on_own_hosts
+from gantt.scheduler.zones.share_claimer import on_local_hosts
 
 #: As what the zone above is registered.
 ABOVE = 'above'
@@ -99,7 +99,7 @@ class TreeZones:
 class GroupsAnywhere:
     """Groups that are in no zone yet: each request brings a group of its own."""
 
-    def place_of_group(self, group: str, own: str) -> str:
+    def zone_of_group(self, group: str, own: str) -> str:
         return ''
 
 
@@ -146,7 +146,7 @@ class SimZone:
         if table is not None:
             self.cache.working = table
         self.settings = settings = SchedulerSettings(worker=name)
-        self.parts = ZoneParts(
+        self.parts = ZoneContext(
             stores,
             around.links,
             self.cache,
@@ -158,9 +158,9 @@ class SimZone:
         )
         # The simulation decides when something is read: no thread does.
         self.parts.summaries.close()
-        self.parts.fresh.close()
-        self.own = OwnHosts(
-            stores, self.cache, lambda: around.pipeline, settings, self.parts.fresh.requested
+        self.parts.refresher.close()
+        self.own = LocalHosts(
+            stores, self.cache, lambda: around.pipeline, settings, self.parts.refresher.requested
         )
         self._planner = Planner(stores, self.cache, settings, GroupMembers)
         self._serial = itertools.count(1)
@@ -234,7 +234,7 @@ class SimZone:
         """
         watch = self.around.watch
         noted = None if watch is None else watch.before(request)
-        request = on_own_hosts(request, choices)
+        request = on_local_hosts(request, choices)
         numbered = msgspec.structs.replace(request, request_id=self.next_key(request.request_id))
         plan = self._planner.plan(PendingRequest(numbered, float('inf')), self.around.pipeline)
         if not plan.is_placed:

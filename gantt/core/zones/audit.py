@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from gantt.core.messages.request import Purpose
-from gantt.core.zones import marks
-from gantt.core.zones.marks import HostMarks
+from gantt.core.zones import host_digests
+from gantt.core.zones.host_digests import HostDigests
 from gantt.core.zones.messages import ClaimBelow
 
 #: Time until a claim's end below is noted here, or an unanswered reservation there ends.
@@ -124,7 +124,7 @@ def doubles(places: Iterable[tuple[str, ClaimRow]]) -> list[Double]:
 
 
 def hosts_twice(
-    own: Mapping[str, HostMarks], below: Mapping[str, Sequence[HostMarks]], salt: bytes
+    own: Mapping[str, HostDigests], below: Mapping[str, Sequence[HostDigests]], salt: bytes
 ) -> Iterator[str]:
     """Yield a line for each host registered in two zones; hosts of child zones by their digest.
 
@@ -133,14 +133,14 @@ def hosts_twice(
     """
     names = {first_marks.registration: name for name, first_marks in own.items()}
     for zone, child_marks in below.items():
-        for pair in marks.twice(list(own.values()), child_marks):
+        for pair in host_digests.twice(list(own.values()), child_marks):
             name = names[pair.first.registration]
             yield (
                 f'host {name}: is registered here and in zone {zone} or below it, '
                 f'with the same {pair.by}'
             )
     for (first, first_marks), (second, second_marks) in itertools.combinations(below.items(), 2):
-        for pair in marks.twice(first_marks, second_marks):
+        for pair in host_digests.twice(first_marks, second_marks):
             digests = f'{pair.first.registration.hex()} and {pair.second.registration.hex()}'
             yield (
                 f'host {digests} under {salt.hex()}: is registered in zones {first} and {second} '

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from gantt.core.claims.claim import NOT_IN_FLIGHT, Claim, State
 from gantt.core.messages.request import Lifecycle
-from gantt.core.zones.keys import may_be_elsewhere
-from gantt.db.claims import openings
+from gantt.core.zones.idempotency_keys import may_be_elsewhere
+from gantt.db.claims import lock_releases
 from gantt.db.engine import session
 from gantt.db.hosts import claim_rows
 from gantt.db.hosts.base import is_id
@@ -157,7 +157,7 @@ def end_below(tx: session.Tx, consumers: Collection[str]) -> set[str]:
     """Note that claims of consumers in child zones are to end; return those consumers."""
     claims = tx.all(BELOW_OF, uuids=sorted(consumers)) if consumers else []
     if claims:
-        openings.add(tx, [(row.child, row.claim_id) for row in claims], 0.0)
+        lock_releases.add(tx, [(row.child, row.claim_id) for row in claims], 0.0)
     return {row.consumer for row in claims}
 
 

@@ -18,8 +18,8 @@ from gantt.core.claims.commit import CommitResult, RequestDraft
 from gantt.db.claims import commit as ledger
 from gantt.db.claims import one_trip
 from gantt.db.claims.held import count_below, has_claims_of_project
+from gantt.db.claims.lock_releases import release_in_zones
 from gantt.db.claims.locks import Locks
-from gantt.db.claims.openings import give_back_opening
 from gantt.db.claims.unit_of_work import UnitOfWork, end_claims, lock_claims, providers_of
 from gantt.db.database import Database, reading, writing, writing_once
 from gantt.db.engine import retry, session
@@ -152,7 +152,7 @@ class SqlRequests:
         for row in request_rows:
             if row.state == 'open':
                 # The owner of its opening may end before it reads the cancellation.
-                give_back_opening(tx, row.token)
+                release_in_zones(tx, row.token)
         tx.run(CANCEL, ids=ids, token=token, updated_at=tx.now)
         changes = UnitOfWork(tx, self.database.memory)
         claims = _live_under_lock(changes, ids)

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt.core.claims.claim import State
-from gantt.core.zones.keys import key_of
+from gantt.core.zones.idempotency_keys import key_of
 from gantt.core.zones.messages import LOST, ClaimBelow, ZoneChanges
 from gantt.db.claims import held
 from gantt.db.claims.held import below_values

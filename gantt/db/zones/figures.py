@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gantt.core.messages.request import Purpose
-from gantt.core.zones.marks import RegisteredHost
+from gantt.core.zones.host_digests import RegisteredHost
 from gantt.core.zones.messages import LOST
 from gantt.db.claims.held import holds_below
 from gantt.db.database import Database, reading, reading_long

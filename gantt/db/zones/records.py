@@ -20,9 +20,9 @@ from gantt.core.claims.request_state import judge_request, takes_over
 from gantt.core.messages.request import GroupRef, Lifecycle, Purpose
 from gantt.core.resources import group_rule
 from gantt.core.resources.group_rule import GroupRule
-from gantt.core.zones.keys import new_opening
+from gantt.core.zones.idempotency_keys import new_lock_token
 from gantt.core.zones.messages import ParentRecord, ZoneRecord
-from gantt.db.claims import openings
+from gantt.db.claims import lock_releases
 from gantt.db.claims.held import below_values, holds_below
 from gantt.db.claims.requests import DELETE, LOCK, cancel_claims
 from gantt.db.claims.unit_of_work import UnitOfWork
@@ -34,9 +34,9 @@ from gantt.db.hosts.rows import known_purpose
 from gantt.db.schema import models
 from gantt.db.zones import rules
 from gantt.scheduler.ports.zones import (
+    LocalShare,
     OpenedRequest,
     OpenRequest,
-    OwnShare,
     StoredBelow,
     ZoneIdentity,
 )
@@ -306,7 +306,7 @@ class SqlZoneRequests:
         self.database = database
 
     def open_request(self, wanted: OpenRequest) -> OpenedRequest:
-        token = new_opening(wanted.stays)
+        token = new_lock_token(wanted.stays)
         at_once = self.database.at_once
         if at_once is not None and wanted.takes_over is None:
             consumers = sorted(set(wanted.consumers))
@@ -334,7 +334,7 @@ class SqlZoneRequests:
                 and (wanted.stays or not has_live_claims)
                 and is_ruled
             ):
-                return OpenedRequest(outcome=None, opening=token, order=order, rule=rule)
+                return OpenedRequest(outcome=None, lock_token=token, order=order, rule=rule)
         return self._open_request(wanted, token)
 
     @writing_once
@@ -369,11 +369,11 @@ class SqlZoneRequests:
         if stored is None or stored.token != token:
             outcome = judge_request(stored, draft, tx.now)
             if outcome is not None:
-                opening = '' if stored is None else stored.token
-                return OpenedRequest(outcome=outcome, opening=opening)
+                lock_token = '' if stored is None else stored.token
+                return OpenedRequest(outcome=outcome, lock_token=lock_token)
             if takes_over(stored, draft):
                 assert stored is not None, 'nothing is taken over of a row that is gone'
-                openings.give_back_opening(tx, stored.token)
+                lock_releases.release_in_zones(tx, stored.token)
                 cancel_claims(UnitOfWork(tx, self.database.memory), wanted.id, 'taken over')
             values = {
                 name: row[name] for name in ('owner', 'attempt', 'deadline', 'token', 'updated_at')
@@ -390,13 +390,13 @@ class SqlZoneRequests:
             # that were written through the allocation API, without a request, at any time.
             reason = _claimed_here(tx, wanted, is_new)
         if not reason:
-            return OpenedRequest(outcome=None, opening=token, order=order, rule=rule)
+            return OpenedRequest(outcome=None, lock_token=token, order=order, rule=rule)
         tx.run(_r.delete().where(_r.c.id == wanted.id))
         tx.run(_way.delete().where(_way.c.request_id == wanted.id))
         barred = RequestOutcome(
             id=wanted.id, outcome=CommitStatus.BARRED, attempt=wanted.attempt, reason=reason
         )
-        return OpenedRequest(outcome=barred, opening=token)
+        return OpenedRequest(outcome=barred, lock_token=token)
 
     def finish_request(
         self,
@@ -405,7 +405,7 @@ class SqlZoneRequests:
         attempt: int,
         answer: bytes,
         below: Sequence[StoredBelow],
-        own: OwnShare | None = None,
+        own: LocalShare | None = None,
         group: GroupRef | None = None,
     ) -> bool:
         token = uuid.uuid4().hex
@@ -429,7 +429,7 @@ class SqlZoneRequests:
         attempt: int,
         answer: bytes,
         below: Sequence[dict[str, Any]],
-        own: OwnShare | None,
+        own: LocalShare | None,
         token: str,
         group: GroupRef | None,
     ) -> bool:
@@ -488,13 +488,13 @@ class SqlZoneRequests:
         rules.rule_for(tx, group, project, True, declared)
 
     @reading
-    def place_of_group(self, tx: session.Tx, group: str, own: str) -> str:
+    def zone_of_group(self, tx: session.Tx, group: str, own: str) -> str:
         row = tx.first(PLACE_OF_GROUP, id=group)
         promised = '' if row is None else _promised(tx, row)
         return promised or _where_it_lives(tx, group, own)
 
     @writing_once
-    def decide_group_place(
+    def decide_group_zone(
         self, tx: session.Tx, group: str, own: str, place: str, request_id: str, seconds: float
     ) -> str:
         new_place = {'zone_uuid': place, 'request_id': request_id, 'until': tx.now + seconds}
@@ -634,7 +634,7 @@ def _holds(tx: session.Tx, consumer: str, request_id: str, stays: bool) -> bool:
             return True
     else:
         left_request = tx.first(sa.select(_r.c.token).where(_r.c.id == request_id))
-        openings.give_back_opening(tx, left_request.token)
+        lock_releases.release_in_zones(tx, left_request.token)
     if any(claim.request_id == request_id for claim in tx.all(LIVE_BELOW, id=consumer)):
         return True
     if stays:

@@ -48,7 +48,7 @@ def capacity(world: HandlerContext, caller: Caller, body: CapacityOf) -> Capacit
     request = SelectDestinations(request_id=consumer, spec=body.spec, consumers=[consumer])
     with world.gates.trials.passing(caller):
         room = world.insights.capacity(body.spec)
-        only = world.zones.bound.of_members(request)
+        only = world.zones.affinity.of_members(request)
     if only is not None and directory.own_uuid() not in only:
         room = _bound_elsewhere(room)
     return msgspec.structs.replace(room, below=_below(world, request, only))

@@ -21,7 +21,7 @@ from gantt.http.handlers import decisions
 from gantt.http.links import Paged, path_of
 from gantt.http.log_context import traced
 from gantt.http.queries import CancelQuery, DryRun, PageOfUuids, page_of
-from gantt.http.zones.trial import on_own_hosts, over_zones
+from gantt.http.zones.trial import on_local_hosts, over_zones
 from gantt.insights.explain import redacting
 from gantt.insights.views import Change, ClaimView, Explanation, RequestSummary
 
@@ -101,7 +101,7 @@ def create_request(
                 )
                 trial = over_zones(world, body, not whole, as_own_service)
                 if isinstance(trial, SelectDestinations):
-                    trial = on_own_hosts(world, trial, not whole, as_own_service)
+                    trial = on_local_hosts(world, trial, not whole, as_own_service)
                 answer, explanation = trial
             return Placement(answer=_for_caller(world, caller, answer), explanation=explanation)
         if body.budget_ms > BUDGET_MS_MAX:

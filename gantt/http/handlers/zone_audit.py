@@ -7,8 +7,8 @@ import logging
 import msgspec
 
 from gantt import exceptions
-from gantt.core.zones import marks
-from gantt.core.zones.marks import HostMarks
+from gantt.core.zones import host_digests
+from gantt.core.zones.host_digests import HostDigests
 from gantt.core.zones.messages import HostMarksPage, HostMarksQuery, ZoneRecord
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.zones import told
@@ -37,15 +37,15 @@ def show_host_marks(world: HandlerContext, caller: Caller, body: HostMarksQuery)
     with world.gates.trials.passing(caller, parent.project_id):
         salt = bytes.fromhex(body.salt)
         hosts = world.stores.zone_figures.registered_hosts()
-        own_marks = [marks.marks_of(host, own_uuid, salt) for host in hosts]
+        own_marks = [host_digests.digests_of(host, own_uuid, salt) for host in hosts]
         below, complete = _below(world, body, own_uuid)
-        shown, more = marks.page(own_marks, below, bytes.fromhex(body.after), HOSTS_MAX)
-    return HostMarksPage(marks=marks.written(shown), more=more, complete=complete)
+        shown, more = host_digests.page(own_marks, below, bytes.fromhex(body.after), HOSTS_MAX)
+    return HostMarksPage(marks=host_digests.written(shown), more=more, complete=complete)
 
 
 def _below(
     world: HandlerContext, body: HostMarksQuery, own_uuid: str
-) -> tuple[list[tuple[list[HostMarks], bool]], bool]:
+) -> tuple[list[tuple[list[HostDigests], bool]], bool]:
     """Return a page of each child zone, and whether all of them have answered."""
     children = [zone for zone in world.zones.directory.children() if zone.enabled]
     if not children or not body.hops:
@@ -55,7 +55,7 @@ def _below(
     )
     seconds = MARKS_SECONDS * HOP_SHARE ** len(query.via)
 
-    def page(zone: ZoneRecord) -> tuple[list[HostMarks], bool, bool]:
+    def page(zone: ZoneRecord) -> tuple[list[HostDigests], bool, bool]:
         try:
             return page_of(world.zones.calls, zone, query, seconds)
         except exceptions.GanttError as e:

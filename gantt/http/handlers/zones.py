@@ -29,7 +29,7 @@ from gantt.core.messages.request import (
 )
 from gantt.core.records.decision import Answer, Outcome
 from gantt.core.zones import choice
-from gantt.core.zones.keys import own_name
+from gantt.core.zones.idempotency_keys import own_name
 from gantt.core.zones.messages import (
     ParentRecord,
     PlacedBelow,
@@ -64,9 +64,9 @@ from gantt.http.zones.seals import (
 )
 from gantt.scheduler.ports.zones import AllocationAbove
 from gantt.scheduler.zones.capacity import capacities_below
+from gantt.scheduler.zones.offers.dedup import over_quota, uncounted
 from gantt.scheduler.zones.offers.evaluate import Evaluated, digest_of
-from gantt.scheduler.zones.offers.own_hosts import OLD_SECONDS
-from gantt.scheduler.zones.offers.ways import over_quota, uncounted
+from gantt.scheduler.zones.offers.local_hosts import OLD_SECONDS
 
 LOG = logging.getLogger(__name__)
 #: Offers at most, and claims of one answer about changes.
@@ -133,8 +133,8 @@ def _evaluated(world: HandlerContext, request: SelectDestinations, want: int) ->
     excess = world.insights.quotas.excess_of(request)
     if excess is not None:
         return over_quota(excess, len(world.insights.table()), zones.score_set())
-    request = zones.bound.with_rule(request)
-    return zones.ways.once(
+    request = zones.affinity.with_rule(request)
+    return zones.dedup.once(
         request,
         lambda: zones.evaluator.evaluate(request, want, seconds),
         lambda evaluation: bool(evaluation.choices),
@@ -151,7 +151,7 @@ def _rebuilt(
     if len(request.consumers) != 1:
         raise exceptions.invalid('body.request.consumers', 'expected one, with a key')
     seconds = request.budget_ms / 1000
-    present = world.zones.present
+    present = world.zones.rebuilds
     resolved = present.under(own_name(parent.name, key), parent.name, request)
     if isinstance(resolved, SelectDestinations):
         evaluation = world.zones.evaluator.evaluate(resolved, 1, seconds)
@@ -171,7 +171,7 @@ def count_capacity_of_zone(
     request = _of_parent(world, caller, parent, body.request)
     _check_loop(world, request)
     with world.gates.evaluations.passing(caller, parent.project_id):
-        return world.zones.ways.once(
+        return world.zones.dedup.once(
             request,
             lambda: _capacity(world, request),
             lambda capacity: bool(capacity.hosts),
@@ -182,7 +182,10 @@ def count_capacity_of_zone(
 def _capacity(world: HandlerContext, request: SelectDestinations) -> ZoneCapacity:
     """Return the capacity of this zone and its child zones for a request."""
     directory = world.zones.directory
-    room_here, only = world.insights.capacity(request.spec), world.zones.bound.of_members(request)
+    room_here, only = (
+        world.insights.capacity(request.spec),
+        world.zones.affinity.of_members(request),
+    )
     own_uuid = directory.own_uuid()
     below = capacities_below(world.zones.calls, directory.children(), own_uuid, request, only)
     answered = [report.found for report in below if report.found is not None]
@@ -332,7 +335,7 @@ def end_claim_of_zone(
             for claim_below in below
             if claim_below.holds and claim_below.parent == parent.name
         ]
-        world.stores.give_backs.add_give_backs(
+        world.stores.zone_releases.add_releases(
             [(claim_below.child, claim_below.claim_id) for claim_below in claims_to_end]
         )
     world.zones.reload_soon()

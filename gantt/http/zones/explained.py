@@ -8,14 +8,14 @@ from gantt.core.records.decision import ZoneStep
 from gantt.core.zones.messages import ExplainedShare, ZoneExplanation
 from gantt.insights.views import Explanation
 from gantt.scheduler.ports import ZoneClaims
-from gantt.scheduler.zones.parts import ZoneParts
+from gantt.scheduler.zones.context import ZoneContext
 
 #: Timeout of a child zone's explanation, in seconds.
 EXPLAIN_SECONDS = 2.0
 
 
 def of_zones_below(
-    found: Explanation, around: ZoneParts, claims: ZoneClaims
+    found: Explanation, context: ZoneContext, claims: ZoneClaims
 ) -> dict[str, ZoneExplanation]:
     """Return the explanations by the child zones that have members of a request, by name.
 
@@ -26,10 +26,10 @@ def of_zones_below(
         return {}
     keys = {row.child: row.key for row in claims.child_claims(found.request_id)}
     explained: dict[str, ZoneExplanation] = {}
-    for zone in around.directory.children():
+    for zone in context.directory.children():
         if zone.name in taken and zone.uuid in keys:
             try:
-                explained[zone.name] = around.calls.explain(
+                explained[zone.name] = context.calls.explain(
                     zone, keys[zone.uuid], EXPLAIN_SECONDS, found.trace or ''
                 )
             except exceptions.GanttError:
@@ -38,11 +38,11 @@ def of_zones_below(
 
 
 def explained_below(
-    found: Explanation, around: ZoneParts, claims: ZoneClaims, key: str
+    found: Explanation, context: ZoneContext, claims: ZoneClaims, key: str
 ) -> ZoneExplanation:
     """Return a decision as the parent zone gets it."""
     if found.zones:
-        below = of_zones_below(found, around, claims)
+        below = of_zones_below(found, context, claims)
         shares = [_share(step, below) for step in found.zones]
         hosts = sum(share.hosts for share in shares)
         survivors = sum(share.survivors for share in shares)

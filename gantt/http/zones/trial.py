@@ -28,7 +28,7 @@ from gantt.insights.views import Explanation
 from gantt.scheduler.ports.zones import StoredBelow
 from gantt.scheduler.zones.dry_run import would_be
 from gantt.scheduler.zones.offers.evaluate import Evaluated
-from gantt.scheduler.zones.present import as_evaluated
+from gantt.scheduler.zones.rebuild_check import as_evaluated
 
 #: Offers requested of one zone.
 WANT = 5
@@ -51,17 +51,17 @@ def over_zones(
     children = directory.children()
     if request.spec.kind is not RequestKind.HOST or not children:
         return request
-    ruled = world.zones.bound.with_rule(request)
+    ruled = world.zones.affinity.with_rule(request)
     if not (request.hops and request.lifecycle is Lifecycle.HOST):
-        world.zones.bound.check_here(ruled)
+        world.zones.affinity.check_own_zone(ruled)
         return request
     if request.spec.purpose is Purpose.REBUILD:
-        location = world.zones.present.below(request)
+        location = world.zones.rebuilds.below(request)
         # A guest of another project is not revealed, whether or not there is one.
         if location is None or is_foreign(location[1].project_id, request.only_project):
             return request
         return _rebuilt(world, request, public, *location)
-    if world.zones.bound.of(ruled) == {directory.own_uuid()}:
+    if world.zones.affinity.of(ruled) == {directory.own_uuid()}:
         return request
     world.insights.quotas.check(request, is_own_caller)
     request, ruled, seconds = request.traced(), ruled.traced(), request.budget_ms / 1000
@@ -83,7 +83,7 @@ def _rebuilt(
     row: StoredBelow,
 ) -> tuple[Answer, Explanation]:
     """Return whether the host of a guest fits, which is in a child zone."""
-    evaluated = world.zones.present.evaluated(zone, row.key, request, request.budget_ms / 1000)
+    evaluated = world.zones.rebuilds.evaluated(zone, row.key, request, request.budget_ms / 1000)
     place = Choice(zone.uuid, OfferedPlace(), ZoneScore(0, 0.0, 0.0), 1)
     shares = [Share(place, [0])] if evaluated.outcome is Outcome.PLACED else []
     return _would_be(world, request, public, as_evaluated(zone, evaluated), shares)
@@ -115,7 +115,7 @@ def _would_be(
     return answer, explanation
 
 
-def on_own_hosts(
+def on_local_hosts(
     world: HandlerContext, request: SelectDestinations, public: bool, is_own_caller: bool
 ) -> tuple[Answer, Explanation]:
     """Return the place a request would get on hosts of this zone.

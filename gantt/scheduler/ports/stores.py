@@ -23,8 +23,8 @@ from gantt.scheduler.ports.zones import (
     AllocationOrders,
     ZoneClaims,
     ZoneFigures,
-    ZoneGiveBacks,
     ZoneRegistry,
+    ZoneReleases,
     ZoneRequests,
 )
 
@@ -86,5 +86,5 @@ class Stores:
     zone_requests: ZoneRequests
     zone_claims: ZoneClaims
     zone_figures: ZoneFigures
-    give_backs: ZoneGiveBacks
+    zone_releases: ZoneReleases
     orders: AllocationOrders

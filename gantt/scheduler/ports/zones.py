@@ -10,8 +10,8 @@ from gantt.core.claims.claim import Claim, State
 from gantt.core.claims.commit import RequestOutcome
 from gantt.core.messages.request import GroupRef, Purpose
 from gantt.core.resources.group_rule import GroupRule
-from gantt.core.zones.keys import own_name
-from gantt.core.zones.marks import RegisteredHost
+from gantt.core.zones.host_digests import RegisteredHost
+from gantt.core.zones.idempotency_keys import own_name
 from gantt.core.zones.messages import (
     LOST,
     ClaimBelow,
@@ -78,18 +78,18 @@ class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of opening a request.
+    """Result of locking a request: its row is opened.
 
     :ivar outcome: why this worker does not hold it, as for a commit; None: it does, and nothing
         of it is claimed
-    :ivar opening: id of this opening, new each time: the keys of its claims in other zones
+    :ivar lock_token: id of this lock, new each time: the keys of its claims in other zones
         follow from it
-    :ivar order: of the opening: later ones for one of its consumers have a higher one
+    :ivar order: of the lock: later ones for one of its consumers have a higher one
     :ivar rule: of its group, stored in the same transaction
     """
 
     outcome: RequestOutcome | None
-    opening: str
+    lock_token: str
     order: int = 0
     rule: GroupRule | None = None
 
@@ -154,8 +154,8 @@ class StoredBelow(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class OwnShare(msgspec.Struct, frozen=True, kw_only=True):
-    """Part of a split request on this zone's own hosts: claimed under a key of its own.
+class LocalShare(msgspec.Struct, frozen=True, kw_only=True):
+    """Part of a split request on the local hosts: claimed under a key of its own.
 
     :ivar key: the id of the share's request
     :ivar members: id of a claim -> number of its member in the whole request
@@ -254,7 +254,7 @@ class ZoneRegistry(Protocol):
         """Remove a parent zone.  :raises NotFound, InUse: its claims live here or below"""
 
 
-class DueGiveBack(NamedTuple):
+class DueRelease(NamedTuple):
     """An allocation, or one claim of it, to be ended in a zone that does not know of it yet.
 
     :ivar child: uuid of the child zone, or of this one
@@ -269,8 +269,8 @@ class DueGiveBack(NamedTuple):
     seconds: float
 
 
-class WaitingGiveBacks(NamedTuple):
-    """Give-backs that zones have not received yet.
+class WaitingReleases(NamedTuple):
+    """Releases that zones have not received yet.
 
     :ivar seconds: of the oldest
     """
@@ -279,39 +279,39 @@ class WaitingGiveBacks(NamedTuple):
     seconds: float
 
 
-class LeftRequest(NamedTuple):
+class AbandonedRequest(NamedTuple):
     """A request that may have gone to child zones, and whose owner has abandoned it.
 
-    :ivar opening: determines the keys of possible claims
+    :ivar lock_token: determines the keys of possible claims
     """
 
     request_id: str
-    opening: str
+    lock_token: str
 
 
-class ZoneGiveBacks(Protocol):
-    """Allocations to be ended: they are kept until their zone has been informed."""
+class ZoneReleases(Protocol):
+    """Outbox of allocations to be ended, stored until their zone has been informed."""
 
-    def add_give_backs(self, pairs: Collection[tuple[str, str]], seconds: float = 0.0) -> None:
-        """Have allocations given back, each by zone and key; or claims, by zone and id.
+    def add_releases(self, pairs: Collection[tuple[str, str]], seconds: float = 0.0) -> None:
+        """Add allocations to be released, each by zone and key; or claims, by zone and id.
 
         :param seconds: until the first try
         """
 
-    def due_give_backs(self, limit: int) -> list[DueGiveBack]:
+    def due_releases(self, limit: int) -> list[DueRelease]:
         """Return those due, oldest first; a caller that gets one tries it, others skip it."""
 
-    def end_give_backs(self, pairs: Collection[tuple[str, str]]) -> None:
-        """Drop give-backs: their zones have received them, or need not any more."""
+    def end_releases(self, pairs: Collection[tuple[str, str]]) -> None:
+        """Drop releases: their zones have received them, or need not any more."""
 
-    def give_backs_waiting(self) -> WaitingGiveBacks:
+    def waiting_releases(self) -> WaitingReleases:
         """Return the number of those waiting, and the age of the oldest."""
 
-    def left_requests(self, limit: int) -> list[LeftRequest]:
+    def abandoned_requests(self, limit: int) -> list[AbandonedRequest]:
         """Return some that are open beyond their time; a repeated call returns others."""
 
-    def leave_request(self, left: LeftRequest) -> None:
-        """Forget an abandoned request; its possible claims are given back."""
+    def end_abandoned_request(self, left: AbandonedRequest) -> None:
+        """End the lock of an abandoned request; its possible claims are released."""
 
 
 class AllocationAbove(msgspec.Struct, frozen=True, kw_only=True):
@@ -370,7 +370,7 @@ class ZoneRequests(Protocol):
         attempt: int,
         answer: bytes,
         below: Sequence[StoredBelow],
-        own: OwnShare | None = None,
+        own: LocalShare | None = None,
         group: GroupRef | None = None,
     ) -> bool:
         """Store the answer of a request this worker has open, with its claims below; False: lost.
@@ -390,13 +390,13 @@ class ZoneRequests(Protocol):
         :raises Refused: another one holds, of a generation that is not lower, or with members here
         """
 
-    def place_of_group(self, group: str, own: str) -> str:
+    def zone_of_group(self, group: str, own: str) -> str:
         """Return the zone where a group's members are, or are about to be; '': there are none.
 
         :param own: uuid of this zone
         """
 
-    def decide_group_place(
+    def decide_group_zone(
         self, group: str, own: str, place: str, request_id: str, seconds: float
     ) -> str:
         """Have a request place the members of a group in a zone, unless others do elsewhere.
@@ -500,7 +500,7 @@ class Zones(Protocol):
     def allocation(self, zone: ZoneRecord, key: str, seconds: float) -> ZoneAllocated | None:
         """Return the state of an allocation; None: the zone has never seen it."""
 
-    def give_back(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
+    def release(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
         """End an allocation, now and for later: a copy on its way claims nothing.
 
         :param claim_id: only this claim of it, as far as this zone may

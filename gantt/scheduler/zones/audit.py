@@ -15,9 +15,9 @@ import msgspec
 from gantt import exceptions
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.request import HOPS_MAX
-from gantt.core.zones import audit, marks
+from gantt.core.zones import audit, host_digests
 from gantt.core.zones.audit import ClaimRow, Double, ReportedClaims
-from gantt.core.zones.marks import HostMarks
+from gantt.core.zones.host_digests import HostDigests
 from gantt.core.zones.messages import ClaimBelow, HostMarksQuery, ZoneRecord
 from gantt.scheduler import ports
 from gantt.scheduler.ports.zones import HOLDS, StoredBelow, ZoneFigures, ZoneRegistry, Zones
@@ -60,7 +60,7 @@ class _Read(msgspec.Struct, kw_only=True):
 
     zone: ZoneRecord
     reported: ReportedClaims | None = None
-    marks: list[HostMarks] = []
+    marks: list[HostDigests] = []
     problem: str = ''
 
 
@@ -84,13 +84,13 @@ class ZoneAudit:
             return ZoneFindings(zones=[], lines={})
         own_uuid, salt = (
             self._registry.zone_identity().uuid,
-            secrets.token_bytes(marks.SALT_BYTES),
+            secrets.token_bytes(host_digests.SALT_BYTES),
         )
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:
             results = list(threads.map(lambda zone: self._read(zone, own_uuid, salt), children))
         reported = [result.reported for result in results if result.reported is not None]
         own_marks = {
-            host.name: marks.marks_of(host, own_uuid, salt)
+            host.name: host_digests.digests_of(host, own_uuid, salt)
             for host in self._figures.registered_hosts()
         }
         below = {result.zone.name: result.marks for result in results}
@@ -158,9 +158,11 @@ class ZoneAudit:
             now=info.now,
         )
 
-    def _marks(self, zone: ZoneRecord, own_uuid: str, salt: bytes) -> tuple[list[HostMarks], bool]:
+    def _marks(
+        self, zone: ZoneRecord, own_uuid: str, salt: bytes
+    ) -> tuple[list[HostDigests], bool]:
         """Return the marks of a zone's hosts and those below it, and whether all are known."""
-        host_marks: list[HostMarks] = []
+        host_marks: list[HostDigests] = []
         query = HostMarksQuery(
             salt=salt.hex(), hops=HOPS_MAX - 1, via=[via_of(salt.hex(), own_uuid)]
         )
@@ -216,14 +218,14 @@ def via_of(salt: str, zone: str) -> str:
 
 def page_of(
     zones: Zones, zone: ZoneRecord, query: HostMarksQuery, seconds: float
-) -> tuple[list[HostMarks], bool, bool]:
+) -> tuple[list[HostDigests], bool, bool]:
     """Return a page of a zone's marks, whether more follow, and whether all below it answered.
 
     :raises Unavailable: no answer, or an inconsistent one
     """
     page = zones.marks(zone, query, seconds)
     try:
-        host_marks = marks.read(page.marks)
+        host_marks = host_digests.read(page.marks)
     except ValueError as e:
         raise exceptions.Unavailable(f'zone {zone.name}: {e}') from None
     end = bytes.fromhex(query.after)

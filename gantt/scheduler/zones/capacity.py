@@ -11,7 +11,7 @@ from gantt import exceptions
 from gantt.core.messages.request import RequestKind, SelectDestinations
 from gantt.core.zones.messages import ZoneCapacity, ZoneCapacityOf, ZoneRecord
 from gantt.scheduler.ports.zones import Zones
-from gantt.scheduler.zones import going_down
+from gantt.scheduler.zones import delegation
 from gantt.scheduler.zones.offers.evaluate import for_below
 
 #: Child zones that are queried at once for one caller, and timeout in seconds.
@@ -51,7 +51,7 @@ def capacities_below(
 
 
 def _of_one(zones: Zones, body: ZoneCapacityOf, seconds: float, zone: ZoneRecord) -> CapacityBelow:
-    request = going_down.told(zone, body.request)
+    request = delegation.for_zone(zone, body.request)
     body = msgspec.structs.replace(body, request=request)
     try:
         return CapacityBelow(zone=zone, found=zones.capacity(zone, body, seconds))

@@ -26,8 +26,8 @@ from gantt.core.zones.messages import LOST, ClaimBelow, ZoneChanges, ZoneRecord
 from gantt.scheduler.ports import Clock, Recorder, ZoneClaims
 from gantt.scheduler.ports.zones import StoredBelow, Zones
 from gantt.scheduler.zones.directory import ZoneDirectory
-from gantt.scheduler.zones.give_backs import GiveBacks
 from gantt.scheduler.zones.receipts import Receipt, Receipts
+from gantt.scheduler.zones.release_outbox import ReleaseOutbox
 
 LOG = logging.getLogger(__name__)
 #: Interval between two rounds, and timeout of one call, in seconds.
@@ -52,7 +52,7 @@ class WholeList(NamedTuple):
 class ZoneFollower:
     """The thread that follows the child zones.
 
-    :ivar give_backs: repeats give-backs that a zone has not acknowledged
+    :ivar outbox: repeats releases that a zone has not acknowledged
     :ivar receipts: seals of what is requested of other zones
     """
 
@@ -61,13 +61,13 @@ class ZoneFollower:
         claims: ZoneClaims,
         zones: Zones,
         directory: ZoneDirectory,
-        give_backs: GiveBacks,
+        outbox: ReleaseOutbox,
         recorder: Recorder,
         clock: Clock,
     ) -> None:
         self._clock = clock
         self._claims, self._zones, self._directory = claims, zones, directory
-        self.give_backs, self._recorder = give_backs, recorder
+        self.outbox, self._recorder = outbox, recorder
         self.receipts, self._complained = Receipts(directory.identity), set[str]()
         #: Claims in a zone, see ``UnknownClaims``, for which its changes are read again.
         self._undecided: dict[str, set[str]] = {}
@@ -100,7 +100,7 @@ class ZoneFollower:
         """Run one round over all zones."""
         self._directory.freshen()
         zones = {zone.uuid: zone for zone in self._directory.children()}
-        silent = self.give_backs.step(zones) if zones else set[str]()
+        silent = self.outbox.step(zones) if zones else set[str]()
         for zone in zones.values():
             if zone.uuid not in silent and not self._is_followed(zone):
                 silent.add(zone.uuid)

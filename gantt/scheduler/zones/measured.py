@@ -64,8 +64,8 @@ class MeasuredZones:
             'allocation', zone, lambda: self._zones.allocation(zone, key, seconds)
         )
 
-    def give_back(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
-        self._measured('release', zone, lambda: self._zones.give_back(zone, key, seconds, claim_id))
+    def release(self, zone: ZoneRecord, key: str, seconds: float, claim_id: str = '') -> None:
+        self._measured('release', zone, lambda: self._zones.release(zone, key, seconds, claim_id))
 
     def extend(self, zone: ZoneRecord, key: str, lease_seconds: int, seconds: float) -> None:
         self._measured(

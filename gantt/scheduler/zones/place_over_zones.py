@@ -30,13 +30,13 @@ from gantt.scheduler.request.answers import EarlierAnswers, StoredAnswers
 from gantt.scheduler.request.queue import Admission, RequestQueue, first_attempt
 from gantt.scheduler.request.serial import SerialLoop
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.scheduler.zones.bound import may_be_bound
+from gantt.scheduler.zones.context import ZoneContext
 from gantt.scheduler.zones.follow import ZoneFollower
 from gantt.scheduler.zones.offers.queries import zone_failure
-from gantt.scheduler.zones.opening import PendingZoneRequest
-from gantt.scheduler.zones.parts import ZoneParts
-from gantt.scheduler.zones.shares import RESOLVE_SECONDS, ShareClaims
+from gantt.scheduler.zones.request_lock import PendingZoneRequest
+from gantt.scheduler.zones.share_claimer import RESOLVE_SECONDS, ShareClaimer
 from gantt.scheduler.zones.threads import ZoneThreads
+from gantt.scheduler.zones.zone_affinity import may_have_affinity
 from gantt.scheduler.zones.zone_planner import ZonePlanner
 
 LOG = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class PlaceOverZones:
     def __init__(
         self,
         stores: Stores,
-        zones: ZoneParts,
+        zones: ZoneContext,
         admission: Admission,
         stored_answers: StoredAnswers,
         recorder: Recorder,
@@ -97,7 +97,7 @@ class PlaceOverZones:
         self._calls, self._zone_claims = zones.calls, stores.zone_claims
         self._clock, self._settings = zones.clock, settings
         self._children = zones.directory.children
-        self._shares = ShareClaims(stores.requests, stores.zone_claims, zones, follower, admission)
+        self._shares = ShareClaimer(stores.requests, stores.zone_claims, zones, follower, admission)
         earlier = EarlierAnswers[PendingZoneRequest](stores.requests, stored_answers, recorder)
         self._planner = ZonePlanner(
             stores, zones, self._shares, admission, earlier, recorder, settings, quotas
@@ -148,7 +148,7 @@ class PlaceOverZones:
         return (
             bool(self._children())
             and request.spec.kind is RequestKind.HOST
-            and (claims or may_be_bound(request))
+            and (claims or may_have_affinity(request))
         )
 
     def submit(

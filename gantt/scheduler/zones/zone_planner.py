@@ -13,7 +13,7 @@ The key of an allocation is derived from the owner of the open row and the zone:
 takes over derives the same keys.  The outcome of an allocation that was not answered
 is queried by its key; where the zone does not report it either, the allocation is given back, then
 the next offer is taken.  A give-back that a zone has not received is sent again later, see
-``give_backs``.
+``release_outbox``.
 """
 
 import logging
@@ -32,7 +32,7 @@ from gantt.core.records.decision import Answer, Decision, Outcome, Selection, Zo
 from gantt.core.records.members import pack, plain
 from gantt.core.zones import choice
 from gantt.core.zones.choice import Choice, Share
-from gantt.core.zones.keys import may_be_elsewhere
+from gantt.core.zones.idempotency_keys import may_be_elsewhere
 from gantt.core.zones.messages import ZonesQueried
 from gantt.core.zones.score import ZoneScore
 from gantt.scheduler.ports import OpenedRequest, OpenRequest, Recorder, Stores
@@ -43,12 +43,17 @@ from gantt.scheduler.request.queue import Admission, PendingRequest, refusal
 from gantt.scheduler.settings import SchedulerSettings
 from gantt.scheduler.waiter import Waiter
 from gantt.scheduler.zones import decisions
+from gantt.scheduler.zones.context import ZoneContext
 from gantt.scheduler.zones.dry_run import would_be
 from gantt.scheduler.zones.offers.evaluate import Evaluated, digest_of
-from gantt.scheduler.zones.opening import Opening, PendingZoneRequest
-from gantt.scheduler.zones.parts import ZoneParts
-from gantt.scheduler.zones.present import as_evaluated
-from gantt.scheduler.zones.shares import RESOLVE_SECONDS, MadeShare, ShareClaims, on_own_hosts
+from gantt.scheduler.zones.rebuild_check import as_evaluated
+from gantt.scheduler.zones.request_lock import PendingZoneRequest, RequestLock
+from gantt.scheduler.zones.share_claimer import (
+    RESOLVE_SECONDS,
+    ClaimedShare,
+    ShareClaimer,
+    on_local_hosts,
+)
 
 LOG = logging.getLogger(__name__)
 #: Share of the remaining time that is spent on waiting for offers; the rest is for claiming them.
@@ -73,8 +78,8 @@ class ZonePlanner:
     def __init__(
         self,
         stores: Stores,
-        zones: ZoneParts,
-        shares: ShareClaims,
+        zones: ZoneContext,
+        shares: ShareClaimer,
         admission: Admission,
         earlier: EarlierAnswers[PendingZoneRequest],
         recorder: Recorder,
@@ -82,7 +87,11 @@ class ZonePlanner:
         quotas: QuotaChecks,
     ) -> None:
         self._requests, self._zone_requests = stores.requests, stores.zone_requests
-        self._evaluator, self._bound, self._present = zones.evaluator, zones.bound, zones.present
+        self._evaluator, self._affinity, self._rebuilds = (
+            zones.evaluator,
+            zones.affinity,
+            zones.rebuilds,
+        )
         self._reload_soon, self._config_digest = zones.reload_soon, zones.config_digest
         self._children, self._own_uuid = zones.directory.children, zones.directory.own_uuid
         self._shares, self._admission, self._earlier = shares, admission, earlier
@@ -106,23 +115,23 @@ class ZonePlanner:
             if request.spec.purpose is Purpose.REBUILD:
                 return self._rebuilt(call)
             call.known = self._known(request)
-            call.stays = self._bound.of(call.known) == {self._own_uuid()}
+            call.stays = self._affinity.of(call.known) == {self._own_uuid()}
         if call.claims_nothing:
             return self._tried(call)
-        if call.opening is None:
+        if call.lock is None:
             return self._open(call)
         if call.stays:
-            self._bound.decide_here(call.opening.ruled(request), self._seconds(call))
+            self._affinity.bind_to_own_zone(call.lock.ruled(request), self._seconds(call))
             return Happened(RequestEvent.DECIDED, self._on_own_hosts(call, request, call.zones))
         if not call.is_let_in:
             excess = self._quotas.let_in(request)
             if excess is not None:
                 return self._over_quota(call, excess)
             call.is_let_in = True
-        return self._place(call, call.opening)
+        return self._place(call, call.lock)
 
     def spent(self, call: PendingZoneRequest, is_late: bool) -> Happened | None:
-        if call.claims_nothing or (call.stays and call.opening is not None):
+        if call.claims_nothing or (call.stays and call.lock is not None):
             return None
         if call.attempt.continues and (
             is_late or len(call.attempt.conflicts) >= self._settings.attempts_per_request
@@ -161,7 +170,7 @@ class ZonePlanner:
         :raises Refused: a dry run names another rule
         """
         try:
-            return self._bound.with_rule(request)
+            return self._affinity.with_rule(request)
         except exceptions.NotFound:
             raise
         except exceptions.Refused:
@@ -182,15 +191,15 @@ class ZonePlanner:
         if outcome is not None:
             call.evaluated = None
             if outcome.outcome is CommitStatus.OVERDUE:
-                call.abandoned = opened.opening
+                call.abandoned = opened.lock_token
             answer = self._earlier.resolved(call, outcome)
             return Happened(RequestEvent(outcome.outcome.value), answer, number=outcome.attempt)
         if call.abandoned and may_be_elsewhere(call.abandoned):
             # Its owner is lost: the earlier claims are ended before new ones.
-            self._shares.end_opening(call.abandoned)
+            self._shares.end_abandoned(call.abandoned)
         call.abandoned = ''
-        call.opening = Opening(row.attempt, opened.opening, opened.order, opened.rule)
-        if call.known is None or call.opening.ruled(call.request).spec != call.known.spec:
+        call.lock = RequestLock(row.attempt, opened.lock_token, opened.order, opened.rule)
+        if call.known is None or call.lock.ruled(call.request).spec != call.known.spec:
             call.evaluated = None
         return Happened(RequestEvent.OPENED, number=row.attempt)
 
@@ -235,7 +244,7 @@ class ZonePlanner:
     def _over_quota(self, call: PendingZoneRequest, excess: Excess) -> Happened:
         """Return the end of a request whose project has used up a quota."""
         worker = self._settings.worker
-        number = 1 if call.opening is None else call.opening.number
+        number = 1 if call.lock is None else call.lock.number
         decision = decisions.over_quota(
             self._serially(call.request), call.request, excess, worker, number
         )
@@ -249,9 +258,9 @@ class ZonePlanner:
         return max(0.0, call.deadline - self._clock.monotonic())
 
     # -- its places ----------------------------------------------------------------------
-    def _place(self, call: PendingZoneRequest, opening: Opening) -> Happened:
+    def _place(self, call: PendingZoneRequest, lock: RequestLock) -> Happened:
         """Claim the best offers for all members, or refuse the request."""
-        request, gone = opening.ruled(call.request), call.gone
+        request, gone = lock.ruled(call.request), call.gone
         if call.evaluated is None:
             thorough = bool(call.attempt.conflicts)
             call.evaluated = self._offers(call, request, thorough=thorough)
@@ -266,15 +275,15 @@ class ZonePlanner:
             return self._no_room(call, request, evaluated)
         best = shares[0].choice
         place = best.child or self._own_uuid()
-        if self._bound.decide(request, place, self._seconds(call)) != place:
+        if self._affinity.decide(request, place, self._seconds(call)) != place:
             # Its group is bound to another zone since: that zone is queried anew.
             gone.drop_zone(best.child, choices)
             return self._open_anew(call)
         try:
             if len(shares) > 1 or best.child is not None:
-                return self._take_shares(call, request, opening, shares, evaluated)
+                return self._take_shares(call, request, lock, shares, evaluated)
             zones = decisions.steps_of(evaluated, {'': len(request.consumers)})
-            answer = self._on_own_hosts(call, on_own_hosts(request, choices), zones)
+            answer = self._on_own_hosts(call, on_local_hosts(request, choices), zones)
         except exceptions.GanttError as e:
             # What it has claimed by then is not known: who takes its row over ends that.
             return Happened(RequestEvent.UNCERTAIN, call.failure(e))
@@ -286,7 +295,7 @@ class ZonePlanner:
 
     def _open_anew(self, call: PendingZoneRequest) -> Happened:
         """Open the row once more, and query all zones again: no offer holds any more."""
-        call.opening, call.evaluated = None, None
+        call.lock, call.evaluated = None, None
         conflict = f'dropped: {call.gone.count} offers were gone'
         return Happened(RequestEvent.DROPPED, conflict=conflict)
 
@@ -295,8 +304,8 @@ class ZonePlanner:
         self, call: PendingZoneRequest, request: SelectDestinations, zones: Sequence[ZoneStep]
     ) -> Answer:
         """Continue with our open row by the placing thread, as without child zones."""
-        assert call.opening is not None, 'its row is open'
-        number = call.opening.number
+        assert call.lock is not None, 'its row is open'
+        number = call.lock.number
         placed = PendingRequest(request, call.deadline, number)
         placed.fingerprint, placed.zones = call.fingerprint, zones
         placed.attempt, _ = transition(placed.attempt, RequestEvent.OPENED, number=number)
@@ -328,7 +337,7 @@ class ZonePlanner:
         self,
         call: PendingZoneRequest,
         request: SelectDestinations,
-        opening: Opening,
+        lock: RequestLock,
         shares: Sequence[Share],
         evaluated: Evaluated,
     ) -> Happened:
@@ -336,33 +345,33 @@ class ZonePlanner:
 
         All or none: the claims made so far are given back where a share has no place.
         """
-        claimed_shares: list[MadeShare] = []
+        claimed_shares: list[ClaimedShare] = []
         for share in shares:
-            result = self._shares.claim(request, opening, share, call.deadline)
-            if isinstance(result, MadeShare):
+            result = self._shares.claim(request, lock, share, call.deadline)
+            if isinstance(result, ClaimedShare):
                 claimed_shares.append(result)
                 continue
-            self._shares.give_back(claimed_shares)
+            self._shares.release(claimed_shares)
             if result is not None and result.outcome is Outcome.REFUSED:
                 refused = msgspec.structs.replace(result, request_id=request.request_id)
                 return Happened(RequestEvent.REFUSED, refused)
             call.gone.drop(share, result)
             return Happened(RequestEvent.OFFER_GONE)
-        answer = self._finished(request, opening, claimed_shares, evaluated)
+        answer = self._finished(request, lock, claimed_shares, evaluated)
         if answer is None:
-            self._shares.give_back(claimed_shares)
+            self._shares.release(claimed_shares)
             return self._lost(call)
         return Happened(RequestEvent.PLACED, answer)
 
     def _finished(
         self,
         request: SelectDestinations,
-        opening: Opening,
-        made: Sequence[MadeShare],
+        lock: RequestLock,
+        made: Sequence[ClaimedShare],
         evaluated: Evaluated,
     ) -> Answer | None:
         """Return the answer, stored with the claims; None: the request is no longer ours."""
-        number = opening.number
+        number = lock.number
         taken = {share.zone: len(share.selections) for share in made}
         reason = decisions.placed_reason(taken)
         record = self._record(request, number, Outcome.PLACED, reason, evaluated, taken)
@@ -378,7 +387,9 @@ class ZonePlanner:
             given_up=list(dict.fromkeys(rule for share in made for rule in share.given_up)),
         )
         below = [row for share in made for row in share.below]
-        own = next((share.own_share(request.parent) for share in made if share.child is None), None)
+        own = next(
+            (share.local_share(request.parent) for share in made if share.child is None), None
+        )
         owner, packed = self._settings.worker, pack(answer)
         key, group = request.request_id, request.spec.group
         if not self._zone_requests.finish_request(key, owner, number, packed, below, own, group):
@@ -404,11 +415,11 @@ class ZonePlanner:
     def _rebuilt(self, call: PendingZoneRequest) -> Happened:
         """Check whether the host of a guest fits, here or in the child zone where it lives."""
         request = call.request
-        location = self._present.below(request)
+        location = self._rebuilds.below(request)
         if location is None:
             return Happened(RequestEvent.DECIDED, self._tried_here(call, request))
         zone, row = location
-        evaluated = self._present.evaluated(zone, row.key, request, self._seconds(call))
+        evaluated = self._rebuilds.evaluated(zone, row.key, request, self._seconds(call))
         evaluation, is_placed = as_evaluated(zone, evaluated), evaluated.outcome is Outcome.PLACED
         taken = {zone.name: 1} if is_placed else NOBODY
         reason = decisions.placed_reason(taken) if is_placed else evaluation.reason
@@ -440,7 +451,7 @@ class ZonePlanner:
         request = call.request
         if call.stays:
             if call.known is None:
-                self._bound.check_here(self._bound.with_rule(request))
+                self._affinity.check_own_zone(self._affinity.with_rule(request))
             return Happened(RequestEvent.DECIDED, self._tried_here(call, request))
         excess = self._quotas.let_in(request)
         if excess is not None:

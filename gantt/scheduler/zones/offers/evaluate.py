@@ -31,12 +31,12 @@ from gantt.core.zones.search import ZoneSearch
 from gantt.core.zones.strategy import Dice, KnownZone, ZoneStrategy
 from gantt.core.zones.summary import BestSeen, missing
 from gantt.scheduler.ports import Clock
-from gantt.scheduler.zones import going_down
-from gantt.scheduler.zones.bound import BoundPlaces
+from gantt.scheduler.zones import delegation
 from gantt.scheduler.zones.directory import ZoneDirectory
-from gantt.scheduler.zones.offers.own_hosts import OwnHosts, OwnOffers
+from gantt.scheduler.zones.offers.local_hosts import LocalHosts, LocalOffers
 from gantt.scheduler.zones.offers.queries import QueriedZone, ZoneQueries
 from gantt.scheduler.zones.offers.summaries import ZoneSummaries
+from gantt.scheduler.zones.zone_affinity import ZoneAffinity
 
 #: Share of the remaining budget that a hop keeps for itself, and its minimum in milliseconds.
 HOP_SHARE, HOP_MS = 0.1, 5.0
@@ -120,8 +120,8 @@ class ZoneEvaluator:
 
     def __init__(
         self,
-        own: OwnHosts,
-        bound: BoundPlaces,
+        own: LocalHosts,
+        affinity: ZoneAffinity,
         queries: ZoneQueries,
         directory: ZoneDirectory,
         summaries: ZoneSummaries,
@@ -129,7 +129,7 @@ class ZoneEvaluator:
         clock: Clock,
         count: Callable[..., None],
     ) -> None:
-        self._own, self._bound, self._queries = own, bound, queries
+        self._own, self._affinity, self._queries = own, affinity, queries
         self._directory, self._summaries = directory, summaries
         self._choosing, self._clock, self._count = choosing, clock, count
         self._by_summary = any(strategy.needs_summary for strategy in choosing.strategies)
@@ -149,7 +149,7 @@ class ZoneEvaluator:
     ) -> Evaluated:
         """Return the offers of the own hosts and of the child zones.
 
-        :param request: under the rule of its group, see ``BoundPlaces.with_rule``
+        :param request: under the rule of its group, see ``ZoneAffinity.with_rule``
         :param seconds: for the whole evaluation
         :param thorough: query all zones at once, whatever the strategies
         :raises InvalidMessage, Refused: no zone could place it, as it is wrong
@@ -157,7 +157,7 @@ class ZoneEvaluator:
         seconds = min(seconds, ANSWER_SECONDS)
         start = self._clock.monotonic()
         end = start + seconds
-        only = self._bound.of(request)
+        only = self._affinity.of(request)
         may, left_out = self._may_query(request, only)
         if may and self._by_summary:
             self._summaries.follow()
@@ -170,7 +170,7 @@ class ZoneEvaluator:
         body = ZoneEvaluation(request=asked, want=want)
         scores = self._own.score_set()
         below: list[QueriedZone] = []
-        own: OwnOffers | None = None
+        own: LocalOffers | None = None
         number = 0
         while zones := search.next_round() or self._changed(search, request, end):
             number += 1
@@ -211,14 +211,14 @@ class ZoneEvaluator:
                 left_out.append((zone, 'a guest that is here is rebuilt on its host'))
             elif request.hops <= 0:
                 left_out.append((zone, TOO_FAR))
-            elif not zone.trusted and going_down.names_own_hosts(request):
+            elif not zone.trusted and delegation.names_local_hosts(request):
                 left_out.append((zone, 'the request names hosts, and the zone is of another owner'))
             else:
                 may.append(zone)
         return may, left_out
 
     def _known(self, zone: ZoneRecord, request: SelectDestinations) -> KnownZone:
-        weight = self._queries.standing.honoured(zone.uuid)
+        weight = self._queries.breaker.honoured(zone.uuid)
         return self._summaries.zone(zone, request.spec.resources, weight)
 
     def _best_seen(self, request: SelectDestinations, now: float) -> float | None:
@@ -253,9 +253,9 @@ class ZoneEvaluator:
         want: int,
         only: Collection[str] | None,
         is_only: bool,
-    ) -> OwnOffers:
+    ) -> LocalOffers:
         if only is not None and self._directory.own_uuid() not in only:
-            return OwnOffers([], Outcome.NO_VALID_HOST, 'the request is bound to another place')
+            return LocalOffers([], Outcome.NO_VALID_HOST, 'the request is bound to another place')
         return self._own.offers(request, want, is_only)
 
     def _choices(
@@ -265,7 +265,7 @@ class ZoneEvaluator:
         evaluation, zone = one.found, one.zone
         if evaluation is None or evaluation.score_set not in (scores.digest, zone.score_set):
             return []
-        is_trusted = self._queries.standing.is_trusted(zone.uuid)
+        is_trusted = self._queries.breaker.is_trusted(zone.uuid)
         offers, tier_most = evaluation.offers, scores.tier_most
         return choice.offered(
             zone, request.request_id, offers, tier_most, is_trusted, evaluation.fits
@@ -301,7 +301,7 @@ def digest_of(request_id: str, zone: str) -> str:
 
 
 def _together(
-    own: OwnOffers,
+    own: LocalOffers,
     choices: list[Choice],
     below: Sequence[QueriedZone],
     skipped: Sequence[ZoneStep],
@@ -361,7 +361,7 @@ def _together(
     )
 
 
-def _own_step(own: OwnOffers) -> ZoneStep:
+def _own_step(own: LocalOffers) -> ZoneStep:
     best = own.choices[0].score if own.choices else None
     return ZoneStep(
         zone='',

@@ -19,8 +19,8 @@ from gantt.core.zones.messages import ZoneEvaluated, ZoneEvaluation, ZoneRecord
 from gantt.core.zones.strategy import KnownZone
 from gantt.scheduler.ports import Clock
 from gantt.scheduler.ports.zones import Zones
-from gantt.scheduler.zones import going_down
-from gantt.scheduler.zones.offers.standing import ZoneStanding
+from gantt.scheduler.zones import delegation
+from gantt.scheduler.zones.offers.circuit_breaker import ZoneCircuitBreaker
 
 LOG = logging.getLogger(__name__)
 #: Seconds after which a round waits no longer for the last zones, where the offers are enough:
@@ -140,11 +140,11 @@ class ZoneQueries:
     def __init__(
         self,
         zones: Zones,
-        standing: ZoneStanding,
+        breaker: ZoneCircuitBreaker,
         clock: Clock,
         runner: CallRunner | None = None,
     ) -> None:
-        self._zones, self.standing, self._clock = zones, standing, clock
+        self._zones, self.breaker, self._clock = zones, breaker, clock
         self._runner = runner or CallThreads()
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class ZoneQueries:
         now = self._clock.monotonic()
         seconds = max(0.001, end - now)
         for candidate in zones:
-            if self.standing.may_query(candidate.zone.uuid):
+            if self.breaker.may_query(candidate.zone.uuid):
                 job = functools.partial(self._query, candidate.zone, body, number, seconds)
                 call = self._runner.begin(job)
             else:
@@ -200,7 +200,7 @@ class ZoneQueries:
             call.cancel()
             zone = calls[call]
             if now >= end:
-                self.standing.was_silent(zone.uuid)
+                self.breaker.was_silent(zone.uuid)
             late = 'it had not answered when its time was over'
             yield QueriedZone(zone, number, begun, now - begun, None, late)
 
@@ -209,7 +209,7 @@ class ZoneQueries:
     ) -> QueriedZone:
         begun = self._clock.monotonic()
         end = begun + seconds
-        request = going_down.told(zone, body.request)
+        request = delegation.for_zone(zone, body.request)
         body_below = msgspec.structs.replace(body, request=request)
         evaluation, problem, is_silent, refused = None, '', False, False
         try:
@@ -234,13 +234,13 @@ class ZoneQueries:
             LOG.exception('an evaluation of zone %s failed', zone.name)
             problem, is_silent = f'internal: {type(e).__name__}', True
         if is_silent:
-            self.standing.was_silent(zone.uuid)
+            self.breaker.was_silent(zone.uuid)
         else:
-            self.standing.answered(zone.uuid)
+            self.breaker.answered(zone.uuid)
         seconds = self._clock.monotonic() - begun
         return QueriedZone(zone, number, begun, seconds, evaluation, problem, refused)
 
     def _are_late(self, calls: dict[Call, ZoneRecord], pending: Collection[Call]) -> bool:
         """Return whether the zones that have not answered yet are no longer waited for."""
-        slow = [call for call in pending if not self.standing.is_silent(calls[call].uuid)]
+        slow = [call for call in pending if not self.breaker.is_silent(calls[call].uuid)]
         return len(slow) <= LATE_SHARE * len(calls)

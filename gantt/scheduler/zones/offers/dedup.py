@@ -28,8 +28,8 @@ REQUESTS_MAX = 10_000
 T = TypeVar('T')
 
 
-class FirstWay(msgspec.Struct, kw_only=True):
-    """The way by which a request came first.
+class FirstPath(msgspec.Struct, kw_only=True):
+    """The path by which a request came first.
 
     :ivar parent: name of the parent zone
     :ivar digest: of the request's spec, which is as large as its sender likes
@@ -46,12 +46,15 @@ class FirstWay(msgspec.Struct, kw_only=True):
     has_found: bool = False
 
 
-class RequestWays:
-    """A register of the ways of requests: of evaluations, or of counts, not both.  Any thread."""
+class EvaluationDedup:
+    """Evaluates a request once when it arrives through several parents (a diamond).  Any thread.
+
+    One object is for evaluations or for counts, not for both.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._known: collections.OrderedDict[str, FirstWay] = collections.OrderedDict()
+        self._known: collections.OrderedDict[str, FirstPath] = collections.OrderedDict()
 
     def once(
         self,
@@ -60,14 +63,14 @@ class RequestWays:
         has_found: Callable[[T], bool],
         uncounted: Callable[[T | None], T],
     ) -> T:
-        """Return the result for a request, where it has not come by another way.
+        """Return the result for a request, where it has not come by another path.
 
         Two parent zones may be different tenants, with different rights, and one may let it go
-        further down: where the first way has led to nothing the other is evaluated as well.
+        further down: where the first path has led to nothing the other is evaluated as well.
 
         :param request: as it is carried out here, in the name of the parent zone that sent it
         :param uncounted: creates an answer in which nothing is counted: of the result for the
-            other way, or None where nothing was evaluated
+            other path, or None where nothing was evaluated
         """
         way, first = self._first(request)
         if first is None:
@@ -86,10 +89,10 @@ class RequestWays:
                 return uncounted(find())
         return uncounted(None)
 
-    def _first(self, request: SelectDestinations) -> tuple[FirstWay, FirstWay | None]:
-        """Return this way, and the first one where that is another."""
+    def _first(self, request: SelectDestinations) -> tuple[FirstPath, FirstPath | None]:
+        """Return this path, and the first one where that is another."""
         now = self._clock.monotonic()
-        way = FirstWay(
+        way = FirstPath(
             parent=request.parent or '',
             digest=hashlib.blake2b(msgspec.msgpack.encode(request.spec), digest_size=16).digest(),
             hops=request.hops,
@@ -107,10 +110,10 @@ class RequestWays:
         return way, None
 
     def _is_over(self, now: float) -> bool:
-        """Return whether the oldest way is of no more use."""
+        """Return whether the oldest path is of no more use."""
         return next(iter(self._known.values())).until <= now
 
-    def _forget(self, request_id: str, mine: FirstWay) -> None:
+    def _forget(self, request_id: str, mine: FirstPath) -> None:
         with self._lock:
             if self._known.get(request_id) is mine:
                 del self._known[request_id]
@@ -124,7 +127,7 @@ def over_quota(excess: Excess, hosts: int, score_set: str) -> Evaluated:
 
 
 def uncounted(found: Evaluated | None, score_set: str) -> Evaluated:
-    """Return an evaluation of a request that came by another way before: nothing is counted."""
+    """Return an evaluation of a request that came by another path before: nothing is counted."""
     if found is None:
         why = 'it was evaluated already, by another way'
         outcome = Outcome.NO_VALID_HOST

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The row of a request, open before anything is claimed: its owner continues alone.
+"""Lock on a request: its row, opened before anything is claimed, so that its owner works alone.
 
 Its consumers are stored in ``delegated_consumers`` from then on, so that two requests for one of
 them meet, wherever each is placed.
@@ -19,8 +19,8 @@ from gantt.scheduler.zones.offers.evaluate import Evaluated
 SPARE_SECONDS = 1.0
 
 
-class Opening(NamedTuple):
-    """The row of a request, opened by this worker.
+class RequestLock(NamedTuple):
+    """Lock on a request: its row, opened by this worker.
 
     :ivar number: of its attempt
     :ivar token: the keys of its claims in other zones are derived from it
@@ -44,8 +44,8 @@ class PendingZoneRequest(PendingRequest):
     :ivar may_go_down: to zones below; False: its caller wants hosts of this zone
     :ivar stays: it is for hosts of this zone alone, as it may not go down, or is bound to them
     :ivar known: it, under the rule that its group was known to have; None: not read yet
-    :ivar opening: its row; None: it is to be opened, or opened anew
-    :ivar abandoned: token of an opening that its owner has left, whose claims are to be ended
+    :ivar lock: on its row; None: it is to be opened, or opened anew
+    :ivar abandoned: token of a lock that its owner has left, whose claims are to be ended
     :ivar is_begun: its row was tried to be opened
     :ivar is_let_in: within the quotas of its project
     :ivar evaluated: the offers of all zones; None: they are to be queried
@@ -62,7 +62,7 @@ class PendingZoneRequest(PendingRequest):
         'is_let_in',
         'known',
         'may_go_down',
-        'opening',
+        'lock',
         'stays',
     )
 
@@ -72,7 +72,7 @@ class PendingZoneRequest(PendingRequest):
         super().__init__(request, deadline, number)
         self.may_go_down, self.stays = may_go_down, not may_go_down
         self.known: SelectDestinations | None = None
-        self.opening: Opening | None = None
+        self.lock: RequestLock | None = None
         self.abandoned = ''
         self.is_begun = self.is_let_in = False
         self.evaluated: Evaluated | None = None
@@ -92,7 +92,7 @@ class PendingZoneRequest(PendingRequest):
             id=request.request_id,
             fingerprint=self.fingerprint,
             owner=worker,
-            # The keys of claims below are of one opening: a row that is opened anew counts on.
+            # The keys of claims below are of one lock: a row that is opened anew counts on.
             attempt=attempt.number + attempt.continues,
             takes_over=attempt.takes_over,
             seconds=seconds + SPARE_SECONDS,

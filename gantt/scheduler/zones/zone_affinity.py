@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests bound to one zone: moves stay in the guest's zone, members of one group together.
+"""Zone affinity: requests that may go to one zone only, as their guest or hard group is there.
 
 A guest that runs in a zone is moved, and rebuilt, within it.  The members of a group with hard
 affinity are where the first of them is: that is decided once, in the database, before anything is
@@ -27,7 +27,7 @@ from gantt.scheduler.zones.directory import ZoneDirectory
 SPARE_SECONDS = 5.0
 
 
-def live_below(
+def live_child_claims(
     zone_claims: ZoneClaims, claims: Claims, consumers: Collection[str]
 ) -> list[StoredBelow]:
     """Return the claims in child zones that hold guests, except those of guests that run here.
@@ -45,8 +45,8 @@ def live_below(
     return [row for row in rows if row.consumer not in here]
 
 
-class BoundPlaces:
-    """A lookup of the zones that requests are bound to.  Any thread.
+class ZoneAffinity:
+    """Restriction of requests to the zone of their guest or hard group.  Any thread.
 
     :param cache: that knows the rules of server groups
     """
@@ -109,11 +109,11 @@ class BoundPlaces:
         if group is not None and group.policies is not None:
             return frozenset({own})
         if group is not None and group.policy is Policy.AFFINITY:
-            place = self._zone_requests.place_of_group(group.uuid, own)
+            place = self._zone_requests.zone_of_group(group.uuid, own)
             return frozenset({place}) if place else None
         return None
 
-    def check_here(self, request: SelectDestinations) -> None:
+    def check_own_zone(self, request: SelectDestinations) -> None:
         """Refuse a request for hosts of this zone alone that is bound to another one.
 
         :param request: under the rule of its group
@@ -124,14 +124,14 @@ class BoundPlaces:
         if only is not None and own not in only:
             raise self._elsewhere(request, min(only))
 
-    def decide_here(self, request: SelectDestinations, seconds: float) -> None:
+    def bind_to_own_zone(self, request: SelectDestinations, seconds: float) -> None:
         """Check a request before it claims something, and bind its group to this zone.
 
         :raises Refused: it is bound to another zone
         """
         own = self._directory.own_uuid()
         if _is_of_guests(request):
-            self.check_here(request)
+            self.check_own_zone(request)
         place = self.decide(request, own, seconds)
         if place != own:
             raise self._elsewhere(request, place)
@@ -145,12 +145,12 @@ class BoundPlaces:
         if group is None or group.policy is not Policy.AFFINITY:
             return place
         own = self._directory.own_uuid()
-        return self._zone_requests.decide_group_place(
+        return self._zone_requests.decide_group_zone(
             group.uuid, own, place, request.request_id, seconds + SPARE_SECONDS
         )
 
     def _of_guests(self, request: SelectDestinations, own: str) -> frozenset[str]:
-        below = live_below(self._zone_claims, self._claims, request.consumers)
+        below = live_child_claims(self._zone_claims, self._claims, request.consumers)
         zones = {claim.consumer: claim.child for claim in below}
         places = {zones.get(consumer, own) for consumer in request.consumers}
         if len(places) > 1:
@@ -173,7 +173,7 @@ class BoundPlaces:
         )
 
 
-def may_be_bound(request: SelectDestinations) -> bool:
+def may_have_affinity(request: SelectDestinations) -> bool:
     """Return whether a request may be bound to a zone, as far as its fields show."""
     return request.spec.group is not None or _is_of_guests(request)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rebuilds: whether the host of a guest fits is checked in the zone where the guest lives.
+"""Rebuilds: the host of a guest is checked in the zone where the guest lives.
 
 No parent zone knows the host of a guest below.  The child zone finds it by the key of the
 allocation that the guest came with, and queries on where that went further down.  Nothing is
@@ -22,14 +22,14 @@ from gantt.scheduler.ports import (
     ZoneClaims,
 )
 from gantt.scheduler.ports.zones import StoredBelow, Zones
-from gantt.scheduler.zones import going_down
-from gantt.scheduler.zones.bound import live_below
+from gantt.scheduler.zones import delegation
 from gantt.scheduler.zones.offers.evaluate import Evaluated, for_below
 from gantt.scheduler.zones.offers.queries import while_busy, zone_failure
+from gantt.scheduler.zones.zone_affinity import live_child_claims
 
 
-class PresentPlace:
-    """A lookup of the places of guests that stay.  Any thread.
+class RebuildCheck:
+    """Check whether guests that are rebuilt still fit on their hosts, in any zone.  Any thread.
 
     :param children: the child zones, as they are registered
     :param own_uuid: of this zone
@@ -56,7 +56,7 @@ class PresentPlace:
         """
         # Of a move there are two: it runs where it is confirmed.
         rows = sorted(
-            live_below(self._zone_claims, self._claims, request.consumers),
+            live_child_claims(self._zone_claims, self._claims, request.consumers),
             key=lambda row: row.state != State.CONFIRMED.value,
         )
         if not rows:
@@ -75,7 +75,7 @@ class PresentPlace:
         :raises GanttError: it does not answer
         """
         below = for_below(request, self._own_uuid(), seconds)
-        body = ZoneEvaluation(request=going_down.told(zone, below), want=1, key=key)
+        body = ZoneEvaluation(request=delegation.for_zone(zone, below), want=1, key=key)
         end = self._clock.monotonic() + seconds
         try:
             return while_busy(

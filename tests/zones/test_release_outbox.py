@@ -24,7 +24,7 @@ def unheard(*args):
 
 
 def waiting(top):
-    return top.store.give_backs.give_backs_waiting().number
+    return top.store.zone_releases.waiting_releases().number
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def test_an_allocation_that_was_held_up_ends_none_that_was_answered(tree, monkey
         assert top.select(lost).outcome is not Outcome.PLACED
         # Whoever ends what was not answered does not get through for now.
         top.scheduler.follower.stop(10.0)
-        top.store.give_backs.end_give_backs(
-            [(row.child, row.key) for row in top.store.give_backs.due_give_backs(100)]
+        top.store.zone_releases.end_releases(
+            [(row.child, row.key) for row in top.store.zone_releases.due_releases(100)]
         )
     assert held_up and east.live() == 0
     answer = top.select(a_request(vcpu=1, consumers=lost.consumers))
@@ -160,7 +160,7 @@ def test_what_a_process_leaves_open_is_ended_though_nobody_repeats_it(tree, rest
 def test_a_request_whose_consumer_another_one_takes_is_given_back(tree, monkeypatch):
     top, east = tree
     monkeypatch.setattr(opening, 'SPARE_SECONDS', 0.0)
-    monkeypatch.setattr(top.store.give_backs, 'left_requests', lambda limit: [])
+    monkeypatch.setattr(top.store.zone_releases, 'abandoned_requests', lambda limit: [])
     with monkeypatch.context() as dies:
         dies.setattr(top.store.zone_requests, 'finish_request', lambda *args: 1 / 0)
         request = a_request(vcpu=1, budget_ms=4000)
@@ -192,7 +192,7 @@ def test_tries_pause_longer_and_longer_are_measured_and_end_with_the_longest_lea
     follower.stop(10.0)
     monkeypatch.setattr(calls, 'give_back', unheard)
     key = a_request().request_id
-    top.store.give_backs.add_give_backs([(east.uuid, key)])
+    top.store.zone_releases.add_releases([(east.uuid, key)])
     table = models.zone_releases
 
     def pause(**values):
@@ -220,6 +220,6 @@ def test_tries_pause_longer_and_longer_are_measured_and_end_with_the_longest_lea
 def test_a_zone_that_is_removed_has_nothing_to_give_back(tree):
     top, east = tree
     top.scheduler.follower.stop(10.0)
-    top.store.give_backs.add_give_backs([(east.uuid, a_request().request_id)])
+    top.store.zone_releases.add_releases([(east.uuid, a_request().request_id)])
     top.store.zones.remove_child_zone(east.uuid)
     assert not waiting(top)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offers of the own hosts for a request, with scores that may be compared between zones."""
+"""Offers of the local hosts for a request, with scores that are comparable between zones."""
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -31,7 +31,7 @@ from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.ports import Stores
 from gantt.scheduler.request.planner import dry_run_planner, plan_dry_run, plan_on_table
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.scheduler.zones.offers.fresh_hosts import FRESH_SECONDS
+from gantt.scheduler.zones.offers.table_refresher import FRESH_SECONDS
 
 #: The smallest request, for which every host that may be used now has room.
 _LEAST = SelectDestinations(
@@ -48,8 +48,8 @@ OLD_SECONDS = 2.0
 SPARE_HOSTS = 5
 
 
-class OwnOffers(msgspec.Struct, frozen=True):
-    """Offers of the own hosts, best first.
+class LocalOffers(msgspec.Struct, frozen=True):
+    """Offers of the local hosts, best first.
 
     :ivar outcome: ``placed``: there are offers; else as of a decision
     :ivar reason: the verdict
@@ -69,8 +69,8 @@ class OwnOffers(msgspec.Struct, frozen=True):
         return bool(self.choices) and self.choices[0].fits >= members
 
 
-class OwnHosts:
-    """A planner of requests on the table of the own hosts, which it leaves unchanged.  Any thread.
+class LocalHosts:
+    """Planner of requests on the table of the local hosts, which it leaves as it is.  Any thread.
 
     :param cache: a follower of the database, whose table may be read from any thread
     :param pipeline: as it is configured now
@@ -94,8 +94,8 @@ class OwnHosts:
         """Return the weighers that the scores of this zone are computed by."""
         return ScoreSet.of(self._pipeline().comparable())
 
-    def offers(self, request: SelectDestinations, want: int, is_only: bool) -> OwnOffers:
-        """Return the offers of the own hosts for a request.
+    def offers(self, request: SelectDestinations, want: int, is_only: bool) -> LocalOffers:
+        """Return the offers of the local hosts for a request.
 
         :param want: offers at most
         :param is_only: no other zone could know what is unknown here
@@ -124,7 +124,7 @@ class OwnHosts:
         # request: its caller may just have given a place back.
         return self._read(request, want, clock.monotonic() - began)
 
-    def _read(self, request: SelectDestinations, want: int, max_age: float) -> OwnOffers:
+    def _read(self, request: SelectDestinations, want: int, max_age: float) -> LocalOffers:
         """Return offers as of so many seconds ago at most.
 
         A tree of resource groups may be searched for long: on a copy, so that no other thread waits
@@ -136,7 +136,7 @@ class OwnHosts:
                 raise exceptions.HostsUnknown(problem='they were read some time ago')
             return self._offers(table, request, want)
 
-    def _offers(self, table: HostTable, request: SelectDestinations, want: int) -> OwnOffers:
+    def _offers(self, table: HostTable, request: SelectDestinations, want: int) -> LocalOffers:
         if not len(table):
             return _nothing(Outcome.NO_VALID_HOST, 'no host is registered here')
         pipeline = self._pipeline()
@@ -159,11 +159,11 @@ class OwnHosts:
 
     def _found(
         self, table: HostTable, request: SelectDestinations, decision: Decision, want: int
-    ) -> OwnOffers:
+    ) -> LocalOffers:
         """Return the offers of a decision, scored by the worst place of its members.
 
         A parent zone gets spare hosts as well.  A place is compared with those of child zones as
-        the one that it is: how the own hosts are ranked among themselves is the business of the
+        the one that it is: how the local hosts are ranked among themselves is the business of the
         pipeline alone.
         """
         scores = ScoreSet.of(self._pipeline().comparable())
@@ -189,7 +189,7 @@ class OwnHosts:
             spare = [table.names[finalist.row] for finalist in of_members[-1][:SPARE_HOSTS]]
             offered = [(list(dict.fromkeys([*hosts, *spare])), worst)]
         first = members[0]
-        return OwnOffers(
+        return LocalOffers(
             [Choice(None, OfferedPlace(hosts=hosts), score, fits) for hosts, score in offered],
             Outcome.PLACED,
             decision.reason,
@@ -212,7 +212,7 @@ class OwnHosts:
             }
 
     def table(self) -> HostTable:
-        """Return the table of the own hosts with all that is known of them."""
+        """Return the table of the local hosts with all that is known of them."""
         return self._cache.table(FRESH_SECONDS)
 
     def _planned(
@@ -227,11 +227,11 @@ class OwnHosts:
         ).decision
 
 
-def _nothing(outcome: Outcome, reason: str, decision: Decision | None = None) -> OwnOffers:
+def _nothing(outcome: Outcome, reason: str, decision: Decision | None = None) -> LocalOffers:
     if decision is None or not decision.members:
-        return OwnOffers([], outcome, reason, 0 if decision is None else decision.hosts)
+        return LocalOffers([], outcome, reason, 0 if decision is None else decision.hosts)
     last = decision.members[-1]
-    return OwnOffers([], outcome, reason, decision.hosts, last.survivors, _removed(last))
+    return LocalOffers([], outcome, reason, decision.hosts, last.survivors, _removed(last))
 
 
 def _removed(member: MemberDecision) -> dict[str, int]:

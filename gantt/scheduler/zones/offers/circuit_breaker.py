@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Behaviour of child zones towards this process: silence, and offers that are not honoured.
+"""Circuit breaker of child zones: unresponsive ones rest, and those that refuse offers go last.
 
 A zone that was silent is left alone for some seconds, then queried by one request at a time until
 it answers.  One that refuses what it has offered is taken after the others until that is over.
@@ -16,8 +16,8 @@ SILENT_SECONDS = 5.0
 NEWEST, TRUSTED_FROM, FORGOTTEN_SECONDS = 0.1, 0.5, 300.0
 
 
-class ZoneStanding:
-    """The standing of each zone, by its uuid.  Any thread."""
+class ZoneCircuitBreaker:
+    """State of each child zone: unresponsive, and how often it honours offers.  Any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

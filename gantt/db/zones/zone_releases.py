@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocations that are to end in child zones, until those have confirmed it."""
+"""Outbox of releases: allocations that end in child zones, until those have confirmed it."""
 
 import threading
 from collections.abc import Collection
@@ -7,13 +7,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gantt.db.claims.openings import FIRST_SECONDS, add, give_back_opening
+from gantt.db.claims.lock_releases import FIRST_SECONDS, add, release_in_zones
 from gantt.db.claims.requests import DELETE, LOCK, NOT_ON_THEIR_WAY, cancel_claims
 from gantt.db.claims.unit_of_work import UnitOfWork
 from gantt.db.database import Database, reading, writing, writing_once
 from gantt.db.engine import session
 from gantt.db.schema import models
-from gantt.scheduler.ports.zones import DueGiveBack, LeftRequest, WaitingGiveBacks
+from gantt.scheduler.ports.zones import AbandonedRequest, DueRelease, WaitingReleases
 
 _r, _b, _way = models.requests, models.zone_releases, models.delegated_consumers
 #: Longest time between two tries, in seconds: it doubles from the first.
@@ -58,10 +58,10 @@ LEFT = (
 EDGE = sa.select(sa.func.count().label('count'), sa.func.max(_window.c.id).label('last'))
 
 
-class SqlGiveBacks:
+class SqlZoneReleases:
     """Allocations to be ended: they are kept until their zone has been informed.
 
-    It is ``ports.ZoneGiveBacks`` in SQL.
+    It is ``ports.ZoneReleases`` in SQL.
     """
 
     def __init__(self, database: Database) -> None:
@@ -69,13 +69,13 @@ class SqlGiveBacks:
         self._left_after, self._left_lock = '', threading.Lock()
 
     @writing
-    def add_give_backs(
+    def add_releases(
         self, tx: session.Tx, pairs: Collection[tuple[str, str]], seconds: float = 0.0
     ) -> None:
         add(tx, pairs, seconds)
 
     @writing
-    def due_give_backs(self, tx: session.Tx, limit: int) -> list[DueGiveBack]:
+    def due_releases(self, tx: session.Tx, limit: int) -> list[DueRelease]:
         due_rows = tx.all(DUE, now=tx.now, most=limit)
         tx.many(
             TRY,
@@ -90,43 +90,43 @@ class SqlGiveBacks:
             ],
         )
         return [
-            DueGiveBack(row.child, row.request_key, row.tries + 1, tx.now - row.created_at)
+            DueRelease(row.child, row.request_key, row.tries + 1, tx.now - row.created_at)
             for row in due_rows
         ]
 
     @writing
-    def end_give_backs(self, tx: session.Tx, pairs: Collection[tuple[str, str]]) -> None:
+    def end_releases(self, tx: session.Tx, pairs: Collection[tuple[str, str]]) -> None:
         tx.many(END, [{'b_child': child, 'b_key': key} for child, key in sorted(set(pairs))])
 
     @reading
-    def give_backs_waiting(self, tx: session.Tx) -> WaitingGiveBacks:
+    def waiting_releases(self, tx: session.Tx) -> WaitingReleases:
         row = tx.first(WAITING)
         seconds = 0.0 if row.oldest is None else max(0.0, tx.now - row.oldest)
-        return WaitingGiveBacks(int(row.count), seconds)
+        return WaitingReleases(int(row.count), seconds)
 
-    def left_requests(self, limit: int) -> list[LeftRequest]:
+    def abandoned_requests(self, limit: int) -> list[AbandonedRequest]:
         with self._left_lock:
             requests, self._left_after = self._left(limit, self._left_after)
         return requests
 
     @reading
-    def _left(self, tx: session.Tx, limit: int, after: str) -> tuple[list[LeftRequest], str]:
+    def _left(self, tx: session.Tx, limit: int, after: str) -> tuple[list[AbandonedRequest], str]:
         window = {'after': after, 'look': LOOK}
         rows = tx.all(LEFT, before=tx.now - LEFT_SECONDS, most=limit, **window)
-        requests = [LeftRequest(row.id, row.token) for row in rows]
+        requests = [AbandonedRequest(row.id, row.token) for row in rows]
         if len(rows) == limit:
             return requests, rows[-1].id
         window_edge = tx.first(EDGE, **window)
         return requests, window_edge.last if window_edge.count == LOOK else ''
 
     @writing_once
-    def leave_request(self, tx: session.Tx, left: LeftRequest) -> None:
+    def end_abandoned_request(self, tx: session.Tx, left: AbandonedRequest) -> None:
         row = tx.first(LOCK, id=left.request_id)
-        if row is None or (row.state, row.token) != ('open', left.opening):
+        if row is None or (row.state, row.token) != ('open', left.lock_token):
             return
         if row.deadline > tx.now - LEFT_SECONDS:
             return
-        give_back_opening(tx, left.opening)
+        release_in_zones(tx, left.lock_token)
         cancel_claims(UnitOfWork(tx, self.database.memory), left.request_id, 'left')
         tx.run(DELETE, b_id=left.request_id)
         tx.run(NOT_ON_THEIR_WAY, b_id=left.request_id)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Possible claims of a request in child zones, noted so that they end there.
 
-They follow from the request's opening.  So the transaction that ends an opening, because its owner
+They follow from the lock on the request.  So the transaction that ends a lock, because its owner
 has left it or because the request is cancelled, also notes the allocations to give back: they are
 not lost when a process ends.
 """
@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import sqlalchemy as sa
 
-from gantt.core.zones.keys import key_of, may_be_elsewhere
+from gantt.core.zones.idempotency_keys import key_of, may_be_elsewhere
 from gantt.db.engine import session
 from gantt.db.schema import models
 
@@ -19,15 +19,15 @@ _b = models.zone_releases
 FIRST_SECONDS = 2.0
 
 
-def give_back_opening(tx: session.Tx, opening: str) -> None:
-    """Note all allocations that an opening may have claimed, here and in each child zone."""
-    if not may_be_elsewhere(opening):
+def release_in_zones(tx: session.Tx, lock_token: str) -> None:
+    """Note all allocations that a lock may have claimed, here and in each child zone."""
+    if not may_be_elsewhere(lock_token):
         return
     children = [row.uuid for row in tx.all(sa.select(models.child_zones.c.uuid))]
     if children:
         zone_row = tx.first(sa.select(models.zone.c.uuid))
         places = [*children, zone_row.uuid] if zone_row is not None else children
-        add(tx, [(place, key_of(opening, place)) for place in places], FIRST_SECONDS)
+        add(tx, [(place, key_of(lock_token, place)) for place in places], FIRST_SECONDS)
 
 
 def add(tx: session.Tx, pairs: Collection[tuple[str, str]], seconds: float) -> None:

@@ -13,8 +13,8 @@ from gantt.core.filters.base import Filter
 from gantt.core.messages.request import RequestSpec
 from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.records.decision import Outcome
-from gantt.scheduler.zones.offers.fresh_hosts import FRESH_SECONDS
-from gantt.scheduler.zones.opening import SPARE_SECONDS, PendingZoneRequest
+from gantt.scheduler.zones.offers.table_refresher import FRESH_SECONDS
+from gantt.scheduler.zones.request_lock import SPARE_SECONDS, PendingZoneRequest
 from gantt.zones import bounded_network
 from tests.world import a_request
 from tests.zones.tree import until
@@ -84,7 +84,7 @@ def test_others_are_looked_at_while_trees_are_searched(zone):
 
 def test_there_is_no_room_only_as_of_a_moment_since_it_was_asked(zone):
     east = zone('east').hosts(1, 1)
-    east.around.fresh.close()
+    east.around.refresher.close()
     taken, request = a_request(vcpu=1), a_request(vcpu=1)
     assert east.select(taken).outcome is Outcome.PLACED
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Components by which a process speaks with other zones, put together."""
+"""Dependencies of cross-zone scheduling, built once per process."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -14,18 +14,18 @@ from gantt.scheduler.host_follower import HostFollower
 from gantt.scheduler.ports import Stores
 from gantt.scheduler.ports.zones import Zones
 from gantt.scheduler.settings import SchedulerSettings
-from gantt.scheduler.zones.bound import BoundPlaces
 from gantt.scheduler.zones.conditions import ZoneConditions
 from gantt.scheduler.zones.directory import ZoneDirectory
+from gantt.scheduler.zones.offers.circuit_breaker import ZoneCircuitBreaker
+from gantt.scheduler.zones.offers.dedup import EvaluationDedup
 from gantt.scheduler.zones.offers.evaluate import ZoneChoosing, ZoneEvaluator
-from gantt.scheduler.zones.offers.fresh_hosts import FreshHosts
-from gantt.scheduler.zones.offers.own_hosts import OwnHosts
+from gantt.scheduler.zones.offers.local_hosts import LocalHosts
 from gantt.scheduler.zones.offers.queries import CallRunner, ZoneQueries
-from gantt.scheduler.zones.offers.standing import ZoneStanding
 from gantt.scheduler.zones.offers.summaries import ZoneSummaries
-from gantt.scheduler.zones.offers.ways import RequestWays
-from gantt.scheduler.zones.present import PresentPlace
+from gantt.scheduler.zones.offers.table_refresher import TableRefresher
+from gantt.scheduler.zones.rebuild_check import RebuildCheck
 from gantt.scheduler.zones.threads import MakeThreads, ThreadPool
+from gantt.scheduler.zones.zone_affinity import ZoneAffinity
 
 
 class NoCalls:
@@ -38,7 +38,7 @@ class NoCalls:
         pass
 
     discover = summary = evaluate = capacity = changes = explain = marks = _none
-    allocate = allocation = give_back = extend = _none
+    allocate = allocation = release = extend = _none
 
 
 class ZoneConcurrency(NamedTuple):
@@ -55,18 +55,18 @@ class ZoneConcurrency(NamedTuple):
 THREADS = ZoneConcurrency()
 
 
-class ZoneParts:
-    """The neighbouring zones, the offers of this zone for a request, and calls to child zones.
+class ZoneContext:
+    """Neighbouring zones, offers of this zone for a request, and calls to child zones.
 
     :ivar directory: the zones around this one
     :ivar calls: to the child zones
-    :ivar fresh: reads the own hosts while offers are requested
+    :ivar refresher: reads the local hosts while offers are requested
     :ivar evaluator: evaluates requests on this zone and its child zones
-    :ivar ways: by which requests have come here
+    :ivar dedup: of requests that come through several parents
     :ivar summaries: what child zones report of themselves in advance
-    :ivar standing: how child zones have behaved
-    :ivar bound: zones that requests are bound to
-    :ivar present: locations of guests that stay where they are
+    :ivar breaker: the circuit breaker of each child zone
+    :ivar affinity: restricts requests to the zone of their guest or group
+    :ivar rebuilds: checks the hosts of guests that are rebuilt
     :ivar conditions: of the child zones
     :ivar clock: of the cache
     :ivar threads: carry out requests
@@ -93,12 +93,12 @@ class ZoneParts:
         self.directory = ZoneDirectory(stores.zones, clock)
         self.calls, self.threads = calls, concurrency.threads
         self._pipeline = pipeline
-        self.fresh = FreshHosts(cache)
-        self.reload_soon = self.fresh.reload_soon
-        self._own = OwnHosts(stores, cache, pipeline, settings, self.fresh.requested)
+        self.refresher = TableRefresher(cache)
+        self.reload_soon = self.refresher.reload_soon
+        self._own = LocalHosts(stores, cache, pipeline, settings, self.refresher.requested)
         self.summaries = ZoneSummaries(calls, self.directory.children, clock)
-        self.standing, self.ways = ZoneStanding(clock), RequestWays(clock)
-        self.bound = BoundPlaces(
+        self.breaker, self.dedup = ZoneCircuitBreaker(clock), EvaluationDedup(clock)
+        self.affinity = ZoneAffinity(
             stores.claims,
             stores.groups,
             stores.zone_claims,
@@ -106,7 +106,7 @@ class ZoneParts:
             cache,
             self.directory,
         )
-        self.present = PresentPlace(
+        self.rebuilds = RebuildCheck(
             stores.requests,
             stores.claims,
             stores.zone_claims,
@@ -125,8 +125,8 @@ class ZoneParts:
         )
         self.evaluator = ZoneEvaluator(
             self._own,
-            self.bound,
-            ZoneQueries(calls, self.standing, clock, concurrency.runner),
+            self.affinity,
+            ZoneQueries(calls, self.breaker, clock, concurrency.runner),
             self.directory,
             self.summaries,
             choosing or ZoneChoosing(),
@@ -136,7 +136,7 @@ class ZoneParts:
 
     def close(self) -> None:
         """Begin no more calls, and close the connections."""
-        self.fresh.close()
+        self.refresher.close()
         self.summaries.close()
         self.evaluator.close()
         self.calls.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refresher of the own hosts while offers are requested, so that no request waits for it.
+"""Refresher of the table of local hosts while offers are requested: no request waits for it.
 
 An offer is no promise: a claim is chosen anew, under locks.  So it may be computed from a table
 read a moment ago; but claims of this process are read before its next offer.
@@ -19,8 +19,8 @@ EACH_SECONDS, IDLE_SECONDS = 0.1, 2.0
 AFTER_SECONDS = 0.001
 
 
-class FreshHosts:
-    """The refreshing thread.  Any thread may call it.
+class TableRefresher:
+    """Thread that keeps the table of local hosts fresh.  Any thread may call it.
 
     :param cache: a follower of the database
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The share of a request that goes to one place: claimed there under a key, or given back."""
+"""Claims of the shares of a request: each in one zone, under a key, or released there."""
 
 import logging
 from collections.abc import Collection, Iterable
@@ -11,30 +11,30 @@ from gantt.core.messages.request import PLACES_MAX, Destination, SelectDestinati
 from gantt.core.records.decision import Answer, Outcome, Selection
 from gantt.core.records.members import plain
 from gantt.core.zones.choice import Choice, Share
-from gantt.core.zones.keys import key_of
+from gantt.core.zones.idempotency_keys import key_of
 from gantt.core.zones.messages import ZoneAllocated, ZoneAllocation, ZoneRecord
 from gantt.scheduler.ports import Requests, ZoneClaims
-from gantt.scheduler.ports.zones import OwnShare, StoredBelow
+from gantt.scheduler.ports.zones import LocalShare, StoredBelow
 from gantt.scheduler.request.queue import Admission
-from gantt.scheduler.zones import going_down
+from gantt.scheduler.zones import delegation
+from gantt.scheduler.zones.context import ZoneContext
 from gantt.scheduler.zones.follow import ZoneFollower
 from gantt.scheduler.zones.offers.evaluate import budget_below, digest_of
 from gantt.scheduler.zones.offers.queries import while_busy
-from gantt.scheduler.zones.opening import Opening
-from gantt.scheduler.zones.parts import ZoneParts
+from gantt.scheduler.zones.request_lock import RequestLock
 
 LOG = logging.getLogger(__name__)
 #: Timeout of a query for an allocation, however little time is left, in seconds.
 RESOLVE_SECONDS = 1.0
 #: Zones that are called at once to end claims there.
-GIVE_BACKS_AT_ONCE = 16
+RELEASES_AT_ONCE = 16
 
 
-class MadeShare(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimedShare(msgspec.Struct, frozen=True, kw_only=True):
     """Claims of one share.
 
     :ivar where: in words; ``zone``: name of the child zone, '' for this one
-    :ivar child: uuid of the child zone; None: the own hosts
+    :ivar child: uuid of the child zone; None: the local hosts
     :ivar key: the id of the share's request there
     :ivar selections: by the number of the member
     :ivar below: rows stored of its claims
@@ -49,19 +49,19 @@ class MadeShare(msgspec.Struct, frozen=True, kw_only=True):
     level: int = 0
     given_up: list[str] = []
 
-    def own_share(self, parent: str | None) -> OwnShare:
-        """Return the share as it is stored, where it is on the own hosts.
+    def local_share(self, parent: str | None) -> LocalShare:
+        """Return the share as it is stored, where it is on the local hosts.
 
         :param parent: name of the parent zone that sent the request
         """
         members = {chosen[0].claim_id or '': n for n, chosen in self.selections.items()}
-        return OwnShare(key=self.key, members=members, parent=parent)
+        return LocalShare(key=self.key, members=members, parent=parent)
 
 
-class ShareClaims:
-    """A claimer of shares, one after another.
+class ShareClaimer:
+    """Claimer of shares, one after another.
 
-    :param follower: reads the changes of a zone, and repeats give-backs to it
+    :param follower: reads the changes of a zone, and repeats releases to it
     :param admission: of the placing thread
     """
 
@@ -69,26 +69,26 @@ class ShareClaims:
         self,
         requests: Requests,
         claims: ZoneClaims,
-        zones: ZoneParts,
+        zones: ZoneContext,
         follower: ZoneFollower,
         admission: Admission,
     ) -> None:
         self._requests, self._claims = requests, claims
         self._zones, self._follower, self._admission = zones, follower, admission
-        self._clock, self._give_backs = zones.clock, follower.give_backs
+        self._clock, self._outbox = zones.clock, follower.outbox
         self._children, self._own_uuid = zones.directory.children, zones.directory.own_uuid
         #: By which several zones are called at once.
-        self._threads = zones.threads(GIVE_BACKS_AT_ONCE, 'zone-give-back')
+        self._threads = zones.threads(RELEASES_AT_ONCE, 'zone-give-back')
 
     def claim(
-        self, request: SelectDestinations, opening: Opening, share: Share, end: float
-    ) -> MadeShare | Answer | None:
+        self, request: SelectDestinations, lock: RequestLock, share: Share, end: float
+    ) -> ClaimedShare | Answer | None:
         """Claim a share where it was offered; else nothing is claimed, then or later.
 
-        :returns: None: its zone has not honoured it; an answer: why the own hosts have not
+        :returns: None: its zone has not honoured it; an answer: why the local hosts have not
         """
         place = share.choice.child or self._own_uuid()
-        key = key_of(opening.token, place)
+        key = key_of(lock.token, place)
         seconds = max(0.0, end - self._clock.monotonic())
         part = msgspec.structs.replace(
             request.traced(),
@@ -102,49 +102,47 @@ class ShareClaims:
             parent=None,
         )
         if share.choice.child is None:
-            return self._claim_here(part, share)
+            return self._claim_locally(part, share)
         zone = next((child for child in self._children() if child.uuid == share.choice.child), None)
         if zone is None:
             return None  # it was removed since
-        if self._give_backs.is_given_back(zone.uuid, key):
+        if self._outbox.is_released(zone.uuid, key):
             # What it may have claimed under the key is about to end.
             return None
         body = ZoneAllocation(
-            request=going_down.told(zone, part),
+            request=delegation.for_zone(zone, part),
             evaluated=share.choice.place.evaluated or request.request_id,
             tokens=[offer.place.token for offer in share.offers][:PLACES_MAX],
-            order=opening.order,
+            order=lock.order,
             receipt=self._follower.receipts.sealed(zone.uuid, part),
         )
         allocated = self._allocated(zone, key, body, seconds)
         claimed = None if allocated is None else self._made(request, zone, key, share, allocated)
-        self._zones.standing.offer_ended(zone.uuid, claimed is not None)
+        self._zones.breaker.offer_ended(zone.uuid, claimed is not None)
         if claimed is not None:
             self._zones.summaries.took(zone.uuid, len(share.members))
         elif allocated is not None:
             LOG.error('zone %s has answered an allocation with another one', zone.name)
-            self._give_back_soon(zone, key)
+            self._release_soon(zone, key)
         return claimed
 
-    def give_back(self, made: Iterable[MadeShare]) -> None:
+    def release(self, made: Iterable[ClaimedShare]) -> None:
         """End the claims of shares."""
-        self._give_backs.add(
-            [(share.child, share.key) for share in made if share.child is not None]
-        )
+        self._outbox.add([(share.child, share.key) for share in made if share.child is not None])
         for share in made:
             if share.child is None:
                 self._requests.cancel_request(share.key, 'another share has no place')
 
-    def end_opening(self, opening: str) -> None:
-        """End all claims of an opening that its owner has abandoned, wherever they are.
+    def end_abandoned(self, lock_token: str) -> None:
+        """End all claims under a lock that its owner has abandoned, wherever they are.
 
         They are noted since the row was taken over: a zone that does not answer now is called
         later.
         """
-        self._requests.cancel_request(key_of(opening, self._own_uuid()), 'taken over')
+        self._requests.cancel_request(key_of(lock_token, self._own_uuid()), 'taken over')
         jobs = [
             self._threads.begin(
-                self._give_backs.try_noted, zone, key_of(opening, zone.uuid), RESOLVE_SECONDS
+                self._outbox.try_noted, zone, key_of(lock_token, zone.uuid), RESOLVE_SECONDS
             )
             for zone in self._children()
         ]
@@ -152,7 +150,7 @@ class ShareClaims:
 
     def note_end(self, claimed: Collection[tuple[str, str]]) -> None:
         """Note allocations that are about to end, each by its zone and key."""
-        self._give_backs.note(claimed)
+        self._outbox.note(claimed)
 
     def end(self, claimed: Iterable[tuple[str, str]]) -> None:
         """End allocations that were noted, and read the final state of their claims.
@@ -169,21 +167,21 @@ class ShareClaims:
 
     # -- inside ------------------------------------------------------------------------
     def _end(self, zone: ZoneRecord, key: str) -> None:
-        if self._give_backs.try_noted(zone, key, RESOLVE_SECONDS):
+        if self._outbox.try_noted(zone, key, RESOLVE_SECONDS):
             self._claims.end_lost(zone.uuid, key)
             self._follower.follow(zone)
 
-    def _claim_here(self, part: SelectDestinations, share: Share) -> MadeShare | Answer:
-        """Claim a share on the own hosts, as a request of its own."""
+    def _claim_locally(self, part: SelectDestinations, share: Share) -> ClaimedShare | Answer:
+        """Claim a share on the local hosts, as a request of its own."""
         waiter = self._threads.waiter()
-        part = on_own_hosts(part, share.offers)
+        part = on_local_hosts(part, share.offers)
         for refused in self._admission.submit(part, None, waiter):
             refused.replies.send_soon([(refused.handle, refused.answer)])
         answer = plain(waiter.wait(part, part.budget_ms / 1000 + RESOLVE_SECONDS))
         self._zones.reload_soon()
         if answer.outcome is not Outcome.PLACED:
             return answer
-        return MadeShare(
+        return ClaimedShare(
             where='this zone',
             zone='',
             child=None,
@@ -224,12 +222,12 @@ class ShareClaims:
         if allocated is not None and allocated.state == 'placed':
             return allocated
         # It may still be on its way: it is barred from claiming before other zones are called.
-        self._give_back_soon(zone, key)
+        self._release_soon(zone, key)
         return None
 
-    def _give_back_soon(self, zone: ZoneRecord, key: str) -> bool:
-        """Return whether the zone has acknowledged the give-back."""
-        return self._give_backs.try_now(zone, key, RESOLVE_SECONDS)
+    def _release_soon(self, zone: ZoneRecord, key: str) -> bool:
+        """Return whether the zone has acknowledged the release."""
+        return self._outbox.try_now(zone, key, RESOLVE_SECONDS)
 
     @staticmethod
     def _made(
@@ -238,7 +236,7 @@ class ShareClaims:
         key: str,
         share: Share,
         found: ZoneAllocated,
-    ) -> MadeShare | None:
+    ) -> ClaimedShare | None:
         """Return the claims of an allocation; None: it does not match its request."""
         by_consumer = {member.consumer: member for member in found.members}
         claims = {member.claim_id for member in found.members}
@@ -296,7 +294,7 @@ class ShareClaims:
                     consumer_type=request.spec.consumer_type,
                 )
             )
-        return MadeShare(
+        return ClaimedShare(
             where=f'zone {zone.name}',
             zone=zone.name,
             child=zone.uuid,
@@ -308,8 +306,8 @@ class ShareClaims:
         )
 
 
-def on_own_hosts(request: SelectDestinations, choices: Iterable[Choice]) -> SelectDestinations:
-    """Return a request for the own hosts; one of a parent zone goes to its offered hosts."""
+def on_local_hosts(request: SelectDestinations, choices: Iterable[Choice]) -> SelectDestinations:
+    """Return a request for the local hosts; one of a parent zone goes to its offered hosts."""
     if not request.places:
         return request
     hosts = [host for offered in choices if offered.child is None for host in offered.place.hosts]

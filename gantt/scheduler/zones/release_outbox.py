@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims in other zones that are to end: kept in the database until the zones acknowledge it.
+"""Outbox of releases: claims in other zones that end, stored until the zones acknowledge it.
 
-Any scheduler of this zone continues with them, with pauses that double.  Openings that their owner
-has abandoned are handled here as well.  A claim ends with its lease at the latest: then nothing is
-left to do.
+Any scheduler of this zone continues with them, with pauses that double.  Request locks that their
+owner has abandoned are handled here as well.  A claim ends with its lease at the latest: then
+nothing is left to do.
 """
 
 import collections
@@ -19,9 +19,9 @@ from gantt.scheduler.ports import (
     Recorder,
     Requests,
     ZoneClaims,
-    ZoneGiveBacks,
+    ZoneReleases,
 )
-from gantt.scheduler.ports.zones import DueGiveBack, Zones
+from gantt.scheduler.ports.zones import DueRelease, Zones
 
 LOG = logging.getLogger(__name__)
 T = TypeVar('T')
@@ -29,22 +29,22 @@ T = TypeVar('T')
 CALL_SECONDS, ROUND_MAX = 5.0, 100
 #: Maximum number of abandoned requests handled in one round.
 LEFT_MAX = 50
-#: Seconds until other processes continue with a give-back that this one is about to try itself.
+#: Seconds until other processes continue with a release that this one is about to try itself.
 NOTED_SECONDS = 2.0
 #: The longest lease that a zone grants, and some time, in seconds: reservations have ended by then.
 FORGET_SECONDS = 86_400.0 + 3600.0
-#: Age in seconds from which a give-back is logged as an error, once for each process.
+#: Age in seconds from which a release is logged as an error, once for each process.
 COMPLAIN_SECONDS = 900.0
 #: Keys under which this process claims nothing more.
 KEYS_MAX = 10_000
 
 
-class GiveBacks:
-    """Pending give-backs to other zones.  Any thread."""
+class ReleaseOutbox:
+    """Outbox of releases to child zones, each delivered at least once.  Any thread."""
 
     def __init__(
         self,
-        stored: ZoneGiveBacks,
+        stored: ZoneReleases,
         requests: Requests,
         claims: ZoneClaims,
         zones: Zones,
@@ -59,60 +59,60 @@ class GiveBacks:
         self._complained: set[str] = set()
 
     def add(self, pairs: Collection[tuple[str, str]]) -> None:
-        """Queue allocations to be given back, each by zone and key.
+        """Queue allocations to be released, each by zone and key.
 
         :raises DatabaseUnavailable: then the request is still open, and is found as abandoned
         """
         if pairs:
             self._remember(pairs)
-            self._stored.add_give_backs(pairs)
+            self._stored.add_releases(pairs)
 
     def note(self, pairs: Collection[tuple[str, str]]) -> None:
-        """Store allocations that this process is about to give back by ``try_noted``.
+        """Store allocations that this process is about to release by ``try_noted``.
 
         :raises DatabaseUnavailable:
         """
         if pairs:
             self._remember(pairs)
-            self._stored.add_give_backs(pairs, NOTED_SECONDS)
+            self._stored.add_releases(pairs, NOTED_SECONDS)
 
     def try_noted(self, zone: ZoneRecord, key: str, seconds: float) -> bool:
-        """Give back an allocation that is noted, like ``try_now``."""
+        """Release an allocation that is noted, like ``try_now``."""
         self._remember([(zone.uuid, key)])
         is_acknowledged = self._is_acknowledged(zone, key, seconds)
         if is_acknowledged:
-            self._stored.end_give_backs([(zone.uuid, key)])
+            self._stored.end_releases([(zone.uuid, key)])
         return is_acknowledged
 
     def try_now(self, zone: ZoneRecord, key: str, seconds: float) -> bool:
-        """Give back an allocation at once, else later; return whether the zone has acknowledged it.
+        """Release an allocation at once, else later; return whether the zone has acknowledged it.
 
         :raises DatabaseUnavailable: as of ``add``
         """
         self._remember([(zone.uuid, key)])
         if self._is_acknowledged(zone, key, seconds):
             return True
-        self._stored.add_give_backs([(zone.uuid, key)])
+        self._stored.add_releases([(zone.uuid, key)])
         return False
 
-    def is_given_back(self, child: str, key: str) -> bool:
-        """Return whether a key is barred from further claims, as its give-back is on its way."""
+    def is_released(self, child: str, key: str) -> bool:
+        """Return whether nothing more may be claimed under a key, as its release is on its way."""
         with self._lock:
             return (child, key) in self._keys
 
     def step(self, known: Mapping[str, ZoneRecord]) -> set[str]:
-        """Run one round over due give-backs; return the uuids of zones that did not answer.
+        """Run one round over due releases; return the uuids of zones that did not answer.
 
         :param known: the child zones, by uuid
         """
-        for abandoned in self._stored.left_requests(LEFT_MAX):
+        for abandoned in self._stored.abandoned_requests(LEFT_MAX):
             self._attempt(
                 abandoned.request_id,
-                functools.partial(self._stored.leave_request, abandoned),
+                functools.partial(self._stored.end_abandoned_request, abandoned),
             )
         silent: set[str] = set()
         done: list[tuple[str, str]] = []
-        for due in self._stored.due_give_backs(ROUND_MAX):
+        for due in self._stored.due_releases(ROUND_MAX):
             if due.child in silent:
                 continue
             is_over = self._attempt(due.key, functools.partial(self._is_over, due, known))
@@ -121,8 +121,8 @@ class GiveBacks:
             elif is_over is False and due.child in known:
                 silent.add(due.child)
         if done:
-            self._stored.end_give_backs(done)
-        waiting = self._stored.give_backs_waiting()
+            self._stored.end_releases(done)
+        waiting = self._stored.waiting_releases()
         self._recorder.gauge('gantt_zone_releases_pending', waiting.number)
         self._recorder.gauge('gantt_zone_releases_oldest_age_seconds', waiting.seconds)
         return silent
@@ -140,8 +140,8 @@ class GiveBacks:
             LOG.exception('%s cannot be ended', what)
         return None
 
-    def _is_over(self, due: DueGiveBack, known: Mapping[str, ZoneRecord]) -> bool:
-        """Try one give-back; return whether nothing more is left to do about it."""
+    def _is_over(self, due: DueRelease, known: Mapping[str, ZoneRecord]) -> bool:
+        """Try one release; return whether nothing more is left to do about it."""
         if due.child == self._own_uuid():
             self._requests.cancel_request(due.key, 'given back')
             return True
@@ -178,7 +178,7 @@ class GiveBacks:
         :param claim_id: or that this claim of it is to end, and no other one
         """
         try:
-            self._zones.give_back(zone, key, seconds, claim_id)
+            self._zones.release(zone, key, seconds, claim_id)
         except exceptions.Refused as e:
             LOG.warning('zone %s does not take back %s: %s', zone.name, key, e.message)
             return False

@@ -35,7 +35,7 @@ class RegisteredHost(NamedTuple):
     journal: str
 
 
-class HostMarks(NamedTuple):
+class HostDigests(NamedTuple):
     """Digests of one host; missing identifiers are empty.
 
     :ivar registration: of the host in its zone; marks are sorted by it
@@ -54,18 +54,18 @@ class Twice(NamedTuple):
     :ivar by: the equal identifier: ``journal``, ``uuid`` or ``name``
     """
 
-    first: HostMarks
-    second: HostMarks
+    first: HostDigests
+    second: HostDigests
     by: str
 
 
-def marks_of(host: RegisteredHost, zone: str, salt: bytes) -> HostMarks:
+def digests_of(host: RegisteredHost, zone: str, salt: bytes) -> HostDigests:
     """Return the digests of a host.
 
     :param zone: uuid of the zone that it is registered in
     """
     own_uuid = host.uuid if _is_own(host.uuid) else ''
-    return HostMarks(
+    return HostDigests(
         _digest(salt, 'registration', zone, host.name),
         _digest(salt, 'name', host.name),
         _digest(salt, 'journal', host.journal) if host.journal else b'',
@@ -73,11 +73,11 @@ def marks_of(host: RegisteredHost, zone: str, salt: bytes) -> HostMarks:
     )
 
 
-def twice(first: Sequence[HostMarks], second: Sequence[HostMarks]) -> list[Twice]:
+def twice(first: Sequence[HostDigests], second: Sequence[HostDigests]) -> list[Twice]:
     """Return the hosts of one list that are in the other with another registration."""
     pairs: dict[tuple[bytes, bytes], Twice] = {}
     for by in ('journal', 'uuid', 'name'):
-        marks_by_digest: dict[bytes, list[HostMarks]] = {}
+        marks_by_digest: dict[bytes, list[HostDigests]] = {}
         for host_marks in second:
             if mark := getattr(host_marks, by):
                 marks_by_digest.setdefault(mark, []).append(host_marks)
@@ -93,11 +93,11 @@ def twice(first: Sequence[HostMarks], second: Sequence[HostMarks]) -> list[Twice
 
 
 def page(
-    own: Iterable[HostMarks],
-    below: Sequence[tuple[Sequence[HostMarks], bool]],
+    own: Iterable[HostDigests],
+    below: Sequence[tuple[Sequence[HostDigests], bool]],
     after: bytes,
     most: int,
-) -> tuple[list[HostMarks], bool]:
+) -> tuple[list[HostDigests], bool]:
     """Return the marks after a registration, sorted and unique, and whether there are more.
 
     :param below: page of each child zone after the registration, and whether it has more
@@ -114,13 +114,13 @@ def page(
     return ordered[:most], bool(ends) or len(ordered) > most
 
 
-def written(marks: Iterable[HostMarks]) -> str:
+def written(marks: Iterable[HostDigests]) -> str:
     """Return marks as text."""
     raw = b''.join(field.ljust(DIGEST_BYTES, b'\0') for host_marks in marks for field in host_marks)
     return base64.b64encode(raw).decode()
 
 
-def read(text: str) -> list[HostMarks]:
+def read(text: str) -> list[HostDigests]:
     """Return marks from text.
 
     :raises ValueError: the text is not the output of ``written``
@@ -132,7 +132,9 @@ def read(text: str) -> list[HostMarks]:
     if len(raw) % (DIGEST_BYTES * _FIELDS):
         raise ValueError('marks of hosts: some are cut off')
     fields = [_field(raw, start) for start in range(0, len(raw), DIGEST_BYTES)]
-    return [HostMarks(*fields[start : start + _FIELDS]) for start in range(0, len(fields), _FIELDS)]
+    return [
+        HostDigests(*fields[start : start + _FIELDS]) for start in range(0, len(fields), _FIELDS)
+    ]
 
 
 def _field(raw: bytes, at: int) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a request that goes to a zone of another owner: a list of what placing it needs.
+"""Delegation of a request to a zone of another owner: the fields that placing it needs.
 
 Fields that are not on the list stay here, a field that is added tomorrow too: the owner of the
 guest, this zone's names of hosts and aggregates, its callers' names of their own things.  Where
@@ -29,15 +29,15 @@ NEEDED = (
 )
 OF_GROUP = ('uuid', 'policy', 'max_per_host', 'member', 'policies')
 #: Fields by which hosts of this zone are chosen.
-OF_OWN_HOSTS = ('force_hosts', 'force_nodes', 'destination', 'member_of')
+OF_LOCAL_HOSTS = ('force_hosts', 'force_nodes', 'destination', 'member_of')
 
 
-def names_own_hosts(request: SelectDestinations) -> bool:
+def names_local_hosts(request: SelectDestinations) -> bool:
     """Return whether a request is for hosts that only this zone can mean."""
-    return any(getattr(request.spec, name) for name in OF_OWN_HOSTS)
+    return any(getattr(request.spec, name) for name in OF_LOCAL_HOSTS)
 
 
-def told(zone: ZoneRecord, request: SelectDestinations) -> SelectDestinations:
+def for_zone(zone: ZoneRecord, request: SelectDestinations) -> SelectDestinations:
     """Return a request as a child zone gets it: unchanged where that has the same owner."""
     if zone.trusted:
         return request
