@@ -69,9 +69,9 @@ def test_a_commit_that_is_not_there_is_named():
 
 
 def test_what_a_run_took_is_what_its_bench_counted():
-    of = {'value': 0.1, 'bench': 'x', 'conditions': {}}
-    assert beside.cpu_of(of, 3.0) == 3.0
-    assert beside.cpu_of(of | {'conditions': {'scheduler_cpu_ms_per_call': 1.2}}, 3.0) == 1.2
+    measured = {'value': 0.1, 'bench': 'x', 'conditions': {}}
+    assert beside.cpu_of(measured, 3.0) == 3.0
+    assert beside.cpu_of(measured | {'conditions': {'scheduler_cpu_ms_per_call': 1.2}}, 3.0) == 1.2
     both = {'measured': {name: {'cpu_us_per_placement': 70} for name in ('gantt', 'prototype')}}
-    assert beside.cpu_of(of | {'conditions': both}, 3.0) == 70
-    assert beside.cpu_of(of | {'conditions': {'reports_per_second': 200.0}}, 3.0) == 0.1 / 200
+    assert beside.cpu_of(measured | {'conditions': both}, 3.0) == 70
+    assert beside.cpu_of(measured | {'conditions': {'reports_per_second': 200.0}}, 3.0) == 0.1 / 200

@@ -88,7 +88,7 @@ def test_a_group_as_a_whole_is_nowhere_worse_than_one_by_one(run):
     result = run('joint', '--clouds', '6')
     families = result['conditions']['families']
     assert set(families) == set(joint_clouds.FAMILIES)
-    assert sum(of['worse'] for of in families.values()) == 0
+    assert sum(figures['worse'] for figures in families.values()) == 0
     assert families['apart'] == {'better': 0, 'equal': 1, 'worse': 0}
     assert result['value'] > 0
 

@@ -129,10 +129,10 @@ class SqlDamage:
         p = models.providers
         i, classes = models.inventories, models.resource_classes
         vcpus = sa.select(classes.c.id).where(classes.c.name == 'VCPU').scalar_subquery()
-        here = i.c.provider_id == host.id, i.c.class_id == vcpus
+        conditions = i.c.provider_id == host.id, i.c.class_id == vcpus
         self._run(
             p.update().where(p.c.id == host.id).values(cap_vcpu=vcpu),
-            i.update().where(*here).values(total=vcpu, cap=vcpu),
+            i.update().where(*conditions).values(total=vcpu, cap=vcpu),
         )
 
     def set_lifecycle(self, claim: Claim, lifecycle: str, *, lease: bool = True) -> None:
@@ -170,7 +170,8 @@ class SqlDamage:
         columns = [sa.literal(values[x.name]) if x.name in values else x for x in c.c]
         # What the table itself would not let be doubled.
         columns = [
-            sa.null() if x.name == 'unique_key' else of for x, of in zip(c.c, columns, strict=True)
+            sa.null() if x.name == 'unique_key' else value
+            for x, value in zip(c.c, columns, strict=True)
         ]
         amounts = [sa.literal(claim_id), *(x for x in a.c if x.name != 'claim_id')]
         vcpu = claim.allocations[claim.provider_id]['VCPU']

@@ -353,16 +353,16 @@ def test_usages_of_a_project_by_type(store, host, pool):
     write(store, new_uuid(), {pool.uuid: {'DISK_GB': 1}}, consumer_type='VOLUME', user_id='u2')
     write(store, new_uuid(), {pool.uuid: {'DISK_GB': 1}}, project_id='p2')
 
-    def of(*args, **kwargs):
+    def by_type(*args, **kwargs):
         usages = store.allocations.type_usages(*args, **kwargs)
         return {usage.consumer_type: (usage.consumers, usage.resources) for usage in usages}
 
-    assert of('p1') == {
+    assert by_type('p1') == {
         'unknown': (1, {'VCPU': 1, 'DISK_GB': 5, 'CUSTOM_IOPS': 1}),
         'VOLUME': (2, {'DISK_GB': 6, 'CUSTOM_IOPS': 2}),
     }
-    assert of('p1', user='u2') == {'VOLUME': (1, {'DISK_GB': 1})}
-    assert of('nobody') == {}
+    assert by_type('p1', user='u2') == {'VOLUME': (1, {'DISK_GB': 1})}
+    assert by_type('nobody') == {}
 
 
 def test_another_project_is_said_by_all_claims_of_a_consumer(store, host):
@@ -397,8 +397,8 @@ def reshape(store, inventories, *wishes):
     """Each with the generation that its provider has."""
     store.allocations.reshape(
         {
-            uuid: ReshapedProvider(generation=step_of(store, uuid), inventories=of)
-            for uuid, of in inventories.items()
+            uuid: ReshapedProvider(generation=step_of(store, uuid), inventories=classes)
+            for uuid, classes in inventories.items()
         },
         wishes,
     )

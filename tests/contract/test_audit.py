@@ -98,9 +98,9 @@ def test_two_live_claims_of_one_consumer_for_one_purpose(store, host, claim, dam
 
 
 def test_two_open_destinations_of_one_move(store, host, damage):
-    there = claimed(store, a_draft().taking(host, vcpu=2, purpose='resize'))[0]
-    damage.double(there, new_uuid(), request_id=new_uuid(), purpose=Purpose.MIGRATE)
-    assert there.consumer in only(store, 'doubled')
+    target = claimed(store, a_draft().taking(host, vcpu=2, purpose='resize'))[0]
+    damage.double(target, new_uuid(), request_id=new_uuid(), purpose=Purpose.MIGRATE)
+    assert target.consumer in only(store, 'doubled')
 
 
 def test_a_guest_found_on_another_host_while_its_own_is_silent_is_no_double(store, host, claim):

@@ -546,25 +546,25 @@ def test_a_group_change_leaves_a_continued_row_open(store, host):
 
 # -- moves and lifecycles -----------------------------------------------------------------------
 def test_a_move_is_two_claims_with_one_consumer(store, host):
-    there = a_host('cmp-2').on(store)
+    target_host = a_host('cmp-2').on(store)
     source = claimed(store, a_draft().taking(host, vcpu=2))[0]
     host.confirm(source)
     move = new_uuid()
-    draft = a_draft().taking(there, source.consumer, purpose='resize', move_id=move, vcpu=4)
+    draft = a_draft().taking(target_host, source.consumer, purpose='resize', move_id=move, vcpu=4)
     target = claimed(store, draft)[0]
     assert (target.consumer, target.move_id, target.purpose) == (source.consumer, move, 'resize')
-    assert (host.row.used, there.row.used) == ({'VCPU': 2}, {'VCPU': 4})
+    assert (host.row.used, target_host.row.used) == ({'VCPU': 2}, {'VCPU': 4})
     assert store.claims.audit() == CLEAN
 
 
 def test_a_revert_ends_the_target_and_keeps_the_source(store, host):
-    there = a_host('cmp-2').on(store)
+    target_host = a_host('cmp-2').on(store)
     source = claimed(store, a_draft().taking(host))[0]
     host.confirm(source)
-    draft = a_draft().taking(there, source.consumer, purpose='migrate', move_id=new_uuid())
+    draft = a_draft().taking(target_host, source.consumer, purpose='migrate', move_id=new_uuid())
     claimed(store, draft)
     store.requests.cancel_request(draft.id, 'reverted')
-    assert (host.row.used, there.row.used) == ({'VCPU': 1}, {})
+    assert (host.row.used, target_host.row.used) == ({'VCPU': 1}, {})
     assert state_of(store, source) == 'confirmed'
 
 

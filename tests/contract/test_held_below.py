@@ -40,7 +40,7 @@ def placed_below(store, consumer=None, resources=TAKES, purpose=Purpose.CREATE, 
 
 def test_a_project_has_what_it_has_below(store):
     host = a_host().with_room(vcpu=8, ram=16_384, CUSTOM_LICENSE=9).on(store)
-    [here] = claimed(store, a_draft(project_id='red').taking(host, vcpu=1, CUSTOM_LICENSE=1))
+    [own_claim] = claimed(store, a_draft(project_id='red').taking(host, vcpu=1, CUSTOM_LICENSE=1))
     first, second = placed_below(store), placed_below(store)
     placed_below(store, project_id='blue')
     amounts = {'VCPU': 5, 'MEMORY_MB': 1024, 'CUSTOM_LICENSE': 7}
@@ -53,7 +53,7 @@ def test_a_project_has_what_it_has_below(store):
     assert store.quotas.usages(1, project='red') == [shown]
     assert [usage.project_id for usage in store.quotas.usages(9)] == ['blue', 'red']
     assert store.allocations.type_usages('red')[0].resources == amounts
-    held = store.claims.live_claims_of([here.consumer, first.consumer, second.consumer])
+    held = store.claims.live_claims_of([own_claim.consumer, first.consumer, second.consumer])
     assert quota.usage_of(held) == store.quotas.quota_usage(['red'], ALL)['red'], 'one rule'
     assert {row.child for row in held} == {None, EAST.uuid}
     became(store, first, 'confirmed')
@@ -114,9 +114,9 @@ def purge(store):
 def test_the_rule_of_a_request_stays_while_a_member_lives_below(store):
     host, group = a_host().with_room(vcpu=8, ram=16_384).on(store), a_group()
     draft = a_draft().planned_at(0, group.uuid).taking(host, new_uuid())
-    [here] = claimed(store, draft)
+    [own_claim] = claimed(store, draft)
     member = placed_below(store, group=group.uuid)
-    store.claims.force_release(here.id, 'enough')
+    store.claims.force_release(own_claim.id, 'enough')
     purge(store)
     assert store.groups.load_group(group.uuid).members == [member.consumer]
     became(store, member, 'released')

@@ -227,7 +227,7 @@ def moving(store, hosts, pool):
 
 def less(store, pool, consumer, gigabytes):
     """What a consumer has, with so much of the pool; 0: nothing of it."""
-    shares = {uuid: of for uuid, of in had(store, consumer).items() if uuid != pool.uuid}
+    shares = {uuid: amounts for uuid, amounts in had(store, consumer).items() if uuid != pool.uuid}
     return shares | ({pool.uuid: {'DISK_GB': gigabytes}} if gigabytes else {})
 
 
@@ -291,10 +291,12 @@ def test_who_says_all_that_a_guest_has_says_what_its_destination_inherits(store,
 def test_who_lets_a_source_end_says_what_is_left(store, hosts, pool):
     source = created(store, hosts[0], pool, GUEST, DISK_GB=100)
     target = moved(store, hosts[1], pool, GUEST, DISK_GB=100)
-    there = {uuid: of for uuid, of in had(store, GUEST).items() if uuid == hosts[1].row.uuid}
-    store.allocations.write_allocations([wish(GUEST, there)])
+    on_target = {
+        uuid: amounts for uuid, amounts in had(store, GUEST).items() if uuid == hosts[1].row.uuid
+    }
+    store.allocations.write_allocations([wish(GUEST, on_target)])
     assert not store.claims.load_claim(source).is_live
-    assert had(store, GUEST) == there
+    assert had(store, GUEST) == on_target
     assert taken(store, target, pool)[1] == {}
     assert used(store, pool) == {}
 
@@ -335,9 +337,12 @@ def test_any_history_uses_what_the_largest_of_its_claims_needs(store, hosts, poo
         elif mine:
             last = list(mine)[-1]
             hosts[mine[last][0]].confirm(last)
-        largest = [max((need for _, need in of.values()), default=0) for of in claims.values()]
+        largest = [
+            max((need for _, need in of_consumer.values()), default=0)
+            for of_consumer in claims.values()
+        ]
         assert used(store, pool).get('DISK_GB', 0) == sum(largest)
-        for of in claims.values():
-            if len(of) == 1:
-                ((only, (_, need)),) = of.items()
+        for of_consumer in claims.values():
+            if len(of_consumer) == 1:
+                ((only, (_, need)),) = of_consumer.items()
                 assert taken(store, only, pool) == ({'DISK_GB': need}, {})

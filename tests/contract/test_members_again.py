@@ -84,8 +84,8 @@ def test_another_guest_under_the_id_of_its_claim_is_not_it(store, host, guest):
 def test_it_is_so_on_hosts_that_nova_speaks_for(store, guest):
     store.claims.force_release(guest.id, 'its host is gone')
     assert state_of(store, guest) == 'released'
-    there = a_host('cmp-9').on(store, reporter='nova')
-    word = GuestsUpdated(host=there.name, guests=[NovaGuest(consumer=guest.consumer)])
+    nova_host = a_host('cmp-9').on(store, reporter='nova')
+    word = GuestsUpdated(host=nova_host.name, guests=[NovaGuest(consumer=guest.consumer)])
     store.nova.apply_guest_events(
         [NovaCast(id=new_uuid(), requested_at=2_000_000_000.0, word=word)]
     )
@@ -94,9 +94,9 @@ def test_it_is_so_on_hosts_that_nova_speaks_for(store, guest):
 
 def test_it_is_no_member_of_a_group_that_nova_does_not_name(store, guest):
     store.claims.force_release(guest.id, 'its host is gone')
-    there = a_host('cmp-9').on(store, reporter='nova')
+    nova_host = a_host('cmp-9').on(store, reporter='nova')
     named = NovaGuest(consumer=guest.consumer, group=new_uuid())
-    word = GuestsUpdated(host=there.name, guests=[named])
+    word = GuestsUpdated(host=nova_host.name, guests=[named])
     store.nova.apply_guest_events(
         [NovaCast(id=new_uuid(), requested_at=2_000_000_000.0, word=word)]
     )

@@ -186,8 +186,8 @@ def test_a_move_leaves_its_source_and_replaces_only_an_open_destination(store, h
         draft = a_draft().taking(to, older.consumer, purpose='resize', move_id=new_uuid())
         assert report_outcome(store, draft).outcome is CommitStatus.PLACED
     assert [to.row.used.get('VCPU', 0) for to in hosts[:2]] == [0, 1]
-    there = next(claim for claim in live(store) if claim.provider_id == hosts[1].id)
-    hosts[1].confirm(there)
+    destination = next(claim for claim in live(store) if claim.provider_id == hosts[1].id)
+    hosts[1].confirm(destination)
     # It has arrived: the next move starts from there.
     draft = a_draft().taking(hosts[2], older.consumer, purpose='migrate', move_id=new_uuid())
     assert report_outcome(store, draft).outcome is CommitStatus.PLACED

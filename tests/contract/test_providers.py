@@ -246,7 +246,7 @@ def test_a_class_stays_while_it_is_used_and_may_become_less(store, host):
     share = {'DISK_GB': 60, 'CUSTOM_IOPS': 3}
     claim = claimed(store, with_share(a_draft().taking(host), pool, **share))[0]
     for gone in DISKS:
-        some = {name: of for name, of in DISKS.items() if name != gone}
+        some = {name: inventory for name, inventory in DISKS.items() if name != gone}
         with pytest.raises(exceptions.InUse, match=f'provider.inventories.{gone}: '):
             store.providers.save_inventories(pool.uuid, some)
     less = {'DISK_GB': Inventory(total=10), 'CUSTOM_IOPS': Inventory(total=2)}

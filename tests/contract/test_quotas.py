@@ -106,13 +106,13 @@ def test_the_usage_is_that_of_live_claims_of_the_project(store):
 
 def test_a_consumer_that_moves_counts_once_with_the_larger_amount_of_each_class(store):
     store.vocabulary.declare_class('CUSTOM_LICENSE')
-    here = a_host('cmp-1').with_room(vcpu=8, ram=16_384, CUSTOM_LICENSE=9).on(store)
-    there = a_host('cmp-2').with_room(vcpu=8, ram=16_384, CUSTOM_LICENSE=9).on(store)
+    source_host = a_host('cmp-1').with_room(vcpu=8, ram=16_384, CUSTOM_LICENSE=9).on(store)
+    target_host = a_host('cmp-2').with_room(vcpu=8, ram=16_384, CUSTOM_LICENSE=9).on(store)
     guest = uuid_of('guest')
-    first = a_draft(project_id='red').taking(here, guest, vcpu=2, ram=2048, CUSTOM_LICENSE=1)
-    here.confirm(*claimed(store, first))
+    first = a_draft(project_id='red').taking(source_host, guest, vcpu=2, ram=2048, CUSTOM_LICENSE=1)
+    source_host.confirm(*claimed(store, first))
     move = a_draft(project_id='red').taking(
-        there, guest, purpose='resize', vcpu=4, ram=1024, CUSTOM_LICENSE=2
+        target_host, guest, purpose='resize', vcpu=4, ram=1024, CUSTOM_LICENSE=2
     )
     claimed(store, move)
     usage = store.quotas.quota_usage(['red'], ALL)['red']
@@ -173,16 +173,16 @@ def test_what_was_handed_over_is_its_guests_and_a_move_counts_once(store, by_sch
     """As Nova moves a server: its source goes to the migration, then the destination is claimed."""
     store.vocabulary.declare_class('CUSTOM_LICENSE')
     room = {'vcpu': 8, 'ram': 16_384, 'CUSTOM_LICENSE': 9}
-    here, there = (a_host(f'cmp-{n}').with_room(**room).on(store) for n in range(2))
+    source_host, target_host = (a_host(f'cmp-{n}').with_room(**room).on(store) for n in range(2))
     guest, migration = uuid_of('guest'), uuid_of('migration')
     amounts = {'VCPU': 2, 'CUSTOM_LICENSE': 1}
     if by_scheduler:
-        first = a_draft(project_id='red').taking(here, guest, vcpu=2, CUSTOM_LICENSE=1)
-        here.confirm(*claimed(store, first))
+        first = a_draft(project_id='red').taking(source_host, guest, vcpu=2, CUSTOM_LICENSE=1)
+        source_host.confirm(*claimed(store, first))
     else:
-        store.allocations.write_allocations([_wish(guest, {here.row.uuid: amounts})])
+        store.allocations.write_allocations([_wish(guest, {source_host.row.uuid: amounts})])
     store.allocations.write_allocations(
-        [_wish(guest, {}), _wish(migration, {here.row.uuid: amounts})]
+        [_wish(guest, {}), _wish(migration, {source_host.row.uuid: amounts})]
     )
     usage = Usage(live_claims=1, amounts=amounts)
     assert store.quotas.quota_usage(['red'], ALL)['red'] == usage
@@ -195,12 +195,12 @@ def test_what_was_handed_over_is_its_guests_and_a_move_counts_once(store, by_sch
     assert (more.live_claims, more.amounts) == (0, {'VCPU': 1, 'CUSTOM_LICENSE': 0})
     if by_scheduler:
         target = a_draft(project_id='red').taking(
-            there, guest, purpose='resize', vcpu=3, CUSTOM_LICENSE=1
+            target_host, guest, purpose='resize', vcpu=3, CUSTOM_LICENSE=1
         )
-        there.confirm(*claimed(store, target))
+        target_host.confirm(*claimed(store, target))
     else:
         store.allocations.write_allocations(
-            [_wish(guest, {there.row.uuid: {**amounts, 'VCPU': 3}})]
+            [_wish(guest, {target_host.row.uuid: {**amounts, 'VCPU': 3}})]
         )
     usage = Usage(live_claims=1, amounts={'VCPU': 3, 'CUSTOM_LICENSE': 1})
     assert store.quotas.quota_usage(['red'], ALL)['red'] == usage

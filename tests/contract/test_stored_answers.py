@@ -37,7 +37,7 @@ def stored_of(world, request):
 def test_a_repeat_is_answered_the_same_alternates_included(world, count):
     request = a_request(count)
     first = world.select(request)
-    assert first.outcome is Outcome.PLACED and all(len(of) > 1 for of in first.selections)
+    assert first.outcome is Outcome.PLACED and all(len(places) > 1 for places in first.selections)
     assert whole(world.select(request)) == whole(first)
     assert isinstance(stored_of(world, request), AnswerReference)
 
@@ -67,11 +67,11 @@ def test_without_its_decision_the_claims_tell_and_there_are_no_alternates(world)
     first = world.select(request := a_request(3))
     world.store.retention.purge(decisions=0, tombstone_seconds=60, request_seconds=60, limit=1000)
     again = world.select(request)
-    assert [of[0] for of in again.selections] == [
-        msgspec.structs.replace(of[0], zone=again.selections[i][0].zone)
-        for i, of in enumerate(first.selections)
+    assert [places[0] for places in again.selections] == [
+        msgspec.structs.replace(places[0], zone=again.selections[i][0].zone)
+        for i, places in enumerate(first.selections)
     ]
-    assert [len(of) for of in again.selections] == [1, 1, 1]
+    assert [len(places) for places in again.selections] == [1, 1, 1]
     assert (again.outcome, again.decision_id) == (Outcome.PLACED, first.decision_id)
 
 

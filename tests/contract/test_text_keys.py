@@ -16,7 +16,7 @@ def test_hosts_with_names_alike_are_hosts_of_their_own(store):
         change.row.name: change.row.facts.inventories
         for change in store.feed.load_everything().hosts
     }
-    assert {name: of['VCPU'].total for name, of in totals.items()} == {
+    assert {name: inventories['VCPU'].total for name, inventories in totals.items()} == {
         name: number for number, name in enumerate(ALIKE, 1)
     }
 

@@ -21,11 +21,11 @@ def listed(*guests, host='cmp-1', number=0):
 def words(guest):
     """All that a nova-compute that was left there may say of a guest that it does not have."""
     gone = GuestDeleted(host='cmp-1', consumer=guest)
-    there = Updated(host='cmp-1', guests=[NovaGuest(consumer=new_uuid(), resources={'VCPU': 1})])
+    present = Updated(host='cmp-1', guests=[NovaGuest(consumer=new_uuid(), resources={'VCPU': 1})])
     casts = [listed(number=number) for number in range(3)]
     return [
         *casts,
-        *(NovaCast(id=new_uuid(), requested_at=TIME + 900, word=word) for word in (gone, there)),
+        *(NovaCast(id=new_uuid(), requested_at=TIME + 900, word=word) for word in (gone, present)),
     ]
 
 
@@ -57,10 +57,10 @@ def test_what_nova_knows_of_a_guest_ends_no_claim_where_an_agent_speaks(store, h
 
 def test_in_a_batch_only_the_words_about_hosts_of_nova_count(store, host, guest):
     other = a_host('cmp-2').on(store, reporter='nova')
-    there = new_uuid()
+    present = new_uuid()
     for number in range(2):
         result = store.nova.apply_guest_events(
-            [listed(number=number), listed(there, host='cmp-2', number=number)]
+            [listed(number=number), listed(present, host='cmp-2', number=number)]
         )
         assert result.not_novas == ['cmp-1']
     assert len(result.adopted) == 1
@@ -125,8 +125,8 @@ def test_a_host_whose_agent_has_fallen_silent_may_become_one_of_nova(store, host
 def test_lists_of_before_an_agent_do_not_count_together_with_those_after_it(store, damage):
     host = a_host().on(store, reporter='nova')
     claim = claimed(store, a_draft().taking(host))[0]
-    there, gone = [claim.consumer], []
-    for number, guests in enumerate([there, there, gone, gone]):
+    present, gone = [claim.consumer], []
+    for number, guests in enumerate([present, present, gone, gone]):
         store.nova.apply_guest_events([listed(*guests, number=number)])
     host.register(reporter='host')
     for _ in range(3):
@@ -144,8 +144,8 @@ def test_lists_of_before_an_agent_do_not_count_together_with_those_after_it(stor
 def test_a_host_that_was_heard_of_by_dictionaries_only_follows_nova(store, host):
     host.register(DICTIONARY_NONCE)
     host.report()
-    there = new_uuid()
+    present = new_uuid()
     for number in range(2):
-        result = store.nova.apply_guest_events([listed(there, number=number)])
+        result = store.nova.apply_guest_events([listed(present, number=number)])
     assert len(result.adopted) == 1
     host.register(reporter='nova')

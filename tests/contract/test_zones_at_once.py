@@ -101,8 +101,8 @@ def registered(save):
 def test_of_zones_below_that_come_at_once_under_one_name_one_is_registered(store):
     zones = [msgspec.structs.replace(EAST, uuid=uuid_of(f'east {n}')) for n in range(CALLERS)]
     answers = at_once(lambda n: registered(lambda: store.zones.save_child_zone(zones[n])))
-    [there] = store.zones.child_zones()
-    assert [answer == 'it is' for answer in answers] == [zone.uuid == there.uuid for zone in zones]
+    [child] = store.zones.child_zones()
+    assert [answer == 'it is' for answer in answers] == [zone.uuid == child.uuid for zone in zones]
     others = {answer for answer in answers if answer != 'it is'}
     assert others == {"another zone is called 'east'; expected a name of its own"}
 
@@ -110,12 +110,12 @@ def test_of_zones_below_that_come_at_once_under_one_name_one_is_registered(store
 def test_one_zone_below_that_comes_at_once_under_many_names_has_one(store):
     zones = [msgspec.structs.replace(EAST, name=f'east-{n}') for n in range(CALLERS)]
     answers = at_once(lambda n: registered(lambda: store.zones.save_child_zone(zones[n])))
-    [there] = store.zones.child_zones()
-    assert [answer == 'it is' for answer in answers] == [zone.name == there.name for zone in zones]
+    [child] = store.zones.child_zones()
+    assert [answer == 'it is' for answer in answers] == [zone.name == child.name for zone in zones]
 
 
 def test_of_zones_above_that_come_at_once_with_one_identity_one_is_registered(store):
     zones = [msgspec.structs.replace(PARENT, name=f'top-{n}') for n in range(CALLERS)]
     answers = at_once(lambda n: registered(lambda: store.zones.save_parent_zone(zones[n])))
-    [there] = store.zones.parent_zones()
-    assert [answer == 'it is' for answer in answers] == [zone.name == there.name for zone in zones]
+    [parent] = store.zones.parent_zones()
+    assert [answer == 'it is' for answer in answers] == [zone.name == parent.name for zone in zones]

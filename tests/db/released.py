@@ -138,7 +138,7 @@ def rows(engine: sa.Engine) -> list[tuple[str, dict[str, Any]]]:
     metadata.reflect(engine)
     with engine.connect() as connection:
         return [
-            (table.name, {name: _plain(of) for name, of in row.items() if of is not None})
+            (table.name, {name: _plain(value) for name, value in row.items() if value is not None})
             for table in metadata.sorted_tables
             for row in connection.execute(sa.select(table)).mappings()
         ]

@@ -125,10 +125,10 @@ class Side:
     def draft(self, taken, whole):
         self.serial += 1
         draft = a_draft(uuid_of('request', self.story, self.serial), whole=whole)
-        for number, lifecycle, of, more, guest, beyond in taken:
+        for number, lifecycle, resources, more, guest, beyond in taken:
             consumer = None if guest is None else uuid_of('guest', self.story, guest)
             host = self.hosts[number]
-            draft = draft.taking(host, consumer, lifecycle=lifecycle, **of, **(more or {}))
+            draft = draft.taking(host, consumer, lifecycle=lifecycle, **resources, **(more or {}))
             if beyond:
                 draft = shared(draft, self.hosts[number - 1], beyond)
         for member, drafted in enumerate(draft.fields['claims']):

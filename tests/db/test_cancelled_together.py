@@ -82,7 +82,9 @@ def test_each_result_is_of_its_own_claims(store, hosts, pool):
     results = cancelled_behind_a_lock(store, pool, [*(c.request_id for c in claims), unknown])
     for claim in claims:
         result = results[claim.request_id]
-        assert [(of.claim_id, of.outcome) for of in result.outcomes] == [(claim.id, 'ok')]
+        assert [(outcome.claim_id, outcome.outcome) for outcome in result.outcomes] == [
+            (claim.id, 'ok')
+        ]
         assert [change.provider_id for change in result.hosts] == [claim.provider_id]
         (ended,) = store.claims.list_claims(request_id=claim.request_id)
         assert (ended.is_live, ended.reason) == (False, f'because of {claim.request_id}')
@@ -104,14 +106,14 @@ def test_a_request_that_comes_twice_is_taken_back_once(store, hosts, pool):
 def test_claims_of_one_guest_end_one_after_another(store, hosts, pool):
     """What ends first is inherited by the one that moves, and given back with that."""
     guest = new_uuid()
-    (here,) = claimed(store, of_pool(a_draft().taking(hosts[0], guest), pool))
+    (source,) = claimed(store, of_pool(a_draft().taking(hosts[0], guest), pool))
     there_draft = of_pool(a_draft().taking(hosts[1], guest, purpose='migrate'), pool)
-    (there,) = claimed(store, there_draft)
+    (target,) = claimed(store, there_draft)
     assert used(store, pool) == 1
-    cancellations = [Cancellation(claim.request_id, 'gone') for claim in (here, there)]
+    cancellations = [Cancellation(claim.request_id, 'gone') for claim in (source, target)]
     assert not store.requests._cancel_together(cancellations)
     assert used(store, pool) == 1
-    cancelled_behind_a_lock(store, pool, [here.request_id, there.request_id])
+    cancelled_behind_a_lock(store, pool, [source.request_id, target.request_id])
     assert used(store, pool) == 0
     assert store.claims.audit() == CLEAN
 

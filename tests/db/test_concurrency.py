@@ -194,8 +194,8 @@ def compute(store, hosts, end):
     while time.monotonic() < end:
         host = rnd.choice(hosts)
         host.store = store
-        here = live(store, host=host.name)
-        some = rnd.sample(here, min(3, len(here)))
+        claims = live(store, host=host.name)
+        some = rnd.sample(claims, min(3, len(claims)))
         if some:
             rnd.choice([host.confirm, host.refuse, host.release])(*some)
         still = live(store, host=host.name)

@@ -57,14 +57,14 @@ def test_what_was_inserted_and_confirmed_meanwhile_is_looked_at_again(
     """It has given the consumer free for others to insert: it bars them."""
     store = open_store(kind, waits=PATIENT)
     other = open_store(like=store, waits=PATIENT)
-    here, there = a_host('here').on(store), a_host('there').on(other)
+    host, other_host = a_host('here').on(store), a_host('there').on(other)
     consumer, begun, claims = new_uuid(), [], []
 
     def meanwhile():
         if not begun:
             begun.append(True)
-            claims.extend(claimed(other, a_draft().taking(there, consumer)))
-            there.confirm(claims[0])
+            claims.extend(claimed(other, a_draft().taking(other_host, consumer)))
+            other_host.confirm(claims[0])
 
     judge, execute = CommitBatch.judge_consumers, getattr(store.requests.ledger, 'execute', None)
 
@@ -77,9 +77,9 @@ def test_what_was_inserted_and_confirmed_meanwhile_is_looked_at_again(
             meanwhile()
         return execute(raw, statement, parameters)
 
-    draft = a_draft().taking(here, consumer)
+    draft = a_draft().taking(host, consumer)
     if grouped:
-        draft = a_draft().planned_at(0, new_uuid()).taking(here, consumer)
+        draft = a_draft().planned_at(0, new_uuid()).taking(host, consumer)
     if execute is not None and not grouped:
         monkeypatch.setattr(store.requests.ledger, 'execute', execute_after)
     else:

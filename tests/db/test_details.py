@@ -191,7 +191,7 @@ def test_others_learn_what_a_process_writes_that_knows_no_host(store, open_store
     has = store.database.reads.read(lambda tx: details.read(tx, list(before)))
     rows = before | news
     assert {pid: row.aggregates for pid, row in rows.items()} == {
-        pid: of.aggregates for pid, of in has.items()
+        pid: expected.aggregates for pid, expected in has.items()
     }
     assert all(rows[pid].generation > row.generation for pid, row in before.items() if pid in news)
     for host in hosts:

@@ -44,11 +44,11 @@ def placed_anew(open_store, store):
 
 def a_step(rng, store, hosts):
     """One claim more, or something happens to one that is there."""
-    here = live(store)
-    if rng.random() < 0.5 or not here:
+    claims = live(store)
+    if rng.random() < 0.5 or not claims:
         claimed(store, a_draft().taking(rng.choice(hosts)))
         return
-    claim = rng.choice(here)
+    claim = rng.choice(claims)
     host = next(host for host in hosts if host.id == claim.provider_id)
     match rng.randrange(4):
         case 0:
@@ -113,4 +113,6 @@ def test_of_what_is_known_nothing_but_ids_is_read(open_store):
 
     sa.event.listen(other.database.engine, 'before_cursor_execute', note)
     follower.follow()
-    assert [new.id in str(of) and str(of).count('-') == 4 for of in read] == [True]
+    assert [new.id in str(argument) and str(argument).count('-') == 4 for argument in read] == [
+        True
+    ]

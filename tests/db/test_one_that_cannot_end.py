@@ -70,12 +70,12 @@ def test_a_claim_that_nobody_can_write_stops_no_other_from_running_out(make_stor
     others = [claimed(store, a_draft().leased(-50).taking(host))[0] for _ in range(3)]
     with stuck(store, kind, first):
         result = store.claims.sweep(200)
-        assert [of.claim_id for of in result.outcomes] == [claim.id for claim in others]
+        assert [outcome.claim_id for outcome in result.outcomes] == [claim.id for claim in others]
         assert [*result.unreadable] == [first.id]
         assert {state_of(store, claim) for claim in others} == {'expired'}
         # It is left out of the next sweep, which is as quick as any other.
         later = claimed(store, a_draft().leased(-50).taking(host))[0]
-        assert [of.claim_id for of in store.claims.sweep(200).outcomes] == [later.id]
+        assert [outcome.claim_id for outcome in store.claims.sweep(200).outcomes] == [later.id]
     assert state_of(store, first) == 'reserved'
 
 
@@ -90,8 +90,13 @@ def test_a_claim_of_a_class_that_the_host_has_no_more_ends_like_others(make_stor
     swept, released = (claimed(store, draft)[0] for draft in drafts)
     plain = claimed(store, a_draft().leased(-5).taking(host, vcpu=1))[0]
     rename(store, 'CUSTOM_A', 'CUSTOM_B')
-    assert {of.claim_id for of in store.claims.sweep(200).outcomes} == {swept.id, plain.id}
-    assert [of.outcome for of in store.claims.force_release(released.id, 'test').outcomes] == ['ok']
+    assert {outcome.claim_id for outcome in store.claims.sweep(200).outcomes} == {
+        swept.id,
+        plain.id,
+    }
+    assert [
+        outcome.outcome for outcome in store.claims.force_release(released.id, 'test').outcomes
+    ] == ['ok']
     assert {state_of(store, claim) for claim in (swept, plain)} == {'expired'}
     assert host.row.used == {} or not any(host.row.used.get(n, 0) for n in ('VCPU', 'CUSTOM_A'))
     # A request whose first try claimed it is taken over, and gives it back: nobody waits for it.
@@ -102,12 +107,12 @@ def test_a_claim_of_a_class_that_the_host_has_no_more_ends_like_others(make_stor
 def test_a_class_that_comes_into_use_meanwhile_is_not_renamed(make_store, kind):
     store = make_store(kind)
     store.vocabulary.create_class('CUSTOM_A')
-    there, go = threading.Event(), threading.Event()
+    arrived, go = threading.Event(), threading.Event()
     renaming = another(store)
 
     def pause(connection, cursor, statement, *rest):
         if statement.lstrip().upper().startswith(('UPDATE RESOURCE_C', 'DELETE FROM RESOURCE_C')):
-            there.set()
+            arrived.set()
             go.wait(20)
 
     outcomes = []
@@ -123,7 +128,7 @@ def test_a_class_that_comes_into_use_meanwhile_is_not_renamed(make_store, kind):
     sa.event.listen(renaming.database.engine, 'before_cursor_execute', pause)
     thread = threading.Thread(target=rename)
     thread.start()
-    assert there.wait(20)
+    assert arrived.wait(20)
     pool = store.providers.create_provider('pool', inventories={'CUSTOM_A': Inventory(total=4)})
     go.set()
     thread.join()

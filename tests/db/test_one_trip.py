@@ -98,9 +98,9 @@ class Scheduler:
         return [lasting(outcome) for outcome in commit(self.other, *drafts).outcomes]
 
     def word(self, number, verb, picks):
-        here = [c for c in live(self.store, host=self.hosts[number].name)]
-        here.sort(key=lambda claim: claim.id)
-        chosen = {c.id: c for c in (here[i % len(here)] for i in picks)} if here else {}
+        claims = [c for c in live(self.store, host=self.hosts[number].name)]
+        claims.sort(key=lambda claim: claim.id)
+        chosen = {c.id: c for c in (claims[i % len(claims)] for i in picks)} if claims else {}
         return chosen and getattr(self.hosts[number], verb)(*chosen.values())
 
     def disable(self, number, on):
@@ -113,9 +113,9 @@ class Scheduler:
 
     def report(self, number, outside):
         host = self.hosts[number]
-        here = [c for c in live(self.store, host=host.name)]
-        running = [c for c in here if c.state == 'confirmed']
-        rest = [c for c in here if c.state == 'reserved']
+        claims = [c for c in live(self.store, host=host.name)]
+        running = [c for c in claims if c.state == 'confirmed']
+        rest = [c for c in claims if c.state == 'reserved']
         return host.send(host.says().listing(running, rest).outside(vcpu=outside))[0].outcome
 
     def seen(self):

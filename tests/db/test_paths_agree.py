@@ -98,8 +98,8 @@ class History:
 
     def word(self, number, verb, picks):
         host = self.hosts[number]
-        here = self.claims_on(host)
-        chosen = [here[i % len(here)] for i in picks] if here else []
+        claims = self.claims_on(host)
+        chosen = [claims[i % len(claims)] for i in picks] if claims else []
         chosen = list({claim.id: claim for claim in chosen}.values())
         if not chosen:
             return None
@@ -107,9 +107,9 @@ class History:
 
     def report(self, number, keep, pending, extra, said):
         host = self.hosts[number]
-        here = [c for c in self.claims_on(host) if c.is_live]
-        running = [c for i, c in enumerate(here) if keep[i % len(keep)]]
-        coming = [c for c in here if c not in running] if pending else []
+        claims = [c for c in self.claims_on(host) if c.is_live]
+        running = [c for i, c in enumerate(claims) if keep[i % len(keep)]]
+        coming = [c for c in claims if c not in running] if pending else []
         strangers = [uuid_of('stranger', number) for number in extra]
         text = host.says().listing([*running, *strangers], coming).having(**said)
         if said.get('running', 1) is None:

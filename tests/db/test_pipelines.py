@@ -48,11 +48,11 @@ def test_a_transaction_that_says_no_more_is_ended(postgresql_url, say):
         assert isinstance(raw, pipelines.PipelinedConnection)
         pid = connection.exec_driver_sql('SELECT pg_backend_pid()').scalar_one()
         say(connection, raw)
-        there = sa.text('SELECT 1 FROM pg_stat_activity WHERE pid = :pid')
+        query = sa.text('SELECT 1 FROM pg_stat_activity WHERE pid = :pid')
         end = time.monotonic() + 20
         while True:
             with watching.connect() as other:
-                if other.execute(there, {'pid': pid}).first() is None:
+                if other.execute(query, {'pid': pid}).first() is None:
                     break
             assert time.monotonic() < end, 'the server lets it be'
             time.sleep(0.1)

@@ -72,8 +72,8 @@ def test_a_create_in_the_middle_of_a_plan_has_the_only_place(
     """Between what a plan reads of places that give way and of claims of its members."""
     planner = open_store(kind, waits=PATIENT)
     other = open_store(like=planner, waits=PATIENT)
-    there = [a_host(f'cmp-{n}').with_room(vcpu=20).on(planner) for n in range(2)]
-    place = planned(planner, {'m': there[0]}, group=GROUP)['m']
+    hosts = [a_host(f'cmp-{n}').with_room(vcpu=20).on(planner) for n in range(2)]
+    place = planned(planner, {'m': hosts[0]}, group=GROUP)['m']
     first, second = a_create(by(place)), uuid_of('second')
     if is_taken_before:
         assert commit(other, first).outcomes[0].outcome == 'placed'
@@ -97,7 +97,7 @@ def test_a_create_in_the_middle_of_a_plan_has_the_only_place(
         return living
 
     monkeypatch.setattr(Ledger, '_plans', among_others)
-    plan = a_plan(GROUP, {'m': there[1]}, revision=2, generation=generation_of(planner, GROUP))
+    plan = a_plan(GROUP, {'m': hosts[1]}, revision=2, generation=generation_of(planner, GROUP))
     outcome = commit(planner, plan).outcomes[0]
     assert not before and not after
     assert (outcome.outcome, 'has a claim already' in outcome.reason) == ('group_changed', True)

@@ -35,7 +35,7 @@ def a_row(table):
     return {
         column.name: TEXT
         if is_text(column)
-        else next((of for kind, of in values.items() if isinstance(column.type, kind)), 1)
+        else next((value for kind, value in values.items() if isinstance(column.type, kind)), 1)
         for column in table.columns
         if not (column.foreign_keys and column.nullable)
     }

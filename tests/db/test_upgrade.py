@@ -78,8 +78,8 @@ def test_an_upgrade_ends_at_the_schema_of_the_models_and_keeps_what_rows_say(eng
     store = sql_stores(engine)
     with contextlib.closing(store.database):
         now = released.read(store)
-        for kind, of in before.items():
-            assert says(now[kind], of), kind
+        for kind, old in before.items():
+            assert says(now[kind], old), kind
         # Leases of then have run out, and nobody swept; all else is as it should be.
         assert {**store.claims.audit(), 'leaked': []} == CLEAN
         store.claims.sweep(100)

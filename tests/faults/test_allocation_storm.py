@@ -75,7 +75,7 @@ class Api:
 
 def of_wish(shares, generation):
     return {
-        'allocations': {uuid: {'resources': of} for uuid, of in shares.items()},
+        'allocations': {uuid: {'resources': resources} for uuid, resources in shares.items()},
         'project_id': 'project',
         'user_id': 'user',
         'consumer_generation': generation,

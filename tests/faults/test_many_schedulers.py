@@ -332,9 +332,11 @@ def racks(three, count, threads):
     for call in calls:
         for _, host in call.claims.values():
             members[call.request.spec.group.uuid].append(rack_of[host])
-    for uuid, there in members.items():
-        assert len(set(there)) == len(there), f'two members of {uuid} are in one rack: {there}'
-    assert sum(len(there) >= 3 for there in members.values()) >= count * 0.8
+    for uuid, used_racks in members.items():
+        assert len(set(used_racks)) == len(used_racks), (
+            f'two members of {uuid} are in one rack: {used_racks}'
+        )
+    assert sum(len(used_racks) >= 3 for used_racks in members.values()) >= count * 0.8
     assert three.site.deadlocks() == before
     three.site.audit()
     three.give_back(calls)

@@ -111,7 +111,7 @@ class FaultySite:
             assert self.site.metric(process, 'gantt_database_restores_total') >= 1
         self.running(10)
         self.agree('the views are equal for good')
-        assert all(len(here) <= SLOTS for here in self.hamlet.guests().values())
+        assert all(len(on_host) <= SLOTS for on_host in self.hamlet.guests().values())
         assert self.village.wrong.lines == []
         self.site.audit()
 

@@ -56,8 +56,8 @@ def check(store, pool, told):
         part.uuid
         for call in told
         if call.answer is not None
-        for of in call.answer.selections
-        for part in of[0].allocations[1:]
+        for places in call.answer.selections
+        for part in places[0].allocations[1:]
     )
     assert set(named) == {pool.uuid}
     return used

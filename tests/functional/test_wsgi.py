@@ -51,13 +51,13 @@ def site(store_url, tmp_path):
 def example(name, site, tmp_path):
     """An example of the documents with the paths and the port of here."""
     text = (PAGES / name).read_text()
-    for there, here in (
+    for old, new in (
         ('127.0.0.1:8790', f'127.0.0.1:{site[1]}'),
         ('/etc/gantt/gantt.conf', str(site[0])),
         ('/etc/gantt/broker/api.conf', str(site[0].with_name('api.conf'))),
         ('virtualenv = /opt/gantt', f'virtualenv = {BIN.parent}'),
     ):
-        text = text.replace(there, here)
+        text = text.replace(old, new)
     assert '/etc/gantt' not in text
     copy = tmp_path / name
     copy.write_text(text)

@@ -81,6 +81,6 @@ def test_a_repeat_reads_the_answer_of_a_place_also_where_it_is_stored(site):
     first = site.client.select_destinations(request)
     again = site.client.select_destinations(request)
     assert again.selections == first.selections
-    assert [of[0].claim_id for of in first.selections] == [
+    assert [places[0].claim_id for places in first.selections] == [
         group.claims[f'web-{n}'] for n in (1, 2, 3)
     ]

@@ -281,9 +281,9 @@ def test_a_field_that_nobody_thought_of_needs_a_rule():
         ('body.wish', requested_fields.RULES, 'nothing')
     ]
     # Nothing on the lists is a name that there is not.
-    there = set(_paths(SelectDestinations, 'body'))
+    paths = set(_paths(SelectDestinations, 'body'))
     listed = requested_fields.ALLOWED | requested_fields.WITHIN | requested_fields.BELIEVED
-    assert {path for path in listed if '.hints.' not in path} <= there
+    assert {path for path in listed if '.hints.' not in path} <= paths
 
 
 # -- whose guests ------------------------------------------------------------------------------
@@ -392,8 +392,8 @@ def test_the_words_of_hosts_and_operators_are_general_for_a_member(claiming):
     site, bodies = claiming.site, [claiming.body() for _ in range(3)]
     for body in bodies:
         assert claiming.red.post('/v1/requests', json=body).status_code == 201
-    of = {claim.request_id: claim for claim in claiming.claims()}
-    refused, released, expired = (of[body['request_id']] for body in bodies)
+    by_request = {claim.request_id: claim for claim in claiming.claims()}
+    refused, released, expired = (by_request[body['request_id']] for body in bodies)
     row = next(host for host in site.insights.table().hosts if host.id == refused.provider_id)
     site.world.store.claims.refuse_claims(
         ClaimUpdate(

@@ -568,10 +568,10 @@ def test_a_trial_says_nothing_of_a_guest_of_another_project_below(
         own, blue = (
             next(
                 row.consumer
-                for row in site.top.store.zone_claims.child_claims(project=of)
+                for row in site.top.store.zone_claims.child_claims(project=project)
                 if row.holds
             )
-            for of in (RED, BLUE)
+            for project in (RED, BLUE)
         )
         answers = []
         for consumer in (own, blue, NOBODY):

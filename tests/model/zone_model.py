@@ -286,7 +286,7 @@ class Model:
             run.phase == 'ours' and run.spent and run.openings < self.bounds.openings
         ):
             yield ('open', name, owner), self.open_top(w, number, name, consumer, owner)
-        there = key(run.token, 'mid')
+        key_below = key(run.token, 'mid')
         tries = self.bounds.places[number] if self.bounds.places else 'both'
         if run.phase == 'ours':
             claimed = self.claimed(w.top, name, consumer, self.bounds.rooms[0])
@@ -298,19 +298,19 @@ class Model:
                 yield ('take here', name, owner), self.answer(now, number, name, name)
             again = self.flaw == 'what was given back is taken again'
             if tries != 'here' and (again or not run.spent):
-                now = self.say(w, 'put', 'mid', there, consumer)
+                now = self.say(w, 'put', 'mid', key_below, consumer)
                 yield ('ask', name, owner), self.ran(now, number, phase='waits')
             now = w._replace(top=self.give_up(w.top, name, run, owner))
             yield ('give up', name, owner), self.ran(now, number, phase='over')
         elif run.phase == 'waits':
-            now = self.say(w, 'del', 'mid', there)
+            now = self.say(w, 'del', 'mid', key_below)
             yield ('give back', name, owner), self.ran(now, number, phase='ours', spent=True)
             for message in w.said:
-                if message[:3] == ('placed', 'top', there):
+                if message[:3] == ('placed', 'top', key_below):
                     claim = message[3]
-                    top = self.finish(w.top, name, run, owner, consumer, claim, there)
+                    top = self.finish(w.top, name, run, owner, consumer, claim, key_below)
                     if top is None:
-                        now = self.ran(self.say(w, 'del', 'mid', there), number, phase='over')
+                        now = self.ran(self.say(w, 'del', 'mid', key_below), number, phase='over')
                     else:
                         now = self.answer(w._replace(top=top), number, name, claim)
                     yield ('finish', name, owner), now
@@ -376,19 +376,19 @@ class Model:
     def run_in_mid(self, w: World, name: str, run: Run) -> Iterator[tuple[Step, World]]:
         if run.phase != 'waits':
             return
-        owner, there = f'm{w.crashes}', key(run.token, 'leaf')
+        owner, key_below = f'm{w.crashes}', key(run.token, 'leaf')
         ended = w._replace(mid_runs=put(w.mid_runs, name, Run('over', run.openings)))
-        given_back = self.say(ended, 'del', 'leaf', there)
+        given_back = self.say(ended, 'del', 'leaf', key_below)
         up = given_back._replace(mid=self.give_up(w.mid, name, run, owner))
         yield ('give back', name), up
-        if ('placed', 'mid', there, there) in w.said:
-            consumer = get(w.leaf.claims, there).consumer
-            mid = self.finish(w.mid, name, run, owner, consumer, there, there)
+        if ('placed', 'mid', key_below, key_below) in w.said:
+            consumer = get(w.leaf.claims, key_below).consumer
+            mid = self.finish(w.mid, name, run, owner, consumer, key_below, key_below)
             if mid is None:
                 yield ('is lost', name), given_back
             else:
                 now = ended._replace(mid=mid)
-                yield ('finish', name), self.say(now, 'placed', 'top', name, there)
+                yield ('finish', name), self.say(now, 'placed', 'top', name, key_below)
         if w.crashes < self.bounds.crashes:
             gone = tuple((name, Run('idle', run.openings)) for name, run in w.mid_runs)
             yield ('mid crashes',), w._replace(mid_runs=gone, crashes=w.crashes + 1)
@@ -508,9 +508,9 @@ class Model:
         if self.flaw == 'claims below are not followed':
             return w
         for claim, record in zone.below:
-            there = get(w.leaf.claims, claim) if level == 'mid' else get(w.mid.below, claim)
-            if there is not None and there.state not in (record.state, State.CONFIRMED):
-                below = put(zone.below, claim, record._replace(state=there.state))
+            other = get(w.leaf.claims, claim) if level == 'mid' else get(w.mid.below, claim)
+            if other is not None and other.state not in (record.state, State.CONFIRMED):
+                below = put(zone.below, claim, record._replace(state=other.state))
                 zone = zone._replace(below=below)
         return w._replace(**{level: zone})
 
@@ -523,9 +523,9 @@ class Model:
             return w
         waiting = {key(run.token, 'mid') for run in w.runs if run.phase == 'waits'}
         inside = {name for name, run in w.mid_runs if run.phase == 'waits'}
-        there = {key(run.token, 'leaf') for name, run in w.mid_runs if name in inside}
+        keys_below = {key(run.token, 'leaf') for name, run in w.mid_runs if name in inside}
         messages = frozenset(
-            message for message in w.said if self.matters(w, message, waiting, inside, there)
+            message for message in w.said if self.matters(w, message, waiting, inside, keys_below)
         )
         return w._replace(said=messages) if len(messages) < len(w.said) else w
 

@@ -306,10 +306,10 @@ class Creating(GroupScene):
     def prepare(self) -> None:
         self.plan()
         spec = {'vcpu': 1, 'ram': 1024, 'disk': 0}
-        of = [('web-1', 1), ('db', 2), (None, 1)]
+        members = [('web-1', 1), ('db', 2), (None, 1)]
         self.requests = [
             self.asks(member, vcpu=vcpu, group=GroupRef(uuid=self.group, member=member))
-            for member, vcpu in of
+            for member, vcpu in members
         ]
         self.requests.append(self.asks('single', **spec))
         self.arguments = (self.site.asked(self.requests, OVER),)

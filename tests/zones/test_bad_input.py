@@ -161,7 +161,7 @@ def members(body, **changes):
 def without(said, field):
     """An answer whose last member lacks a field."""
     *others, last = said['members']
-    return {**said, 'members': [*others, {k: of for k, of in last.items() if k != field}]}
+    return {**said, 'members': [*others, {k: value for k, value in last.items() if k != field}]}
 
 
 LIES = {
@@ -176,7 +176,7 @@ LIES = {
     'it leaves out the lease': lambda body: (200, without(members(body), 'lease_seconds')),
     'it leaves out its state': lambda body: (
         200,
-        {k: of for k, of in members(body).items() if k != 'state'},
+        {k: value for k, value in members(body).items() if k != 'state'},
     ),
     'it places another one': lambda body: (200, members(body, consumer=uuid_of('another'))),
     'it answers for another key': lambda body: (200, {**members(body), 'key': uuid_of('key')}),
@@ -230,7 +230,7 @@ def test_a_zone_that_lies_costs_a_call_and_never_a_claim(zone):
 
 
 def less(body, *fields):
-    return {k: of for k, of in body.items() if k not in fields}
+    return {k: value for k, value in body.items() if k not in fields}
 
 
 def test_a_zone_that_says_less_than_it_owes_is_named_and_nothing_is_taken_as_done(zone):

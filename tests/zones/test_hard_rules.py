@@ -83,10 +83,10 @@ def test_the_first_request_of_a_new_group_is_placed(top, zone):
         for _ in range(2):
             answer = top.select(by_uuid(group))
             assert answer.outcome is Outcome.PLACED, answer.reason
-        there = own_name('top', group)
+        group_below = own_name('top', group)
         hosts = {
             claim.host
-            for claim in low.store.claims.list_claims(state='reserved', limit=9, group=there)
+            for claim in low.store.claims.list_claims(state='reserved', limit=9, group=group_below)
         }
         assert len(hosts) == (2 if policy == 'anti-affinity' else 1)
 
@@ -157,19 +157,19 @@ def test_a_group_that_is_made_anew_with_the_contrary_rule_is_placed_in_zones_bel
     mid.above(leaf)
     top.above(mid)
     group = new_uuid()
-    there = own_name('top', group)
+    group_below = own_name('top', group)
     for policy, hosts in (('anti-affinity', 2), ('affinity', 1), ('anti-affinity', 2)):
         made(top, policy, group)
         first, second = by_uuid(group), by_uuid(group)
         for request in (first, second):
             answer = top.select(request)
             assert answer.outcome is Outcome.PLACED, (policy, answer.reason)
-        in_leaf = own_name('mid', there)
+        in_leaf = own_name('mid', group_below)
         claims = leaf.store.claims.list_claims(state='reserved', limit=9, group=in_leaf)
         assert len({claim.host for claim in claims}) == hosts
         # While somebody of it lives there a copy of an older request changes nothing.
         contrary = Policy.AFFINITY if policy == 'anti-affinity' else Policy.ANTI_AFFINITY
-        late = a_request(group=GroupRef(uuid=there, policy=contrary))
+        late = a_request(group=GroupRef(uuid=group_below, policy=contrary))
         select = mid.client.select_destinations
         with pytest.raises(exceptions.Refused, match='exists with policy'):
             select(msgspec.structs.replace(late, parent='top', spec=of_project(late, 'of-top')))
@@ -239,7 +239,7 @@ def test_a_rule_of_an_older_generation_comes_too_late(zone, is_between):
     parent = {'identity': 'identity-of-top', 'project_id': 'of-top', 'trusted': True}
     assert low.put('/v1/parents/top', parent).is_success
     group = new_uuid()
-    there = own_name('top', group)
+    group_below = own_name('top', group)
 
     def takes(policy, generation, ended=True):
         key, answer = from_above(low, group, policy, generation)
@@ -251,17 +251,17 @@ def test_a_rule_of_an_older_generation_comes_too_late(zone, is_between):
     takes('anti-affinity', 100)
     takes('anti-affinity', 100)  # it is said with each request
     takes('affinity', 200)
-    assert generation_in(low, there) == 200
+    assert generation_in(low, group_below) == 200
     # Nobody is in it, and what comes late is another one's all the same.
     for late in (100, 200):
         _, answer = from_above(low, group, 'anti-affinity', late)
         assert answer.status_code == 400, answer.text
-        assert all(word in answer.text for word in (there, ' 200', f' {late} ')), answer.text
-        assert (generation_in(low, there), leaf.live()) == (200, 0)
+        assert all(word in answer.text for word in (group_below, ' 200', f' {late} ')), answer.text
+        assert (generation_in(low, group_below), leaf.live()) == (200, 0)
     # The same rule is the same one, and one of before does not bring its generation back.
     takes('affinity', 150)
     takes('affinity', 300)
-    assert generation_in(low, there) == 300
+    assert generation_in(low, group_below) == 300
     takes('anti-affinity', 400, ended=False)
     # While somebody is in it, it has no other one; a zone of before says no generation.
     request = a_request(group=GroupRef(uuid=group, policy=Policy.AFFINITY))
@@ -271,7 +271,7 @@ def test_a_rule_of_an_older_generation_comes_too_late(zone, is_between):
         answer = evaluate(low, newer, by)
         assert answer.status_code == 400 or not answer.json()['offers'], answer.text
     takes('anti-affinity', None, ended=False)
-    assert (generation_in(low, there), leaf.live()) == (400, 2)
+    assert (generation_in(low, group_below), leaf.live()) == (400, 2)
 
 
 def test_nobody_but_a_zone_says_the_generation_of_a_rule(zone):

@@ -38,8 +38,8 @@ def test_a_request_goes_where_there_is_room(zone):
     assert (chosen.child, chosen.host, chosen.provider_id) == ('west', '', 0)
     assert west.store.claims.load_claim(chosen.claim_id).host == 'west-1'
     assert (top.live(), east.live(), west.live()) == (0, 0, 1)
-    here = top.select(a_request(vcpu=2))
-    assert here.outcome is Outcome.PLACED
+    local = top.select(a_request(vcpu=2))
+    assert local.outcome is Outcome.PLACED
     for node in (top, east, west):
         assert not any(node.store.claims.audit().values())
 

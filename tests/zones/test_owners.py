@@ -68,14 +68,14 @@ def test_only_one_of_the_same_owner_says_what_operators_may(east):
 
 def test_a_parent_is_near_to_guests_of_its_own_only(east):
     victim = a_request(vcpu=1, project_id='tenant-t')
-    there = east.select(victim).selections[0][0].host
+    host = east.select(victim).selections[0][0].host
     answers = [
         evaluate(east, a_request(vcpu=1, same_host=[consumer]))
         for consumer in (*victim.consumers, str(uuid.uuid4()))
     ]
     assert [answer.status_code for answer in answers] == [404, 404]
     texts = {answer.text.replace(victim.consumers[0], '') for answer in answers[:1]}
-    assert not any(there in text for text in texts)
+    assert not any(host in text for text in texts)
     # Of whom to keep away from, others are on no host that it may know of.
     answer = evaluate(east, a_request(vcpu=1, different_host=list(victim.consumers)))
     assert len(tokens_of(answer)) == 3

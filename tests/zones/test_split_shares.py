@@ -110,11 +110,14 @@ def test_what_is_split_between_two_others_is_the_parents_all_of_it(zone):
     )
     # Where all further down has ended, what is left of it is still placed.
     (key,) = {row.key for row in top.store.zone_claims.child_claims(request.request_id)}
-    here = own_name('top', key)
-    (key_there,) = {row.key for row in middle.store.zone_claims.child_claims(here)}
+    request_below = own_name('top', key)
+    (key_there,) = {row.key for row in middle.store.zone_claims.child_claims(request_below)}
     leaf.client.cancel_claims(own_name('middle', key_there))
     until(
-        lambda: {row.state for row in middle.store.zone_claims.child_claims(here)} == {'released'}
+        lambda: (
+            {row.state for row in middle.store.zone_claims.child_claims(request_below)}
+            == {'released'}
+        )
     )
     [zone_below] = top.around.directory.children()
     assert top.around.calls.allocation(zone_below, key, 5.0).state == 'placed'

@@ -161,11 +161,11 @@ def test_members_that_have_to_be_together_go_where_the_first_one_is(zone):
     top.above(east, west)
     group = GroupRef(uuid=uuid_of('together'), policy=Policy.AFFINITY)
     first = top.select(a_request(vcpu=2, group=group))
-    (there,) = children_of(first)
+    (child,) = children_of(first)
     # On its own each of these would rather be where nobody is yet.
-    assert children_of(top.select(a_request(vcpu=1))) != [there]
+    assert children_of(top.select(a_request(vcpu=1))) != [child]
     second = top.select(a_request(vcpu=2, group=group))
-    assert children_of(second) == [there]
+    assert children_of(second) == [child]
     refused = top.select(a_request(vcpu=5, group=group))
     assert refused.outcome is Outcome.NO_VALID_HOST
     # When all of them have ended the group may be anywhere.
@@ -173,8 +173,8 @@ def test_members_that_have_to_be_together_go_where_the_first_one_is(zone):
         top.client.cancel_claims(answer.request_id)
     until(lambda: east.live() + west.live() == 1)
     fill = top.select(a_request(vcpu=8))
-    assert children_of(fill) == [there]
-    assert children_of(top.select(a_request(vcpu=5, group=group))) != [there]
+    assert children_of(fill) == [child]
+    assert children_of(top.select(a_request(vcpu=5, group=group))) != [child]
 
 
 def test_a_group_whose_members_have_ended_is_bound_to_no_zone(zone):
@@ -269,10 +269,14 @@ def test_a_decision_over_levels_is_explained_by_each_of_them(zone):
     for share in explanation['zones']:
         assert share['survivors'] + sum(share['removed'].values()) == share['hosts']
     assert (own['hosts'], below['hosts'], explanation['hosts']) == (2, 6, 8)
-    there = explanation['zones_explained']['mid']
-    assert there['survivors'] + sum(there['removed'].values()) == there['hosts'] == 6
-    assert [share['is_own'] for share in there['zones']] == [True, False, False]
-    deepest = next(share for share in there['zones'] if share['taken'])['below']
+    mid_explained = explanation['zones_explained']['mid']
+    assert (
+        mid_explained['survivors'] + sum(mid_explained['removed'].values())
+        == mid_explained['hosts']
+        == 6
+    )
+    assert [share['is_own'] for share in mid_explained['zones']] == [True, False, False]
+    deepest = next(share for share in mid_explained['zones'] if share['taken'])['below']
     assert (deepest['hosts'], deepest['survivors']) == (2, 2)
     text = top.get(path + '&format=text').text
     for line in ('mid', 'takes 1 member', 'a zone below it', 'ResourcesFilter removed 3'):

@@ -104,8 +104,8 @@ def test_who_was_written_here_is_not_placed_below(zone):
     ]
     assert [refusal.outcome for refusal in refused] == [Outcome.REFUSED] * 2
     reasons = [
-        refusal.reason.replace(of.consumers[0], '')
-        for refusal, of in zip(refused, (here, placed), strict=True)
+        refusal.reason.replace(request.consumers[0], '')
+        for refusal, request in zip(refused, (here, placed), strict=True)
     ]
     assert reasons[0] == reasons[1] != ''
     assert low.live() == 0

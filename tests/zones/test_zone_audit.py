@@ -41,7 +41,9 @@ def findings(zone):
 def lines(zone, kind):
     audit = findings(zone)
     assert not any(summary.problem for summary in audit.zones)
-    assert not any(of for other, of in audit.lines.items() if other != kind), audit.lines
+    assert not any(kind_lines for other, kind_lines in audit.lines.items() if other != kind), (
+        audit.lines
+    )
     return audit.lines[kind]
 
 

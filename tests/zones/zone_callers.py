@@ -124,15 +124,15 @@ class ZoneCallers:
     def _ask(
         self, client: httpx.Client, zone: str, dice: random.Random, kinds: Mapping[str, int]
     ) -> None:
-        of = dice.choices(list(kinds), list(kinds.values()))[0]
-        wants = dice.choice(under(zone)) if of == 'own' else ''
-        request = AskedZone(zone, of, wants, str(uuid.uuid4()))
+        kind = dice.choices(list(kinds), list(kinds.values()))[0]
+        wants = dice.choice(under(zone)) if kind == 'own' else ''
+        request = AskedZone(zone, kind, wants, str(uuid.uuid4()))
         self.asked.append(request)
-        spec: dict[str, Any] = {'resources': {'VCPU': 10 * ROOM if of == 'nowhere' else 1}}
-        if wants or of == 'tight':
+        spec: dict[str, Any] = {'resources': {'VCPU': 10 * ROOM if kind == 'nowhere' else 1}}
+        if wants or kind == 'tight':
             spec['required_traits'] = [own_trait(wants) if wants else TIGHT]
         body = a_body(spec, request.consumer)
-        if not self._placed(client, request, body) and of != 'nowhere':
+        if not self._placed(client, request, body) and kind != 'nowhere':
             # For the same guest under another id, as whoever builds it anew has it.
             body = a_body(spec, request.consumer)
             if request.answers[-1].code == NO_ROOM or not self._placed(client, request, body):

@@ -24,8 +24,10 @@ class ZoneProcess:
 
     def __init__(self, name: str, database: str) -> None:
         self.name = name
-        self._here, there = PROCESSES.Pipe()
-        self._process = PROCESSES.Process(target=_serve, args=(name, database, there), daemon=True)
+        self._here, far_end = PROCESSES.Pipe()
+        self._process = PROCESSES.Process(
+            target=_serve, args=(name, database, far_end), daemon=True
+        )
         self._process.start()
         self.url, self.uuid = self._answer()
         self.pid = self._process.pid
