@@ -139,6 +139,8 @@ def description_of(cloud: Cloud, must: bool = True) -> GroupDescription:
         policies.append({'policy': 'affinity', 'of': pairs})
     for width in sorted(set(widths.values())):
         of = [name for name, item_width in widths.items() if item_width == width]
-        policies.append({'policy': 'anti-affinity', 'level': 'rack', 'of': of, 'most': width})
+        policies.append(
+            {'policy': 'anti-affinity', 'level': 'rack', 'of': of, 'max_per_domain': width}
+        )
     body = {'members': members, 'subgroups': subgroups, 'policies': policies}
     return group_description.read(body)

@@ -195,7 +195,7 @@ class Creates:
         """Plan so many groups; how many members wait to be created."""
         body = {
             'members': [{'name': 'web', 'count': MEMBERS, 'spec': {'resources': callers.TAKES}}],
-            'policies': [{'policy': 'anti-affinity', 'most': 2}],
+            'policies': [{'policy': 'anti-affinity', 'max_per_domain': 2}],
         }
         description = group_description.read(body)
         for _ in range(groups):

@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """Run windows in turn, then the purge."""
     keep = callers.options(
-        decisions={'kept': 10 * args.claims + 100_000},
+        decisions={'count_max': 10 * args.claims + 100_000},
         claims={'tombstone_seconds': FOR_EVER, 'request_seconds': FOR_EVER},
     )
     problems: list[str] = []
@@ -195,7 +195,7 @@ def _purged(made: Rig, placer: callers.Placer, args: argparse.Namespace) -> dict
         made,
         {
             'claims': {'tombstone_seconds': 60, 'request_seconds': 60},
-            'decisions': {'kept': 1000, 'purge_seconds': 1},
+            'decisions': {'count_max': 1000, 'purge_seconds': 1},
         },
     )
     engine = sa.create_engine(made.database)

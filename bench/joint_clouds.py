@@ -202,7 +202,7 @@ def storage(number: int, rng: Rng) -> JointCloud:
             'prices': prices,
             'soft': float(rng.randint(1, 4)),
         },
-        {'policy': 'anti-affinity', 'of': 'web', 'most': 2},
+        {'policy': 'anti-affinity', 'of': 'web', 'max_per_domain': 2},
     ]
     members = _shuffled({**web, **data}, rng)
     subgroups = {'data': list(data), 'web': list(web)}
@@ -244,8 +244,8 @@ def standing(number: int, rng: Rng) -> JointCloud:
     sizes_by_member = {f'm{i}': rng.choice(FLAVORS[:5]) for i in range(rng.randint(5, 8))}
     sizes_by_member |= {f'large{i}': FLAVORS[5] for i in range(2)}
     policies = [
-        {'policy': 'spread', 'level': 'rack', 'skew': 1, 'soft': float(rng.randint(1, 4))},
-        {'policy': 'anti-affinity', 'most': 3},
+        {'policy': 'spread', 'level': 'rack', 'max_skew': 1, 'soft': float(rng.randint(1, 4))},
+        {'policy': 'anti-affinity', 'max_per_domain': 3},
     ]
     members = _shuffled(sizes_by_member, rng)
     return JointCloud('standing', number, site.hosts, members, {}, policies, guests)

@@ -79,7 +79,7 @@ def violation(
         case 'affinity':
             return float(_not_together(Counter(mine), before))
         case 'anti-affinity':
-            allowed = policy.get('most', 1)
+            allowed = policy.get('max_per_domain', 1)
             return float(
                 sum(max(n - max(allowed - before[at], 0), 0) for at, n in Counter(mine).items())
             )
@@ -129,7 +129,7 @@ def _uneven(
     def skew(counts: Counter[str]) -> int:
         return max(counts.values(), default=0) - min(counts[at] for at in domains)
 
-    return max(skew(mine + before) - max(policy['skew'], skew(before)), 0) if mine else 0
+    return max(skew(mine + before) - max(policy['max_skew'], skew(before)), 0) if mine else 0
 
 
 def _price(cloud: JointCloud, policy: Mapping[str, Any], where: Where, name: str) -> float:

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """Run twenty parts without a pause between them, then the audit."""
     # The bounds of what is kept are not what is measured.
-    options = callers.options(decisions={'kept': max(100_000, args.claims)})
+    options = callers.options(decisions={'count_max': max(100_000, args.claims)})
     with rig(options) as testbed, callers.connected(testbed) as carrier:
         testbed.start('scheduler', 'gantt-scheduler')
         testbed.wait_for('scheduler', 'is ready')

@@ -47,7 +47,7 @@ SWEEP_SECONDS = 1
 #: Ends within the run what would otherwise be kept for a day: the database is flat as well.
 OPTIONS: dict[str, dict[str, object]] = {
     'claims': {'sweep_seconds': SWEEP_SECONDS, 'tombstone_seconds': 60, 'request_seconds': 60},
-    'decisions': {'kept': 2000, 'purge_seconds': 10, 'replay_seconds': 60},
+    'decisions': {'count_max': 2000, 'purge_seconds': 10, 'replay_seconds': 60},
 }
 #: Allowed growth without a leak: a pool may grow and shrink.
 SPARE = 4

@@ -216,8 +216,8 @@ class OfAggregates(FileKind):
     def send(self, endpoint: Endpoint, one: Difference, dry_run: bool) -> str:
         path = f'{self.path}/{base.path_part(one.name)}'
         if one.action == 'delete':
-            return endpoint.delete(path, dry_run=dry_run)['what']
-        return endpoint.put(path, one.body, dry_run=dry_run)['what']
+            return endpoint.delete(path, dry_run=dry_run)['message']
+        return endpoint.put(path, one.body, dry_run=dry_run)['message']
 
 
 class OfGroups(FileKind):
@@ -262,8 +262,8 @@ class OfGroups(FileKind):
     def send(self, endpoint: Endpoint, one: Difference, dry_run: bool) -> str:
         if one.action == 'delete':
             path = f'{self.path}/{base.path_part(one.name)}'
-            return endpoint.delete(path, dry_run=dry_run)['what']
-        return endpoint.post(self.path, one.body, dry_run=dry_run)['what']
+            return endpoint.delete(path, dry_run=dry_run)['message']
+        return endpoint.post(self.path, one.body, dry_run=dry_run)['message']
 
 
 def _rules(row: dict[str, Any], entry: GroupEntry) -> Iterator[tuple[str, Any, Any]]:

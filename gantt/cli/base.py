@@ -424,8 +424,8 @@ class Write(Base):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Send the change and print the result."""
         result = self.change(parsed_args)
-        self.made = [result['what']]
-        problem = f'dry run: {result["what"]}' if result['dry_run'] else result['what']
+        self.made = [result['message']]
+        problem = f'dry run: {result["message"]}' if result['dry_run'] else result['message']
         return self.show(parsed_args, result, [problem])
 
 

@@ -55,10 +55,10 @@ class HostDrain(HostDisable):
         """Disable the host, read its drain, and wait where requested."""
         args = parsed_args
         result = self.change(args)
-        self.made = [result['what']]
+        self.made = [result['message']]
         is_text = args.form == 'text'
         if is_text:
-            self.say(f'dry run: {result["what"]}' if result['dry_run'] else result['what'])
+            self.say(f'dry run: {result["message"]}' if result['dry_run'] else result['message'])
         state = self._look(args.host)
         if args.wait and not result['dry_run']:
             state = self._wait(args, state)

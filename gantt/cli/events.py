@@ -75,6 +75,6 @@ class Events(base.Base):
         if form == 'json':
             self._say_json(event)
             return
-        by = f' by {event["by"]}' if event['by'] else ''
+        by = f' by {event["actor"]}' if event['actor'] else ''
         claim = f' ({event["claim_id"]})' if event['claim_id'] else ''
-        self.say(f'{event["at"]} {event["host"]} {event["kind"]}{by}: {event["what"]}{claim}')
+        self.say(f'{event["at"]} {event["host"]} {event["kind"]}{by}: {event["message"]}{claim}')

@@ -99,7 +99,7 @@ class _Plans(base.Base):
             raise
         self.show(parsed_args, answer, plan_lines.answered(answer, self.width))
         missing = bool(answer['plan'] and answer['plan']['missing'])
-        if missing and answer.get('ask_zones'):
+        if missing and answer.get('zones_not_queried'):
             return Exit.TROUBLE
         return Exit.NO_VALID_HOST if missing else Exit.PLACED
 

@@ -39,6 +39,6 @@ class HostHistory(base.Show):
 _COLUMNS = (
     TextColumn('AGE', lambda r: text.age(r['age_seconds']), right=True),
     TextColumn('WHAT', text.key('kind')),
-    TextColumn('BY', text.key('by'), least=6),
-    TextColumn('DETAIL', text.key('what'), least=20),
+    TextColumn('BY', text.key('actor'), least=6),
+    TextColumn('DETAIL', text.key('message'), least=20),
 )

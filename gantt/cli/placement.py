@@ -131,7 +131,7 @@ class PlacementWrite(OfPlacement):
             e.notes += [f'done before: {part}' for part in self.made]
             raise
         self.done(what)
-        return self.show(parsed_args, {'dry_run': False, 'what': what}, [what])
+        return self.show(parsed_args, {'dry_run': False, 'message': what}, [what])
 
     def _try(self, args: argparse.Namespace) -> int:
         dry_run = self.placement = self._dry_run = DryRunEndpoint(self.placement)
@@ -141,7 +141,7 @@ class PlacementWrite(OfPlacement):
             differences = 'nothing would change'
         what += f': {differences}' if differences else ''
         self.made = []
-        return self.show(args, {'dry_run': True, 'what': what}, [f'dry run: {what}'])
+        return self.show(args, {'dry_run': True, 'message': what}, [f'dry run: {what}'])
 
 
 class DryRunEndpoint(Endpoint):

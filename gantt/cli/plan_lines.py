@@ -30,8 +30,8 @@ def answered(answer: dict[str, Any], width: int) -> list[str]:
         lines.append('nobody has to be placed')
     else:
         lines += _planned(answer, plan, is_dry, width)
-    if answer.get('ask_zones'):
-        hint = f'zones below are not asked for a plan: ask {", ".join(answer["ask_zones"])}'
+    if answer.get('zones_not_queried'):
+        hint = f'zones below are not asked for a plan: ask {", ".join(answer["zones_not_queried"])}'
         lines += ['', *text.wrap(hint, width)]
     if stayed or released:
         lines.append('')

@@ -110,7 +110,9 @@ def _lines(
         column._replace(title=kind.upper()) if column is _HOST else column
         for column in (_DRY if dry_run else _COLUMNS)
     ]
-    lines.extend(text.table((*columns, *((_GIVEN,) if wanted.get('most') else ())), rows, width))
+    lines.extend(
+        text.table((*columns, *((_GIVEN,) if wanted.get('max_resources') else ())), rows, width)
+    )
     lines.extend(f'given up: {rule}' for rule in answer.get('given_up', ()))
     lines.append('')
     if dry_run:

@@ -27,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help='what it is placed on; pools are providers that are no hosts (default: host)',
     )
     parser.add_argument(
-        '--most',
+        '--max-resource',
         type=base.resource,
         metavar='CLASS=AMOUNT',
         **many,
@@ -144,7 +144,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     requested = {
         'resources': dict(args.resource),
         'kind': args.kind,
-        'most': dict(args.most),
+        'max_resources': dict(args.max_resource),
         'tree': args.devices and {'devices': args.devices},
         'availability_zone': args.zone,
         'required_traits': args.trait,

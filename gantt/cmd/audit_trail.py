@@ -38,7 +38,7 @@ def _sentence(entry: audit_trail.AuditEntry) -> str:
     name = initiator.user_name or initiator.user_id or 'somebody'
     project = f' of project {initiator.project_id}' if initiator.project_id else ''
     ended = entry.outcome + (f' ({entry.reason})' if entry.reason else '')
-    detail = f': {entry.what}' if entry.what else ''
+    detail = f': {entry.message}' if entry.message else ''
     return f'{entry.time} {name}{project} {entry.action} {entry.target} {ended}{detail}'
 
 

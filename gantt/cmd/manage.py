@@ -176,8 +176,8 @@ def purge(conf: Any) -> int:
     deleted = 0
     for _ in range(PURGE_ROUNDS):
         batch_deleted = connected.retention.purge(
-            decisions=conf.decisions.kept,
-            decision_bytes=conf.decisions.kept_mb << 20,
+            decisions=conf.decisions.count_max,
+            decision_bytes=conf.decisions.size_mb_max << 20,
             decision_seconds=DECISION_SECONDS,
             tombstone_seconds=conf.claims.tombstone_seconds,
             request_seconds=conf.claims.request_seconds,

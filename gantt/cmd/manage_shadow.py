@@ -70,13 +70,13 @@ def _lines(found: list[Compared]) -> list[str]:
     lines = ['', f'the newest {len(found)}; gantt explain REQUEST says more', '']
     for item in found:
         at = datetime.datetime.fromtimestamp(item.created_at, datetime.UTC)
-        chosen = f'{item.ours or "no host"} here, {item.theirs or "no host"} by Nova'
+        chosen = f'{item.gantt_host or "no host"} here, {item.nova_host or "no host"} by Nova'
         lines.append(
             f'{at:%Y-%m-%d %H:%M:%S}  {item.purpose} of {item.consumer[:_ID]}: {chosen}; '
             f'{WORDS[item.verdict]}'
         )
-        if item.why:
-            lines.append(f'    {item.why}')
+        if item.reason:
+            lines.append(f'    {item.reason}')
         lines.append(f'    request {item.request_id}')
     return lines
 

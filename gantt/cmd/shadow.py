@@ -85,8 +85,8 @@ def settings_of(conf: Any) -> ShadowSettings:
     options = conf.shadow
     return ShadowSettings(
         outcome_seconds=options.outcome_seconds,
-        pending_most=options.pending_most,
-        comparisons_most=options.kept,
+        pending_max=options.pending_max,
+        comparisons_most=options.comparisons_max,
         threads=options.threads,
     )
 

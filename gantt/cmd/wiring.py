@@ -56,7 +56,7 @@ def trail_file(conf: Any) -> TrailFile:
     """Return the audit trail as configured in [audit_trail]."""
     options_of_trail = conf.audit_trail
     return TrailFile(
-        options_of_trail.file, options_of_trail.file_bytes_max, options_of_trail.files_kept
+        options_of_trail.file, options_of_trail.file_bytes_max, options_of_trail.files_max
     )
 
 
@@ -242,8 +242,8 @@ def settings(conf: Any, pipeline: Pipeline) -> SchedulerSettings:
         stale_after_seconds=down_time(pipeline),
         default_zone=pipeline.settings.default_zone or 'nova',
         signatures=security.rules(conf),
-        decisions_stored=conf.decisions.kept,
-        decision_bytes=conf.decisions.kept_mb << 20,
+        decisions_stored=conf.decisions.count_max,
+        decision_bytes=conf.decisions.size_mb_max << 20,
         decision_queue_limit=conf.decisions.queue_limit,
         purge_seconds=conf.decisions.purge_seconds,
         replay_seconds=conf.decisions.replay_seconds,

@@ -22,7 +22,7 @@ OPTS = [
         help='Size of the file in bytes from which on it is called .1, an older one .2, and so on.',
     ),
     cfg.IntOpt(
-        'files_kept',
+        'files_max',
         default=10,
         min=0,
         max=1000,

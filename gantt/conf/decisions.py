@@ -9,22 +9,22 @@ GROUP = cfg.OptGroup('decisions', title='How decisions are stored')
 
 OPTS = [
     mutable.IntOpt(
-        'kept',
+        'count_max',
         default=100_000,
         min=0,
         max=100_000_000,
-        help='Decisions that are kept for explain and replay; the oldest of the project '
+        help='Most decisions that are stored for explain and replay; the oldest of the project '
         'that has the most go first, those of no project being of one. '
         'Those of the last hour and ten minutes stay whatever their number, as answers '
-        'that are asked for again refer to them; kept_mb bounds them too. '
+        'that are asked for again refer to them; size_mb_max bounds them too. '
         'About 1 kB each, and a byte for every ten hosts or so.',
     ),
     mutable.IntOpt(
-        'kept_mb',
+        'size_mb_max',
         default=1024,
         min=1,
         max=1_000_000,
-        help='MiB that the decisions that are kept take, with the requests they are about; '
+        help='MiB that the stored decisions take at most, with the requests they are about; '
         'the oldest of the project that has the most of them go first, at the purge '
         'after the bound was met.',
     ),

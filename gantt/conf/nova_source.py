@@ -77,14 +77,14 @@ OPTS = [
         help='Seconds that one call to a scheduler may take.',
     ),
     floats.FloatOpt(
-        'settle_seconds',
+        'resolve_seconds',
         default=300.0,
         min=10.0,
         max=31_536_000.0,
         help='Seconds after which Nova is asked where the guest of a move is that '
         'nothing was heard of, and what became of a build that no host has '
         'confirmed. While Nova has a migration of it open, or builds it, nothing '
-        'is settled.',
+        'is changed.',
     ),
     cfg.StrOpt(
         'key_file',

@@ -34,9 +34,9 @@ OPTS = [
     _limit(quota.LIVE_CLAIMS, 200, 'Consumers of a project that have a live claim.'),
     _limit(quota.SERVER_GROUPS, 100, 'Server groups of a project.'),
     _limit(
-        quota.PLANNED_PLACES,
+        quota.RESERVATIONS,
         1000,
-        'Places of a project that plans of groups hold, until their guests run.',
+        'Reservations of a project in plans of groups, until their guests run.',
     ),
     _limit(
         quota.REQUESTS_PER_MINUTE,

@@ -42,7 +42,7 @@ OPTS = [
         'above all. select_destinations, registrations and reports do not use them.',
     ),
     cfg.IntOpt(
-        'worker_queue',
+        'worker_queue_limit',
         default=1000,
         min=1,
         max=100_000,
@@ -102,7 +102,7 @@ OPTS = [
         'readable for whoever may read the queue.',
     ),
     cfg.IntOpt(
-        'dead_letters_kept',
+        'dead_letters_max',
         default=1000,
         min=1,
         max=1_000_000,

@@ -22,18 +22,18 @@ OPTS = [
         'host says that it has the instance. Longer than a build takes.',
     ),
     cfg.IntOpt(
-        'pending_most',
+        'pending_max',
         default=10_000,
         min=1,
         max=1_000_000,
         help='Requests that are remembered meanwhile. One more is not compared, and counted.',
     ),
     cfg.IntOpt(
-        'kept',
+        'comparisons_max',
         default=10_000,
         min=1,
         max=1_000_000,
-        help='Comparisons that are kept in the database, the newest.',
+        help='Most comparisons in the database, the newest.',
     ),
     cfg.IntOpt('threads', default=4, min=1, max=64, help='Dry runs that are asked for at once.'),
     floats.FloatOpt(

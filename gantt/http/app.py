@@ -187,8 +187,8 @@ ROUTES = (
         is_conditional=True,
     ),
     _route(
-        'POST /zone/v1/host-marks',
-        zone_audit.show_host_marks,
+        'POST /zone/v1/host-digests',
+        zone_audit.show_host_digests,
         'zone:compare',
         on_trail=False,
     ),
@@ -214,7 +214,7 @@ ROUTES = (
         on_trail=False,
     ),
     _route('GET /zone/v1/explanations/{key}', zones.explain_zone_allocation, 'zone:ask'),
-    _route('DELETE /zone/v1/allocations/{key}', zones.give_back_to_zone, 'zone:ask'),
+    _route('DELETE /zone/v1/allocations/{key}', zones.release_zone_allocation, 'zone:ask'),
     _route(
         'DELETE /zone/v1/allocations/{key}/claims/{claim_id}',
         zones.end_claim_of_zone,

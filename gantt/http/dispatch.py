@@ -197,7 +197,7 @@ def _respond(
         answer = answer.answer
     if isinstance(answer, Change):
         req.context.is_dry_run = answer.dry_run
-        req.context.what = answer.what
+        req.context.message = answer.message
     if isinstance(answer, Raw):
         resp.status = answer.status
         resp.content_type = answer.content_type

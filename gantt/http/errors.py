@@ -147,7 +147,7 @@ class Handlers:
             self._metrics.count('gantt_http_requests_refused_total', method=where, code=error.code)
         else:
             LOG.warning('%s %s: %s', req.method, path_shown(req), error.message)
-        req.context.code, req.context.what = error.code, error.message[: base.TEXT_MAX]
+        req.context.code, req.context.message = error.code, error.message[: base.TEXT_MAX]
         _respond_with(resp, error, request_id_of(req.env))
 
     def _falcon(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:

@@ -15,7 +15,7 @@ _PLACEMENT = {'request_id': REQUEST, 'consumers': [CONSUMER], 'spec': _SPEC}
 
 _GROUP: dict[str, Any] = {
     'uuid': GROUP,
-    'policies': ['anti-affinity', {'policy': 'spread', 'level': 'zone', 'least_domains': 1}],
+    'policies': ['anti-affinity', {'policy': 'spread', 'level': 'zone', 'min_domains': 1}],
     'members': [
         {'name': 'web', 'count': 2, 'spec': _SPEC},
         {'name': 'db', 'spec': {'resources': {'VCPU': 4, 'MEMORY_MB': 8192}}},
@@ -44,7 +44,7 @@ BODIES: dict[str, Any] = {
     'evaluate_zone': {'request': _PLACEMENT, 'want': 5},
     'count_capacity_of_zone': {'request': _PLACEMENT},
     'extend_zone_lease': {'seconds': 300},
-    'show_host_marks': {'salt': '0f' * 32},
+    'show_host_digests': {'salt': '0f' * 32},
     'allocate_in_zone': {
         'request': _PLACEMENT,
         'evaluated': REQUEST,

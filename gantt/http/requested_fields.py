@@ -37,7 +37,7 @@ ALLOWED = frozenset(
         'body.only_project',  # replaced where the caller acts for one project
         'body.spec.resources',
         'body.spec.kind',
-        'body.spec.most',
+        'body.spec.max_resources',
         'body.spec.tree.devices',  # but for their traits
         'body.spec.tree.group_policy',
         'body.spec.tree.same_subtree',

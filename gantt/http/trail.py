@@ -43,7 +43,7 @@ class Trail:
                 target=f'{req.method} {quoting.plain(req.path, base.TEXT_MAX)}',
                 outcome=FAILURE if failed else SUCCESS,
                 reason=str(req.context.get('code', '')) if failed else '',
-                what=str(req.context.get('what', '')),
+                message=str(req.context.get('message', '')),
                 request_id=errors.request_id_of(req.env),
                 initiator=_initiator(caller, req.remote_addr or ''),
             )

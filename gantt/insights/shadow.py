@@ -53,13 +53,13 @@ class ShadowSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Options of [shadow].
 
     :ivar outcome_seconds: time to listen for the outcome of a request
-    :ivar pending_most: requests that are remembered meanwhile
+    :ivar pending_max: requests that are remembered meanwhile
     :ivar comparisons_most: comparisons that are stored
     :ivar threads: dry runs at once
     """
 
     outcome_seconds: float = 300.0
-    pending_most: int = 10_000
+    pending_max: int = 10_000
     comparisons_most: int = 10_000
     threads: int = 4
 
@@ -111,7 +111,7 @@ class Shadow:
         self._lock = threading.Lock()
         self._pending: OrderedDict[str, _Pending] = OrderedDict()
         self._of_guest: dict[str, _Pending] = {}
-        self._queue_of_pending: queue.Queue[_Pending] = queue.Queue(self.settings.pending_most)
+        self._queue_of_pending: queue.Queue[_Pending] = queue.Queue(self.settings.pending_max)
         self._waiting: list[Compared] = []
         self._receives_both = False
         self._stopping = threading.Event()
@@ -157,7 +157,7 @@ class Shadow:
         self.count('gantt_shadow_requests_total', outcome='received')
         pending = _Pending(observed_request, self.clock.monotonic() + self.settings.outcome_seconds)
         try:
-            if len(self._pending) >= self.settings.pending_most:
+            if len(self._pending) >= self.settings.pending_max:
                 raise queue.Full
             self._queue_of_pending.put_nowait(pending)
         except queue.Full:
@@ -282,9 +282,9 @@ class Shadow:
                     consumer=consumer,
                     purpose=observed_request.request.spec.purpose.value,
                     verdict=verdict,
-                    ours=ours,
-                    theirs=theirs,
-                    why=why,
+                    gantt_host=ours,
+                    nova_host=theirs,
+                    reason=why,
                 )
             )
         return comparisons

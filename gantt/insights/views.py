@@ -231,13 +231,13 @@ class HistoryEntry(View, frozen=True, kw_only=True):
 
     :ivar kind: registered | disabled | enabled | service | facts | key | renamed | removed |
         claimed | confirmed | released | expired | refused
-    :ivar by: who did it, where it was an operator and that is known
+    :ivar actor: who did it, where it was an operator and that is known
     :ivar claim_id: of the claim that it is about, where it is about one
     """
 
     kind: str
-    what: str
-    by: str
+    message: str
+    actor: str
     claim_id: str | None
     at: str
     age_seconds: float
@@ -259,8 +259,8 @@ class EventEntry(View, frozen=True, kw_only=True):
 
     host: str
     kind: str
-    what: str
-    by: str
+    message: str
+    actor: str
     claim_id: str | None
     at: str
 
@@ -550,13 +550,13 @@ class Capacity(View, frozen=True, kw_only=True):
 
 
 class Change(View, Generic[T], frozen=True, kw_only=True):
-    """What a write did, or with ``dry_run`` would do.
+    """The effect of a write, or with ``dry_run`` the effect that it would have.
 
     :ivar now: the thing as it is afterwards, None where it is gone
     """
 
     dry_run: bool
-    what: str
+    message: str
     now: T | None
 
 

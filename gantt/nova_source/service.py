@@ -69,7 +69,7 @@ class Service(ReportSource):
             OverRpc(carrier, settings.call_seconds, signer),
             client.NovaClient(carrier, timeout=settings.call_seconds, signer=signer),
             self._runner,
-            settings.settle_seconds,
+            settings.resolve_seconds,
             count,
             gauge,
             conf.rpc.payload_bytes_max,

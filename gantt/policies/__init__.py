@@ -496,7 +496,7 @@ RULES = [
         ANY_READERS,
         'Have as a zone above, for its audit, by what hosts are known here and below, as digests '
         'under a salt. Whoever guesses the name of a host can try it by them; "!" keeps them here.',
-        'POST /zone/v1/host-marks',
+        'POST /zone/v1/host-digests',
     ),
 ]
 

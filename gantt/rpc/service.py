@@ -175,7 +175,7 @@ class RpcService:
             om.Target(exchange=exchange, topic=topic, server=self._server),
             interface,
             self._replies,
-            WorkerPool(topic, self._conf.worker_threads, self._conf.worker_queue),
+            WorkerPool(topic, self._conf.worker_threads, self._conf.worker_queue_limit),
             payload_bytes_max=self._conf.payload_bytes_max,
             count=self._count,
             dead_letter_queue=self._dead_letters,

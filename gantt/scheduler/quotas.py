@@ -54,7 +54,7 @@ Count = Callable[..., None]
 class LimitView(msgspec.Struct, frozen=True, kw_only=True):
     """One limit in force.
 
-    :ivar name: ``claims_in_flight``, ``live_claims``, ``server_groups``, ``planned_places``,
+    :ivar name: ``claims_in_flight``, ``live_claims``, ``server_groups``, ``reservations``,
         ``requests_per_minute``, or ``class:`` and a resource class
     :ivar limit: -1: none
     :ivar used: null where nothing is counted: of rates, and of the defaults
@@ -152,7 +152,7 @@ class QuotaChecks:
                 name: usage.of(name) for name in shown_limits if name != quota.REQUESTS_PER_MINUTE
             }
             used[quota.SERVER_GROUPS] = self.groups.count_groups(project)
-            used[quota.PLANNED_PLACES] = self.plans.planned_usage(project).reservations
+            used[quota.RESERVATIONS] = self.plans.planned_usage(project).reservations
         return QuotaView(
             project_id=project,
             limits=[
@@ -258,12 +258,12 @@ class QuotaChecks:
         if project is None or not limits:
             return
         count = sum(number for _, number in wanted)
-        places_max = limits.pop(quota.PLANNED_PLACES, None)
+        places_max = limits.pop(quota.RESERVATIONS, None)
         if places_max is not None:
             used = max(0, self.plans.planned_usage(project).reservations - len(given_up))
             if used + count > places_max:
                 over_places = Excess(
-                    name=quota.PLANNED_PLACES, limit=places_max, used=used, requested=count
+                    name=quota.RESERVATIONS, limit=places_max, used=used, requested=count
                 )
                 raise self.refused(over_places)
         amounts: Counter[str] = Counter()

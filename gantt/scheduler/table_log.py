@@ -356,7 +356,7 @@ class PoolsEntry(msgspec.Struct, frozen=True, tag='pools', omit_defaults=True):
             table.set_pool(pool)
 
 
-class AloneEntry(msgspec.Struct, frozen=True, tag='alone'):
+class AloneEntry(msgspec.Struct, frozen=True, tag='standalone'):
     """Pools that may be requested alone, as the feed brought them; without a row: deleted."""
 
     changes: list[HostChange]
@@ -365,11 +365,11 @@ class AloneEntry(msgspec.Struct, frozen=True, tag='alone'):
     def of(cls, table: HostTable, feed: Feed) -> 'AloneEntry':
         """Return changes of such pools in a feed that are news to a table."""
         known_rows = {} if table.alone is None else table.alone.row_by_id
-        current_ids = {change.provider_id for change in feed.alone}
+        current_ids = {change.provider_id for change in feed.standalone}
         gone_ids = sorted((known_rows.keys() & set(feed.providers)) - current_ids)
         new_changes = [
             change
-            for change in feed.alone
+            for change in feed.standalone
             if table.alone is None
             or change.row is None
             or change.row.version > table.alone.known_version(change.provider_id)
@@ -570,7 +570,7 @@ def everything_of(table: HostTable) -> Everything:
         resource_classes=frozenset(table.classes.names),
         metrics=list(table.declared_metrics.values()),
         pools=list(table.pools.of_id.values()),
-        alone=[] if table.alone is None else table.alone.changes(),
+        standalone=[] if table.alone is None else table.alone.changes(),
         now=table.now,
         incarnation=0,
     )
@@ -586,6 +586,6 @@ def build(everything: Everything, default_zone: str = 'nova') -> HostTable:
         everything.now,
         metrics=everything.metrics,
         pools=everything.pools,
-        alone=everything.alone,
+        alone=everything.standalone,
         default_zone=default_zone,
     )

@@ -73,7 +73,7 @@ MEMBERS = ('web', 'web-2', 'db')
 POLICIES = (
     LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, level='site'),
     LevelPolicy(policy=GroupPolicyKind.AFFINITY, level='zone', drop=1),
-    LevelPolicy(policy=GroupPolicyKind.SPREAD, level='host', skew=1, soft=2.0),
+    LevelPolicy(policy=GroupPolicyKind.SPREAD, level='host', max_skew=1, soft=2.0),
     LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, of='web', target=PolicyTarget(of='db')),
     LevelPolicy(policy=GroupPolicyKind.NEAR, level='cell', of='web', target=PolicyTarget(of='db')),
     LevelPolicy(policy=GroupPolicyKind.EXCLUSIVE, drop=2),

@@ -18,8 +18,8 @@ import msgspec
 from gantt import exceptions
 from gantt.core.trace import traceparent
 from gantt.core.zones.messages import (
-    HostMarksPage,
-    HostMarksQuery,
+    HostDigestsPage,
+    HostDigestsQuery,
     ZoneAllocated,
     ZoneAllocation,
     ZoneCapacity,
@@ -153,8 +153,8 @@ class HttpZones:
         path = f'/changes?since={since!r}' + (f'&behind={after}' if after else '')
         return self._changed(zone, path, ZoneChanges, seconds)
 
-    def marks(self, zone: ZoneRecord, query: HostMarksQuery, seconds: float) -> HostMarksPage:
-        return self._call(zone, 'POST', '/host-marks', query, HostMarksPage, seconds)
+    def marks(self, zone: ZoneRecord, query: HostDigestsQuery, seconds: float) -> HostDigestsPage:
+        return self._call(zone, 'POST', '/host-digests', query, HostDigestsPage, seconds)
 
     # -- inside ------------------------------------------------------------------------
     def _ask(

@@ -143,14 +143,14 @@ def two_racks(policies, standing=()):
         ({'policy': 'affinity', 'of': 'near'}, {'a': 'h0', 'b': 'h1'}, 1),
         ({'policy': 'affinity', 'level': 'rack', 'of': 'near'}, {'a': 'h0', 'b': 'h1'}, 0),
         ({'policy': 'anti-affinity', 'level': 'rack'}, {'a': 'h0', 'b': 'h1', 'c': 'h2'}, 1),
-        ({'policy': 'anti-affinity', 'most': 2}, {'a': 'h0', 'b': 'h0', 'c': 'h1'}, 0),
+        ({'policy': 'anti-affinity', 'max_per_domain': 2}, {'a': 'h0', 'b': 'h0', 'c': 'h1'}, 0),
         ({'policy': 'anti-affinity', 'of': ['near', 'large']}, {'a': 'h0', 'c': 'h0'}, 0),
         (
-            {'policy': 'spread', 'level': 'rack', 'skew': 1},
+            {'policy': 'spread', 'level': 'rack', 'max_skew': 1},
             {'a': 'h0', 'b': 'h1', 'c': 'h1'},
             2,
         ),
-        ({'policy': 'spread', 'level': 'rack', 'skew': 1}, {'a': 'h0', 'c': 'h3'}, 0),
+        ({'policy': 'spread', 'level': 'rack', 'max_skew': 1}, {'a': 'h0', 'c': 'h3'}, 0),
         (
             {'policy': 'near', 'level': 'rack', 'of': 'near', 'target': {'of': 'large'}},
             {'a': 'h0', 'b': 'h2', 'c': 'h1'},
@@ -179,7 +179,7 @@ def test_a_policy_is_counted_by_who_is_where(policy, where, by):
 
 
 def test_guests_that_stand_count_and_what_they_break_is_nobody_s():
-    skew = {'policy': 'spread', 'level': 'rack', 'skew': 1, 'soft': 1.0}
+    skew = {'policy': 'spread', 'level': 'rack', 'max_skew': 1, 'soft': 1.0}
     cloud = two_racks([skew], standing=[0, 0, 1])
     assert joint_models.outcome(cloud, {'a': 'h2'}).weight == 0
     assert joint_models.outcome(cloud, {'a': 'h1'}).weight == 1000

@@ -296,7 +296,7 @@ def test_the_life_of_what_is_on_a_pool(site: Site, gantt: Gantt) -> None:
     assert gantt('claim', 'list', '-f', 'value', '-c', 'HOST').out == 2 * 'ceph-1\n'
     assert '2 live' in gantt('status').out
     assert gantt('select', *volume, '--count', '2').code == 2
-    some = gantt('select', *volume, '--most', 'DISK_GB=50', '--dry-run').out.splitlines()
+    some = gantt('select', *volume, '--max-resource', 'DISK_GB=50', '--dry-run').out.splitlines()
     assert some[2].endswith('GIVEN') and some[3].split()[-2:] == ['40G', 'disk']
     first, second = (claim.consumer for claim in site.world.store.claims.list_claims())
     dry = gantt('request', 'confirm', fixed(1), '--dry-run')

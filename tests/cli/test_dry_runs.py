@@ -213,9 +213,9 @@ def test_a_number_that_is_none_is_wrong_usage(both: Gantt, gantt: Gantt) -> None
 
 def test_programs_read_that_it_was_a_dry_run(gantt: Gantt) -> None:
     tried = json.loads(gantt('trait', 'create', 'CUSTOM_T', '--dry-run', '-f', 'json').out)
-    assert tried == {'dry_run': True, 'what': 'trait CUSTOM_T would be there'}
+    assert tried == {'dry_run': True, 'message': 'trait CUSTOM_T would be there'}
     answer = json.loads(gantt('trait', 'create', 'CUSTOM_T', '-f', 'json').out)
-    assert answer == {'dry_run': False, 'what': 'trait CUSTOM_T is there'}
+    assert answer == {'dry_run': False, 'message': 'trait CUSTOM_T is there'}
     refused = gantt('class', 'delete', 'VCPU', '--dry-run', '-f', 'json')
     assert json.loads(refused.out)['error']['status'] == 400
 

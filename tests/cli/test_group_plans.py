@@ -27,7 +27,7 @@ def file(tmp_path: Path) -> Any:
             'uuid': GROUP,
             'policies': [
                 'anti-affinity',
-                {'policy': 'spread', 'level': 'room', 'least_domains': 2, 'of': 'web'},
+                {'policy': 'spread', 'level': 'room', 'min_domains': 2, 'of': 'web'},
                 {'policy': 'affinity', 'level': 'zone', 'soft': 2},
             ],
             'members': [

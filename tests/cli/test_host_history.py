@@ -15,7 +15,7 @@ def test_the_history_says_who_did_what(site: Site, gantt: Gantt) -> None:
     gantt('host', 'undrain', 'cmp-1')
     history = json.loads(gantt('host', 'history', 'cmp-1', '-f', 'json').out)
     entries = [
-        (entry['kind'], entry['by'], entry['what']) for entry in reversed(history['entries'])
+        (entry['kind'], entry['actor'], entry['message']) for entry in reversed(history['entries'])
     ]
     assert entries[0] == ('registered', '', 'for the first time')
     assert entries[-2:] == [

@@ -23,11 +23,11 @@ def _kinds(store, name):
 def test_registrations_and_the_first_report_are_lines(store, host):
     first = store.hosts.host_history(host.name, 10)
     assert sorted(entry.kind for entry in first) == ['facts', 'registered']
-    assert any('what it has' in entry.what and '8 VCPU' in entry.what for entry in first)
+    assert any('what it has' in entry.message and '8 VCPU' in entry.message for entry in first)
     host.register()
     [*_, _, last] = sorted(store.hosts.host_history(host.name, 10), key=lambda entry: entry.at)
     again = [
-        entry.what
+        entry.message
         for entry in store.hosts.host_history(host.name, 10)
         if entry.kind == 'registered'
     ]
@@ -41,7 +41,7 @@ def test_who_disabled_it_and_why_is_a_line_each_time(store, host):
     store.hosts.disable_host(host.name, 'fan swap', 'bob')
     store.hosts.enable_host(host.name, 'cy')
     lines = [
-        (entry.kind, entry.what, entry.by)
+        (entry.kind, entry.message, entry.actor)
         for entry in reversed(store.hosts.host_history(host.name, 10))
         if entry.kind in ('disabled', 'enabled')
     ]
@@ -59,7 +59,9 @@ def test_facts_are_lines_and_metrics_are_none(store, host):
     assert len(store.hosts.host_history(host.name, 1000)) == before
     more = {'VCPU': Inventory(total=16)}
     host.send(host.says().having(traits=['CUSTOM_FAST'], inventories=more))
-    lines = [entry.what for entry in store.hosts.host_history(host.name, 1000)][: -before or None]
+    lines = [entry.message for entry in store.hosts.host_history(host.name, 1000)][
+        : -before or None
+    ]
     assert 'traits: +CUSTOM_FAST' in lines
     [sizes] = [line for line in lines if line.startswith('inventories: ')]
     assert '8 VCPU' in sizes
@@ -73,7 +75,7 @@ def test_claims_are_told_as_they_are_kept(store, host):
     host.confirm(first)
     store.claims.force_release(second.id, 'not wanted')
     about = [
-        (entry.kind, entry.claim_id, entry.what)
+        (entry.kind, entry.claim_id, entry.message)
         for entry in store.hosts.host_history(host.name, 100)
         if entry.claim_id
     ]

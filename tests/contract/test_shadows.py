@@ -20,9 +20,9 @@ def compared(verdict: ShadowVerdict = ShadowVerdict.SAME, **fields) -> Compared:
             'consumer': new_uuid(),
             'purpose': 'create',
             'verdict': verdict,
-            'ours': 'cmp-1',
-            'theirs': None,
-            'why': 'größer',
+            'gantt_host': 'cmp-1',
+            'nova_host': None,
+            'reason': 'größer',
         }
         | fields
     )

@@ -66,7 +66,7 @@ def play(world: World) -> None:
     ask(world, 1, 5, vcpu=1000)  # no host fits
     store.records.save_decisions(world.recorder.records)
     store.hosts.disable_host('cmp-2', 'disk swap', 'ops')
-    words = {'ours': 'cmp-1', 'theirs': 'cmp-2', 'why': 'disk swap', 'origin': 'req-1'}
+    words = {'gantt_host': 'cmp-1', 'nova_host': 'cmp-2', 'reason': 'disk swap', 'origin': 'req-1'}
     ids = {'id': PEOPLE[70], 'request_id': PEOPLE[71], 'consumer': PEOPLE[72]}
     verdict = ShadowVerdict.REMOVED
     store.shadows.save_shadows([Compared(purpose='create', verdict=verdict, **words, **ids)], 10)

@@ -226,7 +226,7 @@ def test_what_requests_say_is_news_to_who_knew_the_host(store, open_store):
     row = change.row
     assert row.facts.inventories == {'VCPU': Inventory(total=1)}
     assert (row.facts.traits, row.aggregates) == (TRAITS, [uuid_of('rack')])
-    assert [line.what for line in store.hosts.host_history(host.name, 10)][:1] == [
+    assert [line.message for line in store.hosts.host_history(host.name, 10)][:1] == [
         f'traits: {", ".join(f"+{trait}" for trait in TRAITS)}'
     ]
 

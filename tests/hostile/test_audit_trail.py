@@ -105,7 +105,7 @@ def test_looks_dry_runs_and_placements_are_not_on_the_trail(site):
     # Between zones what is claimed is a request as any other.
     reading |= {'/v1/places', '/zone/v1/evaluations', '/zone/v1/allocations/{key}'}
     reading |= {'/zone/v1/capacity', '/zone/v1/allocations/{key}/lease'}
-    reading |= {'/zone/v1/host-marks'}
+    reading |= {'/zone/v1/host-digests'}
     assert {route.path for route in ROUTES if not route.on_trail} == reading
 
 

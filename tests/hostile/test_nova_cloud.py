@@ -246,10 +246,10 @@ def test_by_the_guide_only_the_scheduler_listens(a_conf):
 def test_two_that_want_one_port_are_named(a_conf, capsys, text, named):
     conf = a_conf(f'{GUIDE.read_text()}\n{text}\n')
     (finding,) = [
-        finding for finding in diagnose(conf, probe=False) if 'would listen on' in finding.why
+        finding for finding in diagnose(conf, probe=False) if 'would listen on' in finding.reason
     ]
     assert [finding.option, finding.severity] == [named[0], 'error']
-    assert named[1] in finding.why
+    assert named[1] in finding.reason
     assert manage_config.check(conf) == 1
     (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith('ports')]
     assert 'WRONG' in line
@@ -279,8 +279,8 @@ def test_a_host_that_is_as_good_is_a_tie():
     theirs = next(name for name in side.world.hosts if name != ours_of(side, request))
     side.seen(theirs, request)
     comparison = side.one()
-    assert (comparison.verdict, comparison.theirs) == ('tie', theirs)
-    assert f'{theirs} is as good' in comparison.why
+    assert (comparison.verdict, comparison.nova_host) == ('tie', theirs)
+    assert f'{theirs} is as good' in comparison.reason
     assert side.counts['comparisons_total', 'tie'] == 1
 
 
@@ -297,7 +297,7 @@ def test_of_many_equal_hosts_each_is_a_tie_and_a_worse_one_is_none():
     comparisons = {comparison.request_id: comparison for comparison in side.look()}
     assert {comparisons[request.request_id].verdict for request in requests} == {'same', 'tie'}
     assert comparisons[worse.request_id].verdict == 'other'
-    assert 'cmp-30 is number 30 of 30' in comparisons[worse.request_id].why
+    assert 'cmp-30 is number 30 of 30' in comparisons[worse.request_id].reason
 
 
 @pytest.mark.finding('C4', 'shadow mode counts hosts that are as good apart from those that differ')

@@ -84,7 +84,7 @@ def test_who_says_what_a_host_has_is_shown_and_changed(store, host, manage):
     assert shown == {'host': 'cmp-1', 'inventories_by': 'api'}
     line = store.hosts.host_history('cmp-1', 1)[0]
     assert (line.kind, line.by) == ('facts', 'gantt-manage')
-    assert line.what == 'requests to the Placement interface say what it has'
+    assert line.message == 'requests to the Placement interface say what it has'
     assert (
         'until its next full report' in manage('host', 'inventories', 'cmp-1', '--by', 'reports')[1]
     )

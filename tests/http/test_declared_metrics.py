@@ -72,7 +72,7 @@ def test_a_declaration_counts_at_once(site, caller):
     site.world.turn()
     body = {'upper': 64, 'lower': 0, 'stale_seconds': 150, 'unit': 'tasks'}
     dry = caller.put(f'{PATH}/load', params={'dry_run': True}, json=body).json()
-    assert dry['what'] == 'metric load would be declared'
+    assert dry['message'] == 'metric load would be declared'
     assert not listed(caller, 'load')['declared']
 
     table = site.world.scheduler.cache.working

@@ -348,5 +348,5 @@ def test_who_writes_a_key_of_an_aggregate_hears_that_nobody_reads_it(site, metad
     for query in ('?dry_run=true', ''):
         response = site.api.put(f'/v1/aggregates/noted{query}', json={'metadata': metadata})
         assert response.is_success, response.text
-        rest = response.json()['what'].partition('saved')[2]
+        rest = response.json()['message'].partition('saved')[2]
         assert (note in rest) if note else not rest, rest

@@ -115,10 +115,10 @@ def test_no_place_is_held_longer_than_the_longest_lease_without_a_create():
         path = f'/v1/group-plans/{fixed(1)}/lease'
         site.world.turn(2000)
         held = admin.put(path, json={'seconds': int(most)}).json()
-        assert f'held for {most - 2000:.0f} s' in held['what']
+        assert f'held for {most - 2000:.0f} s' in held['message']
         site.world.turn(most - 2000 - 100)
         again = admin.put(path, json={'seconds': 3600}).json()
-        assert 'held for 100 s' in again['what']
+        assert 'held for 100 s' in again['message']
         site.world.turn(150)
     assert not [claim for claim in site.world.store.claims.list_claims(limit=10) if claim.is_live]
 

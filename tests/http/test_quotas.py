@@ -76,7 +76,7 @@ def _limits(answer: httpx.Response) -> dict[str, tuple[int, int | None, str]]:
 def test_limits_are_set_shown_listed_and_taken_away(doors: Doors) -> None:
     path, body = '/v1/quotas/red', {'limits': {'live_claims': 3, 'class:VCPU': 9}}
     dry = doors.ask(ADMIN, 'PUT', f'{path}?dry_run=true', body).json()
-    assert dry['what'] == 'quota of red would be: class:VCPU 9, live_claims 3'
+    assert dry['message'] == 'quota of red would be: class:VCPU 9, live_claims 3'
     assert doors.ask(ADMIN, 'GET', '/v1/quotas').json()['quotas'] == []
     answer = doors.ask(ADMIN, 'PUT', path, body)
     assert _limits(answer)['live_claims'] == (3, 0, 'project')
@@ -86,7 +86,7 @@ def test_limits_are_set_shown_listed_and_taken_away(doors: Doors) -> None:
         'claims_in_flight': (-1, 1, 'options'),
         'class:VCPU': (9, 1, 'project'),
         'live_claims': (3, 1, 'project'),
-        'planned_places': (-1, 0, 'options'),
+        'reservations': (-1, 0, 'options'),
         'requests_per_minute': (-1, None, 'options'),
         'server_groups': (2, 0, 'default'),
     }
@@ -96,10 +96,10 @@ def test_limits_are_set_shown_listed_and_taken_away(doors: Doors) -> None:
     assert rest['quotas'] == [{'project_id': 'red', 'limits': body['limits']}]
     doors.set('red', live_claims=None)
     assert _limits(doors.ask(ADMIN, 'GET', path))['live_claims'] == (-1, 1, 'options')
-    assert doors.ask(ADMIN, 'DELETE', path).json()['what'] == 'quota of red is unset: class:VCPU'
+    assert doors.ask(ADMIN, 'DELETE', path).json()['message'] == 'quota of red is unset: class:VCPU'
     assert doors.ask(ADMIN, 'DELETE', path).status_code == 404
     events = [entry for entry in doors.kept if entry.action == 'gantt:quotas:set']
-    assert events[0].what == 'quota of red is set: class:VCPU 9, live_claims 3'
+    assert events[0].message == 'quota of red is set: class:VCPU 9, live_claims 3'
     assert events[0].initiator.user_id == 'ann'
 
 

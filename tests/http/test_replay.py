@@ -85,7 +85,7 @@ def test_decisions_under_policies_of_groups_are_made_again(site: Site) -> None:
     policies = PolicySet(
         policies=[
             LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, level='host'),
-            LevelPolicy(policy=GroupPolicyKind.SPREAD, level='zone', skew=1, soft=2.0),
+            LevelPolicy(policy=GroupPolicyKind.SPREAD, level='zone', max_skew=1, soft=2.0),
             LevelPolicy(policy=GroupPolicyKind.AFFINITY, level='zone', drop=1),
         ],
         subgroups={'front': ['web']},

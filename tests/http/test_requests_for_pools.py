@@ -138,7 +138,7 @@ def test_claims_on_pools_are_counted_and_say_where(site: Site, caller: httpx.Cli
     trial = caller.delete(
         f'/v1/claims/{on_pools[1].id}', params={'reason': 'gone', 'dry_run': 'true'}
     )
-    assert ' on ceph-2 would be released' in trial.json()['what']
+    assert ' on ceph-2 would be released' in trial.json()['message']
     with as_caller(site, 'member', project=None) as member:
         response = member.get(f'/v1/claims/{on_pools[0].id}')
         assert 'ceph-2' not in response.text

@@ -66,7 +66,7 @@ def test_it_is_obeyed_by_requests_that_name_their_member(site: Site) -> None:
             "body.policies[0].of: there is no subgroup or member 'back'",
         ),
         ({**SET, 'max_per_host': 2}, 'body.max_per_host: only the policy anti-affinity knows it'),
-        ({'policies': [{'policy': 'spread'}]}, 'body.policies[0].least_domains: expected one of'),
+        ({'policies': [{'policy': 'spread'}]}, 'body.policies[0].min_domains: expected one of'),
         ({'policies': ['apart']}, 'body.policies[0]: '),
     ],
 )
@@ -88,7 +88,7 @@ def test_another_set_is_refused_and_both_are_told(site: Site) -> None:
             'group': {'uuid': fixed(1), 'policies': {'policies': ['affinity']}},
         }
         request = ask(admin, 10, spec)
-    assert dry.json()['what'] == f'server group {fixed(1)} is there already'
+    assert dry.json()['message'] == f'server group {fixed(1)} is there already'
     for answer in (other, request):
         assert answer.status_code == 400
         problem = answer.json()['errors'][0]['detail']

@@ -190,4 +190,4 @@ def test_a_provider_of_a_kind_that_is_not_known_is_listed_beside_the_others(make
         'strange': 'pool',
         'pool': 'pool',
     }
-    assert [entry.row.kind for entry in store.feed.load_everything().alone] == ['pool', 'pool']
+    assert [entry.row.kind for entry in store.feed.load_everything().standalone] == ['pool', 'pool']

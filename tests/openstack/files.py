@@ -158,7 +158,7 @@ endpoint_override = {held}
 [nova_source]
 request_seconds = 300
 interval_seconds = {interval}
-settle_seconds = 10
+resolve_seconds = 10
 cells_file = {root}/gantt/cells.txt
 
 [shadow]

@@ -24,7 +24,7 @@ def _described(group: str) -> dict:
     ]
     policies = [
         {'policy': 'anti-affinity', 'of': 'tiny'},
-        {'policy': 'spread', 'of': 'm1', 'most': 2},
+        {'policy': 'spread', 'of': 'm1', 'max_per_domain': 2},
         {'policy': 'affinity', 'of': 'm2'},
     ]
     return {'uuid': group, 'members': members, 'policies': policies}

@@ -103,15 +103,17 @@ class SmallWorld:
             if outside and rng.random() < 0.4:
                 policy['target'] = {'of': rng.choice(outside)}
             else:
-                policy['most'] = rng.choice([1, 1, 2])
+                policy['max_per_domain'] = rng.choice([1, 1, 2])
         if policy['policy'] == 'spread':
             most = sum(
                 member['count'] if isinstance(member['count'], int) else member['count'][1]
                 for member in members
                 if member['name'] in inside
             )
-            form = rng.choice(['most', 'least_domains', 'skew'])
-            policy[form] = rng.choice([0, 1]) if form == 'skew' else rng.randint(1, min(2, most))
+            form = rng.choice(['max_per_domain', 'min_domains', 'max_skew'])
+            policy[form] = (
+                rng.choice([0, 1]) if form == 'max_skew' else rng.randint(1, min(2, most))
+            )
         if policy['policy'] == 'near':
             target = rng.choice(['of', 'host', 'group'])
             if target == 'of' and not outside:
@@ -243,7 +245,7 @@ class SmallWorld:
         """(index, policy, what it says) for each thing that a policy says."""
         for index, policy in enumerate(self.body['policies']):
             if policy['policy'] == 'spread':
-                for form in ('most', 'least_domains', 'skew'):
+                for form in ('max_per_domain', 'min_domains', 'max_skew'):
                     if form in policy:
                         yield index, policy, form
             else:
@@ -270,19 +272,19 @@ class SmallWorld:
             if stands:
                 return sum(1 for d in mine if d is None or not stands[d])
             return len(mine) - max(here.values(), default=0)
-        if form in ('anti-affinity', 'most') and 'target' not in policy:
-            most = policy.get('most', 1)
+        if form in ('anti-affinity', 'max_per_domain') and 'target' not in policy:
+            most = policy.get('max_per_domain', 1)
             return lost + sum(max(0, n + stands[d] - max(most, stands[d])) for d, n in here.items())
-        if form == 'least_domains':
-            needed = min(policy['least_domains'], len(mine) + sum(stands.values()))
+        if form == 'min_domains':
+            needed = min(policy['min_domains'], len(mine) + sum(stands.values()))
             return lost + max(0, needed - len(set(here) | set(stands)))
-        if form == 'skew':
+        if form == 'max_skew':
             if not mine:
                 return 0
             total = here + stands
             eligible = self.eligible(inside, level)
             least = min((total[d] for d in eligible), default=0)
-            beyond = {d: total[d] - max(stands[d], least + policy['skew']) for d in eligible}
+            beyond = {d: total[d] - max(stands[d], least + policy['max_skew']) for d in eligible}
             return lost + sum(n for n in beyond.values() if n > 0)
         if form == 'near':
             return sum(

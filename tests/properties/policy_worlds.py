@@ -43,8 +43,8 @@ def policies(draw):
     if strength != 'hard':
         fields[strength] = draw(st.sampled_from((1, 2)))
     if kind is GroupPolicyKind.SPREAD:
-        of = draw(st.sampled_from(('most', 'least_domains', 'skew')))
-        fields[of] = draw(st.integers(0 if of == 'skew' else 1, 3))
+        of = draw(st.sampled_from(('max_per_domain', 'min_domains', 'max_skew')))
+        fields[of] = draw(st.integers(0 if of == 'max_skew' else 1, 3))
     others = [
         {'group': OTHER},
         {'host': draw(st.sampled_from(('cmp-1', 'cmp-99')))},
@@ -55,7 +55,7 @@ def policies(draw):
             others = [{'of': 'back'}, {'of': 'db'}, *others]
         fields['target'] = PolicyTarget(**draw(st.sampled_from(others)))
     elif kind is GroupPolicyKind.ANTI_AFFINITY:
-        fields['most'] = draw(st.sampled_from((None, 1, 2)))
+        fields['max_per_domain'] = draw(st.sampled_from((None, 1, 2)))
     if is_near and strength == 'soft' and draw(st.booleans()):
         fields['prices'] = [
             LevelPrice(level='rack', price=0.0),
@@ -217,11 +217,11 @@ class PolicyWorld:
         if kind is GroupPolicyKind.AFFINITY:
             return float(bool(counts) and not counts[here])
         if kind is GroupPolicyKind.ANTI_AFFINITY:
-            return float(counts[here] >= (policy.most or 1))
-        if policy.most is not None:
-            return float(counts[here] >= policy.most)
-        if policy.least_domains is not None:
-            return float(len(counts) < policy.least_domains and counts[here] > 0)
+            return float(counts[here] >= (policy.max_per_domain or 1))
+        if policy.max_per_domain is not None:
+            return float(counts[here] >= policy.max_per_domain)
+        if policy.min_domains is not None:
+            return float(len(counts) < policy.min_domains and counts[here] > 0)
         return self.skew(policy, counts, here, could)
 
     def skew(self, policy, counts, here, could):
@@ -229,7 +229,7 @@ class PolicyWorld:
         eligible = {d for h in hosts if (d := self.domain(h, policy.level)) is not None}
         after = counts + Counter([here])
         least = min((after[d] for d in eligible), default=after[here])
-        return float(after[here] - least > policy.skew)
+        return float(after[here] - least > policy.max_skew)
 
     def price(self, policy, host, target):
         priced = [(p.level, p.price) for p in policy.prices] or [(policy.level, 0.0)]

@@ -148,7 +148,7 @@ def groups(draw):
 def test_novas_policies_are_shorthands(world, most):
     table, group, consumer = world
     for policy, rule, fields in (
-        (Policy.ANTI_AFFINITY, ServerGroupAntiAffinityFilter, {'most': most}),
+        (Policy.ANTI_AFFINITY, ServerGroupAntiAffinityFilter, {'max_per_domain': most}),
         (Policy.AFFINITY, ServerGroupAffinityFilter, {}),
     ):
         level = LevelPolicy(policy=GroupPolicyKind(policy.value), **fields)

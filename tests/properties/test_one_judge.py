@@ -47,7 +47,9 @@ class Case:
         self.policies = [self.policy(rng, level) for level in rng.sample(LEVELS, rng.randint(1, 2))]
 
     def policy(self, rng: random.Random, level: str) -> dict:
-        form = rng.choice(['affinity', 'anti-affinity', 'skew', 'most', 'near', 'near'])
+        form = rng.choice(
+            ['affinity', 'anti-affinity', 'max_skew', 'max_per_domain', 'near', 'near']
+        )
         about = {'level': level, 'of': 'web'}
         if form in ('affinity', 'anti-affinity'):
             return {'policy': form, **about}
@@ -135,11 +137,11 @@ class Case:
             return set(counts) == {self.domain(last, policy['level'])}
         if policy['policy'] == 'affinity':
             return len(counts) == 1
-        if 'skew' not in policy:
-            return max(counts.values()) <= policy.get('most', 1)
+        if 'max_skew' not in policy:
+            return max(counts.values()) <= policy.get('max_per_domain', 1)
         opened = [row for row, closed in enumerate(self.closed) if not closed]
         least = min(counts[self.domain(row, policy['level'])] for row in opened)
-        return max(counts.values()) - least <= policy['skew']
+        return max(counts.values()) - least <= policy['max_skew']
 
     def is_possible(self) -> bool:
         hosts = range(len(self.rooms))

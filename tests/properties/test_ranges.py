@@ -28,7 +28,7 @@ def with_ranges(rng: random.Random, request: SelectDestinations) -> SelectDestin
         for name, amount in spec.resources.items()
         if rng.random() < 0.8
     }
-    return msgspec.structs.replace(request, spec=msgspec.structs.replace(spec, most=most))
+    return msgspec.structs.replace(request, spec=msgspec.structs.replace(spec, max_resources=most))
 
 
 def counted(
@@ -45,7 +45,7 @@ def counted(
     got = {}
     for name, amount in least.items():
         of, got[name] = inventories[name], amount
-        for more in range(amount, spec.most.get(name, amount) + 1):
+        for more in range(amount, spec.max_resources.get(name, amount) + 1):
             is_piece = more % of.step_size == 0 and of.min_unit <= more <= of.largest
             if is_piece and free[name] - more >= others * amount:
                 got[name] = more

@@ -73,7 +73,7 @@ def kept(rabbit_url):
 @pytest.fixture
 def keeping(make_bus, kept):
     """A bus whose scheduler keeps dead letters, three of each sender."""
-    return make_bus(dead_letter_queue=kept.name, dead_letters_kept=3 * SHARES)
+    return make_bus(dead_letter_queue=kept.name, dead_letters_max=3 * SHARES)
 
 
 def peak_kb(reset=False):
@@ -120,7 +120,7 @@ def test_what_breaks_the_library_after_it_was_acknowledged_costs_nothing(
 ):
     # The library alone connects anew after each, and rests before: 13 s for three.
     url = f'{rabbit_url}?kombu_reconnect_delay=4.5'
-    make_bus(url, dead_letter_queue=kept.name, dead_letters_kept=3 * SHARES)
+    make_bus(url, dead_letter_queue=kept.name, dead_letters_max=3 * SHARES)
     for _ in range(3):
         wire.send(envelope(a_call() | {'_context_self': 1}), topic='gantt-claims')
     reply = json.loads(wire.call(a_call('no'), topic='gantt-claims', seconds=10)['oslo.message'])
@@ -129,7 +129,7 @@ def test_what_breaks_the_library_after_it_was_acknowledged_costs_nothing(
 
 
 def test_the_queue_forgets_the_oldest(make_bus, kept, wire):
-    bus = make_bus(dead_letter_queue=kept.name, dead_letters_kept=3)
+    bus = make_bus(dead_letter_queue=kept.name, dead_letters_max=3)
     sent = [f'no, "name": "cmp-{number}"' for number in range(6)]
     for body_ in sent:
         wire.send(body_, topic='gantt-stats')

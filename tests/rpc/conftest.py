@@ -18,7 +18,7 @@ def bus() -> Iterator[Bus]:
 
 @pytest.fixture
 def make_bus() -> Iterator[Callable[..., Bus]]:
-    """As ``bus``, with options: ``make_bus(worker_queue=1)``."""
+    """As ``bus``, with options: ``make_bus(worker_queue_limit=1)``."""
     buses: list[Bus] = []
 
     def make(*args: object, **options: object) -> Bus:

@@ -188,7 +188,7 @@ def test_a_time_of_nonsense_beside_a_message_is_no_time(bus, seconds):
 
 
 def test_more_words_than_threads_and_room_are_told_busy(make_bus):
-    bus = make_bus(worker_threads=1, worker_queue=1)
+    bus = make_bus(worker_threads=1, worker_queue_limit=1)
     entered, release = threading.Event(), threading.Event()
     real = bus.facade.confirm
 

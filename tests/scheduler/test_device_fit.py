@@ -123,7 +123,7 @@ def test_it_says_what_looking_at_each_device_says(seed):
 
 def test_a_range_of_what_lies_below_a_host_is_given_by_one_device(world):
     request = wanting(None, count=2, VGPU=300)
-    spec = msgspec.structs.replace(request.spec, most={'VGPU': 5000, 'VCPU': 3})
+    spec = msgspec.structs.replace(request.spec, max_resources={'VGPU': 5000, 'VCPU': 3})
     answer = world.select(msgspec.structs.replace(request, spec=spec))
     for chosen, *_ in answer.selections:
         assert chosen.resources == {'VCPU': 3, 'VGPU': chosen.allocations[1].resources['VGPU']}
@@ -140,6 +140,6 @@ def test_a_range_of_what_lies_below_a_host_is_given_by_one_device(world):
 
 def test_a_range_beside_groups_is_refused(world):
     request = wanting(devices(1, 300), VGPU=100)
-    spec = msgspec.structs.replace(request.spec, most={'VCPU': 3})
-    with pytest.raises(exceptions.InvalidMessage, match=r'spec\.most'):
+    spec = msgspec.structs.replace(request.spec, max_resources={'VCPU': 3})
+    with pytest.raises(exceptions.InvalidMessage, match=r'spec\.max_resources'):
         world.select(msgspec.structs.replace(request, spec=spec))

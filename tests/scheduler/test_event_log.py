@@ -54,7 +54,7 @@ class Follower:
 
 
 def said(events: list[EventEntry]) -> list[tuple[str, str, str]]:
-    return [(event.host, event.kind, event.by) for event in events]
+    return [(event.host, event.kind, event.actor) for event in events]
 
 
 def test_what_happens_is_told_once_and_in_order(store):
@@ -234,9 +234,9 @@ def test_nothing_is_left_out_whoever_is_asked(steps, seed):
     while quiet < 2:
         clock.advance(1)
         quiet = 0 if follower.ask(rng.randrange(2)) else quiet + 1
-    seen = {(event.host, event.kind, event.what, event.claim_id) for event in follower.seen}
+    seen = {(event.host, event.kind, event.message, event.claim_id) for event in follower.seen}
     there = {
-        (name, event.kind, event.what, event.claim_id)
+        (name, event.kind, event.message, event.claim_id)
         for name in HOSTS
         for event in store.hosts.host_history(name, 10_000)
         if event.at >= begun

@@ -42,7 +42,7 @@ def ranging(least, most, count=1, **spec):
     """A request for amounts of which there may be more."""
     request = a_request(count, **spec)
     return msgspec.structs.replace(
-        request, spec=msgspec.structs.replace(request.spec, resources=least, most=most)
+        request, spec=msgspec.structs.replace(request.spec, resources=least, max_resources=most)
     )
 
 
@@ -126,7 +126,10 @@ def test_a_move_grows_by_what_is_left_and_inherits_the_rest(make_world):
     source = world.select(request).selections[0][0]
     assert world.hosts[source.host].confirm(source.claim_id) == ['ok']
     spec = msgspec.structs.replace(
-        request.spec, purpose=Purpose.MIGRATE, most={'DISK_GB': 1000}, ignore_hosts=[source.host]
+        request.spec,
+        purpose=Purpose.MIGRATE,
+        max_resources={'DISK_GB': 1000},
+        ignore_hosts=[source.host],
     )
     move = msgspec.structs.replace(request, request_id=new_uuid(), spec=spec)
     target = world.select(move).selections[0][0]
@@ -191,9 +194,9 @@ def test_what_was_given_is_explained_and_comes_out_again():
 @pytest.mark.parametrize(
     ('most', 'spec', 'field'),
     [
-        ({'VCPU': 1}, {}, r'spec\.most\.VCPU.*at least 2'),
-        ({'DISK_GB': 9}, {}, r'spec\.most\.DISK_GB.*among the resources'),
-        ({'VCPU': 4}, {'purpose': 'rebuild'}, r'spec\.most.*rebuild'),
+        ({'VCPU': 1}, {}, r'spec\.max_resources\.VCPU.*at least 2'),
+        ({'DISK_GB': 9}, {}, r'spec\.max_resources\.DISK_GB.*among the resources'),
+        ({'VCPU': 4}, {'purpose': 'rebuild'}, r'spec\.max_resources.*rebuild'),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_field(most, spec, field):
@@ -211,4 +214,4 @@ def test_what_is_laid_out_in_cells_is_no_range():
         request = ranging({'VCPU': 2, 'MEMORY_MB': 512}, {name: 1024}, flavor=flavor)
         answer = world.select(request)
         assert answer.outcome is Outcome.REFUSED
-        assert f'request.spec.most.{name}' in answer.reason
+        assert f'request.spec.max_resources.{name}' in answer.reason

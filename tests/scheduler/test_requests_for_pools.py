@@ -255,23 +255,30 @@ def given(answer):
 
 def test_of_a_range_as_much_is_given_as_there_is(world):
     pool = a_pool(world, 'ceph-1', DISK_GB=Inventory(total=100, step_size=5, max_unit=60))
-    request = a_volume(10, most={'DISK_GB': 1000})
+    request = a_volume(10, max_resources={'DISK_GB': 1000})
     answer = world.select(request)
     assert given(answer) == [60]
     assert world.store.claims.load_claim(answer.selections[0][0].claim_id).allocations == {
         pool.id: {'DISK_GB': 60}
     }
     assert world.scheduler.get_request(GetRequest(request_id=request.request_id)) == answer
-    assert given(world.select(a_volume(10, most={'DISK_GB': 27}))) == [25]
-    assert given(world.select(a_volume(10, most={'DISK_GB': 27}))) == [15]
-    assert world.select(a_volume(10, most={'DISK_GB': 27})).outcome is Outcome.NO_VALID_HOST
+    assert given(world.select(a_volume(10, max_resources={'DISK_GB': 27}))) == [25]
+    assert given(world.select(a_volume(10, max_resources={'DISK_GB': 27}))) == [15]
+    assert (
+        world.select(a_volume(10, max_resources={'DISK_GB': 27})).outcome is Outcome.NO_VALID_HOST
+    )
     assert used(world, pool) == {'DISK_GB': 100}
     followed(world)
 
 
 def test_who_comes_first_leaves_the_least_for_those_behind(world):
     pool = a_pool(world, 'ceph-1', DISK_GB=100)
-    assert given(world.select(a_volume(10, count=4, most={'DISK_GB': 1000}))) == [70, 10, 10, 10]
+    assert given(world.select(a_volume(10, count=4, max_resources={'DISK_GB': 1000}))) == [
+        70,
+        10,
+        10,
+        10,
+    ]
     assert used(world, pool) == {'DISK_GB': 100}
     followed(world)
 
@@ -282,4 +289,4 @@ def test_who_comes_first_leaves_the_least_for_those_behind(world):
 )
 def test_a_range_has_two_ends(most, field):
     with pytest.raises(exceptions.InvalidMessage, match=field):
-        World().select(a_volume(10, most=most))
+        World().select(a_volume(10, max_resources=most))

@@ -18,7 +18,7 @@ from gantt.solver.cp_sat import CpSat
 from tests import planner as plans
 from tests.world import Host, World, a_request, hosts_of, new_uuid, sqlite_store
 
-SKEW = LevelPolicy(policy=GroupPolicyKind.SPREAD, level='zone', skew=1)
+SKEW = LevelPolicy(policy=GroupPolicyKind.SPREAD, level='zone', max_skew=1)
 
 
 class Site(World):

@@ -126,7 +126,7 @@ def test_so_many_are_looked_at_and_the_others_are_named(monkeypatch):
 
 def test_a_plan_without_a_policy_is_never_worse_and_moves_nobody_for_nothing():
     """Nothing but the plan that there is can be had in no time: that is the one without, too."""
-    everywhere = [{'policy': 'spread', 'least_domains': 1}, 'soft-affinity']
+    everywhere = [{'policy': 'spread', 'min_domains': 1}, 'soft-affinity']
     _, lines = looked_at([a_member('web', 2)], everywhere, seconds=0.5)
     assert [(line.score_change, line.moved) for line in lines] == [(0.0, {}), (0.0, {})]
 
@@ -147,7 +147,9 @@ def test_a_better_plan_that_keeps_the_policy_is_no_cost_of_it():
     ]
     goals = reached_by(table, group, pipeline, members)
     bad = msgspec.structs.replace(best, members=members, goals=goals, score=-goals.lack)
-    twice = group_description.read({**body, 'policies': [{'policy': 'spread', 'most': 1}] * 2})
+    twice = group_description.read(
+        {**body, 'policies': [{'policy': 'spread', 'max_per_domain': 1}] * 2}
+    )
     first, second = without_each(table, twice, bad, pipeline, seconds=20.0, **given)
     assert first.keeps_it and second.keeps_it, 'the other one says the same'
     assert first.score_change == pytest.approx(best.score - bad.score) and first.moved

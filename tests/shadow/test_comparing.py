@@ -21,7 +21,7 @@ def test_the_same_host():
     request = side.asked()
     side.seen('cmp-1', request)
     comparison = side.one()
-    assert (comparison.verdict, comparison.ours, comparison.theirs, comparison.why) == (
+    assert (comparison.verdict, comparison.gantt_host, comparison.nova_host, comparison.reason) == (
         'same',
         'cmp-1',
         'cmp-1',
@@ -48,8 +48,8 @@ def test_another_host_that_fits_is_ranked():
     side.seen('cmp-3', request)
     comparison = side.one()
     assert comparison.verdict == 'other'
-    assert 'cmp-3 is number 3 of 3' in comparison.why
-    assert 'RAMWeigher' in comparison.why
+    assert 'cmp-3 is number 3 of 3' in comparison.reason
+    assert 'RAMWeigher' in comparison.reason
 
 
 def test_a_host_that_a_filter_removes_is_told_with_its_reason():
@@ -60,7 +60,7 @@ def test_a_host_that_a_filter_removes_is_told_with_its_reason():
     side.seen('cmp-2', request)
     comparison = side.one()
     assert comparison.verdict == 'removed'
-    assert 'cmp-2 was removed by ComputeFilter' in comparison.why
+    assert 'cmp-2 was removed by ComputeFilter' in comparison.reason
 
 
 def test_where_there_is_no_host_here_nova_has_one():
@@ -68,8 +68,12 @@ def test_where_there_is_no_host_here_nova_has_one():
     request = side.asked(vcpu=1000)
     side.seen('cmp-2', request)
     comparison = side.one()
-    assert (comparison.verdict, comparison.ours, comparison.theirs) == ('removed', None, 'cmp-2')
-    assert 'ResourcesFilter' in comparison.why
+    assert (comparison.verdict, comparison.gantt_host, comparison.nova_host) == (
+        'removed',
+        None,
+        'cmp-2',
+    )
+    assert 'ResourcesFilter' in comparison.reason
 
 
 def test_a_host_that_is_not_known_here():
@@ -117,7 +121,7 @@ def test_the_source_of_a_move_does_not_tell_where_it_goes():
     side.seen('cmp-1', request)
     assert side.look() == []
     side.seen('cmp-2', request)
-    assert side.one().theirs == 'cmp-2'
+    assert side.one().nova_host == 'cmp-2'
 
 
 def test_of_a_move_that_may_stay_nothing_tells():
@@ -133,7 +137,7 @@ def test_members_are_compared_one_by_one():
     for consumer, host in zip(request.consumers, side.world.hosts, strict=True):
         side.shadow.receive(ObservedGuests(host=host, consumers=[consumer]))
     comparisons = {comparison.consumer: comparison for comparison in side.look()}
-    assert [comparisons[c].theirs for c in request.consumers] == ['cmp-1', 'cmp-2', 'cmp-3']
+    assert [comparisons[c].nova_host for c in request.consumers] == ['cmp-1', 'cmp-2', 'cmp-3']
     assert len({comparison.id for comparison in comparisons.values()}) == 3
 
 
@@ -144,7 +148,7 @@ def test_what_is_not_decided_says_why():
     side.seen('cmp-1', request)
     comparison = side.one()
     assert comparison.verdict == 'not_decided'
-    assert 'nobody has reported' in comparison.why
+    assert 'nobody has reported' in comparison.reason
 
 
 def test_a_repeat_is_one_request():
@@ -157,7 +161,7 @@ def test_a_repeat_is_one_request():
 
 
 def test_what_is_remembered_is_bounded():
-    side = Side(pending_most=2, comparisons_most=3)
+    side = Side(pending_max=2, comparisons_most=3)
     for number in range(5):
         side.asked(origin=f'req-{number}')
     assert side.shadow.pending == 2

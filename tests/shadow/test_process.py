@@ -136,12 +136,12 @@ def test_it_compares_and_changes_nothing(site, nova):
         'comparisons',
         60,
     )
-    assert {comparison.consumer: comparison.theirs for comparison in comparisons} == placed
+    assert {comparison.consumer: comparison.nova_host for comparison in comparisons} == placed
     assert {comparison.verdict.value for comparison in comparisons} <= {'same', 'tie', 'other'}, (
         comparisons[0]
     )
-    assert all(comparison.ours in HOSTS for comparison in comparisons)
-    assert all(comparison.why for comparison in comparisons if comparison.verdict == 'other')
+    assert all(comparison.gantt_host in HOSTS for comparison in comparisons)
+    assert all(comparison.reason for comparison in comparisons if comparison.verdict == 'other')
     assert (nova.asked, nova.lists) == (guests, len(HOSTS))
     assert counted(site) == before
     assert site.store.claims.list_claims(limit=10) == []

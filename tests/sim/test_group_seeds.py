@@ -121,12 +121,12 @@ A, B, C = ('cmp-1', 'rack1'), ('cmp-2', 'rack1'), ('cmp-3', 'rack2')
     ('policy', 'good', 'bad'),
     [
         ({'policy': 'anti-affinity'}, [A, B, C], [A, A]),
-        ({'policy': 'anti-affinity', 'most': 2}, [A, A, B], [A, A, A]),
+        ({'policy': 'anti-affinity', 'max_per_domain': 2}, [A, A, B], [A, A, A]),
         ({'policy': 'anti-affinity', 'level': 'rack'}, [A, C], [A, B]),
         ({'policy': 'anti-affinity', 'of': 'web'}, [A, B], [B, B]),
         ({'policy': 'affinity'}, [A, A], [A, B]),
         ({'policy': 'affinity', 'level': 'rack', 'of': 'web'}, [A, B], [B, C]),
-        ({'policy': 'spread', 'most': 2}, [A, A, C], [C, C, C]),
+        ({'policy': 'spread', 'max_per_domain': 2}, [A, A, C], [C, C, C]),
     ],
 )
 def test_a_hard_policy_that_does_not_hold_is_told(policy, good, bad):

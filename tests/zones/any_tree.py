@@ -98,7 +98,7 @@ class AnyTree:
 
     def _strategies(self) -> list[ZoneStrategy]:
         small = {
-            'brute_force_most': 2,
+            'brute_force_max': 2,
             'top_n_zones': 1,
             'likely_first_each': 1,
             'weighted_random_first': 1,

@@ -422,7 +422,7 @@ def test_a_group_with_members_below_is_planned_with_them_counted(zone, policy):
     first = a_request(vcpu=4, group=GroupRef(uuid=group, policy=Policy(policy)))
     assert children_of(top.select(first)) == ['low']
     with planner_of(top) as planner:
-        for unkept in ('affinity', RACK, {'policy': 'spread', 'level': 'host', 'skew': 1}):
+        for unkept in ('affinity', RACK, {'policy': 'spread', 'level': 'host', 'max_skew': 1}):
             error = refused(planner, a_plan(group, unkept))
             assert isinstance(error, exceptions.Refused), error
             assert 'low' in error.message and 'at ' in error.message

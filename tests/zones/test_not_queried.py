@@ -68,11 +68,11 @@ def test_what_stays_in_its_zone_is_told_whom_to_ask(two, kind, dry_run):
     assert error['details']['zones'] == ['east']
     assert 'ask zone east' in error['detail']
     answer = two.select(msgspec.structs.replace(request, request_id=uuid_of(kind)))
-    assert (answer.outcome, answer.ask_zones) == (Outcome.UNKNOWN, ['east'])
+    assert (answer.outcome, answer.zones_not_queried) == (Outcome.UNKNOWN, ['east'])
     again = msgspec.structs.replace(request, request_id=uuid_of(f'{kind} again'), repeat=True)
     for _ in range(2):  # the refusal of a repeat is kept
         answer = two.select(again)
-        assert (answer.outcome, answer.ask_zones) == (Outcome.UNKNOWN, ['east'])
+        assert (answer.outcome, answer.zones_not_queried) == (Outcome.UNKNOWN, ['east'])
     # Who wants a place of this zone alone has all of it.
     alone = msgspec.structs.replace(request, hops=0, request_id=uuid_of(f'{kind} here'))
     assert answered(two, alone)[1]['code'] == 'gantt.no_valid_host'
@@ -91,9 +91,9 @@ def test_a_group_that_is_planned_is_told_whom_to_ask():
     assert (error.code, error.kwargs['zones']) == ('gantt.not_known_here', ['east'])
     assert 'ask zone east' in error.message and error.kwargs['missing_count'] == 2
     tried = place(planner, a_plan_request(group, dry_run=True))
-    assert len(tried.plan.missing) == 2 and tried.ask_zones == ['east']
+    assert len(tried.plan.missing) == 2 and tried.zones_not_queried == ['east']
     fits = place(planner, a_plan_request(a_description(a_member('web', 1)), dry_run=True))
-    assert fits.ask_zones == []
+    assert fits.zones_not_queried == []
 
 
 def test_members_that_are_to_be_apart_may_be_in_several_zones(zone):
@@ -161,7 +161,7 @@ def test_what_a_zone_above_was_offered_is_no_destination_that_it_named(zone):
 def test_who_may_not_see_hosts_is_not_told_names_of_zones(two):
     request = a_request(vcpu=4, lifecycle=Lifecycle.PLAN, dry_run=True)
     answer = two.select(request)
-    assert answer.ask_zones == ['east']
+    assert answer.zones_not_queried == ['east']
     shown = redacting.answer(answer)
     error = redacting.error(error_of(answer))
     for public in (msgspec.json.encode(shown).decode(), error.message, str(error.kwargs)):
@@ -170,7 +170,7 @@ def test_who_may_not_see_hosts_is_not_told_names_of_zones(two):
 
 
 def test_the_command_line_says_whom_to_ask_besides():
-    answer = {'plan': None, 'dry_run': True, 'ask_zones': ['east', 'west']}
+    answer = {'plan': None, 'dry_run': True, 'zones_not_queried': ['east', 'west']}
     assert 'ask east, west' in ' '.join(plan_lines.answered(answer, 100))
     assert 'ask' not in ' '.join(plan_lines.answered({'plan': None, 'dry_run': True}, 100))
 

@@ -9,7 +9,7 @@ import pytest
 from gantt.core.messages.request import Destination, Flavor, GroupRef, Policy, Purpose
 from gantt.core.records.decision import Outcome
 from gantt.core.zones.idempotency_keys import own_name
-from gantt.core.zones.messages import HostMarksQuery, ZoneCapacityOf
+from gantt.core.zones.messages import HostDigestsQuery, ZoneCapacityOf
 from tests.world import a_request
 from tests.zones.test_protocol import BY, OTHER, allocate, call, code, evaluate, tokens_of
 
@@ -178,9 +178,9 @@ def test_what_a_zone_tells_of_itself_follows_trust(east):
         assert theirs['outcome'] == ours['outcome'] == outcome
         assert (theirs['hosts'], theirs['survivors'], theirs['removed']) == (0, 0, {})
         assert ours['hosts'] == 3
-    marks = HostMarksQuery(salt='00' * 32)
+    marks = HostDigestsQuery(salt='00' * 32)
     room = ZoneCapacityOf(request=a_request(vcpu=1))
-    for path, body in (('/host-marks', marks), ('/capacity', room)):
+    for path, body in (('/host-digests', marks), ('/capacity', room)):
         assert call(east, 'POST', path, body).status_code == 403
         assert call(east, 'POST', path, body, OTHER).status_code == 200
     key, _ = allocate(east, *(r := a_request(vcpu=1), tokens_of(evaluate(east, r))))

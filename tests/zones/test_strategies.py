@@ -313,7 +313,7 @@ def test_a_lease_that_is_only_below_is_extended_over_http(zone):
     before = expires(east, chosen.claim_id)
     path = f'/v1/requests/{request.request_id}'
     response = httpx.delete(f'{top.url}{path}?dry_run=true', headers=VERSION)
-    assert '1 reserved claims' in response.json()['what'], response.text
+    assert '1 reserved claims' in response.json()['message'], response.text
     response = top.put(f'{path}/lease', {'seconds': 60})
     assert response.status_code == 200, response.text
     assert expires(east, chosen.claim_id) > before + 30

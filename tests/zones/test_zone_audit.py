@@ -227,15 +227,15 @@ def test_what_a_zone_above_gets_names_no_host(east, top):
     headers = {'X-User-Id': top.uuid, **VERSION}
 
     def ask(by=headers, **body):
-        return httpx.post(f'{east.url}/zone/v1/host-marks', json=body, headers=by)
+        return httpx.post(f'{east.url}/zone/v1/host-digests', json=body, headers=by)
 
     answer = ask(salt=salt)
     assert answer.status_code == 200
     assert 'secret' not in answer.text and '0f8fad5b' not in answer.text
-    host_marks = host_digests.read(answer.json()['marks'])
+    host_marks = host_digests.read(answer.json()['digests'])
     assert len(host_marks) == 3 and host_marks == sorted(host_marks)
     # Another salt, other digests: what was learned once cannot be looked up.
-    other = host_digests.read(ask(salt=secrets.token_hex(32)).json()['marks'])
+    other = host_digests.read(ask(salt=secrets.token_hex(32)).json()['digests'])
     assert not {d for mark in host_marks for d in mark} & (
         {d for mark in other for d in mark} - {b''}
     )

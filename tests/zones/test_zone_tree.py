@@ -59,7 +59,7 @@ def test_a_zone_below_that_is_not_well_says_why(zone, capsys):
     top.put('/v1/zones/other', {'enabled': False})
     states = {child['name']: (child['state'], child['hosts']) for child in tree(top)['children']}
     assert states == {
-        'east': ('refused', None),
+        'east': ('forbidden', None),
         'cloud': ('unresponsive', None),
         'other': ('disabled', None),
     }
@@ -72,7 +72,7 @@ def test_a_zone_below_that_is_not_well_says_why(zone, capsys):
     response = top.get('/v1/health')
     assert response.status_code == 200 and response.json()['healthy']
     detail = health(top)['zones']['detail']
-    assert 'cloud unresponsive' in detail and 'east refused' in detail and 'other' not in detail
+    assert 'cloud unresponsive' in detail and 'east forbidden' in detail and 'other' not in detail
 
 
 def health(zone):

@@ -78,13 +78,17 @@ def _policies(rng: random.Random, names: Sequence[str]) -> list[Policy | LevelPo
     level = rng.choice(('host', 'host', 'rack'))
     kinds: list[Policy | LevelPolicy] = [
         Policy.ANTI_AFFINITY,
-        LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, of=member_name, most=rng.choice((1, 2))),
-        LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, of=member_name, level='rack', most=2),
-        LevelPolicy(policy=GroupPolicyKind.SPREAD, of=member_name, level=level, most=2),
+        LevelPolicy(
+            policy=GroupPolicyKind.ANTI_AFFINITY, of=member_name, max_per_domain=rng.choice((1, 2))
+        ),
+        LevelPolicy(
+            policy=GroupPolicyKind.ANTI_AFFINITY, of=member_name, level='rack', max_per_domain=2
+        ),
+        LevelPolicy(policy=GroupPolicyKind.SPREAD, of=member_name, level=level, max_per_domain=2),
         LevelPolicy(policy=GroupPolicyKind.AFFINITY, of=member_name, level='rack'),
         LevelPolicy(policy=GroupPolicyKind.AFFINITY, of=names[0]),
         LevelPolicy(policy=GroupPolicyKind.ANTI_AFFINITY, of=member_name, level='rack', soft=1.0),
-        LevelPolicy(policy=GroupPolicyKind.SPREAD, of=member_name, skew=1, drop=1),
+        LevelPolicy(policy=GroupPolicyKind.SPREAD, of=member_name, max_skew=1, drop=1),
     ]
     return rng.sample(kinds, rng.choice((0, 1, 1, 2)))
 
@@ -145,7 +149,9 @@ def broken_policies(
                     ):
                         yield f'{whom}: {unit_joined.guest} joined those in {sorted(ends)}'
                 continue
-            limit = policy.most or (1 if policy.policy is GroupPolicyKind.ANTI_AFFINITY else None)
+            limit = policy.max_per_domain or (
+                1 if policy.policy is GroupPolicyKind.ANTI_AFFINITY else None
+            )
             for domain, count in sorted(counts.items()):
                 if limit is not None and count > limit:
                     yield f'{whom}: {count} are in {domain}, {limit} may be'

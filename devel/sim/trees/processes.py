@@ -50,7 +50,7 @@ CALLS: Mapping[str, tuple[Handler, Any]] = {
     'zone evaluate': (zones.evaluate_zone, ZoneEvaluation),
     'zone allocate': (zones.allocate_in_zone, ZoneAllocation),
     'zone allocation': (zones.show_zone_allocation, None),
-    'zone release': (zones.give_back_to_zone, None),
+    'zone release': (zones.release_zone_allocation, None),
     'zone extend': (zones.extend_zone_lease, ZoneLease),
     'zone changes': (_changes, None),
     'redeem': (zones.redeem_place, Redeem),

@@ -226,7 +226,7 @@ _SITE = (
         'Set it to twice [claims] tombstone_seconds, which is {claims.tombstone_seconds:g}',
     ),
     note_if(
-        '[decisions] kept',
+        '[decisions] count_max',
         lambda v, c: not v,
         'decisions go at the next purge: nothing can be explained afterwards',
         'Keep some thousands',

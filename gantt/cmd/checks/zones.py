@@ -21,7 +21,7 @@ _STATES = {
         warning,
         'Start it, correct its address with "gantt zone set NAME --url", or "gantt zone disable"',
     ),
-    ZoneState.REFUSED: (
+    ZoneState.FORBIDDEN: (
         error,
         'Let this zone ask there ("gantt parent list" in that zone), or correct the credential',
     ),

@@ -17,7 +17,7 @@ STORED_EACH = 200
 #: Retention of a line.
 STORED_SECONDS = 30 * 86_400.0
 #: Longest line, in characters; below, the most names in one.
-WHAT_MAX = 1000
+MESSAGE_MAX = 1000
 _NAMED = 8
 
 
@@ -26,14 +26,14 @@ class HostEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     :ivar kind: registered | disabled | enabled | service | facts | key | renamed | removed |
         claimed | confirmed | released | expired | refused
-    :ivar by: operator that changed it, if any
+    :ivar actor: operator that changed it, if any
     :ivar at: seconds of the database's clock; 0: now
     :ivar claim_id: id of the claim that it concerns, if any
     """
 
     kind: str
-    what: str
-    by: str = ''
+    message: str
+    actor: str = ''
     at: float = 0.0
     claim_id: str | None = None
 
@@ -47,13 +47,13 @@ def changes(before: HostRow, after: HostRow, by: str = '') -> list[HostEvent]:
     if after.boot_nonce != before.boot_nonce and after.boot_nonce:
         again = 'again: its agent was started anew, or another one reports for it'
         text = again if before.boot_nonce else 'for the first time'
-        events.append(HostEvent(kind='registered', what=text))
+        events.append(HostEvent(kind='registered', message=text))
     if after.disabled != before.disabled:
         if after.disabled is None:
-            events.append(HostEvent(kind='enabled', what='an operator enabled it', by=by))
+            events.append(HostEvent(kind='enabled', message='an operator enabled it', actor=by))
         else:
             author = after.disabled_by or ''
-            events.append(HostEvent(kind='disabled', what=after.disabled, by=author))
+            events.append(HostEvent(kind='disabled', message=after.disabled, actor=author))
     if after.service_disabled != before.service_disabled:
         disabled_after = after.service_disabled
         text = (
@@ -61,18 +61,18 @@ def changes(before: HostRow, after: HostRow, by: str = '') -> list[HostEvent]:
             if disabled_after is None
             else f'takes no guests: {disabled_after}'
         )
-        events.append(HostEvent(kind='service', what=text))
+        events.append(HostEvent(kind='service', message=text))
     if after.key is not before.key and after.key != before.key:
         events += _key(before, after)
     if after.inventories_by != before.inventories_by:
         author = (
             'its reports' if after.reports_inventories else 'requests to the Placement interface'
         )
-        events.append(HostEvent(kind='facts', what=f'{author} say what it has', by=by))
-    events += [HostEvent(kind='facts', what=text) for text in _facts(before, after)]
+        events.append(HostEvent(kind='facts', message=f'{author} say what it has', actor=by))
+    events += [HostEvent(kind='facts', message=text) for text in _facts(before, after)]
     return [
-        msgspec.structs.replace(event, what=event.what[:WHAT_MAX])
-        if len(event.what) > WHAT_MAX
+        msgspec.structs.replace(event, message=event.message[:MESSAGE_MAX])
+        if len(event.message) > MESSAGE_MAX
         else event
         for event in events
     ]
@@ -87,11 +87,11 @@ def _key(before: HostRow, after: HostRow) -> list[HostEvent]:
         and after.key.is_revoked
         and not (before.key and before.key.is_revoked)
     ):
-        return [HostEvent(kind='key', what='its key was revoked')]
+        return [HostEvent(kind='key', message='its key was revoked')]
     if old == new:
         return []
     text = 'its key was forgotten' if not new else 'a key was kept' if not old else 'another key'
-    return [HostEvent(kind='key', what=text)]
+    return [HostEvent(kind='key', message=text)]
 
 
 def _facts(before: HostRow, after: HostRow) -> Iterable[str]:

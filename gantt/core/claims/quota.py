@@ -2,7 +2,7 @@
 """Quotas: the limits of one project, and the rule that refuses what exceeds them.
 
 A limit has a name: ``claims_in_flight`` (reserved, to be confirmed yet), ``live_claims``
-(consumers with a live claim), ``server_groups``, ``planned_places`` (of plans of groups, until
+(consumers with a live claim), ``server_groups``, ``reservations`` (of plans of groups, until
 their guests run), ``requests_per_minute``, or ``class:VCPU`` and so on for the amount of a resource
 class.  A limit of -1 is none.
 
@@ -33,11 +33,11 @@ from gantt.core.messages.request import Lifecycle
 CLAIMS_IN_FLIGHT = 'claims_in_flight'
 LIVE_CLAIMS = 'live_claims'
 SERVER_GROUPS = 'server_groups'
-PLANNED_PLACES = 'planned_places'
+RESERVATIONS = 'reservations'
 REQUESTS_PER_MINUTE = 'requests_per_minute'
 #: Prefix of limits of resource classes.
 CLASS = 'class:'
-COUNTS = (CLAIMS_IN_FLIGHT, LIVE_CLAIMS, SERVER_GROUPS, PLANNED_PLACES, REQUESTS_PER_MINUTE)
+COUNTS = (CLAIMS_IN_FLIGHT, LIVE_CLAIMS, SERVER_GROUPS, RESERVATIONS, REQUESTS_PER_MINUTE)
 
 #: Prefix of every reason of a refusal by a quota.
 WORD = 'quota '

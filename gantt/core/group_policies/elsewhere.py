@@ -37,5 +37,5 @@ def _is_satisfied(policy: LevelPolicy) -> bool:
     if policy.level != HOST:
         return False
     if policy.policy is GroupPolicyKind.SPREAD:
-        return policy.least_domains is None and policy.skew is None
+        return policy.min_domains is None and policy.max_skew is None
     return policy.policy in _APART

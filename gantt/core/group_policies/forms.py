@@ -61,7 +61,7 @@ class PolicyForms:
         self._level = levels.on(policy.level, f'{self._field}.level')
         self._width = max(len(self._level.names), 1)
         #: Whether the sources of members that move together do not count.
-        self._staying = policy.policy not in _APART and policy.most is None
+        self._staying = policy.policy not in _APART and policy.max_per_domain is None
 
     def all(self) -> list[JointPolicy]:
         """Return all forms, of each of its subjects."""
@@ -94,16 +94,16 @@ class PolicyForms:
             case GroupPolicyKind.NEAR:
                 return [self._near(base, names)]
         if policy.target is None:
-            return [_as(base, PolicyForm.MOST, amount=policy.most or 1)]
+            return [_as(base, PolicyForm.MOST, amount=policy.max_per_domain or 1)]
         to, rows = self._target()
         return [_as(base, PolicyForm.APART, to=to, both=True, taken=self._count(rows) > 0)]
 
     def _spread(self, base: JointPolicy) -> list[JointPolicy]:
         policy = self._policy
         amounts = {
-            PolicyForm.MOST: policy.most,
-            PolicyForm.LEAST: policy.least_domains,
-            PolicyForm.SKEW: policy.skew,
+            PolicyForm.MOST: policy.max_per_domain,
+            PolicyForm.LEAST: policy.min_domains,
+            PolicyForm.SKEW: policy.max_skew,
         }
         return [_as(base, form, amount=n) for form, n in amounts.items() if n is not None]
 

@@ -32,8 +32,8 @@ class GroupAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     :ivar attempts: times that it was planned
     :ivar conflicts: why it was planned again, a line each
     :ivar age_seconds: of the state that it was decided on
-    :ivar ask_zones: names of zones below that may have room for members without a place: no zone
-        below is asked for a group that is planned
+    :ivar zones_not_queried: names of child zones that may have room for members without a place: no
+        child zone is queried for a group that is planned
     :ivar what_if: a line for each policy and whom it is about; None: it was not wanted
     """
 
@@ -50,7 +50,7 @@ class GroupAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     conflicts: list[str] = []
     age_seconds: float = 0.0
     what_if: list[WithoutPolicy] | None = None
-    ask_zones: list[str] = []
+    zones_not_queried: list[str] = []
 
 
 class StoredAnswer(GroupAnswer, frozen=True, kw_only=True):

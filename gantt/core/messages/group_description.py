@@ -62,9 +62,9 @@ class MemberDescription(Message, frozen=True, kw_only=True):
                     'expected at most one: members of a group are placed together, and the order '
                     'of hosts would not be kept; name an aggregate, or a rule',
                 )
-            if spec.most:
+            if spec.max_resources:
                 raise Misfit(
-                    f'{where}.most',
+                    f'{where}.max_resources',
                     'expected none: a place has one amount; write larger amounts first, and what '
                     'will do as well as alternatives',
                 )
@@ -176,11 +176,11 @@ class GroupDescription(Message, frozen=True, kw_only=True):
     ) -> None:
         for subject in policy.subjects:
             total = sum(known[name].most for name in self.members_of(subject))
-            if policy.least_domains is not None and policy.least_domains > total:
+            if policy.min_domains is not None and policy.min_domains > total:
                 raise Misfit(
-                    f'{field}.least_domains',
+                    f'{field}.min_domains',
                     f'expected at most {total}, as many as there are members; '
-                    f'got {policy.least_domains}',
+                    f'got {policy.min_domains}',
                 )
 
 

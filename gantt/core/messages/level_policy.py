@@ -100,9 +100,10 @@ class LevelPolicy(Message, frozen=True, kw_only=True):
 
     :ivar of: subgroup or member that it is about, or several, each by itself; null: all members
     :ivar target: of near, and of anti-affinity between two of them
-    :ivar most: in a domain, of anti-affinity (1 unless given) and spread
-    :ivar least_domains: of spread
-    :ivar skew: of spread: from the fullest to the emptiest of the domains that have a host for them
+    :ivar max_per_domain: members in a domain, of anti-affinity (1 unless given) and spread
+    :ivar min_domains: domains with members, of spread
+    :ivar max_skew: of spread: from the fullest to the emptiest of the domains that have a host for
+        them
     :ivar prices: of near: of the nearest level first; empty: 0 in a domain of ``level``
     :ivar beyond: of near: what a member costs that shares none of the levels
     :ivar soft: its weight: each violation costs as much
@@ -113,9 +114,9 @@ class LevelPolicy(Message, frozen=True, kw_only=True):
     level: Level = HOST
     of: Name | NamesOf | None = None
     target: PolicyTarget | None = None
-    most: Count | None = None
-    least_domains: Count | None = None
-    skew: Many | None = None
+    max_per_domain: Count | None = None
+    min_domains: Count | None = None
+    max_skew: Many | None = None
     prices: Annotated[list[LevelPrice], msgspec.Meta(max_length=PRICES_MAX)] = []
     beyond: Price = 1.0
     soft: Weight | None = None
@@ -128,9 +129,9 @@ class LevelPolicy(Message, frozen=True, kw_only=True):
             if getattr(self, field) not in (None, []) and self.policy not in of:
                 expected = ' and '.join(kind.value for kind in of)
                 raise Misfit(field, f'is of {expected}; this policy is {self.policy.value}')
-        amounts = (self.most, self.least_domains, self.skew)
+        amounts = (self.max_per_domain, self.min_domains, self.max_skew)
         if self.policy is GroupPolicyKind.SPREAD and amounts == (None, None, None):
-            raise Misfit('least_domains', 'expected one of least_domains, most and skew')
+            raise Misfit('min_domains', 'expected one of min_domains, max_per_domain and max_skew')
         self._check_target()
         self._check_prices()
 
@@ -139,8 +140,10 @@ class LevelPolicy(Message, frozen=True, kw_only=True):
             raise Misfit('target', 'expected what members are to be near to')
         if self.target is None or self.policy is GroupPolicyKind.NEAR:
             return
-        if self.most is not None:
-            raise Misfit('most', 'expected none where there is a target: none may be together')
+        if self.max_per_domain is not None:
+            raise Misfit(
+                'max_per_domain', 'expected none where there is a target: none may be together'
+            )
         if self.target.pool is not None:
             raise Misfit('target.pool', 'expected one of of, group, host, domain')
 
@@ -176,7 +179,7 @@ class LevelPolicy(Message, frozen=True, kw_only=True):
         if self.target is not None:
             near_to = self.policy is GroupPolicyKind.NEAR
             words.append(f'{"to" if near_to else "from"} {self.target}')
-        for name in ('most', 'least_domains', 'skew'):
+        for name in ('max_per_domain', 'min_domains', 'max_skew'):
             if getattr(self, name) is not None:
                 words.append(f'{name} {getattr(self, name)}')
         return ' '.join(words)
@@ -184,9 +187,9 @@ class LevelPolicy(Message, frozen=True, kw_only=True):
 
 _FIELDS_OF = {
     'target': (GroupPolicyKind.ANTI_AFFINITY, GroupPolicyKind.NEAR),
-    'most': (GroupPolicyKind.ANTI_AFFINITY, GroupPolicyKind.SPREAD),
-    'least_domains': (GroupPolicyKind.SPREAD,),
-    'skew': (GroupPolicyKind.SPREAD,),
+    'max_per_domain': (GroupPolicyKind.ANTI_AFFINITY, GroupPolicyKind.SPREAD),
+    'min_domains': (GroupPolicyKind.SPREAD,),
+    'max_skew': (GroupPolicyKind.SPREAD,),
     'prices': (GroupPolicyKind.NEAR,),
 }
 

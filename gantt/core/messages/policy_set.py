@@ -79,7 +79,7 @@ class PolicySet(Message, frozen=True, kw_only=True):
     @property
     def has_hard_skew(self) -> bool:
         """True where a hard policy bounds how unevenly domains are used."""
-        return any(policy.is_hard and policy.skew is not None for policy in self.full_policies)
+        return any(policy.is_hard and policy.max_skew is not None for policy in self.full_policies)
 
     @property
     def has_near_members(self) -> bool:

@@ -241,7 +241,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
 
     resources: Annotated[dict[Name, Positive], msgspec.Meta(min_length=1, max_length=64)]
     kind: RequestKind = RequestKind.HOST
-    most: Amounts = {}  # of a range; resources has the least
+    max_resources: Amounts = {}  # upper ends of ranges; resources has the lower ends
     consumer_type: Name = 'INSTANCE'
     project_id: Text | None = None
     user_id: Text | None = None
@@ -310,7 +310,7 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     @property
     def at_most(self) -> dict[str, int]:
         """Largest amounts of a member by class; of whole devices, the requested amount."""
-        amounts = {**self.resources, **self.most} if self.most else self.resources
+        amounts = {**self.resources, **self.max_resources} if self.max_resources else self.resources
         if self.tree is None:
             return amounts
         total = collections.Counter(amounts)
@@ -517,15 +517,17 @@ def _check_ranges(spec: RequestSpec, inside: str) -> None:
     """
     if spec.purpose is Purpose.REBUILD:
         problem = "expected no ranges with the purpose 'rebuild', which claims nothing"
-        raise exceptions.invalid(f'{inside}.most', problem)
+        raise exceptions.invalid(f'{inside}.max_resources', problem)
     if spec.tree is not None:
         problem = 'expected no ranges beside groups or devices of a tree'
-        raise exceptions.invalid(f'{inside}.most', problem)
-    for name, amount in spec.most.items():
+        raise exceptions.invalid(f'{inside}.max_resources', problem)
+    for name, amount in spec.max_resources.items():
         least = spec.resources.get(name)
         if least is None or amount < least:
             expected = 'it among the resources' if least is None else f'at least {least}'
-            raise exceptions.invalid(f'{inside}.most.{name}', f'expected {expected}, got {amount}')
+            raise exceptions.invalid(
+                f'{inside}.max_resources.{name}', f'expected {expected}, got {amount}'
+            )
 
 
 _PLAIN = RequestSpec(resources={'DISK_GB': 1})
@@ -573,7 +575,7 @@ def check_spec(
     """
     _check_classes(spec, declared, inside)
     _check_keys(spec, inside)
-    if spec.most:
+    if spec.max_resources:
         _check_ranges(spec, inside)
     for field in ('any_traits', 'member_of'):
         if [] in getattr(spec, field):

@@ -106,7 +106,7 @@ class Run:
             FilterRun(table, spec, pipeline) if before is None else before.filter_run
         )
         wish = pipeline.inside.wish(spec) if spec.may_need_topology else None
-        if wish is not None and spec.most:
+        if wish is not None and spec.max_resources:
             check_inside(spec, wish)
         self.fitting = (
             None if wish is None else Fitting(table, wish, pipeline.inside, self.filter_run)
@@ -331,7 +331,7 @@ class Run:
             run = self.filter_run
             can_step = self.claims and self.fitting is None and self.trees is None and not self.held
             can_step = can_step and not self.in_order
-            self._steps = can_step and not self.request.spec.most and run.may_step(ranking)
+            self._steps = can_step and not self.request.spec.max_resources and run.may_step(ranking)
         if self._steps and row not in self._left:
             self._left[row] = self.filter_run.picks_left(row)
         return self._steps
@@ -405,7 +405,7 @@ class Run:
             amounts, self._shares = self._lay(row, placed, behind, held_shares)
             self.taken.append((provider_id, identity))
             self.members.looks[-1].claim_ids.append(identity)
-            if self.filter_run.is_pooled or spec.most:
+            if self.filter_run.is_pooled or spec.max_resources:
                 look = self.members.looks[-1]
                 look.allocations.append(by_provider(self.table, spec, row, amounts, self._shares))
                 if self.filter_run.is_pooled:
@@ -424,7 +424,7 @@ class Run:
         assert solution is not None, 'it was chosen for it'
         groups = self.trees.shares(row, solution)
         shares = self.trees.amounts(row, solution)
-        if spec.most:  # then there are no groups but the one
+        if spec.max_resources:  # then there are no groups but the one
             ceilings = self.filter_run.ceilings(row)
             shares = ranged_shares(self.table, row, spec, shares, behind, ceilings)
             groups = [GroupShare('', pid, dict(amounts)) for pid, amounts in shares.items()]
@@ -447,10 +447,10 @@ class Run:
         :returns: all amounts that it gets, and those of pools
         """
         table, spec = self.table, self.request.spec
-        if not (held or spec.most):
+        if not (held or spec.max_resources):
             return spec.resources, table.take(placed.provider_id, spec.resources, placed)
         shares = table.providers_of(row, spec.resources)
-        if spec.most:
+        if spec.max_resources:
             ceilings = self.filter_run.ceilings(row)
             shares = ranged_shares(table, row, spec, shares, behind, ceilings)
         of_class = {name: n for amounts in shares.values() for name, n in amounts.items()}
@@ -653,7 +653,7 @@ def by_provider(
 
     Empty where all is the host's own, unless amounts differ by member.
     """
-    if not (shares or spec.most):
+    if not (shares or spec.max_resources):
         return []
     pooled = {name for pool_amounts in shares.values() for name in pool_amounts}
     host_amounts = {name: amount for name, amount in wanted.items() if name not in pooled}
@@ -694,10 +694,10 @@ def check_inside(spec: RequestSpec, wish: Wish) -> None:
     :raises InvalidMessage: a range of a laid-out class: amounts above the least have no place
     """
     laid_out = {*(_OF_CELLS if wish.cells else ()), *map(pmem_class, wish.pmem)}
-    for name in spec.most:
+    for name in spec.max_resources:
         if name in laid_out:
             refuse(
-                f'request.spec.most.{name}',
+                f'request.spec.max_resources.{name}',
                 'the request has it laid out in cells of the host; expected one amount, no range',
             )
 
@@ -732,7 +732,7 @@ def ranged_shares(
     times = [room // spec.resources[n] for n, room in host_room.items() if n not in others_have]
     fits_here = min(times, default=behind + 1)
     for provider, amounts in found.items():
-        for name in amounts.keys() & spec.most.keys():
+        for name in amounts.keys() & spec.max_resources.keys():
             least, piece = amounts[name], None
             if provider == host:
                 inventory, room, capacity = (
@@ -746,7 +746,7 @@ def ranged_shares(
                 room, capacity = pools.free(provider, name), behind + 1
             reserved_members = max(min(behind, capacity - 1, room // least - 1), 0)
             amounts[name] = _piece(
-                inventory, least, spec.most[name], room - reserved_members * least, piece
+                inventory, least, spec.max_resources[name], room - reserved_members * least, piece
             )
     return found
 

@@ -36,7 +36,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     :ivar target: the requested path, or the arguments of the command
     :ivar outcome: ``success`` or ``failure``
     :ivar reason: code of the error of a failure
-    :ivar what: the message returned to the caller
+    :ivar message: the message returned to the caller
     :ivar request_id: as in the log and in ``X-OpenStack-Request-ID``
     """
 
@@ -46,7 +46,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     initiator: Initiator
     reason: str = ''
-    what: str = ''
+    message: str = ''
     request_id: str = ''
 
 

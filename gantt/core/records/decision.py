@@ -225,7 +225,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the caller gets, and what is stored for a repeat of the request.
 
     :ivar excess: the limit of the project that it was refused for
-    :ivar ask_zones: of an unknown: names of zones below that are not asked for such a request
+    :ivar zones_not_queried: of an unknown: child zones that are not queried for such a request
     :ivar places: of a refusal: hosts and zones that it is about, see ``exceptions.refused``
     """
 
@@ -240,7 +240,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     given_up: list[str] = []
     dry_run: bool = False
     excess: Excess | None = None
-    ask_zones: list[str] = []
+    zones_not_queried: list[str] = []
     places: list[str] = []
 
 
@@ -276,7 +276,7 @@ def for_caller(answer: Answer) -> Answer:
 
 
 def _unknown(answer: Answer) -> exceptions.GanttError:
-    reason, zones = answer.reason, answer.ask_zones
+    reason, zones = answer.reason, answer.zones_not_queried
     if not zones:
         return exceptions.HostsUnknown(problem=reason)
     return exceptions.NotKnownHere(reason=reason, zones=zones, decision_id=answer.decision_id)

@@ -35,7 +35,7 @@ WORDS: dict[ShadowVerdict, str] = {
     ShadowVerdict.NOT_KNOWN: "Nova's host is not known here",
     ShadowVerdict.NOVA_NONE: 'Nova found no host, here is one',
     ShadowVerdict.NEITHER: 'no host, by either',
-    ShadowVerdict.NOT_OBSERVED: 'what became of it in Nova was not heard',
+    ShadowVerdict.NOT_OBSERVED: 'its outcome in Nova was not observed',
     ShadowVerdict.NOT_DECIDED: 'nothing was decided here',
 }
 
@@ -93,7 +93,8 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """Two choices for one guest.
 
     :ivar request_id: of the dry run here: its decision is explained by it
-    :ivar why: one line
+    :ivar gantt_host: host chosen here, None: none; ``nova_host``: by Nova
+    :ivar reason: one line
     :ivar created_at: seconds of the database's clock, set by the store
     """
 
@@ -103,7 +104,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     consumer: str
     purpose: str
     verdict: ShadowVerdict
-    ours: str | None = None
-    theirs: str | None = None
-    why: str = ''
+    gantt_host: str | None = None
+    nova_host: str | None = None
+    reason: str = ''
     created_at: float = 0.0

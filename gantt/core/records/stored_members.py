@@ -47,7 +47,7 @@ class StoredMembers(msgspec.Struct, frozen=True, omit_defaults=True):
     weighers: int
     claims: bool
     is_withdrawn: bool
-    looks: list[StoredLook]
+    evaluations: list[StoredLook]
     place_rows: list[int]
     places: list[Selection]
     host_rows: list[int]
@@ -67,7 +67,7 @@ def stored(members: MemberColumns) -> StoredMembers:
         weighers=members.weighers,
         claims=members.claims,
         is_withdrawn=members.is_withdrawn,
-        looks=[
+        evaluations=[
             StoredLook(
                 filters=look.filters,
                 survivors=look.survivors,
@@ -104,7 +104,7 @@ def restored(found: StoredMembers, request_id: str, consumers: Sequence[str]) ->
     members.places = dict(zip(found.place_rows, found.places, strict=True))
     members.hosts = dict(zip(found.host_rows, found.hosts, strict=True))
     members.alternates = {row: rows for picks, rows in found.alternates for row in picks}
-    for stored_look in found.looks:
+    for stored_look in found.evaluations:
         look = LookResult(
             stored_look.filters,
             stored_look.survivors,

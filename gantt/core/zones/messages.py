@@ -251,8 +251,8 @@ class ZoneChanges(msgspec.Struct, frozen=True, kw_only=True):
     more: bool = False
 
 
-class HostMarksQuery(Message, frozen=True, kw_only=True):
-    """Ask by what hosts are known, as digests under a salt: see ``marks``.
+class HostDigestsQuery(Message, frozen=True, kw_only=True):
+    """Query for the digests of known hosts under a salt: see ``marks``.
 
     :ivar salt: 32 bytes, as hexadecimal digits
     :ivar after: a registration, as hexadecimal digits: those behind it
@@ -266,15 +266,15 @@ class HostMarksQuery(Message, frozen=True, kw_only=True):
     via: Annotated[list[Name], msgspec.Meta(max_length=HOPS_MAX)] = []
 
 
-class HostMarksPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Marks of hosts of a zone and of those below it, by registration.
+class HostDigestsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Digests of the hosts of a zone and of those below it, by registration.
 
-    :ivar marks: as base64, 32 bytes for each host
+    :ivar digests: as base64, 32 bytes for each host
     :ivar more: there are more than these
     :ivar complete: all zones below have answered
     """
 
-    marks: str
+    digests: str
     more: bool
     complete: bool
 

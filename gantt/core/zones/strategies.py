@@ -33,7 +33,7 @@ class BruteForce(ZoneStrategy):
     guarantee = 'the best place of all zones'
     options = (
         Option(
-            'brute_force_most',
+            'brute_force_max',
             int,
             8,
             'Up to so many zones are queried at once by BruteForce, whatever other strategies '
@@ -41,10 +41,10 @@ class BruteForce(ZoneStrategy):
             min=0,
         ),
     )
-    brute_force_most: int
+    brute_force_max: int
 
     def at_most(self, number: int, zones: int) -> int | None:
-        return ALL if zones <= self.brute_force_most or not self.brute_force_most else None
+        return ALL if zones <= self.brute_force_max or not self.brute_force_max else None
 
 
 class RandomOrder(ZoneStrategy):

@@ -104,7 +104,7 @@ class SqlHosts:
             name: getattr(row, name) for name in ('name', 'node', 'build_topic', 'boot_nonce')
         }
         host_events.rename(tx, old, new)
-        line = HostEvent(kind='renamed', what=f'it was called {old} before')
+        line = HostEvent(kind='renamed', message=f'it was called {old} before')
         host_events.write(tx, [(new, line)])
         hosts.write_facts(
             locked, msgspec.structs.replace(template, aggregates=member_of, **row_fields)

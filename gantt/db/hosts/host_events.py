@@ -71,8 +71,8 @@ def write(tx: session.Tx, lines: Iterable[tuple[str, HostEvent]]) -> None:
         {
             'host': host,
             'kind': event.kind,
-            'what': event.what,
-            'actor': event.by,
+            'message': event.message,
+            'actor': event.actor,
             'created_at': tx.now,
         }
         for host, event in lines
@@ -99,7 +99,7 @@ def load(tx: session.Tx, host: str, limit: int) -> list[HostEvent]:
     """Return the last ``limit`` lines, newest first."""
     host = engine.storable(host)
     events = [
-        HostEvent(kind=row.kind, what=row.what, by=row.actor, at=row.created_at)
+        HostEvent(kind=row.kind, message=row.message, actor=row.actor, at=row.created_at)
         for row in tx.all(LINES, host=host, limit=limit)
     ]
     for row in tx.all(CLAIMS, host=host, limit=limit):
@@ -116,7 +116,10 @@ def recent(
     """Return these hosts' events since then, oldest first; of lines and claims ``limit`` each."""
     parameters = {'hosts': sorted({engine.storable(host) for host in hosts}), 'since': since}
     host_lines = [
-        (row.host, HostEvent(kind=row.kind, what=row.what, by=row.actor, at=row.created_at))
+        (
+            row.host,
+            HostEvent(kind=row.kind, message=row.message, actor=row.actor, at=row.created_at),
+        )
         for row in reversed(tx.all(RECENT_LINES, limit=limit, **parameters))
     ]
     for row in tx.all(RECENT_CLAIMS, limit=limit, **parameters):
@@ -131,14 +134,14 @@ def of_claim(
     claim_id: str, consumer: str, state: str, reason: str, created_at: float, updated_at: float
 ) -> list[HostEvent]:
     """Return the events of a claim: its creation, and its last change of state."""
-    lines = [HostEvent(kind='claimed', what=f'for {consumer}', at=created_at, claim_id=claim_id)]
+    lines = [HostEvent(kind='claimed', message=f'for {consumer}', at=created_at, claim_id=claim_id)]
     if state != State.RESERVED:
         reason_text = f': {reason}' if reason else ''
         lines.insert(
             0,
             HostEvent(
                 kind=str(state),
-                what=f'for {consumer}{reason_text}',
+                message=f'for {consumer}{reason_text}',
                 at=updated_at,
                 claim_id=claim_id,
             ),

@@ -335,7 +335,7 @@ class HostRecords:
                 name=name,
                 providers=child_count,
             )
-        removed = HostEvent(kind='removed', what='it was forgotten')
+        removed = HostEvent(kind='removed', message='it was forgotten')
         host_events.write(self.tx, [(name, removed)])
         self.tx.run(_h.delete().where(_h.c.name == name))
         self.tx.run(_h.insert().values(name=name, epoch=row.epoch))

@@ -52,7 +52,7 @@ class SqlShadows:
 
 def _values(one: Compared, now: float) -> dict[str, object]:
     values = {name: getattr(one, name) for name in _COLUMNS}
-    return values | {'verdict': one.verdict.value, 'why': one.why[:1024], 'created_at': now}
+    return values | {'verdict': one.verdict.value, 'reason': one.reason[:1024], 'created_at': now}
 
 
 def _compared(row: sa.Row) -> Compared:

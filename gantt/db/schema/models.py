@@ -507,9 +507,9 @@ shadows = sa.Table(
     sa.Column('consumer', Id, nullable=False),
     sa.Column('purpose', Word, nullable=False),
     sa.Column('verdict', Word, nullable=False),
-    sa.Column('ours', Name),
-    sa.Column('theirs', Name),
-    sa.Column('why', Note, nullable=False),
+    sa.Column('gantt_host', Name),
+    sa.Column('nova_host', Name),
+    sa.Column('reason', Note, nullable=False),
     sa.Column('created_at', Seconds, nullable=False),
     sqlite_autoincrement=True,  # ids are never reused
 )
@@ -537,7 +537,7 @@ host_events = sa.Table(
     sa.Column('number', Serial, primary_key=True),  # newest first
     sa.Column('host', Name, nullable=False),
     sa.Column('kind', Word, nullable=False),
-    sa.Column('what', Note, nullable=False),
+    sa.Column('message', Note, nullable=False),
     sa.Column('actor', Name, nullable=False),
     sa.Column('created_at', Seconds, nullable=False),
     sa.Index('ix_host_events_host_number', 'host', 'number'),

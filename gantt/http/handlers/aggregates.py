@@ -67,7 +67,7 @@ def set_aggregate(
     if query.dry_run:
         return Change(
             dry_run=True,
-            what=f'aggregate {name} would be saved{notes}',
+            message=f'aggregate {name} would be saved{notes}',
             now=world.insights.aggregate_if(name, body.metadata, body.hosts, body.uuid),
         )
     is_new = all(
@@ -77,7 +77,7 @@ def set_aggregate(
     world.insights.reload_soon()
     problems_text = ''.join(f'; {problem}' for problem in aggregates.problems([saved]))
     done = Change(
-        dry_run=False, what=f'aggregate {saved.name} is saved{problems_text}{notes}', now=saved
+        dry_run=False, message=f'aggregate {saved.name} is saved{problems_text}{notes}', now=saved
     )
     return Created(done, path_of('aggregates', saved.name)) if is_new else done
 
@@ -97,7 +97,7 @@ def remove_aggregate(
     """Remove an aggregate; its hosts stay."""
     before = world.insights.aggregate(name)
     if query.dry_run:
-        return Change(dry_run=True, what=f'aggregate {before.name} would be removed', now=before)
+        return Change(dry_run=True, message=f'aggregate {before.name} would be removed', now=before)
     world.stores.declarations.remove_aggregate(before.name)
     world.insights.reload_soon()
-    return Change(dry_run=False, what=f'aggregate {before.name} is removed', now=None)
+    return Change(dry_run=False, message=f'aggregate {before.name} is removed', now=None)

@@ -154,7 +154,7 @@ def set_class(
         world.stores.vocabulary.declare_class(name)
         world.insights.reload_soon()
         summary = f'resource class {name} is declared'
-    done = Change(dry_run=query.dry_run, what=summary, now=_class(name))
+    done = Change(dry_run=query.dry_run, message=summary, now=_class(name))
     return Created(done, path_of('resource-classes', name)) if is_new else done
 
 

@@ -82,8 +82,8 @@ def release_claim(
         )
     if query.dry_run:
         summary = f'claim {claim.id} on {claim.host} would be released: {query.reason}'
-        return Change(dry_run=True, what=summary, now=claim)
+        return Change(dry_run=True, message=summary, now=claim)
     result = world.stores.claims.force_release(claim.id, query.reason)
     world.insights.offer(result.hosts)
     summary = f'claim {claim.id} on {claim.host} is released: {query.reason}'
-    return Change(dry_run=False, what=summary, now=world.insights.claim(claim.id))
+    return Change(dry_run=False, message=summary, now=world.insights.claim(claim.id))

@@ -100,11 +100,11 @@ def set_metric(
     metric = DeclaredMetric(name=name, **msgspec.structs.asdict(body))
     metrics.check(metric)
     if query.dry_run:
-        return Change(dry_run=True, what=f'metric {name} would be declared', now=metric)
+        return Change(dry_run=True, message=f'metric {name} would be declared', now=metric)
     is_new = all(declared.name != name for declared in world.stores.declarations.declared_metrics())
     saved = world.stores.declarations.save_metric(metric)
     world.insights.reload_soon()
-    done = Change(dry_run=False, what=f'metric {saved.name} is declared', now=saved)
+    done = Change(dry_run=False, message=f'metric {saved.name} is declared', now=saved)
     return Created(done, path_of('declared-metrics', saved.name)) if is_new else done
 
 
@@ -117,7 +117,7 @@ def remove_metric(
         if name not in declared:
             raise exceptions.NotFound(kind='declared metric', name=name)
         summary = f'metric {name} would be no longer declared'
-        return Change(dry_run=True, what=summary, now=declared[name])
+        return Change(dry_run=True, message=summary, now=declared[name])
     world.stores.declarations.remove_metric(name)
     world.insights.reload_soon()
-    return Change(dry_run=False, what=f'metric {name} is no longer declared', now=None)
+    return Change(dry_run=False, message=f'metric {name} is no longer declared', now=None)

@@ -186,12 +186,12 @@ def extend_group_plan(
     seconds = _lease(world, caller, body.seconds) or body.seconds
     if query.dry_run:
         summary = f'group {uuid}: its places would be held for {seconds} s from now on'
-        return Change(dry_run=True, what=summary, now=now)
+        return Change(dry_run=True, message=summary, now=now)
     with world.gates.planning(caller), _redacted(world, caller):
         world.plans.extend_group_plan(uuid, seconds, only_project=caller.only)
     view = _view(world, caller, uuid)
     summary = f'group {uuid}: its places are held for {view.lease_seconds:.0f} s from now on'
-    return Change(dry_run=False, what=summary, now=view)
+    return Change(dry_run=False, message=summary, now=view)
 
 
 def release_group_plan(
@@ -202,13 +202,13 @@ def release_group_plan(
     planned = sum(member.state == 'planned' for member in now.members)
     if query.dry_run:
         summary = f'group {uuid}: {planned} places would be given back'
-        return Change(dry_run=True, what=summary, now=now)
+        return Change(dry_run=True, message=summary, now=now)
     with world.gates.planning(caller), _redacted(world, caller):
         world.plans.release_group_plan(
             uuid, query.reason, only_project=caller.only, planned_by=now.request_id
         )
     world.insights.reload_soon()
-    return Change(dry_run=False, what=f'group {uuid}: its plan is released', now=None)
+    return Change(dry_run=False, message=f'group {uuid}: its plan is released', now=None)
 
 
 # -- access to requests -----------------------------------------------------------------

@@ -112,7 +112,9 @@ def create_group(
         else:
             world.insights.quotas.check_groups(project, not caller.everywhere)
         what = 'is there already' if existing else 'would be created'
-        return Change(dry_run=True, what=f'server group {body.uuid} {what}', now=existing or group)
+        return Change(
+            dry_run=True, message=f'server group {body.uuid} {what}', now=existing or group
+        )
     if existing is None:
         # Two at once may both find room: the limit may be exceeded by creations in flight.
         world.insights.quotas.check_groups(project, not caller.everywhere)
@@ -123,7 +125,7 @@ def create_group(
         raise
     # Another project may have created it meanwhile.
     _check_own(caller, body.uuid, saved)
-    done = Change(dry_run=False, what=f'server group {saved.uuid} is there', now=saved)
+    done = Change(dry_run=False, message=f'server group {saved.uuid} is there', now=saved)
     return Created(done, path_of('server-groups', saved.uuid)) if existing is None else done
 
 
@@ -138,9 +140,9 @@ def remove_group(world: HandlerContext, caller: Caller, uuid: str, query: DryRun
                 uuid=uuid,
                 members=group.members[:20],
             )
-        return Change(dry_run=True, what=f'server group {uuid} would be removed', now=group)
+        return Change(dry_run=True, message=f'server group {uuid} would be removed', now=group)
     world.stores.groups.remove_group(uuid)
-    return Change(dry_run=False, what=f'server group {uuid} is removed', now=None)
+    return Change(dry_run=False, message=f'server group {uuid} is removed', now=None)
 
 
 def _check_own(caller: Caller, uuid: str, known: Group | None) -> None:

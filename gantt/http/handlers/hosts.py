@@ -75,10 +75,10 @@ def disable_host(
     world.insights.host_summary(name)
     if query.dry_run:
         summary = f'host {name} would be disabled by {by}: {body.reason}'
-        return Change(dry_run=True, what=summary, now=world.insights.host_summary(name))
+        return Change(dry_run=True, message=summary, now=world.insights.host_summary(name))
     world.insights.offer([world.stores.hosts.disable_host(name, body.reason, by)])
     summary = f'host {name} is disabled by {by}: {body.reason}'
-    return Change(dry_run=False, what=summary, now=world.insights.host_summary(name))
+    return Change(dry_run=False, message=summary, now=world.insights.host_summary(name))
 
 
 def enable_host(
@@ -87,10 +87,10 @@ def enable_host(
     """Let new claims land on a host again."""
     before = world.insights.host_summary(name)
     if query.dry_run:
-        return Change(dry_run=True, what=f'host {name} would be enabled', now=before)
+        return Change(dry_run=True, message=f'host {name} would be enabled', now=before)
     world.insights.offer([world.stores.hosts.enable_host(name, caller.user or 'somebody')])
     now = world.insights.host_summary(name)
-    return Change(dry_run=False, what=f'host {name} is enabled', now=now)
+    return Change(dry_run=False, message=f'host {name} is enabled', now=now)
 
 
 def remove_host(
@@ -100,9 +100,9 @@ def remove_host(
     before = world.insights.check_removable(name)
     warning = _comes_back(world, before)
     if query.dry_run:
-        return Change(dry_run=True, what=f'host {name} would be forgotten{warning}', now=before)
+        return Change(dry_run=True, message=f'host {name} would be forgotten{warning}', now=before)
     world.insights.offer([world.stores.hosts.remove_host(name)])
-    return Change(dry_run=False, what=f'host {name} is forgotten{warning}', now=None)
+    return Change(dry_run=False, message=f'host {name} is forgotten{warning}', now=None)
 
 
 def _comes_back(world: HandlerContext, before: HostSummary) -> str:

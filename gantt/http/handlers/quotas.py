@@ -89,11 +89,11 @@ def set_quota(
     words = ', '.join(f'{name} {_word(body.limits[name])}' for name in sorted(body.limits))
     if query.dry_run:
         now = world.insights.quotas.shown(project_id)
-        return Change(dry_run=True, what=f'quota of {project_id} would be: {words}', now=now)
+        return Change(dry_run=True, message=f'quota of {project_id} would be: {words}', now=now)
     world.stores.quotas.set_quotas(project_id, body.limits)
     world.insights.quotas.read()
     now = world.insights.quotas.shown(project_id)
-    return Change(dry_run=False, what=f'quota of {project_id} is set: {words}', now=now)
+    return Change(dry_run=False, message=f'quota of {project_id} is set: {words}', now=now)
 
 
 def unset_quota(
@@ -107,11 +107,11 @@ def unset_quota(
     if query.dry_run:
         now = world.insights.quotas.shown(project_id)
         summary = f'quota of {project_id} would be unset: {words}'
-        return Change(dry_run=True, what=summary, now=now)
+        return Change(dry_run=True, message=summary, now=now)
     world.stores.quotas.set_quotas(project_id, dict.fromkeys(names))
     world.insights.quotas.read()
     now = world.insights.quotas.shown(project_id)
-    return Change(dry_run=False, what=f'quota of {project_id} is unset: {words}', now=now)
+    return Change(dry_run=False, message=f'quota of {project_id} is unset: {words}', now=now)
 
 
 def list_usages(world: HandlerContext, caller: Caller, query: Page) -> Usages:

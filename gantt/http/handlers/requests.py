@@ -151,7 +151,7 @@ def cancel_request(
         summary = (
             f'request {now.request_id} would be cancelled, {reserved} reserved claims released'
         )
-        return Change(dry_run=True, what=summary, now=now)
+        return Change(dry_run=True, message=summary, now=now)
     if len(request_id) < _UUID_LENGTH or not caller.everywhere:
         request_id = _view(world, caller, request_id).request_id
     # A caller that may cancel everything may cancel a request that has not arrived yet.
@@ -159,7 +159,7 @@ def cancel_request(
         world.client.cancel_claims(request_id, query.reason)
     world.insights.reload_soon()
     summary = f'request {request_id} is cancelled'
-    return Change(dry_run=False, what=summary, now=_view(world, caller, request_id))
+    return Change(dry_run=False, message=summary, now=_view(world, caller, request_id))
 
 
 def extend_lease(
@@ -178,11 +178,11 @@ def extend_lease(
         summary = (
             f'the leases of {reserved} reserved claims would last {body.seconds} s from now on'
         )
-        return Change(dry_run=True, what=f'request {request_id}: {summary}', now=now)
+        return Change(dry_run=True, message=f'request {request_id}: {summary}', now=now)
     with world.gates.placements.passing(caller):
         world.client.extend_claims(request_id, body.seconds)
     summary = f'request {request_id}: the leases of {reserved} reserved claims are extended'
-    return Change(dry_run=False, what=summary, now=_view(world, caller, request_id))
+    return Change(dry_run=False, message=summary, now=_view(world, caller, request_id))
 
 
 def confirm_request(
@@ -195,11 +195,11 @@ def confirm_request(
     now = _view(world, caller, request_id)
     summary = f'request {now.request_id}: {_meant(now, body.consumers)} claims'
     if query.dry_run:
-        return Change(dry_run=True, what=f'{summary} would be confirmed', now=now)
+        return Change(dry_run=True, message=f'{summary} would be confirmed', now=now)
     with world.gates.placements.passing(caller):
         world.client.confirm_request(now.request_id, body.consumers)
     now = _view(world, caller, now.request_id)
-    return Change(dry_run=False, what=f'{summary} are confirmed', now=now)
+    return Change(dry_run=False, message=f'{summary} are confirmed', now=now)
 
 
 def release_request(
@@ -209,12 +209,12 @@ def release_request(
     now = _view(world, caller, request_id)
     summary = f'request {now.request_id}: {_meant(now, body.consumers)} claims'
     if query.dry_run:
-        return Change(dry_run=True, what=f'{summary} would be released', now=now)
+        return Change(dry_run=True, message=f'{summary} would be released', now=now)
     with world.gates.placements.passing(caller):
         world.client.release_request(now.request_id, body.consumers, body.reason)
     world.insights.reload_soon()
     now = _view(world, caller, now.request_id)
-    return Change(dry_run=False, what=f'{summary} are released', now=now)
+    return Change(dry_run=False, message=f'{summary} are released', now=now)
 
 
 def _reserved(request: RequestView) -> int:

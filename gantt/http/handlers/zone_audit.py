@@ -9,7 +9,7 @@ import msgspec
 from gantt import exceptions
 from gantt.core.zones import host_digests
 from gantt.core.zones.host_digests import HostDigests
-from gantt.core.zones.messages import HostMarksPage, HostMarksQuery, ZoneRecord
+from gantt.core.zones.messages import HostDigestsPage, HostDigestsQuery, ZoneRecord
 from gantt.http.context import Caller, HandlerContext
 from gantt.http.zones import told
 from gantt.http.zones.callers import parent_of
@@ -23,7 +23,9 @@ HOSTS_MAX = 50_000
 HOP_SHARE = 0.7
 
 
-def show_host_marks(world: HandlerContext, caller: Caller, body: HostMarksQuery) -> HostMarksPage:
+def show_host_digests(
+    world: HandlerContext, caller: Caller, body: HostDigestsQuery
+) -> HostDigestsPage:
     """Show by what hosts here and below are known, as digests under a salt.
 
     It is for the audit of the zone above: the same host has the same digests in each zone, and
@@ -40,11 +42,11 @@ def show_host_marks(world: HandlerContext, caller: Caller, body: HostMarksQuery)
         own_marks = [host_digests.digests_of(host, own_uuid, salt) for host in hosts]
         below, complete = _below(world, body, own_uuid)
         shown, more = host_digests.page(own_marks, below, bytes.fromhex(body.after), HOSTS_MAX)
-    return HostMarksPage(marks=host_digests.written(shown), more=more, complete=complete)
+    return HostDigestsPage(digests=host_digests.written(shown), more=more, complete=complete)
 
 
 def _below(
-    world: HandlerContext, body: HostMarksQuery, own_uuid: str
+    world: HandlerContext, body: HostDigestsQuery, own_uuid: str
 ) -> tuple[list[tuple[list[HostDigests], bool]], bool]:
     """Return a page of each child zone, and whether all of them have answered."""
     children = [zone for zone in world.zones.directory.children() if zone.enabled]

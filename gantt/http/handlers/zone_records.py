@@ -160,11 +160,13 @@ def set_zone(
     verb = 'changed' if registered else 'added'
     if query.dry_run:
         now = _view(world, zone)
-        return Change(dry_run=True, what=f'zone {zone.name} would be {verb}', now=now)
+        return Change(dry_run=True, message=f'zone {zone.name} would be {verb}', now=now)
     world.stores.zones.save_child_zone(zone)
     world.zones.directory.refresh()
     return Change(
-        dry_run=False, what=f'zone {zone.name} is {verb}', now=_view(world, _zone(world, zone.uuid))
+        dry_run=False,
+        message=f'zone {zone.name} is {verb}',
+        now=_view(world, _zone(world, zone.uuid)),
     )
 
 
@@ -174,10 +176,10 @@ def remove_zone(
     """Forget a zone directly below; one that requests of here have claims in is in use."""
     now = show_zone(world, caller, name)
     if query.dry_run:
-        return Change(dry_run=True, what=f'zone {now.name} would be removed', now=now)
+        return Change(dry_run=True, message=f'zone {now.name} would be removed', now=now)
     world.stores.zones.remove_child_zone(now.uuid)
     world.zones.directory.refresh()
-    return Change(dry_run=False, what=f'zone {now.name} is removed', now=now)
+    return Change(dry_run=False, message=f'zone {now.name} is removed', now=now)
 
 
 def _zone(world: HandlerContext, name: str) -> ZoneRecord:
@@ -326,10 +328,10 @@ def set_parent(
     )
     verb = 'changed' if registered else 'added'
     if query.dry_run:
-        return Change(dry_run=True, what=f'parent {name} would be {verb}', now=_of(parent))
+        return Change(dry_run=True, message=f'parent {name} would be {verb}', now=_of(parent))
     world.stores.zones.save_parent_zone(parent)
     world.zones.directory.refresh()
-    return Change(dry_run=False, what=f'parent {name} is {verb}', now=_of(parent))
+    return Change(dry_run=False, message=f'parent {name} is {verb}', now=_of(parent))
 
 
 def remove_parent(
@@ -342,10 +344,10 @@ def remove_parent(
     if registered is None:
         raise exceptions.NotFound(kind='parent zone', name=name)
     if query.dry_run:
-        return Change(dry_run=True, what=f'parent {name} would be removed', now=_of(registered))
+        return Change(dry_run=True, message=f'parent {name} would be removed', now=_of(registered))
     world.stores.zones.remove_parent_zone(name)
     world.zones.directory.refresh()
-    return Change(dry_run=False, what=f'parent {name} is removed', now=_of(registered))
+    return Change(dry_run=False, message=f'parent {name} is removed', now=_of(registered))
 
 
 def _of(parent: ParentRecord) -> ParentView:

@@ -38,7 +38,7 @@ class TreeParent(View, frozen=True, kw_only=True):
 class TreeChild(View, frozen=True, kw_only=True):
     """A zone directly below.
 
-    :ivar state: ``responding``, ``disabled``, ``unresponsive``, ``refused``, ``unusable`` or
+    :ivar state: ``responding``, ``disabled``, ``unresponsive``, ``forbidden``, ``unusable`` or
         ``score_mismatch``
     :ivar problem: what is wrong, in words; '' where nothing is
     :ivar milliseconds: until it said who it is; null where it did not

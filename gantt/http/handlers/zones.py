@@ -303,7 +303,7 @@ def show_zone_allocation(world: HandlerContext, caller: Caller, key: str) -> Zon
     return allocation
 
 
-def give_back_to_zone(world: HandlerContext, caller: Caller, key: str) -> ZoneAllocated:
+def release_zone_allocation(world: HandlerContext, caller: Caller, key: str) -> ZoneAllocated:
     """End an allocation, now and for later: one that comes after it claims nothing."""
     parent, caller = parent_of(world, caller)
     with world.gates.placements.passing(caller, parent.project_id):

@@ -106,7 +106,7 @@ class PlacementErrors:
         app.add_error_handler(PlacementError, self._refuse)
 
     def _refuse(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:
-        req.context.code, req.context.what = error.code, error.detail
+        req.context.code, req.context.message = error.code, error.detail
         respond_with(req, resp, error)
 
     def _ours(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:

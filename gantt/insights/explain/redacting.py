@@ -79,7 +79,9 @@ def redacted(found: Explanation, words: Mapping[str, str]) -> Explanation:
 def answer(found: Answer) -> Answer:
     """Return an answer without the hosts: which consumer has which claim, no alternates."""
     chosen = [[_selection(selection[0])] for selection in found.selections if selection]
-    return msgspec.structs.replace(found, selections=chosen, reason='', ask_zones=[], places=[])
+    return msgspec.structs.replace(
+        found, selections=chosen, reason='', zones_not_queried=[], places=[]
+    )
 
 
 def group_answer(answer: GroupAnswer) -> GroupAnswer:
@@ -100,7 +102,9 @@ def group_answer(answer: GroupAnswer) -> GroupAnswer:
             goals=msgspec.structs.replace(plan.goals, lack=0.0),
             sequential=msgspec.structs.replace(plan.sequential, lack=0.0),
         )
-    return msgspec.structs.replace(answer, plan=plan, conflicts=[], what_if=what_if, ask_zones=[])
+    return msgspec.structs.replace(
+        answer, plan=plan, conflicts=[], what_if=what_if, zones_not_queried=[]
+    )
 
 
 def _planned(member: PlannedMember) -> PlannedMember:

@@ -88,7 +88,7 @@ def queue_arguments(conf: Any, is_quorum: bool) -> dict[str, Any]:
     """
     kind = {'x-queue-type': 'quorum'} if is_quorum else {}
     return kind | {
-        'x-max-length': conf.dead_letters_kept,
+        'x-max-length': conf.dead_letters_max,
         'x-overflow': 'drop-head',
         'x-message-ttl': conf.dead_letter_seconds * 1000,
     }
@@ -143,7 +143,7 @@ class DeadLetters:
         self._count = count
         self._waiting: collections.deque[DeadLetter] = collections.deque()
         self._shares = Shares(
-            max(1, conf.dead_letters_kept // SHARES), float(conf.dead_letter_seconds)
+            max(1, conf.dead_letters_max // SHARES), float(conf.dead_letter_seconds)
         )
         self._changed = threading.Condition()
         self._stopping = False

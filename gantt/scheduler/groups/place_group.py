@@ -573,9 +573,9 @@ class PlaceGroups:
         made: Made,
         attempt: Attempt,
     ) -> GroupAnswer:
-        plan, ask_zones = made.plan, list[str]()
+        plan, zones_not_queried = made.plan, list[str]()
         if plan is not None and plan.missing:
-            ask_zones = enabled(self._zones.child_zones())
+            zones_not_queried = enabled(self._zones.child_zones())
         if plan is not None and not request.dry_run:
             planned = plan_drafts.numbered(
                 target.uuid, request.request_id, attempt.number, plan.members
@@ -598,7 +598,7 @@ class PlaceGroups:
             attempts=attempt.tries,
             conflicts=list(attempt.conflicts),
             age_seconds=made.age_seconds,
-            ask_zones=ask_zones,
+            zones_not_queried=zones_not_queried,
         )
 
     def _draft(

@@ -33,7 +33,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     :ivar rules: of the existing groups among them
     :ivar providers: ids of those that are no hosts, and of those that became one
     :ivar pools: those of these providers that hosts share, as they are now
-    :ivar alone: those that may be requested alone, as they are now
+    :ivar standalone: those that may be requested alone, as they are now
     :ivar whole: these are all existing groups, and all providers that are no hosts
     :ivar now: the database's clock at the read
     :ivar incarnation: another number than before: reload everything
@@ -50,7 +50,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     rules: dict[str, GroupRule] = {}
     providers: list[int] = []
     pools: list[SharedPool] = []
-    alone: list[HostChange] = []
+    standalone: list[HostChange] = []
     whole: bool = False
     now: float = 0.0
     incarnation: int = 1
@@ -71,7 +71,7 @@ class Everything(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: int
     metrics: list[DeclaredMetric] = []
     pools: list[SharedPool] = []
-    alone: list[HostChange] = []
+    standalone: list[HostChange] = []
     rules: dict[str, GroupRule] = {}
     gaps: list[Gap] = []
 

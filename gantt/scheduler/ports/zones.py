@@ -15,8 +15,8 @@ from gantt.core.zones.idempotency_keys import own_name
 from gantt.core.zones.messages import (
     LOST,
     ClaimBelow,
-    HostMarksPage,
-    HostMarksQuery,
+    HostDigestsPage,
+    HostDigestsQuery,
     ParentRecord,
     ZoneAllocated,
     ZoneAllocation,
@@ -525,5 +525,5 @@ class Zones(Protocol):
         :param after: the last claim of the page before, whose revision ``since`` is; '': the first
         """
 
-    def marks(self, zone: ZoneRecord, query: HostMarksQuery, seconds: float) -> HostMarksPage:
+    def marks(self, zone: ZoneRecord, query: HostDigestsQuery, seconds: float) -> HostDigestsPage:
         """Return the marks of its hosts, and of those of the zones below it, as digests."""

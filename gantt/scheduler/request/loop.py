@@ -587,7 +587,7 @@ class Placing(RequestLife[PendingRequest]):
             answer,
             decision_id=plan.decision.id,
             age_seconds=plan.age_seconds,
-            ask_zones=plan.ask_zones,
+            zones_not_queried=plan.zones_not_queried,
         )
 
     def _abandon(self, error: Exception) -> None:

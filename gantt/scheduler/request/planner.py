@@ -143,13 +143,13 @@ class Plan:
     :ivar members: the members of this pass, in order
     :ivar drafts: their claims, in the same order
     :ivar extra: what its group adds; ``NO_EXTRA``: it has none
-    :ivar ask_zones: names of child zones that may have room, and are not queried for such a request
+    :ivar zones_not_queried: child zones that may have room, and are not queried for such a request
     :ivar claims_nothing: a dry run, or a rebuild on the host where the consumer is
     :ivar final_answer: the whole answer, valid where the draft completes the request
     """
 
     __slots__ = (
-        'ask_zones',
+        'zones_not_queried',
         'call',
         'claims_nothing',
         'completes',
@@ -181,7 +181,7 @@ class Plan:
         self.lease = lease
         self.is_placed = decision.outcome is Outcome.PLACED
         self.claims_nothing = call.claims_nothing
-        self.ask_zones: list[str] = []
+        self.zones_not_queried: list[str] = []
         self.whole = extra is not NO_EXTRA and len(members) > 1
         self.completes = len(members) == len(call.attempt.todo)
         self.drafts = NOTHING
@@ -228,8 +228,8 @@ class Plan:
             claims=not self.claims_nothing,
             dry_run=self.request.dry_run,
         )
-        if self.ask_zones:
-            answer = msgspec.structs.replace(answer, ask_zones=self.ask_zones)
+        if self.zones_not_queried:
+            answer = msgspec.structs.replace(answer, zones_not_queried=self.zones_not_queried)
         earlier = self.call.attempt.done
         if not earlier:
             return answer
@@ -475,18 +475,18 @@ class Planner:
         decision = self.completed(call, decision, position)
         if decision.outcome is Outcome.NO_VALID_HOST and request.spec.kind is RequestKind.HOST:
             decision = self._room_or_unknown(table, decision)
-        ask_zones: list[str] = []
+        zones_not_queried: list[str] = []
         if decision.outcome is Outcome.NO_VALID_HOST:
-            ask_zones = self.zones_not_queried(request)
-            if ask_zones:
-                reason = not_known_here(decision.reason, ask_zones)
+            zones_not_queried = self.zones_not_queried(request)
+            if zones_not_queried:
+                reason = not_known_here(decision.reason, zones_not_queried)
                 decision = msgspec.structs.replace(decision, outcome=Outcome.UNKNOWN, reason=reason)
         extra = NO_EXTRA
         if narrowed is not None:
             decision, extra = narrowed.decided(decision), narrowed.extra
         members = list(attempt.todo[: decision.planned])
         plan = Plan(call, request, decision, members, self.lease_of(request), extra)
-        plan.ask_zones = ask_zones
+        plan.zones_not_queried = zones_not_queried
         if plan.is_placed and not plan.claims_nothing:
             plan.drafts = claims_of(table, request, attempt.number, decision)
             if narrowed is not None:

@@ -18,7 +18,7 @@ from gantt.core.messages.request import HOPS_MAX
 from gantt.core.zones import audit, host_digests
 from gantt.core.zones.audit import ClaimRow, Double, ReportedClaims
 from gantt.core.zones.host_digests import HostDigests
-from gantt.core.zones.messages import ClaimBelow, HostMarksQuery, ZoneRecord
+from gantt.core.zones.messages import ClaimBelow, HostDigestsQuery, ZoneRecord
 from gantt.scheduler import ports
 from gantt.scheduler.ports.zones import HOLDS, StoredBelow, ZoneFigures, ZoneRegistry, Zones
 
@@ -163,7 +163,7 @@ class ZoneAudit:
     ) -> tuple[list[HostDigests], bool]:
         """Return the marks of a zone's hosts and those below it, and whether all are known."""
         host_marks: list[HostDigests] = []
-        query = HostMarksQuery(
+        query = HostDigestsQuery(
             salt=salt.hex(), hops=HOPS_MAX - 1, via=[via_of(salt.hex(), own_uuid)]
         )
         complete = True
@@ -217,7 +217,7 @@ def via_of(salt: str, zone: str) -> str:
 
 
 def page_of(
-    zones: Zones, zone: ZoneRecord, query: HostMarksQuery, seconds: float
+    zones: Zones, zone: ZoneRecord, query: HostDigestsQuery, seconds: float
 ) -> tuple[list[HostDigests], bool, bool]:
     """Return a page of a zone's marks, whether more follow, and whether all below it answered.
 
@@ -225,7 +225,7 @@ def page_of(
     """
     page = zones.marks(zone, query, seconds)
     try:
-        host_marks = host_digests.read(page.marks)
+        host_marks = host_digests.read(page.digests)
     except ValueError as e:
         raise exceptions.Unavailable(f'zone {zone.name}: {e}') from None
     end = bytes.fromhex(query.after)

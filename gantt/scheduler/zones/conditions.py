@@ -33,7 +33,7 @@ class ZoneState(enum.StrEnum):
     RESPONDING = 'responding'
     DISABLED = 'disabled'
     UNRESPONSIVE = 'unresponsive'  # no answer, or another zone answers
-    REFUSED = 'refused'  # it does not admit this one
+    FORBIDDEN = 'forbidden'  # it does not admit this one
     UNUSABLE = 'unusable'  # the credential for it cannot be read here
     SCORE_MISMATCH = 'score_mismatch'  # its offers cannot be compared, and do not count
 
@@ -115,7 +115,7 @@ class ZoneConditions:
         except exceptions.Unavailable as e:
             return ZoneCondition(zone=zone, state=ZoneState.UNRESPONSIVE, problem=e.message)
         except exceptions.GanttError as e:
-            return ZoneCondition(zone=zone, state=ZoneState.REFUSED, problem=e.message)
+            return ZoneCondition(zone=zone, state=ZoneState.FORBIDDEN, problem=e.message)
         seconds = self._clock.monotonic() - begun
         state, problem = ZoneState.RESPONDING, ''
         apart = info.now - self._now()

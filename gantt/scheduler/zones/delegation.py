@@ -23,7 +23,7 @@ from gantt.core.zones.messages import ZoneRecord
 
 #: Fields of a spec that go down, and of its group.
 NEEDED = (
-    *('resources', 'kind', 'most', 'consumer_type', 'purpose', 'availability_zone'),
+    *('resources', 'kind', 'max_resources', 'consumer_type', 'purpose', 'availability_zone'),
     *('required_traits', 'forbidden_traits', 'any_traits', 'same_host', 'different_host'),
     *('volume_backed', 'devices', 'networks', 'tree'),
 )

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from gantt import exceptions
 from gantt.core.zones.messages import (
-    HostMarksPage,
-    HostMarksQuery,
+    HostDigestsPage,
+    HostDigestsQuery,
     ZoneAllocated,
     ZoneAllocation,
     ZoneCapacity,
@@ -86,7 +86,7 @@ class MeasuredZones:
             'changes', zone, lambda: self._zones.changes(zone, since, seconds, after)
         )
 
-    def marks(self, zone: ZoneRecord, query: HostMarksQuery, seconds: float) -> HostMarksPage:
+    def marks(self, zone: ZoneRecord, query: HostDigestsQuery, seconds: float) -> HostDigestsPage:
         return self._measured('host_digests', zone, lambda: self._zones.marks(zone, query, seconds))
 
     def _measured(self, call: str, zone: ZoneRecord, make: Callable[[], T]) -> T:

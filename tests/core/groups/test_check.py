@@ -83,12 +83,12 @@ WEB = {'of': 'web'}
         ({'policy': 'affinity', 'level': 'rack', **WEB}, [2, 3, 3, 0], [2, 3, 0, 0]),
         ({'policy': 'anti-affinity', **WEB}, [0, 1, 2, 3], [0, 0, 2, 3]),
         (
-            {'policy': 'anti-affinity', 'most': 2, 'level': 'rack', **WEB},
+            {'policy': 'anti-affinity', 'max_per_domain': 2, 'level': 'rack', **WEB},
             [0, 1, 2, 3],
             [0, 1, 1, 3],
         ),
-        ({'policy': 'spread', 'level': 'rack', 'least_domains': 2}, [0, 0, 0, 2], [0, 0, 0, 1]),
-        ({'policy': 'spread', 'level': 'rack', 'skew': 1, **WEB}, [0, 0, 2, 3], [0, 0, 0, 3]),
+        ({'policy': 'spread', 'level': 'rack', 'min_domains': 2}, [0, 0, 0, 2], [0, 0, 0, 1]),
+        ({'policy': 'spread', 'level': 'rack', 'max_skew': 1, **WEB}, [0, 0, 2, 3], [0, 0, 0, 3]),
         ({'policy': 'exclusive', 'of': 'db', 'level': 'rack'}, [0, 0, 1, 2], [0, 0, 3, 2]),
         (
             {'policy': 'anti-affinity', **WEB, 'target': {'of': 'db'}, 'level': 'rack'},

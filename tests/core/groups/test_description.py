@@ -57,12 +57,12 @@ def test_what_placement_does_not_need_is_refused_by_name(name):
 
 @pytest.mark.parametrize('at', ['spec', 'alternatives[0]'])
 def test_a_range_is_refused_by_its_path(at):
-    ranging = {'resources': {'VCPU': 1}, 'most': {'VCPU': 4}}
+    ranging = {'resources': {'VCPU': 1}, 'max_resources': {'VCPU': 4}}
     member = {'name': 'web', 'spec': ranging if at == 'spec' else SPEC}
     if at != 'spec':
         member['alternatives'] = [ranging]
     message = refusal({'members': [member]})
-    assert message.startswith(f'group.members[0].{at}.most: expected none')
+    assert message.startswith(f'group.members[0].{at}.max_resources: expected none')
 
 
 @pytest.mark.parametrize('at', ['spec', 'alternatives[0]'])
@@ -107,10 +107,10 @@ def test_a_name_has_room_for_the_number_of_the_last_member():
         ({'policy': 'near', 'target': {}}, 'target.of: '),
         ({'policy': 'near', 'target': {'host': 'a', 'pool': 'b'}}, 'target.pool: '),
         ({'policy': 'near', 'of': 'web', 'target': {'of': 'web'}}, 'target.of: '),
-        ({'policy': 'spread'}, 'least_domains: '),
-        ({'policy': 'spread', 'least_domains': 6}, 'least_domains: expected at most 5'),
-        ({'policy': 'spread', 'most': 0}, 'most: '),
-        ({'policy': 'affinity', 'most': 2}, 'most: '),
+        ({'policy': 'spread'}, 'min_domains: '),
+        ({'policy': 'spread', 'min_domains': 6}, 'min_domains: expected at most 5'),
+        ({'policy': 'spread', 'max_per_domain': 0}, 'max_per_domain: '),
+        ({'policy': 'affinity', 'max_per_domain': 2}, 'max_per_domain: '),
         ({'policy': 'affinity', 'soft': 1.0, 'drop': 1}, 'drop: '),
         ({'policy': 'affinity', 'soft': 0}, 'soft: '),
         ({'policy': 'affinity', 'drop': 1001}, 'drop: '),
@@ -209,7 +209,7 @@ def test_a_rule_that_is_not_understood_is_refused_with_the_member():
 
 def test_one_policy_of_several_subjects_is_one_for_each():
     description = group_description.read(
-        body(policies=[{'policy': 'anti-affinity', 'of': ['web', 'db'], 'most': 2}])
+        body(policies=[{'policy': 'anti-affinity', 'of': ['web', 'db'], 'max_per_domain': 2}])
     )
     problem = build(a_table(a_host(1)), description, plugin_loader.load_pipeline())
     assert [p.form for p in problem.policies] == [PolicyForm.MOST, PolicyForm.MOST]

@@ -50,7 +50,11 @@ DIFFERENT = {
         {'resources': {'VCPU': 2, 'MEMORY_MB': 8192, 'VGPU': 1}},
         'resources.VGPU: the plan has none, the request 1',
     ),
-    'range': ({'most': {'VCPU': 4}}, {}, 'most.VCPU: the plan has 4, the request none'),
+    'range': (
+        {'max_resources': {'VCPU': 4}},
+        {},
+        'max_resources.VCPU: the plan has 4, the request none',
+    ),
     'trait': (
         {'required_traits': ['A', 'B']},
         {'required_traits': ['A']},

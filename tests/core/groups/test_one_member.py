@@ -99,18 +99,21 @@ def test_what_a_soft_policy_costs_is_told():
 def test_a_trace_of_a_host_says_each_policy():
     group = a_group(
         {'policy': 'anti-affinity', 'level': 'rack'},
-        {'policy': 'spread', 'level': 'site', 'skew': 1, 'soft': 1},
+        {'policy': 'spread', 'level': 'site', 'max_skew': 1, 'soft': 1},
     )
     pipeline, spec = plugin_loader.load_pipeline(), RequestSpec(resources={'VCPU': 1}, group=group)
     steps = steps_of(a_cloud((1, None), (2, None)), spec, '', pipeline, 0)
     step = next(host_step for host_step in steps if host_step.filter == 'GroupPolicyFilter')
     assert not step.passes
     assert step.why == 'against anti-affinity at rack'
-    assert step.facts == ['does not meet anti-affinity at rack', 'costs 1 by spread at site skew 1']
+    assert step.facts == [
+        'does not meet anti-affinity at rack',
+        'costs 1 by spread at site max_skew 1',
+    ]
 
 
 def test_room_is_counted_under_the_policies():
-    group = a_group({'policy': 'anti-affinity', 'level': 'rack', 'most': 2})
+    group = a_group({'policy': 'anti-affinity', 'level': 'rack', 'max_per_domain': 2})
     table, pipeline = a_cloud((1, None)), plugin_loader.load_pipeline()
     spec = a_request(group=group).spec
     rows = [0, 1, 2, 3]
@@ -181,7 +184,7 @@ def test_documents_that_say_the_same_are_the_same(one, other):
 
 def test_documents_that_differ_in_anything_differ():
     policies = ['affinity', {'policy': 'affinity', 'level': 'rack'}, 'soft-affinity']
-    policies += [{'policy': 'spread', 'skew': n} for n in (0, 1)]
+    policies += [{'policy': 'spread', 'max_skew': n} for n in (0, 1)]
     policies += [{'policy': 'affinity', 'soft': 2.0}, {'policy': 'affinity', 'drop': 2}]
     texts = {msgspec.convert({'policies': [policy]}, PolicySet).text for policy in policies}
     assert len(texts) == len(policies)
@@ -212,8 +215,8 @@ def test_a_trace_does_not_count_domains_that_are_closed():
     hosts = [a_host(n, location=f's{n}.r.k', disabled='off' if n == 3 else None) for n in (1, 2, 3)]
     guests = [Placed(an_id(n, 2), an_id(n, 3), n, GROUP) for n in (1, 2)]
     table = a_table(*(a_change(h, *(g for g in guests if g.provider_id == h.id)) for h in hosts))
-    group = a_group({'policy': 'spread', 'level': 'site', 'skew': 1})
+    group = a_group({'policy': 'spread', 'level': 'site', 'max_skew': 1})
     pipeline, spec = plugin_loader.load_pipeline(), RequestSpec(resources={'VCPU': 1}, group=group)
     [step] = [s for s in steps_of(table, spec, '', pipeline, 0) if s.filter == 'GroupPolicyFilter']
     assert step.passes
-    assert step.facts == ['meets spread at site skew 1']
+    assert step.facts == ['meets spread at site max_skew 1']

@@ -112,7 +112,7 @@ def racks(count):
 
 def test_policies_that_contradict_each_other_are_named_with_their_members():
     policies = [
-        {'policy': 'spread', 'level': 'rack', 'least_domains': 1},
+        {'policy': 'spread', 'level': 'rack', 'min_domains': 1},
         {'policy': 'affinity', 'level': 'rack', 'of': 'web'},
         {'policy': 'anti-affinity', 'of': 'db'},
         {'policy': 'anti-affinity', 'level': 'rack', 'of': 'web'},

@@ -36,7 +36,7 @@ def test_a_small_weight_gives_way_to_what_all_other_weighers_say():
 
 
 def test_two_policies_are_worth_what_they_say():
-    apart = {'policy': 'anti-affinity', 'level': 'rack', 'soft': 500, 'most': 3}
+    apart = {'policy': 'anti-affinity', 'level': 'rack', 'soft': 500, 'max_per_domain': 3}
     together = {'policy': 'affinity', 'level': 'rack'}
     first = racks_of(a_group(apart, {**together, 'soft': 1000}))
     assert len(set(first)) == 1
