@@ -40,7 +40,7 @@ def a_key_is_used_again(patch):
 
     def same(self, request):
         answer = opened(self, request)
-        return msgspec.structs.replace(answer, opening=derived_id('opening', request.id))
+        return msgspec.structs.replace(answer, lock_token=derived_id('opening', request.id))
 
     patch.setattr(SqlZoneRequests, 'open_request', same)
 

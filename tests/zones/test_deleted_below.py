@@ -49,15 +49,15 @@ def test_it_is_answered_at_once_and_goes_on_until_the_zone_has_heard(tree, monke
     assert len({row.key for row in top.store.zone_claims.child_claims()}) == 1, 'one allocation'
     deleted, remaining = request.consumers
     client, calls, tries = operator_of(top), top.scheduler._zones.calls, []
-    give_back = calls.give_back
+    release = calls.release
 
     def at_first_silent(*given):
         tries.append(given)
         if len(tries) == 1:
             raise exceptions.Unavailable('the zone is away')
-        give_back(*given)
+        release(*given)
 
-    monkeypatch.setattr(calls, 'give_back', at_first_silent)
+    monkeypatch.setattr(calls, 'release', at_first_silent)
     assert client.delete(f'/allocations/{deleted}').status_code == 204
     assert client.get(f'/allocations/{deleted}').json() == {'allocations': {}}
     heard(top)
@@ -115,8 +115,8 @@ def test_a_zone_ends_only_what_it_has_claimed_itself(tree):
     [row] = top.store.zone_claims.child_claims()
     [claim] = low.store.claims.list_claims(consumer=own.consumers[0])
     calls, record = top.scheduler._zones.calls, top.store.zones.child_zones()[0]
-    calls.give_back(record, row.key, 5.0, claim.id)
-    calls.give_back(record, theirs.request_id, 5.0, row.claim_id)
+    calls.release(record, row.key, 5.0, claim.id)
+    calls.release(record, theirs.request_id, 5.0, row.claim_id)
     assert [
         low.store.claims.load_claim(claim_id).state for claim_id in (claim.id, row.claim_id)
     ] == ([State.RESERVED] * 2)

@@ -15,7 +15,7 @@ from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.records.decision import Outcome
 from gantt.core.zones.idempotency_keys import own_name
 from gantt.scheduler.waiter import Waiter
-from gantt.scheduler.zones import opening
+from gantt.scheduler.zones import request_lock
 from gantt.scheduler.zones.offers.local_hosts import OLD_SECONDS
 from gantt.scheduler.zones.share_claimer import among
 from tests.builders import uuid_of
@@ -407,7 +407,7 @@ def test_an_allocation_that_is_not_answered_leaves_one_claim_or_none(zone, monke
 def test_who_takes_over_gives_back_what_the_first_one_claimed(zone, monkeypatch):
     top, east = zone('top'), zone('east').hosts(1, 8)
     top.above(east)
-    monkeypatch.setattr(opening, 'SPARE_SECONDS', 0.0)
+    monkeypatch.setattr(request_lock, 'SPARE_SECONDS', 0.0)
     settle = top.store.zone_requests.finish_request
     monkeypatch.setattr(top.store.zone_requests, 'finish_request', lambda *args: 1 / 0)
     request = a_request(budget_ms=1500)
@@ -549,18 +549,18 @@ def test_a_cancelled_consumer_is_placed_again_once_the_zone_below_has_heard_of_i
     request = a_request(vcpu=4)
     assert children_of(top.select(request)) == ['east']
     calls = top.scheduler._zones.calls
-    give_back = calls.give_back
+    release = calls.release
 
     def unheard(*args):
         raise exceptions.Unavailable('the connection broke')
 
-    monkeypatch.setattr(calls, 'give_back', unheard)
+    monkeypatch.setattr(calls, 'release', unheard)
     top.client.cancel_claims(request.request_id)
     # A conductor that has the place may still have a guest started there.
     assert east.live() == 1
     another = top.select(a_request(vcpu=1, consumers=request.consumers))
     assert another.outcome is Outcome.REFUSED
-    monkeypatch.setattr(calls, 'give_back', give_back)
+    monkeypatch.setattr(calls, 'release', release)
     until(lambda: top.store.zone_claims.child_claims(request.request_id)[0].state == 'released')
     answer = top.select(a_request(vcpu=1, consumers=request.consumers))
     assert answer.outcome is Outcome.PLACED, answer.reason
@@ -576,7 +576,7 @@ def test_what_is_to_be_given_back_is_not_taken_again(zone, monkeypatch):
     top, east = zone('top'), zone('east').hosts(3, 8)
     top.above(east)
     calls = top.scheduler._zones.calls
-    allocate, allocation, give_back = calls.allocate, calls.allocation, calls.give_back
+    allocate, allocation, release = calls.allocate, calls.allocation, calls.release
 
     def unheard(*args):
         raise exceptions.Unavailable('the connection broke')
@@ -589,10 +589,10 @@ def test_what_is_to_be_given_back_is_not_taken_again(zone, monkeypatch):
 
     monkeypatch.setattr(calls, 'allocate', unanswered)
     monkeypatch.setattr(calls, 'allocation', unheard)
-    monkeypatch.setattr(calls, 'give_back', unheard)
+    monkeypatch.setattr(calls, 'release', unheard)
     answer = top.select(a_request(budget_ms=6000))
     assert answer.outcome is Outcome.PLACED, answer.reason
-    monkeypatch.setattr(calls, 'give_back', give_back)
+    monkeypatch.setattr(calls, 'release', release)
     until(lambda: not top.store.zone_releases.waiting_releases().number)
     assert east.live() == 1
     assert east.store.claims.load_claim(answer.selections[0][0].claim_id).is_live

@@ -12,9 +12,9 @@ from gantt.core.messages.request import Purpose
 from gantt.core.records.decision import Outcome
 from gantt.db.schema import models
 from gantt.db.stores import stores_for_url
-from gantt.db.zones import give_backs as rows
+from gantt.db.zones import zone_releases as rows
 from gantt.scheduler.ports.zones import AllocationAbove
-from gantt.scheduler.zones import opening
+from gantt.scheduler.zones import request_lock
 from tests.world import a_request
 from tests.zones.tree import Zone, until
 
@@ -63,7 +63,7 @@ def test_an_allocation_that_was_held_up_ends_none_that_was_answered(tree, monkey
 
     with monkeypatch.context() as broken:
         broken.setattr(calls, 'allocate', holds_up)
-        for name in ('allocation', 'give_back'):
+        for name in ('allocation', 'release'):
             broken.setattr(calls, name, unheard)
         lost = a_request(vcpu=1, budget_ms=2000)
         assert top.select(lost).outcome is not Outcome.PLACED
@@ -130,7 +130,7 @@ def test_what_was_not_heard_of_is_given_back_by_whoever_comes_after(tree, restar
 
     monkeypatch.setattr(calls, 'allocate', unanswered)
     monkeypatch.setattr(calls, 'allocation', unheard)
-    monkeypatch.setattr(calls, 'give_back', unheard)
+    monkeypatch.setattr(calls, 'release', unheard)
     assert top.select(a_request(vcpu=1, budget_ms=2000)).outcome is not Outcome.PLACED
     assert east.live() and waiting(top)
     restarted(top)
@@ -142,7 +142,7 @@ def test_what_a_process_leaves_open_is_ended_though_nobody_repeats_it(tree, rest
     """It dies between the claim and the answer."""
     top, east = tree
     monkeypatch.setattr(rows, 'LEFT_SECONDS', 0.0)
-    monkeypatch.setattr(opening, 'SPARE_SECONDS', 0.0)
+    monkeypatch.setattr(request_lock, 'SPARE_SECONDS', 0.0)
     top.scheduler.follower.stop(10.0)
     monkeypatch.setattr(top.store.zone_requests, 'finish_request', lambda *args: 1 / 0)
     request = a_request(vcpu=1, budget_ms=4000)
@@ -159,7 +159,7 @@ def test_what_a_process_leaves_open_is_ended_though_nobody_repeats_it(tree, rest
 
 def test_a_request_whose_consumer_another_one_takes_is_given_back(tree, monkeypatch):
     top, east = tree
-    monkeypatch.setattr(opening, 'SPARE_SECONDS', 0.0)
+    monkeypatch.setattr(request_lock, 'SPARE_SECONDS', 0.0)
     monkeypatch.setattr(top.store.zone_releases, 'abandoned_requests', lambda limit: [])
     with monkeypatch.context() as dies:
         dies.setattr(top.store.zone_requests, 'finish_request', lambda *args: 1 / 0)
@@ -190,7 +190,7 @@ def test_tries_pause_longer_and_longer_are_measured_and_end_with_the_longest_lea
     top, east = tree
     calls, follower = top.scheduler._zones.calls, top.scheduler.follower
     follower.stop(10.0)
-    monkeypatch.setattr(calls, 'give_back', unheard)
+    monkeypatch.setattr(calls, 'release', unheard)
     key = a_request().request_id
     top.store.zone_releases.add_releases([(east.uuid, key)])
     table = models.zone_releases
