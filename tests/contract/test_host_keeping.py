@@ -64,15 +64,15 @@ def test_the_way_to_the_agent_follows_the_name(store):
 
 
 def test_aggregates_follow_the_host(store, host):
-    one = store.declarations.save_aggregate('rack-1', {}, ['cmp-1', 'cmp-2'])
-    two = store.declarations.save_aggregate('rack-2', {}, ['rack1-07'])
-    both = store.declarations.save_aggregate('rack-3', {}, ['cmp-1', 'rack1-07'])
+    rack_1 = store.declarations.save_aggregate('rack-1', {}, ['cmp-1', 'cmp-2'])
+    rack_2 = store.declarations.save_aggregate('rack-2', {}, ['rack1-07'])
+    rack_3 = store.declarations.save_aggregate('rack-3', {}, ['cmp-1', 'rack1-07'])
     store.hosts.rename_host('cmp-1', 'rack1-07')
     now = {a.name: a for a in store.feed.load_everything().aggregates}
     assert now['rack-1'].hosts == ['cmp-2', 'rack1-07']
     assert now['rack-3'].hosts == ['rack1-07']
-    assert now['rack-1'].generation > one.generation
-    assert host.row.aggregates == sorted([one.uuid, two.uuid, both.uuid])
+    assert now['rack-1'].generation > rack_1.generation
+    assert host.row.aggregates == sorted([rack_1.uuid, rack_2.uuid, rack_3.uuid])
 
 
 def test_a_name_that_is_taken_is_refused_and_changes_nothing(store, host):

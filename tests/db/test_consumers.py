@@ -100,13 +100,15 @@ def test_what_is_reserved_alone_bars_by_the_table(kind, open_store):
         with store.database.engine.connect() as connection:
             return set(connection.execute(unique_key).scalars())
 
-    one, two = new_uuid(), new_uuid()
-    first, _ = claimed(store, a_draft().taking(host, one).taking(host, two, purpose='migrate'))
-    assert unique_keys() == {one, f'{two} move'}
+    placed, moving = new_uuid(), new_uuid()
+    first, _ = claimed(
+        store, a_draft().taking(host, placed).taking(host, moving, purpose='migrate')
+    )
+    assert unique_keys() == {placed, f'{moving} move'}
     store.requests.extend_request(first.request_id, 60.0, 600.0)
-    assert unique_keys() == {one, f'{two} move'}
+    assert unique_keys() == {placed, f'{moving} move'}
     host.confirm(first)
-    assert unique_keys() == {None, f'{two} move'}
+    assert unique_keys() == {None, f'{moving} move'}
     store.requests.cancel_request(first.request_id, '')
     assert unique_keys() == {None}
     with store.database.engine.begin() as connection:

@@ -79,29 +79,29 @@ def a_broken_connection(driver):
 def scenario_batch(store):
     """Groups, several providers, a custom class, a refusal, a continued and an overtaken row."""
     store.vocabulary.declare_class('CUSTOM_GOLD')
-    one = a_host('cmp-1').with_room(vcpu=8, ram=8192, CUSTOM_GOLD=4).on(store)
-    two = a_host('cmp-2').on(store)
-    begun = a_draft(uuid_of('begun')).unfinished().taking(one)
-    late = a_draft(uuid_of('late')).unfinished().within(-1).taking(two)
+    host = a_host('cmp-1').with_room(vcpu=8, ram=8192, CUSTOM_GOLD=4).on(store)
+    other_host = a_host('cmp-2').on(store)
+    begun = a_draft(uuid_of('begun')).unfinished().taking(host)
+    late = a_draft(uuid_of('late')).unfinished().within(-1).taking(other_host)
     commit(store, begun, late)
     group = uuid_of('group')
     drafts = [
-        begun.having(completes=True).continuing(1).taking(two),
-        late.by('worker-2').having(claims=[]).taking_over(1).taking(one, vcpu=2),
-        a_draft(uuid_of('grouped')).planned_at(0, group).taking(one, vcpu=1, CUSTOM_GOLD=2),
-        a_draft(uuid_of('partial')).taking(one, vcpu=2).taking(two, vcpu=8),
-        a_draft(uuid_of('dropped')).taking(one, vcpu=9),
-        a_draft(uuid_of('decided'), decision=a_decision(id=uuid_of('d'))).taking(two),
+        begun.having(completes=True).continuing(1).taking(other_host),
+        late.by('worker-2').having(claims=[]).taking_over(1).taking(host, vcpu=2),
+        a_draft(uuid_of('grouped')).planned_at(0, group).taking(host, vcpu=1, CUSTOM_GOLD=2),
+        a_draft(uuid_of('partial')).taking(host, vcpu=2).taking(other_host, vcpu=8),
+        a_draft(uuid_of('dropped')).taking(host, vcpu=9),
+        a_draft(uuid_of('decided'), decision=a_decision(id=uuid_of('d'))).taking(other_host),
     ]
     return lambda: commit(store, *drafts)
 
 
 def scenario_plain_batch(store):
-    one, two = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
+    host, other_host = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
     decision = a_decision(id=uuid_of('d'), host_set='other')
     drafts = [
-        a_draft(uuid_of('a'), decision=decision).taking(one).taking(two),
-        a_draft(uuid_of('b')).taking(two, vcpu=2),
+        a_draft(uuid_of('a'), decision=decision).taking(host).taking(other_host),
+        a_draft(uuid_of('b')).taking(other_host, vcpu=2),
     ]
     return lambda: commit(store, *drafts)
 
@@ -109,11 +109,13 @@ def scenario_plain_batch(store):
 def scenario_report(store):
     """Confirms one, releases one, adopts one, changes facts, traits and aggregates."""
     host = a_host().on(store)
-    one, two, three = claimed(store, a_draft(uuid_of('r')).taking(host).taking(host).taking(host))
-    host.confirm(two)
+    listed, confirmed, pending = claimed(
+        store, a_draft(uuid_of('r')).taking(host).taking(host).taking(host)
+    )
+    host.confirm(confirmed)
     report = (
         host.says()
-        .listing([one, uuid_of('stranger')], [three])
+        .listing([listed, uuid_of('stranger')], [pending])
         .with_room(vcpu=16, ram=1024, VGPU=2)
         .having(traits=['HW_CPU_X86_AVX'], aggregates=['fast'], foreign={'VGPU': 1})
     )
@@ -122,8 +124,8 @@ def scenario_report(store):
 
 def scenario_words(store):
     host = a_host().on(store)
-    one, two = claimed(store, a_draft(uuid_of('r')).taking(host).taking(host))
-    return lambda: (host.confirm(one), host.refuse(two))
+    confirmed, refused = claimed(store, a_draft(uuid_of('r')).taking(host).taking(host))
+    return lambda: (host.confirm(confirmed), host.refuse(refused))
 
 
 def scenario_release(store):
@@ -207,37 +209,39 @@ def scenario_trees(store):
 
 def a_planned_group(store):
     """Places a, b and c on two hosts, of which a create has a, and another one had b."""
-    one, two = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
-    members = {'a': one, 'b': two, 'c': one}
+    host, other_host = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
+    members = {'a': host, 'b': other_host, 'c': host}
     place_of = planned(store, members, group=uuid_of('group'), request_id=uuid_of('plan'))
     created(store, place_of['a'], uuid_of('consumer'), request_id=uuid_of('create'))
-    return one, two, place_of
+    return host, other_host, place_of
 
 
 def scenario_plan(store):
     """A plan of a second revision, one place of which is another one than before."""
-    one, two, place_of = a_planned_group(store)
+    host, other_host, place_of = a_planned_group(store)
     group = uuid_of('group')
     at = generation_of(store, group)
-    members = {'b': one, 'd': two}
+    members = {'b': host, 'd': other_host}
     draft = a_plan(group, members, revision=2, generation=at, request_id=uuid_of('again'))
     return lambda: commit(store, draft)
 
 
 def scenario_creates(store):
     """A place is taken, another one goes back, a third one stays with an attempt that is new."""
-    one, two, place_of = a_planned_group(store)
+    host, other_host, place_of = a_planned_group(store)
     open_one = a_create(by(place_of['b'], uuid_of('x')), request_id=uuid_of('open'))
     commit(store, open_one.unfinished().within(-1))
     drafts = [
-        a_create(by(place_of['c'], uuid_of('consumer')), request_id=uuid_of('newer')).taking(two),
+        a_create(by(place_of['c'], uuid_of('consumer')), request_id=uuid_of('newer')).taking(
+            other_host
+        ),
         a_create(by(place_of['b'], uuid_of('x')), request_id=uuid_of('open')).taking_over(1),
     ]
     return lambda: commit(store, *drafts)
 
 
 def scenario_give_back(store):
-    one, two, place_of = a_planned_group(store)
+    host, other_host, place_of = a_planned_group(store)
     return lambda: store.requests.cancel_request(uuid_of('create'), 'no longer wanted')
 
 

@@ -74,23 +74,23 @@ def test_a_deadlock_is_a_conflict(engine):
 
 
 def test_a_row_that_stays_locked_is_told_from_other_conflicts(engine):
-    with engine.connect() as one, engine.connect() as other:
-        one.exec_driver_sql(LOCK.format(1))
+    with engine.connect() as holder, engine.connect() as waiter:
+        holder.exec_driver_sql(LOCK.format(1))
         started = time.monotonic()
-        error = error_of(lambda: other.exec_driver_sql(LOCK.format(1)))
+        error = error_of(lambda: waiter.exec_driver_sql(LOCK.format(1)))
         assert time.monotonic() - started < 30, 'not until the statement ends'
     assert signal_of(error) is RetrySignal.LOCKED
 
 
 @pytest.mark.parametrize('engine', ['postgresql'], indirect=True)  # MariaDB says deadlock
 def test_a_serialization_failure_is_a_conflict(engine):
-    with engine.connect() as one, engine.connect() as other:
-        one = one.execution_options(isolation_level='REPEATABLE READ')
-        one.exec_driver_sql('SELECT n FROM retry_rows')
-        other.exec_driver_sql('UPDATE retry_rows SET n = n + 1 WHERE id = 1')
-        other.commit()
+    with engine.connect() as reader, engine.connect() as writer:
+        reader = reader.execution_options(isolation_level='REPEATABLE READ')
+        reader.exec_driver_sql('SELECT n FROM retry_rows')
+        writer.exec_driver_sql('UPDATE retry_rows SET n = n + 1 WHERE id = 1')
+        writer.commit()
         error = error_of(
-            lambda: one.exec_driver_sql('UPDATE retry_rows SET n = n + 1 WHERE id = 1')
+            lambda: reader.exec_driver_sql('UPDATE retry_rows SET n = n + 1 WHERE id = 1')
         )
     assert signal_of(error) is RetrySignal.CONFLICT
 
@@ -164,11 +164,11 @@ def test_what_is_asked_later_may_take_longer_than_the_handshake(mysql_url):
 
 def test_a_busy_sqlite_is_a_conflict(tmp_path):
     engine = session.build_engine(f'sqlite:///{tmp_path}/busy.db')
-    with engine.connect() as one, engine.connect() as other:
-        other.exec_driver_sql('PRAGMA busy_timeout = 10')
-        other.rollback()
-        one.exec_driver_sql('CREATE TABLE t (x)')
-        error = error_of(lambda: other.exec_driver_sql('SELECT 1'))
+    with engine.connect() as holder, engine.connect() as waiter:
+        waiter.exec_driver_sql('PRAGMA busy_timeout = 10')
+        waiter.rollback()
+        holder.exec_driver_sql('CREATE TABLE t (x)')
+        error = error_of(lambda: waiter.exec_driver_sql('SELECT 1'))
     assert signal_of(error) is RetrySignal.CONFLICT
 
 

@@ -182,7 +182,7 @@ def _at_once(database, count):
 @pytest.mark.parametrize('is_pool_new', [False, True])
 def test_what_one_keeps_idle_of_a_small_pool_others_get(postgresql_url, is_pool_new):
     engine = session.build_engine(postgresql_url, max_pool_size=1, max_overflow=2, pool_timeout=2)
-    one = session.Transactions(engine)
+    keeper = session.Transactions(engine)
     other = session.Transactions(engine, keep=8, session_settings=['SET enable_seqscan = off'])
     if is_pool_new:
         engine.dispose()  # it has another pool since
@@ -190,10 +190,10 @@ def test_what_one_keeps_idle_of_a_small_pool_others_get(postgresql_url, is_pool_
     def seqscan(tx):
         return tx.connection.exec_driver_sql('SHOW enable_seqscan').scalar_one()
 
-    _at_once(one, 3)
+    _at_once(keeper, 3)
     assert other.read(seqscan) == 'off'
     _at_once(other, 3)
-    assert one.read(seqscan) == 'on'
+    assert keeper.read(seqscan) == 'on'
     # Who waits gets what is given back, though there would be place to keep it.
     used, release = threading.Event(), threading.Event()
 
@@ -203,7 +203,7 @@ def test_what_one_keeps_idle_of_a_small_pool_others_get(postgresql_url, is_pool_
         time.sleep(0.3)  # until the other one waits
 
     with concurrent.futures.ThreadPoolExecutor() as threads:
-        held = [threads.submit(one.read, holds) for _ in range(3)]
+        held = [threads.submit(keeper.read, holds) for _ in range(3)]
         assert used.wait(10)
         waits = threads.submit(other.read, seqscan)
         release.set()
@@ -211,7 +211,7 @@ def test_what_one_keeps_idle_of_a_small_pool_others_get(postgresql_url, is_pool_
         for each in held:
             each.result(10)
     assert engine.pool.checkedout() <= 3
-    for database in (one, other):
+    for database in (keeper, other):
         database.close()
     assert engine.pool.checkedout() == 0
     engine.dispose()

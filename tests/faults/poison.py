@@ -460,5 +460,5 @@ class Mutants:
 
 
 if __name__ == '__main__':
-    for one in made():
-        print(msgspec.json.encode(one).decode())
+    for message in made():
+        print(msgspec.json.encode(message).decode())

@@ -68,9 +68,12 @@ class Claiming(Scene):
 
     verb = 'requests.commit'
 
-    def prepare(self, host, two):
+    def prepare(self, host, other_host):
         drafts = [
-            a_draft().planned_at(0, uuid_of(host.name)).taking(host, vcpu=2).taking(two, vcpu=2),
+            a_draft()
+            .planned_at(0, uuid_of(host.name))
+            .taking(host, vcpu=2)
+            .taking(other_host, vcpu=2),
             a_draft(decision=a_decision(host_set=host.name)).taking(host, CUSTOM_GOLD=1),
         ]
         drafts = [draft.leased(-5).whole() for draft in drafts]
@@ -90,7 +93,7 @@ class Claiming(Scene):
 class Confirming(Scene):
     verb = 'claims.confirm_claims'
 
-    def prepare(self, host, two):
+    def prepare(self, host, other_host):
         self.claims = claimed(self.store, a_draft().leased(-5).taking(host).taking(host))
         self.arguments = (host.words(*self.claims),)
         self.wanted = {claim.consumer for claim in self.claims}
@@ -105,7 +108,7 @@ class Reporting(Scene):
 
     verb = 'reports.apply_reports'
 
-    def prepare(self, host, two):
+    def prepare(self, host, other_host):
         draft = a_draft().leased(-5).taking(host).taking(host).taking(host)
         gone, runs, builds = claimed(self.store, draft)
         host.confirm(gone)
@@ -123,9 +126,9 @@ class Sweeping(Scene):
     verb = 'claims.sweep'
     arguments = (100,)
 
-    def prepare(self, host, two):
+    def prepare(self, host, other_host):
         confirmed, *_ = claimed(
-            self.store, a_draft().leased(-5).taking(host).taking(host).taking(two)
+            self.store, a_draft().leased(-5).taking(host).taking(host).taking(other_host)
         )
         host.confirm(confirmed)
         self.wanted = {confirmed.consumer}

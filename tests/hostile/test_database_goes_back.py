@@ -82,17 +82,17 @@ def said_of(store: SqlStores, link: sa.Table, names: sa.Table) -> list[tuple[str
 
 @pytest.mark.finding('D2', 'no id of a trait or class is taken for that of another database')
 def test_a_trait_seen_after_the_backup_is_written_by_its_name(store, another):
-    one, two = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
+    host, other_host = a_host('cmp-1').on(store), a_host('cmp-2').on(store)
     backup = Backup(store)
-    one.facts = one.facts.having(traits=['CUSTOM_NEW'])
-    assert one.report().outcome == 'applied'
+    host.facts = host.facts.having(traits=['CUSTOM_NEW'])
+    assert host.report().outcome == 'applied'
     backup.put_back()
-    assert one.report().outcome == 'applied', 'the id that it had is of nothing'
+    assert host.report().outcome == 'applied', 'the id that it had is of nothing'
 
     backup.put_back()
-    two.store, two.facts = another, two.facts.having(traits=['CUSTOM_OTHER'])
-    assert two.report().outcome == 'applied'
-    assert one.report().outcome == 'applied'
+    other_host.store, other_host.facts = another, other_host.facts.having(traits=['CUSTOM_OTHER'])
+    assert other_host.report().outcome == 'applied'
+    assert host.report().outcome == 'applied'
     links = said_of(store, models.provider_traits, models.traits)
     assert links == [('cmp-1', 'CUSTOM_NEW'), ('cmp-2', 'CUSTOM_OTHER')]
 
@@ -405,7 +405,9 @@ def offers(candidates, amount):
 @pytest.mark.finding('D3', 'candidates notice a database that went back and on')
 def test_candidates_are_those_of_the_database_that_went_back(store):
     provider = store.providers.create_provider('one', inventories={'VCPU': Inventory(total=4)})
-    two = store.providers.create_provider('two', inventories={'VCPU': Inventory(total=1)})
+    other_provider = store.providers.create_provider(
+        'two', inventories={'VCPU': Inventory(total=1)}
+    )
     backup = Backup(store)
     lost = Candidates(store.candidates, reload_seconds=1e9)
     compared = Candidates(store.candidates, reload_seconds=0.0)
@@ -414,7 +416,7 @@ def test_candidates_are_those_of_the_database_that_went_back(store):
     backup.put_back()
     # Nobody asks until more has been written than was known.
     for number in range(6):
-        store.providers.save_inventories(two.uuid, {'VCPU': Inventory(total=2 + number)})
+        store.providers.save_inventories(other_provider.uuid, {'VCPU': Inventory(total=2 + number)})
     assert offers(compared, 50) == set()
     store.database.writes.lost += 1  # as where a standby has taken over
     assert offers(lost, 50) == set()
