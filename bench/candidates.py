@@ -168,7 +168,7 @@ def both(
         urls = stack.enter_context(real.servers(python, ['legacy'], theirs, more, threads))
         fill_theirs(theirs, cloud)
         testbed.start('api', 'gantt-api')
-        testbed.wait_for('api', 'listens on')
+        testbed.wait_for('api', 'is ready')
         sides = Sides(cloud, f'http://127.0.0.1:{port}{MOUNT}', urls['legacy'])
         stack.callback(sides.close)
         yield sides

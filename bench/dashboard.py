@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> Result:
     with rig(options) as testbed, Browser() as browser:
         fill(testbed, args.hosts)
         testbed.start('api', 'gantt-api')
-        testbed.wait_for('api', 'listens on')
+        testbed.wait_for('api', 'is ready')
         browser.screen(1280, 900)
         browser.call('Network.enable')
         browser.call('Network.setCacheDisabled', cacheDisabled=True)

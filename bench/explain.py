@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> Result:
         testbed.start('scheduler', 'gantt-scheduler')
         testbed.wait_for('scheduler', 'is ready')
         testbed.start('api', 'gantt-api')
-        testbed.wait_for('api', 'listens on')
+        testbed.wait_for('api', 'is ready')
         look = functools.partial(command, endpoint)
         listed = json.loads(look('host', 'list', '--limit', '3', '-f', 'json')[1])
         names = [host['name'] for host in listed]

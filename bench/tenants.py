@@ -199,7 +199,7 @@ def run(args: argparse.Namespace) -> Result:
         with callers.connected(testbed) as transport:
             callers.report_hosts(testbed, transport, args.hosts)
         testbed.start('api', 'gantt-api')
-        testbed.wait_for('api', 'listens on')
+        testbed.wait_for('api', 'is ready')
         quiet = Quiet(port)
         quiet.phase(min(5.0, args.seconds), args.rate)  # the first ones find everything cold
         refused_before = list(quiet.refused)

@@ -67,8 +67,8 @@ class ZoneProcesses:
         """Wait until the processes are ready."""
         self.rig.wait_for('scheduler', 'is ready', START_SECONDS)
         if 'api' in self.rig.processes:
-            self.rig.wait_for('api', 'listens on', START_SECONDS)
-            match = re.search(r'listens on (http://[\d.:]+)', self.rig.log('api'))
+            self.rig.wait_for('api', 'is ready', START_SECONDS)
+            match = re.search(r'address=(http://[\d.:]+)', self.rig.log('api'))
             assert match is not None
             self.url = match[1]
 

@@ -120,7 +120,7 @@ class ZoneProcess:
         :raises Unavailable: it does not, or has ended
         """
         end = time.monotonic() + START_SECONDS
-        while not (match := re.search(r'listens on http://[^ ]+:(\d+)', self.log())):
+        while not (match := re.search(r'address=http://[^ ]+:(\d+)', self.log())):
             assert self._process is not None, 'it was started'
             if self._process.poll() is not None or time.monotonic() > end:
                 raise exceptions.Unavailable(f'zone {self.name} did not start:\n{self.log()}')

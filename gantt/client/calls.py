@@ -78,8 +78,8 @@ def renew_if_deaf(carrier: Transport) -> bool:
         ):
             return False
         LOG.warning(
-            'No answer reaches this process from %s, which takes messages all the same: its '
-            'connections are made anew',
+            'No answers arrive from a broker that accepts messages; its connections are replaced: '
+            'broker=%s',
             carrier.address,
         )
         _renewals.at[carrier] = time.monotonic()
@@ -382,7 +382,13 @@ def again(
                     text = f'{e.message}; it was the last of {tried} tries in {spent:.1f} s'
                     raise type(e)(text, **e.kwargs) from None
                 raise
-            LOG.info('%s: try %d failed, again in %.1f s: %s', what, tried, wait, e)
+            LOG.info(
+                'Call failed and is repeated: call=%s try=%d wait_seconds=%.1f error=%s',
+                what,
+                tried,
+                wait,
+                e,
+            )
             time.sleep(wait)
             pause = min(pause * 2, _PAUSE_MOST)
     raise exceptions.Bug(invariant='at least one try')

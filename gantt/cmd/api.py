@@ -162,11 +162,19 @@ class HttpInterface:
         server = self._server
         server.start()
         self._parts.presence.start()
-        LOG.info('gantt-api %s listens on http://%s:%d', version_string(), server.host, server.port)
+        LOG.info(
+            'gantt-api is ready: version=%s address=http://%s:%d',
+            version_string(),
+            server.host,
+            server.port,
+        )
 
     def stop(self) -> bool:
         """Refuse new connections, finish what was begun; whether that was done in time."""
-        LOG.info('Stopping: finishing what was begun, for %d s at most', self._seconds)
+        LOG.info(
+            'gantt-api is stopping and finishes the requests that have begun: seconds_max=%d',
+            self._seconds,
+        )
         self._parts.events.stop()
         done = self._server.stop(self._seconds)
         self._parts.presence.stop()
@@ -178,7 +186,9 @@ def _warm(insights: Insights) -> None:
     try:
         insights.table()
     except exceptions.DatabaseUnavailable as e:
-        LOG.warning('the hosts are read at the first request for them: %s', e)
+        LOG.warning(
+            'Hosts cannot be read yet; the first request that needs them reads them: error=%s', e
+        )
 
 
 def _state(conf: Any, insights: Insights) -> dict[str, Any]:
@@ -276,7 +286,7 @@ def _serve(conf: Any) -> int:
     interface = HttpInterface(conf, is_stopping=signals.is_stopping)
     interface.start()
     for _ in signals.until_stop():
-        LOG.info('gantt-api reads its options at start only; start it again to change them')
+        LOG.info('gantt-api reads its options only at its start; restart it to change them')
     return 0 if interface.stop() else 1
 
 

@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     except SystemExit as e:
         return USAGE if e.code else 0
     except (exceptions.GanttError, cfg.Error) as e:
-        LOG.error('%s', files.message(e))
+        LOG.error('gantt-compute ended with an error: error=%s', files.message(e))
         print(f'gantt-compute: {files.message(e)}', file=sys.stderr)
         return 1
 
@@ -70,10 +70,14 @@ def _serve(conf: Any) -> int:
     signals = ProcessSignals().by_signals(signal_names)
     prepare_types()
     running.start()
-    LOG.info('gantt-compute %s is ready', version_string())
+    LOG.info('gantt-compute is ready: version=%s', version_string())
     for request in signals.until_stop():
-        LOG.info('%s', acts[signal.Signals[request]]())
-    LOG.info('Stopping: %s', running.status())
+        LOG.info(
+            'Signal was handled: signal=%s result=%s',
+            request,
+            acts[signal.Signals[request]](),
+        )
+    LOG.info('gantt-compute is stopping: status=%s', running.status())
     return 0 if running.stop(conf.rpc.drain_seconds) else 1
 
 

@@ -379,7 +379,7 @@ def run(argv: list[str]) -> int:
     except (cfg.Error, exceptions.GanttError) as e:
         print(f'gantt-manage: {files.message(e)}', file=sys.stderr)
     except Exception as e:
-        LOG.exception('gantt-manage failed')
+        LOG.exception('gantt-manage failed unexpectedly')
         where = conf.log_file or conf.log_dir or 'standard error'
         print(
             f'gantt-manage: unexpected {type(e).__name__}: {e}; the traceback is in {where}',

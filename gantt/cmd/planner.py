@@ -76,7 +76,7 @@ def _serve(conf: Any) -> int:
         _until_stop(conf, signals, planner, rpc, health, presence)
         presence.stop()
     health.is_stopping = True
-    LOG.info('Stopping: %s', planner.health())
+    LOG.info('gantt-planner is stopping: health=%s', planner.health())
     answered = rpc.stop()
     finished = parts.stop()
     if listener is not None:
@@ -93,10 +93,12 @@ def _until_stop(
     presence: Presence,
 ) -> None:
     guru.print_report({'Gantt planner': lambda: _state(conf, planner, rpc)})
-    LOG.info('gantt-planner %s as %s', version_string(), planner.settings.worker)
+    LOG.info(
+        'gantt-planner is starting: version=%s worker=%s', version_string(), planner.settings.worker
+    )
     wiring.say_pipeline(planner.pipeline)
-    LOG.info('broker: %s, database: %s', rpc.address, wiring.database_shown(conf))
-    LOG.info('%d hosts known; gantt-planner is ready', len(planner.cache.table()))
+    LOG.info('Servers are in use: broker=%s database=%s', rpc.address, wiring.database_shown(conf))
+    LOG.info('gantt-planner is ready: hosts=%d', len(planner.cache.table()))
     wiring.collect_seldom()
     for _ in signals.until_stop(wiring.release_free_memory):
         health.refused = _reload(conf, planner)
@@ -108,11 +110,13 @@ def _reload(conf: Any, planner: GroupPlanner) -> str:
     try:
         pipeline, settings = wiring.read_again(conf)
     except (cfg.Error, exceptions.GanttError) as e:
-        LOG.error('the configuration was not taken over: %s', files.message(e))
+        LOG.error(
+            'Configuration is refused; the last one stays in force: error=%s', files.message(e)
+        )
         return files.message(e)
     changed = planner.reconfigure(settings, planning.bounds(conf), pipeline)
     checks.at_start(conf)
-    LOG.info('configuration read again; settings changed: %s', ', '.join(changed) or 'none')
+    LOG.info('Configuration was read again: changed=%s', ','.join(changed) or 'none')
     wiring.say_pipeline(pipeline)
     return ''
 

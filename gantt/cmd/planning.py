@@ -35,7 +35,11 @@ def solver_of(conf: Any) -> SolverProcess | None:
     if not options.solver:
         return None
     if not solver.is_installed():
-        LOG.warning('%s; install gantt[solver], or set [planner] solver = false', NO_SOLVER)
+        LOG.warning(
+            'No solver is available; install gantt[solver], or set [planner] solver = false: '
+            'reason=%s',
+            NO_SOLVER,
+        )
         return None
     return SolverProcess(options.solver_memory_mb, options.nice)
 

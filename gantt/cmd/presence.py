@@ -113,11 +113,11 @@ class Presence:
             write()
         except exceptions.Unavailable as e:
             if not self._is_failing:
-                LOG.warning('this process is not noted for "gantt service list": %s', e)
+                LOG.warning('This process cannot be recorded for "gantt service list": error=%s', e)
             self._is_failing = True
         except Exception:
             if not self._is_failing:
-                LOG.exception('this process is not noted for "gantt service list"')
+                LOG.exception('This process cannot be recorded for "gantt service list"')
             self._is_failing = True
         else:
             self._is_failing = False

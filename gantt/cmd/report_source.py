@@ -61,7 +61,7 @@ def run(conf: Any, name: str, prog: str, argv: list[str] | None = None) -> int:
     except SystemExit as e:
         return USAGE if e.code else 0
     except (exceptions.GanttError, cfg.Error) as e:
-        LOG.error('%s', files.message(e))
+        LOG.error('Report source ended with an error: program=%s error=%s', prog, files.message(e))
         print(f'{prog}: {files.message(e)}', file=sys.stderr)
         return 1
 
@@ -77,10 +77,10 @@ def _serve(conf: Any, source: type[ReportSource], prog: str) -> int:
     threading.Thread(target=_listen, args=(signals, running), name='signals', daemon=True).start()
     running.start()
     if not stopping.is_set():
-        LOG.info('%s %s is ready', prog, version_string())
+        LOG.info('Report source is ready: program=%s version=%s', prog, version_string())
     while not stopping.wait(WAIT_SECONDS):
         pass
-    LOG.info('Stopping: %s', running.status())
+    LOG.info('Report source is stopping: program=%s status=%s', prog, running.status())
     done = running.stop(conf.rpc.drain_seconds)
     if listener is not None:
         listener.stop()
@@ -89,7 +89,7 @@ def _serve(conf: Any, source: type[ReportSource], prog: str) -> int:
 
 def _listen(signals: ProcessSignals, running: ReportSource) -> None:
     for _ in signals.until_stop():
-        LOG.info('%s', running.status())
+        LOG.info('Report source is running: status=%s', running.status())
     running.stopping.set()
 
 

@@ -134,7 +134,7 @@ def work(
             in_time = companion.stop() and in_time
         presence.stop()
     health.stopping()
-    LOG.info('Stopping: %s', scheduler.health())
+    LOG.info('gantt-scheduler is stopping: health=%s', scheduler.health())
     answered = rpc.stop()
     if groups is not None:
         in_time = groups.stop() and in_time
@@ -177,10 +177,14 @@ def _state(conf: Any, scheduler: Any, rpc: RpcService) -> dict[str, Any]:
 
 
 def _banner(conf: Any, scheduler: Any, rpc: RpcService) -> None:
-    LOG.info('gantt-scheduler %s as %s', version_string(), scheduler.settings.worker)
+    LOG.info(
+        'gantt-scheduler is starting: version=%s worker=%s',
+        version_string(),
+        scheduler.settings.worker,
+    )
     wiring.say_pipeline(scheduler.placing.pipeline)
-    LOG.info('broker: %s, database: %s', rpc.address, wiring.database_shown(conf))
-    LOG.info('%d hosts known; gantt-scheduler is ready', len(scheduler.cache.fold()))
+    LOG.info('Servers are in use: broker=%s database=%s', rpc.address, wiring.database_shown(conf))
+    LOG.info('gantt-scheduler is ready: hosts=%d', len(scheduler.cache.fold()))
 
 
 class Worker(cotyledon.Service):
@@ -206,7 +210,7 @@ class Worker(cotyledon.Service):
         try:
             self._code = work(self._conf, self._signals, self._number)
         except exceptions.GanttError as e:
-            LOG.error('worker %d: %s', self._number, e)
+            LOG.error('Worker ended with an error: number=%d error=%s', self._number, e)
             raise SystemExit(1) from None
         finally:
             self._finished.set()

@@ -68,10 +68,13 @@ def _serve(conf: Any) -> int:
     shadow.start()
     tap.start()
     if not tap.wait(CONNECT_SECONDS):
-        LOG.warning('Nova cannot be listened to yet at %s: trying again', nova.address)
-    LOG.info('gantt-shadow %s is ready: %s', version_string(), nova.address)
+        LOG.warning(
+            'Messages of Nova cannot be received yet; the connection is retried: broker=%s',
+            nova.address,
+        )
+    LOG.info('gantt-shadow is ready: version=%s broker=%s', version_string(), nova.address)
     for _ in signals.until_stop():
-        LOG.info('%d requests are not compared yet', shadow.pending)
+        LOG.info('Requests wait for their comparison: count=%d', shadow.pending)
     done = tap.stop(conf.rpc.drain_seconds) & shadow.stop(conf.rpc.drain_seconds)
     for carrier in (own_transport, nova):
         carrier.cleanup()

@@ -63,7 +63,9 @@ def _companions(conf: Any) -> scheduler.Companions:
     ) -> Sequence[scheduler.Companion]:
         carrier = client.get_transport(conf)
         if carrier.is_in_process:
-            LOG.info('No transport_url is set: hosts and conductors outside reach nobody here')
+            LOG.info(
+                'No transport_url is set; hosts and conductors outside cannot reach this process'
+            )
         played = [PlayedHosts(conf, carrier, stores, placing)] if conf.fake else []
         return [api.HttpInterface(conf, stores, metrics), *played]
 

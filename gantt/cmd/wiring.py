@@ -95,7 +95,7 @@ def run(
     try:
         return serve(conf)
     except (cfg.Error, exceptions.GanttError) as e:
-        LOG.error('%s', files.message(e))
+        LOG.error('Process ended with an error: program=%s error=%s', program, files.message(e))
         print(f'{program}: {files.message(e)}', file=sys.stderr)
         return 1
 
@@ -123,7 +123,11 @@ def once_it_answers(
             if seconds_left <= 0:
                 text = f'{e.message} (tried for {seconds:.0f} s)'
                 raise exceptions.DatabaseUnavailable(text, **e.kwargs) from None
-            LOG.warning('%s; trying for %.0f s more', e.message, seconds_left)
+            LOG.warning(
+                'The database does not answer; the start waits for it: seconds_left=%.0f error=%s',
+                seconds_left,
+                e.message,
+            )
             retry_at = time.monotonic() + min(PAUSE_SECONDS, seconds_left)
         while time.monotonic() < retry_at:
             if is_stopping():
@@ -182,10 +186,12 @@ def reload(conf: Any, scheduler: Scheduler) -> str:
         pipeline, new_settings = read_again(conf)
         changed = scheduler.reconfigure(new_settings, pipeline)
     except (cfg.Error, exceptions.GanttError) as e:
-        LOG.error('the configuration was not taken over: %s', files.message(e))
+        LOG.error(
+            'Configuration is refused; the last one stays in force: error=%s', files.message(e)
+        )
         return files.message(e)
     checks.at_start(conf)
-    LOG.info('configuration read again; settings changed: %s', ', '.join(changed) or 'none')
+    LOG.info('Configuration was read again: changed=%s', ','.join(changed) or 'none')
     say_pipeline(pipeline)
     return ''
 
@@ -222,8 +228,11 @@ def read_again(conf: Any) -> tuple[Pipeline, SchedulerSettings]:
 
 def say_pipeline(pipeline: Pipeline) -> None:
     """Log which filters and weighers are in force."""
-    LOG.info('filters: %s', ', '.join(f.name for f in pipeline.filters))
-    LOG.info('weighers: %s', ', '.join(f'{w.multiplier:g} × {w.name}' for w in pipeline.weighers))
+    LOG.info('Filters are in force: filters=%s', ','.join(f.name for f in pipeline.filters))
+    LOG.info(
+        'Weighers are in force: weighers=%s',
+        ','.join(f'{w.multiplier:g}×{w.name}' for w in pipeline.weighers),
+    )
 
 
 def settings(conf: Any, pipeline: Pipeline) -> SchedulerSettings:

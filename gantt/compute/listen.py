@@ -78,7 +78,9 @@ class Bindings:
             try:
                 self.bind()
             except Exception as e:  # sockets, AMQP, TLS: it is tried again in two seconds
-                LOG.warning('The topics of %d hosts could not be bound: %s', len(self._topics), e)
+                LOG.warning(
+                    'Topics of hosts cannot be bound: hosts=%d error=%s', len(self._topics), e
+                )
                 continue
             bound_channel, bound_at = channel, time.monotonic()
 
@@ -129,7 +131,13 @@ class Methods:
             outcome = act(wire.argument(call))
         except Halted:
             return DEFERRED  # a dead host answers nothing
-        LOG.log(self._level, 'Guest %s: %s %s', outcome.consumer, outcome.outcome, outcome.reason)
+        LOG.log(
+            self._level,
+            'Build or delete ended: guest=%s outcome=%s reason=%s',
+            outcome.consumer,
+            outcome.outcome,
+            outcome.reason or '-',
+        )
         return base.to_builtins(outcome)
 
 

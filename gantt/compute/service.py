@@ -97,7 +97,7 @@ class HostService(ComputeService):
         self._listener.start()
         self._runner.add(self.member)
         self._runner.start()
-        LOG.info('Host %s: listening on %s', self.name, self._listener.topic)
+        LOG.info('Host receives builds: host=%s topic=%s', self.name, self._listener.topic)
 
     def stop(self, seconds: float) -> bool:
         done = self._listener.stop(seconds)
@@ -157,7 +157,11 @@ class FarmService(ComputeService):
         self.farm.start()
         if self._builders is not None:
             self._builders.start()
-        LOG.info('A farm of %d hosts: listening on %s', len(self.farm.hosts), self._listener.topic)
+        LOG.info(
+            'Farm of hosts receives builds: hosts=%d topic=%s',
+            len(self.farm.hosts),
+            self._listener.topic,
+        )
 
     def stop(self, seconds: float) -> bool:
         done = self._listener.stop(seconds)
@@ -187,7 +191,7 @@ class ReportOnlyService(ComputeService):
     def start(self) -> None:
         self._hosts.start()
         self._runner.start()
-        LOG.info('Speaking for %d hosts', len(self._hosts.members))
+        LOG.info('Agent reports for the hosts of a file: hosts=%d', len(self._hosts.members))
 
     def stop(self, seconds: float) -> bool:
         return self._runner.stop(seconds)
@@ -224,7 +228,7 @@ class FactsOnlyService(ComputeService):
     def start(self) -> None:
         self._runner.add(self.member)
         self._runner.start()
-        LOG.info('Host %s: telling what the APIs of Nova do not carry', self.member.name)
+        LOG.info('Agent reports facts that the APIs of Nova do not have: host=%s', self.member.name)
 
     def stop(self, seconds: float) -> bool:
         return self._runner.stop(seconds)
@@ -304,7 +308,7 @@ def _signer(conf: Any) -> Signer | None:
     # Unless it is configured, the key is stored beside the journal.
     option = '[compute] key_file' if conf.compute.key_file else '[compute] journal'
     signer = key_file.load_or_make(key_path(conf), option)
-    LOG.info('Messages are signed with the key %s', signer.fingerprint)
+    LOG.info('Messages are signed: key=%s', signer.fingerprint)
     return signer
 
 

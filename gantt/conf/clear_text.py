@@ -133,4 +133,4 @@ def guard(conf: Any, found: Exposure | None) -> None:
             problem=f'{found.value}: {found.problem}, and [DEFAULT] strict_transport is set',
             fix=found.fix,
         )
-    LOG.warning('IN CLEAR TEXT: %s = %s: %s. %s', *found)
+    LOG.warning('Connection is in clear text: option=%s value=%s problem=%s fix=%s', *found)

@@ -146,7 +146,12 @@ class Handlers:
             where = f'{req.method} {req.uri_template}' if req.uri_template else 'unknown path'
             self._metrics.count('gantt_http_requests_refused_total', method=where, code=error.code)
         else:
-            LOG.warning('%s %s: %s', req.method, path_shown(req), error.message)
+            LOG.warning(
+                'HTTP request failed: method=%s path=%s error=%s',
+                req.method,
+                path_shown(req),
+                error.message,
+            )
         req.context.code, req.context.message = error.code, error.message[: base.TEXT_MAX]
         _respond_with(resp, error, request_id_of(req.env))
 
@@ -183,7 +188,12 @@ class Handlers:
     def _unexpected(
         self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
     ) -> None:
-        LOG.exception('%s %s failed', req.method, path_shown(req), exc_info=error)
+        LOG.exception(
+            'HTTP request failed unexpectedly: method=%s path=%s',
+            req.method,
+            path_shown(req),
+            exc_info=error,
+        )
         self._metrics.count('gantt_errors_total', component='http')
         bug = exceptions.Bug(
             'the service met an error that it did not expect; its log has it under this request id'

@@ -94,7 +94,7 @@ class Keystone:
         try:
             verdict = webob.Request(environ).get_response(self._tokens)
         except (keystone_exceptions.ClientException, ConfigurationError) as e:
-            LOG.error('The token of a caller could not be looked at: %s', e)
+            LOG.error('Token of a caller cannot be validated: error=%s', e)
             raise IdentityUnavailable() from e
         # With delay_auth_decision a bad token is passed on, and only marked as bad.
         is_bad = _INVALID in (environ.get(_STATUS), environ.get(_SERVICE_STATUS))
@@ -102,7 +102,7 @@ class Keystone:
             problem = 'the token is not valid, or not any more'
             raise Unauthorized(problem=problem, identity=self._identity)
         if verdict.status_int != _PASSED or environ.get(_STATUS) != _CONFIRMED:
-            LOG.error('The token of a caller could not be looked at: %s', verdict.status)
+            LOG.error('Token of a caller cannot be validated: status=%s', verdict.status)
             raise IdentityUnavailable()
         return _caller(environ)
 

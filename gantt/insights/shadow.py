@@ -217,7 +217,7 @@ class Shadow:
         except exceptions.GanttError as e:
             problem = f'{e.message} ({e.code})'
         except Exception:
-            LOG.exception('request %s was not decided', request.request_id)
+            LOG.exception('Observed request was not decided: request=%s', request.request_id)
             problem = 'it met a defect'
         self.count('gantt_shadow_requests_total', outcome='failed' if problem else 'decided')
         with self._lock:
@@ -231,7 +231,7 @@ class Shadow:
             try:
                 self.look()
             except Exception:
-                LOG.exception('an observed request could not be compared')
+                LOG.exception('Observed requests cannot be compared')
 
     def look(self) -> int:
         """Compare what is ready or overdue, and store it; return the number of those stored."""
@@ -260,7 +260,9 @@ class Shadow:
         try:
             self.shadows.save_shadows(batch, self.settings.comparisons_most)
         except exceptions.Unavailable as e:
-            LOG.warning('%d comparisons wait for the database: %s', len(self._waiting), e)
+            LOG.warning(
+                'Comparisons wait for the database: count=%d error=%s', len(self._waiting), e
+            )
             return 0
         del self._waiting[: len(batch)]
         for comparison in batch:
@@ -340,7 +342,7 @@ class Shadow:
         try:
             return self.scores(pending.decision, number)
         except exceptions.GanttError as e:
-            LOG.info('decision %s cannot be made again: %s', pending.decision, e)
+            LOG.info('Decision cannot be replayed: decision=%s error=%s', pending.decision, e)
             return []
 
 

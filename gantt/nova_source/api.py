@@ -157,7 +157,12 @@ class Api:
                 if size <= PAGE_LEAST:
                     raise exceptions.Unavailable(str(e)) from None
                 size = self._page_sizes[path] = max(PAGE_LEAST, size // FEWER_TIMES)
-                LOG.warning('%s; from now on in pages of %d', e, size)
+                LOG.warning(
+                    'API is too slow for this page size; smaller pages are read: page_size=%d '
+                    'error=%s',
+                    size,
+                    e,
+                )
                 continue
             if not page:
                 return
@@ -203,7 +208,13 @@ class Api:
                     raise exceptions.Unavailable(
                         f'{self.name}: GET {path}: {_text_of(e)} ({TRIES} tries)'
                     ) from None
-                LOG.info('%s: GET %s: %s; again in %.1f s', self.name, path, _text_of(e), pause)
+                LOG.info(
+                    'API request failed and is repeated: api=%s path=%s wait_seconds=%.1f error=%s',
+                    self.name,
+                    path,
+                    pause,
+                    _text_of(e),
+                )
                 self._stopping.wait(pause)
                 pause *= 2
         raise exceptions.Bug(invariant='the last try returns or raises')

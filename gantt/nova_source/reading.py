@@ -57,7 +57,7 @@ class Odd:
         if about:
             self.about.setdefault(about, str(error))
         else:
-            LOG.warning('Skipped an entry that names no host or guest: %s', error)
+            LOG.warning('Entry names no host or guest and is skipped: error=%s', error)
 
     def about_field(self, key: str) -> OddEntry:
         """Return a handler of entries that name their subject in one field."""
@@ -330,8 +330,7 @@ class Reader:
         uncertain = set(unlisted) - deleted - {server.id for server in found_servers}
         if found_servers or uncertain:
             LOG.warning(
-                'Nova did not list %d guests that it knows when asked for them, and does '
-                'not say where %d others are',
+                'Nova omitted guests from its lists: existing=%d unknown=%d',
                 len(found_servers),
                 len(uncertain),
             )
@@ -362,7 +361,7 @@ class Reader:
         except exceptions.NotFound:
             return None
         except exceptions.InvalidMessage as e:
-            LOG.warning('Where guest %s is cannot be read: %s', instance, e)
+            LOG.warning('Location of a guest cannot be read: guest=%s error=%s', instance, e)
             return ApiServer(id=instance, status=UNKNOWN)
         _refuse_hidden([server])
         return server

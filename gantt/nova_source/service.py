@@ -52,8 +52,8 @@ class Service(ReportSource):
         cells = Cells(settings.cells_file, settings.cell)
         if not (settings.cells_file or settings.cell):
             LOG.warning(
-                'Neither [nova_source] cells_file nor cell is set: no resize and no '
-                'migration of Nova will find a host'
+                'Neither [nova_source] cells_file nor cell is set; no resize and no migration of '
+                'Nova will find a host'
             )
         signer = _signer(settings.key_file)
         carrier = client.get_transport(conf)
@@ -117,11 +117,11 @@ class Service(ReportSource):
         except exceptions.Misconfigured as e:
             if first:
                 raise
-            LOG.error('Nothing was read: %s', e)
+            LOG.error('Pass read nothing because an option is wrong: error=%s', e)
         except exceptions.GanttError as e:
-            LOG.warning('Not everything was read and sent; the next pass tries again: %s', e)
+            LOG.warning('Pass is incomplete; the next one tries again: error=%s', e)
         except Exception:
-            LOG.exception('A pass met a defect')
+            LOG.exception('Pass failed unexpectedly')
 
 
 def _signer(path: str) -> Signer | None:
@@ -132,5 +132,5 @@ def _signer(path: str) -> Signer | None:
     if not path:
         return None
     signer = key_file.load_or_make(pathlib.Path(path), '[nova_source] key_file')
-    LOG.info('Reports of hosts are signed with the key %s', signer.fingerprint)
+    LOG.info('Reports of hosts are signed: key=%s', signer.fingerprint)
     return signer

@@ -74,14 +74,18 @@ class Port:
             registered = self._port.register(message)
         except exceptions.Refused as e:
             self.refused.add(message.name)
-            LOG.error('Host %s is skipped, and tried again now and then: %s', message.name, e)
+            LOG.error(
+                'Host is skipped because its registration is refused; it is tried again from time '
+                'to time: host=%s error=%s',
+                message.name,
+                e,
+            )
             raise LeftAlone(str(e)) from None
         self.refused.discard(message.name)
         if message.uuid is not None and registered.uuid != message.uuid:
             LOG.warning(
-                'Host %s has the uuid %s with the scheduler, its node in Nova is %s: who names it '
-                'by the uuid of the node does not find it. Is the old node gone for good, take '
-                'the host off the scheduler, and it comes in anew',
+                'Host cannot be found by the uuid of its node in Nova; if its old node is gone '
+                'for good, delete the host and it registers again: host=%s uuid=%s node_uuid=%s',
                 message.name,
                 registered.uuid,
                 message.uuid,
@@ -98,9 +102,8 @@ class Port:
                 raise
             self.left_out |= {name}
             LOG.warning(
-                'Resource class %s is not known to the scheduler and left out: declare it by '
-                'PUT /v1/resource-classes/%s',
-                name,
+                'Resource class is unknown to the scheduler and is omitted; create it with PUT '
+                '/v1/resource-classes: class=%s',
                 name,
             )
             raise exceptions.Unavailable(f'again without {name}') from None
@@ -206,7 +209,7 @@ class Source:
             return self.nova.list_open_moves(ListMoves(seconds=LONGEST_SECONDS, limit=1)).cutoff
         except exceptions.GanttError as e:
             # Errors of reading are better reported before a scheduler is there.
-            LOG.info('The clock of the database is not known: %s', e)
+            LOG.info('Clock of the database cannot be read: error=%s', e)
             return None
 
     def _look_at_fences(self, again: bool) -> None:
@@ -215,9 +218,9 @@ class Source:
         self._fenced = {host for host, member in self._members.items() if member.session.is_fenced}
         if self._fenced and (again or self._fenced != fenced_before):
             LOG.error(
-                'Not reported: %d of %d hosts, %s among them: somebody registered them later '
-                'than this process. Is it another gantt-nova-source, stop one of both; restart '
-                'this one if it is to report for them again',
+                'Hosts are not reported, as another process registered them later; stop one of '
+                'both sources, or restart this one to take the hosts over: hosts=%d total=%d '
+                'first=%s',
                 len(self._fenced),
                 len(self._members),
                 min(self._fenced),
@@ -230,20 +233,22 @@ class Source:
         try:
             return self.cells.look()
         except (exceptions.Misconfigured, exceptions.Refused) as e:
-            LOG.error('The file of cells is not taken over: %s', e)
+            LOG.error('File of cells is refused; the last one stays in force: error=%s', e)
             return self.cells.known
 
     # -- hosts ---------------------------------------------------------------------
     def _bring_in(self, before: HostPictures) -> None:
         update = self._pictures
-        _log_changes('Nothing is reported of host %s: %s', update.silent, before.silent)
-        _log_changes('Host %s: inventories are left out: %s', update.wrong, before.wrong)
+        _log_changes('Host is not reported: host=%s reason=%s', update.silent, before.silent)
+        _log_changes(
+            'Inventories of a host are left out: host=%s reason=%s', update.wrong, before.wrong
+        )
         for host in self._members.keys() - update.hosts.keys():
             if host in update.silent and host in self._fenced:
                 continue  # else it would be registered anew when it is listed again
             if host not in update.silent:
                 LOG.warning(
-                    'Host %s is not known to Nova any more; nothing is reported of it', host
+                    'Nova no longer knows the host; it is not reported any more: host=%s', host
                 )
             self._remove(host)
             self._guests.forget(host)
@@ -355,7 +360,9 @@ class Source:
             try:
                 location = self.reader.whereabouts(move.consumer)
             except exceptions.InvalidMessage as e:
-                LOG.warning('Where guest %s is cannot be read: %s', move.consumer, e)
+                LOG.warning(
+                    'Location of a guest cannot be read: guest=%s error=%s', move.consumer, e
+                )
                 continue
             if location is None:
                 continue
@@ -368,14 +375,14 @@ class Source:
                 if host in self._fenced or (host is None and location.server.host is not None):
                     continue  # on a host that is not known
             move_path = (
-                move.target if move.source == move.target else f'{move.source} and {move.target}'
+                move.target if move.source == move.target else f'{move.source},{move.target}'
             )
             LOG.info(
-                'Guest %s has claims on %s that nobody has confirmed or ended, and is at %s '
-                'by Nova',
+                'Guest has claims that are neither confirmed nor ended: guest=%s claimed_on=%s '
+                'nova_host=%s',
                 move.consumer,
                 move_path,
-                host or 'no host',
+                host or 'none',
             )
             locations.append(
                 GuestLocation(

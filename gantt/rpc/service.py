@@ -165,7 +165,7 @@ class RpcService:
                 self._conf.nova_exchange, self._conf.nova_topic, message, seconds, True
             )
         except (exceptions.BrokerUnavailable, publisher.Undeliverable) as e:
-            LOG.warning('A call of Nova could not be given back: %s', e)
+            LOG.warning('Call of Nova cannot be returned to its queue: error=%s', e)
             return False
         return True
 
@@ -207,8 +207,8 @@ class RpcService:
             inbox = BrokerInbox(self._lent, lambda: self._replies.has_room)
             self._scheduler.read_from(inbox)
         for carrier in self._carriers:
-            names = ', '.join(t.name for t in self._topics if t.carrier is carrier)
-            LOG.info('Listening on %s at %s', names, carrier.address)
+            names = ','.join(t.name for t in self._topics if t.carrier is carrier)
+            LOG.info('Topics are consumed: topics=%s broker=%s', names, carrier.address)
         if not self._own.is_in_process:
             self._self_ping.start()
             if self._pausing is not None:
@@ -311,7 +311,7 @@ class RpcService:
             self._notifier.stop()
         if unanswered or dropped:
             LOG.warning(
-                '%d calls are left without an answer, %d replies were not delivered',
+                'Process stops with unfinished calls: unanswered=%d undelivered=%d',
                 unanswered,
                 dropped,
             )

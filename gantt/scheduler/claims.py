@@ -97,9 +97,8 @@ class ClaimUpdates:
             if registration.is_elsewhere(row, host_message, self.cache.database_now, held_seconds):
                 self.recorder.count('gantt_host_registration_conflicts_total')
                 LOG.warning(
-                    'host %s: it was registered from another journal %.0f s after an agent with '
-                    'the last one had reported: are there two agents of that name, or does '
-                    'somebody else report for it?',
+                    'Host was registered from another journal; check whether two agents have its '
+                    'name, or another program reports for it: host=%s seconds_after_report=%.0f',
                     host_message.name,
                     max(0.0, self.cache.database_now - row.reported_at),
                 )
@@ -115,7 +114,8 @@ class ClaimUpdates:
         refused = sum(outcome.outcome == 'ok' for outcome in outcomes)
         if refused:
             LOG.warning(
-                'host %s refuses %d claims (%s): its own check says that they do not fit',
+                'Host refused claims, as its own check found that they do not fit: host=%s '
+                'count=%d reason=%s',
                 update.name,
                 refused,
                 update.reason,
@@ -178,7 +178,8 @@ class ClaimUpdates:
                 f'{claim_id} ({problem})' for claim_id, problem in result.unreadable.items()
             ]
             LOG.error(
-                '%d claims past their lease cannot be ended and hold their places: %s%s',
+                'Claims past their lease cannot be ended and keep their amounts: count=%d '
+                'claims=%s%s',
                 len(named_claims),
                 '; '.join(named_claims[:UNREADABLE_NAMED]),
                 '; ...' if len(named_claims) > UNREADABLE_NAMED else '',

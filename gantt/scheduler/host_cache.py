@@ -326,9 +326,7 @@ class HostCache:
         if hosts and not was_far:
             self._count('gantt_change_feed_missed_total', len(hosts))
             LOG.warning(
-                'The change feed did not bring what changed on %d hosts, which a full '
-                'comparison has found',
-                len(hosts),
+                'Change feed missed changes that a full comparison found: hosts=%d', len(hosts)
             )
         self._queue(msgspec.structs.replace(whole, hosts=hosts, providers=sorted(pools)))
 
@@ -359,9 +357,9 @@ class HostCache:
         if started - self._loaded_at < BACK_EACH:
             return
         LOG.error(
-            'The database is at an older state than this process had read (%s); everything is '
-            'read again. Was a backup put back, or did a standby take over that was behind? Then '
-            'run "gantt-manage db incarnation": hosts register anew, and what they run is adopted',
+            'The database is at an older state than this process had read, and everything is read '
+            'again; after a restored backup or a late standby run "gantt-manage db incarnation", '
+            'so that hosts register again and their guests are adopted: problem=%s',
             self._went_back,
         )
         self._count('gantt_database_restores_total')
@@ -576,7 +574,7 @@ class HostCache:
         problems = aggregates.problems(found)
         for problem in problems:
             if problem not in self._warned:
-                LOG.warning('%s', problem)
+                LOG.warning('Aggregate sets a multiplier without effect: problem=%s', problem)
         self._warned = frozenset(problems)
 
     def forget(self) -> None:

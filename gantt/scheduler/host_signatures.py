@@ -72,7 +72,12 @@ class Alarm:
                 return
             hosts, self._hosts, self._logged_at = self._hosts, collections.Counter(), now
         LOG.error(
-            '%s; the last one, %s: %s', _counted(hosts), method, quoting.plain(str(error), 500)
+            'Messages of hosts failed their signature check and changed nothing: count=%d '
+            'hosts=%s last_method=%s error=%s',
+            hosts.total(),
+            _names(hosts),
+            method,
+            quoting.plain(str(error), 500),
         )
 
     def sentence(self) -> str:
@@ -81,16 +86,16 @@ class Alarm:
             age = self._monotonic() - self._last_at
             if age >= SHOWN_SECONDS:
                 return ''
-            return f'{_counted(self._recent)}; the last one, {self._last}, {age / 60:.0f} min ago'
+            return (
+                'messages in the name of hosts that were not signed with their keys, and changed '
+                f'nothing: {self._recent.total()} ({_names(self._recent)}); the last one, '
+                f'{self._last}, {age / 60:.0f} min ago'
+            )
 
 
-def _counted(hosts: collections.Counter[str]) -> str:
+def _names(hosts: collections.Counter[str]) -> str:
     host_names = ', '.join(quoting.short(host) for host, _ in hosts.most_common(NAMED_MOST))
-    ellipsis = ', ...' if len(hosts) > NAMED_MOST else ''
-    return (
-        'messages in the name of hosts that were not signed with their keys, and changed '
-        f'nothing: {hosts.total()} ({host_names}{ellipsis})'
-    )
+    return f'{host_names}, ...' if len(hosts) > NAMED_MOST else host_names
 
 
 class _Signed(NamedTuple):

@@ -129,10 +129,10 @@ class Housekeeping:
             return job.run() or 0
         except exceptions.Unavailable as e:
             if now - job.complained >= COMPLAIN_SECONDS:
-                LOG.warning('%s: %s', job.name, e)
+                LOG.warning('Periodic job failed and is repeated: job=%s error=%s', job.name, e)
                 job.complained = now
         except Exception:
-            LOG.exception('%s failed', job.name)
+            LOG.exception('Periodic job failed unexpectedly: job=%s', job.name)
         self._recorder.count('gantt_job_failures_total', job=job.name)
         return 0
 
@@ -152,13 +152,13 @@ class Housekeeping:
         was_together, self._together = self._together, window is not None
         if window is None:
             if was_together:
-                LOG.info('most hosts report again')
+                LOG.info('Most hosts report again')
             return 0
         unheard = table.count_reported_within(*window)
         if not was_together:
             LOG.error(
-                '%d of %d hosts fell silent together: their reports may not reach us, and "no '
-                'valid host" is answered as "not known" where they would fit',
+                'Most hosts fell silent together, so their reports may be lost; a refusal that '
+                'they could change is answered as unknown: silent=%d hosts=%d',
                 unheard,
                 len(table),
             )
@@ -170,15 +170,15 @@ class Housekeeping:
         if stale > stale_before:
             names = table.names_of_stale(self._settings.stale_after_seconds, STALE_NAMED)
             LOG.warning(
-                '%d of %d hosts have not reported for %g s: %s%s',
+                'Hosts have not reported: count=%d total=%d seconds=%g hosts=%s%s',
                 stale,
                 len(table),
                 self._settings.stale_after_seconds,
-                ', '.join(names),
-                ', ...' if stale > len(names) else '',
+                ','.join(names),
+                ',...' if stale > len(names) else '',
             )
         elif stale_before and not stale:
-            LOG.info('all %d hosts report again', len(table))
+            LOG.info('All hosts report again: hosts=%d', len(table))
 
     def _purge(self) -> int:
         now = self._clock.monotonic()

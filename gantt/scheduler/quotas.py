@@ -122,7 +122,7 @@ class QuotaChecks:
                 if self._is_due():
                     self.read()
             except exceptions.Unavailable as e:
-                LOG.warning('quotas: %s; the limits that were read last stay in force', e)
+                LOG.warning('Limits cannot be read; those read last stay in force: error=%s', e)
             finally:
                 self._reading.release()
         return self._limits

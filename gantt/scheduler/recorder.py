@@ -83,7 +83,7 @@ class StoreRecorder:
                 self._records.save_decisions(batch)
             except exceptions.Unavailable as e:
                 self.count('gantt_decisions_dropped_total', len(batch))
-                LOG.warning('%d decisions could not be stored: %s', len(batch), e)
+                LOG.warning('Decisions cannot be stored: count=%d error=%s', len(batch), e)
                 break
             written += len(batch)
         return written

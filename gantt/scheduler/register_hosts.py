@@ -103,7 +103,7 @@ class Registrations:
                 self._one_by_one(batch)
                 return
             if not isinstance(e, exceptions.GanttError):
-                LOG.exception('host %s was not registered', batch[0][0].name)
+                LOG.exception('Host was not registered: host=%s', batch[0][0].name)
             batch[0][1].set_exception(e)
             return
         for (_, future), result in zip(batch, results, strict=True):

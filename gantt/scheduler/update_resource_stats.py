@@ -147,7 +147,7 @@ class Intake:
                 for item in batch:
                     self._apply([item])
                 return
-            LOG.exception('the report of host %s was dropped', batch[0].name)
+            LOG.exception('Report of a host was dropped: host=%s', batch[0].name)
             self.recorder.count('gantt_reports_total', outcome='failed')
             self._fail(batch, e)
         else:
@@ -198,10 +198,10 @@ class Intake:
             # A host runs a guest without a request, or a claim was lost: an alarm.
             self.recorder.count('gantt_guests_adopted_total', len(outcome.adopted))
             LOG.warning(
-                'host %s: adopted %d consumers that run without a live claim: %s',
+                'Guests that run without a live claim were adopted: host=%s count=%d claims=%s',
                 outcome.name,
                 len(outcome.adopted),
-                ', '.join(outcome.adopted[:5]),
+                ','.join(outcome.adopted[:5]),
             )
         if future is not None:
             future.set_result(outcome)

@@ -70,7 +70,11 @@ class WorkThread:
                     self.failures = 0
             except Exception:  # the thread must outlive any one round
                 self.failures += 1
-                LOG.exception('%s: round failed, the %d. in a row', self.name, self.failures)
+                LOG.exception(
+                    'Round of a work queue failed unexpectedly: queue=%s failures=%d',
+                    self.name,
+                    self.failures,
+                )
                 self._recorder.count('gantt_errors_total', component=self.name)
                 self.ending.wait(min(PAUSE_MOST, PAUSE_SECONDS * self.failures))
 

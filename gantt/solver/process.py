@@ -183,7 +183,7 @@ class SolverProcess:
             problem = f'the solver ended with exit code {code}'
         if not is_late:
             problem += f'; it may have {self._memory_mb} MiB of memory'
-        LOG.warning('%s', problem)
+        LOG.warning('Solver ended without an answer: problem=%s', problem)
         return problem
 
     def _end(self) -> None:
@@ -196,7 +196,7 @@ class SolverProcess:
         try:
             child.wait(_KILL_SECONDS)
         except subprocess.TimeoutExpired:
-            LOG.warning('the solver was killed and has not ended yet pid=%s', child.pid)
+            LOG.warning('Solver was killed and has not ended yet: pid=%s', child.pid)
         for pipe in (child.stdin, child.stdout):
             if pipe is not None:
                 try:

@@ -56,7 +56,7 @@ def _log_one(logger: Any, one: Answered) -> None:
         places=answer.places or None,
     )
     # The request's context would log the same, which takes longer than the line.
-    logger.info('decision %s', facts, extra={'request_id': answer.request_id})
+    logger.info('Request was decided: %s', facts, extra={'request_id': answer.request_id})
 
 
 def _log_batch(logger: Any, answers: Sequence[Answered], summed: Sequence[Answered]) -> None:
@@ -80,4 +80,4 @@ def _log_batch(logger: Any, answers: Sequence[Answered], summed: Sequence[Answer
         not_named=len(summed) - len(named) or None,
     )
     # Of no request: as a line without a context is written.
-    logger.info('decisions %s', facts, extra={'request_id': '-'})
+    logger.info('Requests were decided: %s', facts, extra={'request_id': '-'})

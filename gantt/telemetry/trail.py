@@ -48,7 +48,7 @@ class TrailFile:
         try:
             self._append(f'{text}\n'.encode())
         except OSError as e:
-            LOG.error('The audit trail cannot be written to %s: %s', self._path, e)
+            LOG.error('Audit trail cannot be written: path=%s error=%s', self._path, e)
 
     def _append(self, data: bytes) -> None:
         lock = os.open(f'{self._path}.lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)

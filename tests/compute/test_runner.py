@@ -88,7 +88,7 @@ def test_a_defect_of_one_does_not_end_the_others(runner, caplog):
     runner.add(broken)
     runner.add(sound)
     until(lambda: sound.turns > 5 and broken.turns == 1)
-    assert 'met a defect' in caplog.text
+    assert 'Turn of a host failed' in caplog.text
 
 
 def test_a_job_beside_the_turns_runs_once(runner):

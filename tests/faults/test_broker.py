@@ -112,7 +112,7 @@ class Api:
             {'DEFAULT': {'host': 'api'}, 'api': {'port': self.port}} | hosts.SILENT,
         )
         self.rig.start('api', 'gantt-api')
-        self.rig.wait_for('api', 'listens on')
+        self.rig.wait_for('api', 'is ready')
 
     def place(self, request):
         """Status, stable code ('' of a success) and seconds."""

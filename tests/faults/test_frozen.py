@@ -64,7 +64,7 @@ def test_others_answer_for_one_that_stands_still(three):
         calls += ask()
     finally:
         way.mend()
-    until(lambda: 'calls are taken again' in site.log('three'), 'it goes on', 60)
+    until(lambda: 'calls are accepted again' in site.log('three'), 'it goes on', 60)
     calls += ask()
     lost = [call.error for call in calls if call.error]
     assert {type(error) for error in lost} <= {NoAnswer}

@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 BUDGET_MS = 10_000
-FAILED = re.compile(r'request (\S+): try (\d+) failed')
+FAILED = re.compile(r'call=request (\S+) try=(\d+) ')
 
 
 @pytest.fixture(scope='module')
@@ -103,7 +103,7 @@ def test_a_process_waits_at_its_start_for_a_database_that_is_away(site, closing,
         )
     )
     starting.start()
-    tries = 'the database does not answer.*trying for'
+    tries = 'The database does not answer; the start waits'
     until(lambda: name in site.rigs and re.search(tries, site.log(name)), 'it tries', 100)
     way.mend()
     starting.join(100)
@@ -118,7 +118,7 @@ def test_one_that_waits_for_its_database_hears_sigterm(site, closing):
     rig = site._rig(warm.Rig, 'stopped', way.url(site.database), '', dict(hosts.SILENT))
     site.rigs['stopped'] = rig
     rig.start('stopped', 'gantt-planner')
-    rig.wait_for('stopped', 'trying for')
+    rig.wait_for('stopped', 'the start waits for it')
     assert site.stop('stopped') == 0
 
 

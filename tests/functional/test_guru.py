@@ -40,7 +40,7 @@ def test_processes_report_when_they_are_asked_and_go_on(tmp_path, rabbit_url, po
     with rig(options, kind=warm.Rig) as own_rig:
         own_rig.start('api', 'gantt-api')
         own_rig.start('scheduler', 'gantt-scheduler')
-        own_rig.wait_for('api', 'listens on')
+        own_rig.wait_for('api', 'is ready')
         until(lambda: own_rig.log('scheduler').count('is ready') == 2, 'two workers are ready')
         supervisor = own_rig.processes['scheduler'].pid
         for pid in (own_rig.processes['api'].pid, supervisor, *children(supervisor)):

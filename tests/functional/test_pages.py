@@ -58,8 +58,8 @@ def rig(store_url, tmp_path, monkeypatch):
 
 def start(rig, name, monkeypatch):
     rig.start(name, 'gantt-standalone', '--fake', str(HOSTS), '--shapes', str(RACKS))
-    rig.wait_for(name, 'is ready')
-    url = re.search(r'listens on (http://[\d.:]+)', rig.log(name))[1]
+    rig.wait_for(name, 'gantt-scheduler is ready')
+    url = re.search(r'address=(http://[\d.:]+)', rig.log(name))[1]
     monkeypatch.setenv('GANTT_ENDPOINT', url)
     until(lambda: [host['condition'] for host in answered('host', 'list')].count('up') == HOSTS)
 

@@ -210,8 +210,8 @@ def test_too_many_that_wait_are_told_at_once(site):
 
 def test_the_api_sends_to_it_and_shows_what_it_made(site):
     site.rig.start('api', 'gantt-api')
-    site.rig.wait_for('api', 'listens on')
-    address = site.rig.log('api').split('listens on ')[1].split()[0]
+    site.rig.wait_for('api', 'is ready')
+    address = site.rig.log('api').split('address=')[1].split()[0]
     headers = {'OpenStack-API-Version': 'scheduler latest'}
     with httpx.Client(base_url=address, headers=headers, timeout=30.0) as api:
         group = a_hard_group()
@@ -230,6 +230,6 @@ def test_the_api_sends_to_it_and_shows_what_it_made(site):
 def test_it_ends_when_it_is_told_to_and_reads_its_options_again(site):
     process = site.rig.processes['planner']
     process.send_signal(signal.SIGHUP)
-    until(lambda: 'configuration read again' in site.rig.log('planner'), 'reload')
+    until(lambda: 'Configuration was read again' in site.rig.log('planner'), 'reload')
     assert site.rig.stop('planner') == 0
     assert 'Traceback' not in site.rig.log('planner')

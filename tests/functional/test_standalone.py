@@ -48,8 +48,8 @@ def until(check, seconds=40.0):
 def running(site, name, *words):
     """A process under a name; the client of its API."""
     site.start(name, 'gantt-standalone', *words)
-    site.wait_for(name, 'is ready')
-    url = re.search(r'listens on (http://[\d.:]+)', site.log(name))[1]
+    site.wait_for(name, 'gantt-scheduler is ready')
+    url = re.search(r'address=(http://[\d.:]+)', site.log(name))[1]
     return httpx.Client(base_url=url, headers=VERSION, timeout=30.0)
 
 

@@ -74,21 +74,22 @@ def test_options_are_read_again_at_sighup(rabbit_url, postgresql_url, workers):
         process = own_rig.processes['scheduler']
         process.send_signal(signal.SIGHUP)
         until(
-            lambda: own_rig.log('scheduler').count('settings changed: queue_limit') == workers,
+            lambda: own_rig.log('scheduler').count('changed=queue_limit') == workers,
             'reload',
         )
-        assert own_rig.log('scheduler').count('filters: ComputeFilter, ResourcesFilter') == workers
+        assert own_rig.log('scheduler').count('filters=ComputeFilter,ResourcesFilter') == workers
         if workers > 1:
             os.kill(min(children(process.pid)), signal.SIGKILL)
             until(lambda: own_rig.log('scheduler').count('is ready') == 3, 'the third start')
             log = own_rig.log('scheduler')
-            assert log.count('filters: ComputeFilter, ResourcesFilter') == workers + 1, (
+            assert log.count('filters=ComputeFilter,ResourcesFilter') == workers + 1, (
                 'one that is started later begins with the options that were read last'
             )
         own_rig.config.write_text(changed.replace('ComputeFilter,', 'CompuetFilter,'))
         process.send_signal(signal.SIGHUP)
         until(
-            lambda: own_rig.log('scheduler').count('was not taken over') == workers, 'the refusal'
+            lambda: own_rig.log('scheduler').count('Configuration is refused') == workers,
+            'the refusal',
         )
         assert "did you mean 'ComputeFilter'" in own_rig.log('scheduler')
         if workers > 1:

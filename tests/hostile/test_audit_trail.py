@@ -152,4 +152,4 @@ def test_the_file_is_bounded_and_the_newest_stay(tmp_path):
 
 def test_a_file_that_cannot_be_written_stops_nobody(tmp_path, caplog):
     TrailFile(str(tmp_path / 'none' / 'trail'), 4096, 2).write(_entry(1))
-    assert 'The audit trail cannot be written' in caplog.text
+    assert 'Audit trail cannot be written' in caplog.text

@@ -445,7 +445,9 @@ def test_clear_text_is_loud_fails_the_doctor_and_may_be_refused(a_file, caplog, 
     conf, _ = a_file(text)
     with contextlib.suppress(exceptions.DatabaseUnavailable):
         _opened(conf)
-    (record,) = (r for r in caplog.records if 'IN CLEAR TEXT' in r.message and option in r.message)
+    (record,) = (
+        r for r in caplog.records if 'is in clear text' in r.message and option in r.message
+    )
     assert record.levelname == 'WARNING' and 's3cret' not in record.message
     findings = {(f.severity.value, f.option) for f in diagnose(conf, probe=False)}
     assert ('error', option) in findings
@@ -469,7 +471,7 @@ def test_what_stays_here_or_is_verified_is_not_refused(a_file, caplog):
         transport.own_transport(conf).cleanup()
         url = sa.make_url(conf.database.connection)
         assert clear_text.of_database(url) is None
-    assert 'IN CLEAR TEXT' not in caplog.text
+    assert 'is in clear text' not in caplog.text
 
 
 @pytest.mark.finding('M10', 'clear text to another machine is loud, or refused')

@@ -431,7 +431,7 @@ def test_hosts_that_fell_silent_together_are_not_known(caplog):
             world.hosts[name].report()
     world.turn(6.0)
     assert world.select(a_request()).outcome is Outcome.NO_VALID_HOST
-    assert 'most hosts report again' in caplog.text
+    assert 'Most hosts report again' in caplog.text
 
 
 @pytest.mark.finding('A4', A4)

@@ -314,7 +314,9 @@ def test_who_waits_for_the_broker_hears_sigterm(start_scheduler, nowhere, tmp_pa
     process = start_scheduler(nowhere)
     log = tmp_path / 'scheduler.log'
     until(
-        lambda: log.exists() and 'does not answer; trying for' in log.read_text(), 'it tries', 100
+        lambda: log.exists() and 'does not answer; the start waits' in log.read_text(),
+        'it tries',
+        100,
     )
     process.terminate()
     assert process.wait(100) == 0, 'it would try for an hour'

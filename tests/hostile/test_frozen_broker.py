@@ -409,4 +409,4 @@ def test_only_live_claims_are_disagreed_about(kind, make_store, caplog):
         (claim,) = [selections[0].claim_id for selections in answer.selections]
         world.scheduler.refuse(world.hosts['cmp-1'].words(claim, reason='no room'))
     assert world.recorder.counts['gantt_claims_refused_total'] == 1
-    assert caplog.text.count('its own check says') == 1
+    assert caplog.text.count('its own check found') == 1

@@ -56,7 +56,7 @@ def test_a_reply_that_never_comes_is_given_up(kind, request, closing, caplog):
     with caplog.at_level(logging.WARNING):
         waiting.start()
         until(lambda: database.silent_for() > 0.2, 'a wait is seen by another thread', 10)
-        until(lambda: 'is given up' in caplog.text, 'its connection is given up', 10)
+        until(lambda: 'is given up; its work' in caplog.text, 'its connection is given up', 10)
         assert database.silent_for() > 0.5, 'and it is silent all the same: nobody answered yet'
     proxy.mend()
     waiting.join(30)
@@ -291,8 +291,10 @@ def test_who_keeps_the_rows_is_logged(store, frozen, caplog):
     with caplog.at_level(logging.WARNING):
         commit(store, a_draft().taking(stuck))
     (line,) = [
-        record.message for record in caplog.records if record.message.startswith('row locks:')
+        record.message
+        for record in caplog.records
+        if record.message.startswith('Row locks are held')
     ]
-    assert 'the rows of 1 hosts (stuck)' in line
+    assert 'rows=1 hosts (stuck)' in line
     if frozen.kind == 'postgresql':
-        assert 'Held by gantt-scheduler frozen:' in line
+        assert 'holders=gantt-scheduler frozen:' in line

@@ -87,7 +87,7 @@ def test_a_wrong_rule_that_is_read_again_keeps_the_old_one_and_says_so(a_conf, c
     wiring.reload(conf, scheduler)
     assert rules() == 'free.VCPU > 3'
     (message,) = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
-    assert f"not taken over: plugin 'RulesFilter': {RULES}: rule 1: character 13:" in message
+    assert f"error=plugin 'RulesFilter': {RULES}: rule 1: character 13:" in message
     path.write_text(text_of(RULES, 'free.VCPU > 4'))
     wiring.reload(conf, scheduler)
     assert rules() == 'free.VCPU > 4'
@@ -164,7 +164,9 @@ def test_what_nobody_reads_is_told(a_conf, caplog, text, option, why):
         ('error', option)
     ]
     checks.at_start(conf)
-    assert [r.getMessage() for r in caplog.records] == [f'{option} has no effect: {problem.why}']
+    assert [r.getMessage() for r in caplog.records] == [
+        f'Configuration has a problem: problem={option} has no effect: {problem.why}'
+    ]
 
 
 def test_what_is_read_is_not_told(a_conf):

@@ -122,7 +122,7 @@ def test_a_process_notes_itself_its_reloads_and_its_end(tmp_path, caplog):
         assert store.services.list_services()[0].problem == ''
         flaky.is_away, flaky.tried = True, 0
         _until(lambda: flaky.tried > 3)
-        assert len([r for r in caplog.records if 'is not noted' in r.message]) == 1
+        assert len([r for r in caplog.records if 'cannot be recorded' in r.message]) == 1
         flaky.is_away = False
     finally:
         presence.stop()

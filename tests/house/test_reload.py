@@ -66,7 +66,7 @@ def test_what_is_wrong_changes_nothing_and_is_said(conf, path, scheduler, caplog
     refused = wiring.reload(conf, scheduler)
     assert in_force(conf, scheduler) == (10, 110, 10, 110)
     (message,) = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
-    assert message == f'the configuration was not taken over: {refused}'
+    assert message == f'Configuration is refused; the last one stays in force: error={refused}'
     assert refused
     # A supervisor starts its next worker with what was right.
     _read_again(conf)
@@ -135,10 +135,10 @@ def test_every_answer_has_a_line_from_the_moment_it_is_asked_for(conf, path, sch
         assert scheduler.placing.step() == 3
         return [line.split()[0] for line in caplog.messages]
 
-    assert lines() == ['decisions']
+    assert lines() == ['Requests']
     path.write_text(path.read_text() + '[scheduler]\nlog_answers = each\n')
     assert wiring.reload(conf, scheduler) == ''
-    assert lines() == ['decision'] * 3
+    assert lines() == ['Request'] * 3
 
 
 def test_a_file_that_is_gone_changes_nothing(conf, path, scheduler):

@@ -119,6 +119,19 @@ def test_only_entry_points_touch_the_global_configuration():
     assert not uses
 
 
+def test_lines_of_the_log_are_a_sentence_and_pairs():
+    shape = re.compile(r'(?:[A-Z]|gantt-)[^%]*[^%.](?:: (?:\w+=(?:http://)?%[^=]+)+)?')
+    found = []
+    for path in OURS:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not ast.unparse(node.func).startswith('LOG.'):
+                continue
+            line = node.args[ast.unparse(node.func) == 'LOG.log']
+            if isinstance(line, ast.Constant) and not shape.fullmatch(line.value):
+                found.append(f'{_name(path)}:{node.lineno} {line.value}')
+    assert not found, '\n'.join(found)
+
+
 def test_every_source_file_names_its_license_first():
     missing = []
     for path in PYTHON:

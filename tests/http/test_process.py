@@ -55,7 +55,7 @@ def _fails(rig: Rig) -> str:
 
 def test_without_a_broker_it_answers_what_it_can_and_says_what_is_away(rig: Rig, port: int) -> None:
     rig.start('api', 'gantt-api')
-    rig.wait_for('api', 'listens on')
+    rig.wait_for('api', 'is ready')
     with httpx.Client(base_url=f'http://127.0.0.1:{port}', timeout=30) as caller:
         assert caller.get('/v1/hosts').json()['total'] == 0
         refused = caller.post('/v1/requests', json=BODY)
@@ -115,7 +115,7 @@ def test_tokens_and_rules_are_those_of_the_configuration(
     rig = Rig(store_url('sqlite'), NO_BROKER, tmp_path, options)
     try:
         rig.start('api', 'gantt-api')
-        rig.wait_for('api', 'listens on')
+        rig.wait_for('api', 'is ready')
         token = {'X-Auth-Token': keystone.issue('member')}
         with httpx.Client(base_url=f'http://127.0.0.1:{port}', timeout=30) as caller:
             assert caller.get('/v1').status_code == 200
@@ -162,7 +162,7 @@ def test_from_the_command_line_to_a_claim(
         rig.start('scheduler', 'gantt-scheduler')
         rig.start('compute', 'gantt-compute', '--fake', '5')
         rig.start('api', 'gantt-api')
-        rig.wait_for('api', 'listens on')
+        rig.wait_for('api', 'is ready')
         end = time.monotonic() + 40
         while 'Hosts     5: 5 up' not in gantt('status').stdout:
             assert time.monotonic() < end, rig.log('scheduler') + rig.log('compute')

@@ -27,9 +27,6 @@ from gantt.db.stores import stores_for_url
 from tests import warm
 from tests.services import UNHURRIED
 
-#: What a process says once it can be asked, where it is not "is ready".
-READY = {'gantt-api': 'listens on'}
-
 
 def until(asked: Callable[[], object], event: str, seconds: float = 30.0) -> object:
     """What ``asked`` says as soon as it is true.
@@ -88,7 +85,7 @@ class Site:
             with _environment(environment or {}):
                 self.rigs[name].start(name, command, *words)
         for name in names:
-            self.rigs[name].wait_for(name, READY.get(command, 'is ready'))
+            self.rigs[name].wait_for(name, 'is ready')
 
     def _rig(self, make: type[Rig], name: str, database: str, broker: str, options: dict) -> Rig:
         folder = self.folder / name
@@ -114,7 +111,7 @@ class Site:
         """Start one again that was killed or stopped, and wait until it is ready."""
         (self.rigs[name].folder / f'{name}.log').unlink()
         self.rigs[name].start(name, command, *words)
-        self.rigs[name].wait_for(name, READY.get(command, 'is ready'))
+        self.rigs[name].wait_for(name, 'is ready')
 
     def stop(self, name: str, seconds: float = 60) -> int:
         """SIGTERM; the exit code."""

@@ -69,7 +69,7 @@ class Above:
         self.url = f'http://127.0.0.1:{port}'
 
     def _port(self) -> str:
-        match = re.search(r'listens on http://[^ ]+:(\d+)', self._log.read_text())
+        match = re.search(r'address=http://[^ ]+:(\d+)', self._log.read_text())
         return match[1] if match else ''
 
     def write(self, secret: str) -> None:

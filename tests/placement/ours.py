@@ -68,7 +68,7 @@ def servers(database: str, needed: Iterable[str] = RULES) -> Iterator[dict[str, 
                 stack.callback(new_rig.close)
                 new_rig.run('gantt-manage', 'db', 'sync')
                 new_rig.start('api', 'gantt-api')
-                new_rig.wait_for('api', 'listens on')
+                new_rig.wait_for('api', 'is ready')
                 urls[rules] = f'http://127.0.0.1:{port}'
         except (RuntimeError, OSError, TimeoutError) as e:
             raise ServerError(f'Gantt does not come up on {database}: {e}') from e

@@ -257,7 +257,7 @@ def test_without_a_queue_they_are_logged_and_counted(bus, wire, kept, caplog):
     wire.send(envelope(REPORT | {'args': {'name': 'cmp-7', 'stats': 5}}), topic='gantt-stats')
     key = ('gantt_rpc_messages_refused_total', 'gantt.invalid_message')
     until(lambda: bus.counts.values.get(key) == 1)
-    assert 'on gantt-stats: stats: expected an object' in caplog.text
+    assert 'topic=gantt-stats error=stats: expected an object' in caplog.text
     assert 'cmp-7' in caplog.text
     assert ('gantt_dead_letters_total', 'kept') not in bus.counts.values
     assert kept.depth is None
@@ -270,7 +270,7 @@ def test_a_queue_that_was_declared_otherwise_costs_letters_and_nothing_else(
     wire.send('no', topic='gantt-stats')
     until(lambda: keeping.counts.values.get(('gantt_dead_letters_total', 'dropped')) == 1)
     # It is counted before it is logged.
-    until(lambda: f'could not be stored in queue {kept.name}: ' in caplog.text)
+    until(lambda: f'queue={kept.name} error=' in caplog.text)
     assert 'PRECONDITION_FAILED' in caplog.text
     wire.send('no', topic='gantt-stats')
     until(lambda: keeping.counts.values.get(('gantt_dead_letters_total', 'dropped')) == 2)

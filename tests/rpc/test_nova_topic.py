@@ -239,6 +239,10 @@ def test_broadcasts_about_aggregates_reach_it_too(bus):
 def test_the_log_says_at_which_broker_nova_s_topic_is(caplog):
     caplog.set_level(logging.INFO, 'gantt.rpc.service')
     Bus().close()
-    own, novas = [message for message in caplog.messages if message.startswith('Listening on')]
-    assert own.startswith('Listening on gantt-scheduler, gantt-claims, gantt-stats at ')
-    assert novas.startswith('Listening on scheduler at ')
+    own, novas = [
+        message for message in caplog.messages if message.startswith('Topics are consumed')
+    ]
+    assert own.startswith(
+        'Topics are consumed: topics=gantt-scheduler,gantt-claims,gantt-stats broker='
+    )
+    assert novas.startswith('Topics are consumed: topics=scheduler broker=')

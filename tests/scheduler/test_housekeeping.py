@@ -54,8 +54,10 @@ def test_hosts_that_fall_silent_are_told_once_and_so_is_their_return(caplog):
     for name in ('cmp-2', 'cmp-4', 'cmp-5'):
         world.hosts[name].report()
     world.turn(10, times=3)
-    assert caplog.messages == ['2 of 5 hosts have not reported for 180 s: cmp-1, cmp-3']
+    assert caplog.messages == [
+        'Hosts have not reported: count=2 total=5 seconds=180 hosts=cmp-1,cmp-3'
+    ]
     for host in world.hosts.values():
         host.report()
     world.turn(10, times=3)
-    assert caplog.messages[1:] == ['all 5 hosts report again']
+    assert caplog.messages[1:] == ['All hosts report again: hosts=5']

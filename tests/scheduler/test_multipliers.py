@@ -17,7 +17,8 @@ def test_a_multiplier_that_is_no_number_is_told_once_by_each_worker(caplog):
     )
     world.turn(2.0)
     assert told() == [
-        "aggregate fast: ram_weight_multiplier is 'much', expected a number from -1e12 to 1e12; "
+        'Aggregate sets a multiplier without effect: problem=aggregate fast: '
+        "ram_weight_multiplier is 'much', expected a number from -1e12 to 1e12; "
         'its hosts go by the option'
     ]
     world.store.declarations.save_aggregate('fast', {'ssd': 'no'}, None)

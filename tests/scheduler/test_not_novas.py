@@ -52,4 +52,4 @@ def test_its_words_are_counted_and_told_now_and_then(caplog):
     assert counted.found[events, 'GuestDeleted', 'other_reporter'] == 5
     messages = [message for message in caplog.messages if 'an agent of its own' in message]
     assert len(messages) == 2
-    assert f'host {name}' in messages[0]
+    assert f'host={name}' in messages[0]

@@ -46,15 +46,15 @@ def test_an_answer_by_itself_is_a_line_with_its_request_id():
     assert lines_of([refused]) == [
         (
             an_id(0, 1),
-            'decision id=d-0 origin=req-1 outcome=no_valid_host oldest_report_age_seconds=0 ms=4.2 '
-            'reason="0/412 hosts fit: 412 too little free VCPU"',
+            'Request was decided: id=d-0 origin=req-1 outcome=no_valid_host '
+            'oldest_report_age_seconds=0 ms=4.2 reason="0/412 hosts fit: 412 too little free VCPU"',
         )
     ]
     [(request_id, line)] = lines_of([answered(1, members=2)])
     assert request_id == an_id(1, 1)
     assert line == (
-        'decision id=d-1 outcome=placed members=2 hosts=cmp-1,cmp-1 oldest_report_age_seconds=0.1 '
-        'ms=4'
+        'Request was decided: id=d-1 outcome=placed members=2 hosts=cmp-1,cmp-1 '
+        'oldest_report_age_seconds=0.1 ms=4'
     )
 
 
@@ -63,7 +63,8 @@ def test_a_batch_is_one_line_that_adds_up():
     assert lines_of(batch) == [
         (
             '-',
-            'decisions answers=5 placed=5 members=15 oldest_report_age_seconds=0.5 slowest_ms=5 '
+            'Requests were decided: answers=5 placed=5 members=15 '
+            'oldest_report_age_seconds=0.5 slowest_ms=5 '
             f'slowest={an_id(5, 1)} requests={",".join(an_id(n, 1) for n in range(1, 6))} '
             'origins=req-1,req-2,req-3,req-4,req-5',
         )
@@ -100,7 +101,7 @@ def test_a_flood_of_refusals_is_bounded_and_counted():
 
 def test_refusals_that_all_have_a_line_are_not_summed_up_again():
     lines = lines_of([answered(n, Outcome.CONFLICT) for n in range(3)])
-    assert [line.split()[0] for _, line in lines] == ['decision'] * 3
+    assert [line.split()[0] for _, line in lines] == ['Request'] * 3
 
 
 def test_by_option_every_answer_has_a_line():

@@ -105,7 +105,7 @@ class FaultedZone:
 
     def wait(self) -> None:
         """Until it serves."""
-        self._rig.wait_for('zone', 'listens on', 120)
+        self._rig.wait_for('zone', 'is ready', 120)
         self._rig.wait_for('zone', 'is ready', 120)
 
     def kill(self) -> None:

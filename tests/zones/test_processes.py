@@ -24,8 +24,8 @@ class Running:
         own_rig.start('scheduler', 'gantt-scheduler')
         own_rig.start('api', 'gantt-api')
         own_rig.wait_for('scheduler', 'is ready')
-        own_rig.wait_for('api', 'listens on')
-        match = re.search(r'listens on (http://[\d.:]+)', own_rig.log('api'))
+        own_rig.wait_for('api', 'is ready')
+        match = re.search(r'address=(http://[\d.:]+)', own_rig.log('api'))
         assert match is not None
         self.url = match[1]
 

@@ -83,7 +83,7 @@ def test_a_zone_that_was_only_asked_takes_nobody_and_no_group(lying, caplog):
         liar.says(first.consumers[0])
         liar.says(str(uuid.uuid4()), group=group)
         liar.is_heard()
-    assert 'zone liar says that 1002 claims' in caplog.text
+    assert 'zone=liar claims=1002' in caplog.text
     assert top.store.zone_claims.child_claims(child=liar.liar.uuid) == []
     assert top.select(first).outcome is Outcome.PLACED
     of_group = a_request(vcpu=1, group=GroupRef(uuid=group, policy=Policy.AFFINITY))

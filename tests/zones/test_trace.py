@@ -84,8 +84,8 @@ def test_the_trace_of_the_caller_goes_down_and_is_explained_by_all(levels, lines
     # The API of both zones below has evaluated it and explained it, and the schedulers say it.
     assert {trace for _, trace in lines} == {TRACE}
     assert ('gantt.http.handlers.zones', TRACE) in lines
-    answered = [line for line in caplog.messages if line.startswith('answered over zones')]
-    assert answered == [f'answered over zones: outcome=placed trace={TRACE}'] * 2
+    answered = [line for line in caplog.messages if line.startswith('Request over zones')]
+    assert answered == [f'Request over zones was answered: outcome=placed trace={TRACE}'] * 2
     assert top.uuid not in leaf.everything()  # and says nothing of who is above
 
 

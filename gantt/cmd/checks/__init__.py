@@ -59,7 +59,7 @@ class SiteCheck(NamedTuple):
         except (cfg.Error, exceptions.GanttError) as e:
             return Severity.ERROR, files.message(e)
         except Exception as e:  # whatever a foreign server or file makes of the question
-            LOG.exception('a check failed')
+            LOG.exception('Check failed unexpectedly: check=%s', self.name)
             text = f'the check failed: {type(e).__name__}: {" ".join(str(e).split())}'
             return Severity.ERROR, text
         for severity in Severity:
@@ -92,4 +92,4 @@ def at_start(conf: Any) -> None:
     for check in (PLUGINS, NAMES):
         for result in check.run(conf):
             if isinstance(result, Finding):
-                LOG.warning('%s', result)
+                LOG.warning('Configuration has a problem: problem=%s', result)

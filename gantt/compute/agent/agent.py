@@ -256,7 +256,7 @@ class Agent:
         self.disagreements += 1
         self.trust.disagreed(problem.text)
         LOG.warning(
-            'Host %s and the scheduler disagree about claim %s: %s: %s',
+            'Check of the host disagrees with the scheduler: host=%s claim=%s views=%s reason=%s',
             self.name,
             build.claim_id,
             problem.views,
@@ -319,13 +319,17 @@ class Agent:
                 return None, _of(build, 'gone', str(e))
             remaining = end - self._monotonic()
             if remaining <= 0:
-                LOG.error('Claim %s was not confirmed in time: %s', build.claim_id, reason)
+                LOG.error(
+                    'Claim was not confirmed in time: claim=%s error=%s', build.claim_id, reason
+                )
                 return None, _of(build, 'unconfirmed', reason)
             self._halted.wait(min(wait, remaining))
             wait = min(wait * 2, WAIT_MOST)
 
     def _failed(self, build: Build, error: GuestError) -> BuildOutcome:
-        LOG.error('Host %s: %s', self.name, error)
+        LOG.error(
+            'Guest failed to start: host=%s claim=%s error=%s', self.name, build.claim_id, error
+        )
         self.failed_builds += 1
         guest = RunningGuest.of(build)
         self._journal.move(build.claim_id, (STARTING,), STOPPING, str(error))
@@ -333,7 +337,12 @@ class Agent:
             self._driver.stop(guest)  # whatever is left of it
         except GuestError as e:
             # It may run after all: it stays listed until a delete succeeds.
-            LOG.error('Host %s: what failed to start cannot be stopped either: %s', self.name, e)
+            LOG.error(
+                'Guest that failed to start cannot be stopped: host=%s claim=%s error=%s',
+                self.name,
+                build.claim_id,
+                e,
+            )
             self._on_change(False)
             return _of(build, 'failed', str(error))
         self._journal.move(build.claim_id, (STOPPING,), FINISHED, f'failed: {error}'[:1000])
@@ -406,7 +415,7 @@ class Agent:
         try:
             self._driver.stop(guest)
         except GuestError as e:
-            LOG.error('Host %s: %s', self.name, e)
+            LOG.error('Guest cannot be stopped: host=%s claim=%s error=%s', self.name, claim_id, e)
             return str(e)
         self._step()
         if claim_id is not None:
@@ -428,7 +437,7 @@ class Agent:
         """
         for entry in running_guests.after_boot(self._driver, self._journal, self._starting):
             LOG.warning(
-                'Host %s: claim %s was %s when the agent ended and is given back',
+                'Claim of an earlier run of the agent is released: host=%s claim=%s state=%s',
                 self.name,
                 entry.claim_id,
                 entry.state,
@@ -529,9 +538,10 @@ class Trust:
         off = now - since >= self.seconds
         if off and not self._was_off:
             LOG.warning(
-                'Host %s: its own check of builds is off: it has not disagreed since %s',
+                'Host stops its own check of builds, which has not disagreed for long: host=%s '
+                'agreed_since=%s',
                 self.host,
-                time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime(since)),
+                time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(since)),
             )
         self._was_off = off
         return off
@@ -549,7 +559,7 @@ class Trust:
         was_off, self._was_off = self._was_off, False
         self.journal.note_disagreement()
         if was_off:
-            LOG.warning('Host %s: its own check of builds is on again: %s', self.host, reason)
+            LOG.warning('Host checks builds itself again: host=%s reason=%s', self.host, reason)
 
     def watch(self, seen: GuestInventory, facts: HostReadings) -> None:
         """Detect in the reported guests what a check would have refused."""

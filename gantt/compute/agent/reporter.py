@@ -143,7 +143,7 @@ class Reporter:
     def _complain(self, error: exceptions.Refused) -> None:
         if str(error) != self._last_problem:
             self._last_problem = str(error)
-            LOG.error('A report of host %s was refused: %s', self._session.name, error)
+            LOG.error('Report was refused: host=%s error=%s', self._session.name, error)
 
 
 def jittered(seconds: float, rng: random.Random) -> float:

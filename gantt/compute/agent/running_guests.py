@@ -69,7 +69,7 @@ def take(driver: GuestDriver, journal: Journal) -> GuestInventory:
     try:
         guests = driver.guests()
     except GuestError as e:
-        LOG.error('What runs here cannot be listed; the report says nothing about it: %s', e)
+        LOG.error('Guests cannot be listed; the report omits them: error=%s', e)
         return GuestInventory(None, None)
     if guests is None:
         running = [_of_entry(entry) for entry in entries if entry.state in (RUNNING, STOPPING)]
@@ -137,7 +137,11 @@ def _ended(
         # Half started or half stopped: make sure of its end before its room is given back.
         driver.stop(RunningGuest.of(entry.build))
     except GuestError as e:
-        LOG.error('A guest that was being started or stopped when the agent ended: %s', e)
+        LOG.error(
+            'Guest cannot be stopped after a restart of the agent: claim=%s error=%s',
+            entry.claim_id,
+            e,
+        )
         if runs is not False:
             journal.move(entry.claim_id, (entry.state,), RUNNING)
             return False
@@ -163,7 +167,7 @@ def _notice_gone(journal: Journal, entries: Iterable[JournalEntry], running: lis
             and entry.claim_id not in running_claims
             and journal.move(entry.claim_id, (RUNNING,), FINISHED, 'it was not there any more')
         ):
-            LOG.warning('Guest %s is not there any more', entry.consumer)
+            LOG.warning('Guest has disappeared: guest=%s claim=%s', entry.consumer, entry.claim_id)
 
 
 def _distinct(guests: Iterable[RunningGuest]) -> list[RunningGuest]:

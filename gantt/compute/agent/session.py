@@ -180,8 +180,8 @@ class Session:
         """
         if self._leave(stamp):
             LOG.warning(
-                'Host %s: the scheduler takes reports of epoch %d for old ones, and nothing was '
-                'said after them; registering again',
+                'Scheduler takes reports of this epoch for old ones; the host registers again: '
+                'host=%s epoch=%d',
                 self.name,
                 stamp.epoch,
             )
@@ -211,14 +211,18 @@ class Session:
                 if stamp.epoch != self._epoch:
                     return  # an answer to an older registration of our own
                 self.fence = Fenced(host=self.name, current=newest, epoch=stamp.epoch)
-            LOG.error('%s', self.fence)
+            LOG.error('Agent no longer builds and reports: error=%s', self.fence)
         elif not self._leave(stamp):
             return
         elif is_unproven:
-            LOG.error('%s; registering again', error)
+            LOG.error(
+                'Signature was not accepted; the host registers again: host=%s error=%s',
+                self.name,
+                error,
+            )
         else:
             LOG.warning(
-                'Host %s is not known to the scheduler any more (%s); registering again',
+                'Scheduler does not know the host; it registers again: host=%s error=%s',
                 self.name,
                 error,
             )
@@ -278,10 +282,11 @@ class Words:
                 self._session.rejected(stamp, e)
         except (exceptions.Unavailable, exceptions.Refused) as e:
             LOG.info(
-                'Host %s: the scheduler did not receive the call to %s %s: %s',
+                'Update of claims did not reach the scheduler; reports repeat it: host=%s '
+                'update=%s claims=%s error=%s',
                 self._session.name,
                 word,
-                ', '.join(claim_ids),
+                ','.join(claim_ids),
                 e,
             )
 

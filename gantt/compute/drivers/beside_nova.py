@@ -94,7 +94,7 @@ class NovaCompanion:
     def _complain(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
-            LOG.error('What guests use here cannot be reported: %s', problem)
+            LOG.error('Usage of guests cannot be reported: problem=%s', problem)
 
 
 def with_use(numa: Iterable[NumaCell], guests: Sequence[RunningGuest]) -> list[NumaCell]:

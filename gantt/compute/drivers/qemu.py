@@ -188,8 +188,8 @@ class Qemu:
             return
         self._strangers.add(key)
         LOG.warning(
-            'Process %s of user %s looks like a guest (%.200r) and counts as none: see [compute] '
-            'hypervisor_executables and hypervisor_users',
+            'Process looks like a guest and is not counted; see [compute] hypervisor_executables '
+            'and hypervisor_users: pid=%s uid=%s executable=%.200r',
             folder.name,
             max(owners),
             executable,

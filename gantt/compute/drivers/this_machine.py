@@ -67,8 +67,8 @@ class ThisMachine:
         limits = self._machine.limits()
         if limits:
             LOG.warning(
-                'This process runs under limits that the inventories do not know of: %s. Guests '
-                'that it starts itself share them.',
+                'This process has resource limits that the inventories do not include; guests '
+                'that it starts share them: limits=%s',
                 limits,
             )
 

@@ -183,7 +183,7 @@ class Farm:
             for host in chosen:
                 self._do(order, host)
         if chosen:
-            LOG.info('%s: %d hosts', order.do, len(chosen))
+            LOG.info('Fault is injected: fault=%s hosts=%d', order.do, len(chosen))
         return {
             'do': order.do,
             'count': len(chosen),
@@ -280,7 +280,7 @@ class Claimed(PeriodicTasks):
             # Logged once for each outage.
             LOG.log(
                 logging.DEBUG if self._is_away else logging.WARNING,
-                'It cannot be said what is claimed: %s; trying again',
+                'Reserved claims cannot be read; they are read again later: error=%s',
                 e,
             )
             self._is_away = True
@@ -297,9 +297,13 @@ class Claimed(PeriodicTasks):
         try:
             outcome = self._farm.build(build)
         except (Halted, Fenced, exceptions.InvalidMessage) as e:
-            LOG.info('Claim %s is not built on %s: %s', build.claim_id, build.host, e)
+            LOG.info('Claim is not built: claim=%s host=%s error=%s', build.claim_id, build.host, e)
             return
         self.started += outcome.outcome == 'running'
         LOG.info(
-            'Guest %s on %s: %s %s', outcome.consumer, build.host, outcome.outcome, outcome.reason
+            'Build ended: guest=%s host=%s outcome=%s reason=%s',
+            outcome.consumer,
+            build.host,
+            outcome.outcome,
+            outcome.reason or '-',
         )

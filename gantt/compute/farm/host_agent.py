@@ -82,16 +82,16 @@ class HostAgent(PeriodicTasks):
             return self._interval()
         except Fenced as e:
             # Idle until it is restarted; logged again each time, so that it is noticed.
-            LOG.error('%s', e)
+            LOG.error('Agent no longer builds and reports: error=%s', e)
             return self._interval()
         except exceptions.Refused as e:
-            LOG.error('Host %s cannot register or report: %s', self.name, e)
+            LOG.error('Host cannot register or report: host=%s error=%s', self.name, e)
             return self._later()
         except exceptions.Unavailable as e:
             self.failures += 1
             LOG.log(
                 logging.WARNING if self._wait <= RETRY_FIRST else logging.INFO,
-                'Host %s: %s; trying again',
+                'Registration or report failed and is repeated: host=%s error=%s',
                 self.name,
                 e,
             )
@@ -127,7 +127,10 @@ class HostAgent(PeriodicTasks):
         if is_first:
             registered = self.session.register()
             LOG.log(
-                self._settings.level, 'Host %s is registered: epoch %d', self.name, registered.epoch
+                self._settings.level,
+                'Host is registered: host=%s epoch=%d',
+                self.name,
+                registered.epoch,
             )
         if self.agent is not None and not self._is_finished:
             self.agent.recover()

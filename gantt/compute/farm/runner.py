@@ -164,7 +164,7 @@ class Runner:
             try:
                 seconds = member.turn()
             except Exception:
-                LOG.exception('The turn of host %s met a defect', member.name)
+                LOG.exception('Turn of a host failed unexpectedly: host=%s', member.name)
                 seconds = AFTER_A_DEFECT
             self._done(member, seconds)
 

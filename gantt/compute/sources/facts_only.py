@@ -120,7 +120,12 @@ class FactsOnly(PeriodicTasks):
     def _note(self, level: int, problem: str) -> None:
         """Log a problem once, and its end."""
         if problem != self.problem:
-            LOG.log(level, '%s', problem or f'Host {self.name}: its facts are told')
+            LOG.log(
+                level,
+                'Agent of facts has another state: host=%s problem=%s',
+                self.name,
+                problem or 'none',
+            )
         self.problem = problem
 
     def _interval(self) -> float:

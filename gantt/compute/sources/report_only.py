@@ -242,7 +242,7 @@ class ReportOnly(PeriodicTasks):
             try:
                 declared = load(self._path)
             except (exceptions.Misconfigured, exceptions.Refused) as e:
-                LOG.error('The file of hosts is not taken over: %s', e)
+                LOG.error('File of hosts is refused; the last one stays in force: error=%s', e)
             else:
                 self._bring_in(declared)
         return LOOK_SECONDS
@@ -250,7 +250,7 @@ class ReportOnly(PeriodicTasks):
     def _bring_in(self, declared: dict[str, HostDeclaration]) -> None:
         old_declarations, self._declaration = self._declaration, declared
         for name in self._members.keys() - declared.keys():
-            LOG.warning('Host %s is not in the file any more; nothing is reported of it', name)
+            LOG.warning('Host is no longer in the file and is not reported any more: host=%s', name)
             self._runner.remove(self._members.pop(name))
         for name, declaration in declared.items():
             old_declaration = old_declarations.get(name)

@@ -340,10 +340,10 @@ class Locks:
         with contextlib.suppress(Exception):  # the role may lack the rights
             holders = self._looks.read(lambda tx: _holders(tx, sorted(hosts)))
         LOG.warning(
-            'row locks: another process keeps %s locked; what needs them waits, everything else '
-            'goes on. Held by %s (%s)',
-            f'the rows of {len(names)} hosts ({shown})' if names else 'rows of other tables',
-            holders or 'a transaction that the server does not name',
+            'Row locks are held by another process; only work that needs these rows waits: '
+            'rows=%s holders=%s error=%s',
+            f'{len(names)} hosts ({shown})' if names else 'other tables',
+            holders or 'unknown',
             problem,
         )
 
@@ -354,10 +354,10 @@ class Locks:
             ended_pids = self._looks.read(_end_unfinished)
         if ended_pids:
             LOG.warning(
-                'row locks: ended %d transactions whose processes stood still in the middle of '
-                'what they sent (processes %s of the server)',
+                'Row locks of unfinished transactions were released by ending them: count=%d '
+                'pids=%s',
                 len(ended_pids),
-                ', '.join(map(str, ended_pids)),
+                ','.join(map(str, ended_pids)),
             )
 
 

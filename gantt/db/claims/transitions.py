@@ -173,7 +173,7 @@ class SqlClaims:
         unreadable = [claim for claim in lock_claims(changes, ids, provider_ids) if claim.problem]
         for claim in unreadable:
             LOG.warning(
-                'claim %s cannot be read and is released all the same: %s', claim.id, claim.problem
+                'Claim cannot be read and is released: claim=%s problem=%s', claim.id, claim.problem
             )
             claim_rows.put_right(tx, claim)
         if unreadable:

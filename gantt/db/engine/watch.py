@@ -146,8 +146,8 @@ class Watch:
             seconds_max = self.patient if exchange.patient else self.answer
             if since and now - max(since, resumed) > seconds_max and exchange.give_up(since):
                 LOG.warning(
-                    'the database %s did not answer for %.1f s on one connection, which is '
-                    'given up: what waited there is tried on another',
+                    'A connection to the database is given up; its work is repeated on another '
+                    'one: database=%s seconds=%.1f',
                     self._shown,
                     now - since,
                 )
@@ -168,10 +168,12 @@ class Watch:
             if not self._is_silent and now - self._complained >= COMPLAIN_SECONDS:
                 self._complained = now
                 self._is_silent = True
-                LOG.warning('the database %s has not answered for %.1f s', self._shown, silent)
+                LOG.warning(
+                    'The database does not answer: database=%s seconds=%.1f', self._shown, silent
+                )
         elif self._is_silent:
             self._is_silent = False
-            LOG.info('the database %s answers again', self._shown)
+            LOG.info('The database answers again: database=%s', self._shown)
 
 
 class _Looking:
@@ -211,7 +213,7 @@ class _Looking:
                 try:
                     watch.look(resumed)
                 except Exception:
-                    LOG.exception('Waits for the database were not looked at; the next look comes')
+                    LOG.exception('Check of waits for the database failed; the next one follows')
 
 
 _looking = _Looking()

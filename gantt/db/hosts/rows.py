@@ -319,7 +319,7 @@ def _as_far_as_readable(row: Any, details: ProviderDetails) -> dict[str, Any]:
         return {'facts': with_details(HostFacts(**facts), details), 'key': signing_key}
     problem = f'cannot be read by this release: {reader}'
     LOG.warning(
-        'a host is closed, as its record cannot be read: host=%s problem=%s', row.name, reader
+        'Host is closed because its record cannot be read: host=%s problem=%s', row.name, reader
     )
     stored = {'service_disabled': row.service_disabled, 'facts': row.facts}
     if 'signing_key' in reader.problems:

@@ -61,7 +61,7 @@ def _below(
         try:
             return page_of(world.zones.calls, zone, query, seconds)
         except exceptions.GanttError as e:
-            LOG.warning('zone %s has not said which hosts it has: %s', zone.name, e.message)
+            LOG.warning('Hosts of a zone cannot be read: zone=%s error=%s', zone.name, e.message)
             return [], False, False
 
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:

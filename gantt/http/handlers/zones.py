@@ -120,7 +120,11 @@ def evaluate_zone(world: HandlerContext, caller: Caller, body: ZoneEvaluation) -
     with world.gates.evaluations.passing(caller, parent.project_id):
         evaluation = _evaluated(world, request, body.want)
     world.zones.note_requested(request.spec.resources)
-    LOG.debug('evaluated for zone %s: %s', parent.name, evaluation.outcome.value)
+    LOG.debug(
+        'Request of a parent zone was evaluated: zone=%s outcome=%s',
+        parent.name,
+        evaluation.outcome.value,
+    )
     tokens = _sealed(world, parent, request, evaluation)
     return told.evaluated(parent, evaluation.for_parent(tokens, len(request.consumers)))
 

@@ -111,7 +111,12 @@ class PlacementErrors:
 
     def _ours(self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any) -> None:
         if error.http_status >= 500:
-            LOG.warning('%s %s: %s', req.method, errors.path_shown(req), error.message)
+            LOG.warning(
+                'Placement request failed: method=%s path=%s error=%s',
+                req.method,
+                errors.path_shown(req),
+                error.message,
+            )
         self._refuse(req, resp, of(error), params)
         req.context.code = error.code
 
@@ -122,7 +127,12 @@ class PlacementErrors:
     def _unexpected(
         self, req: falcon.Request, resp: falcon.Response, error: Any, params: Any
     ) -> None:
-        LOG.exception('%s %s failed', req.method, errors.path_shown(req), exc_info=error)
+        LOG.exception(
+            'Placement request failed unexpectedly: method=%s path=%s',
+            req.method,
+            errors.path_shown(req),
+            exc_info=error,
+        )
         self._metrics.count('gantt_errors_total', component='http')
         problem = (
             'the service met an error that it did not expect; its log has it under this request id'

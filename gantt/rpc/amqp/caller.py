@@ -200,7 +200,7 @@ class _Answers:
             answer = jsonutils.loads(envelope.opened(envelope.bounded(raw, 1 << 30)))
             waiting = self._waiting.get(answer.get('_msg_id'))
         except Exception as e:  # a foreign body may break a decoder in any way
-            LOG.warning('An answer cannot be read: %s', envelope.refusal(e))
+            LOG.warning('Reply cannot be read: error=%s', envelope.refusal(e))
             return
         if waiting is not None:
             waiting.put(answer)

@@ -346,7 +346,7 @@ def tls_version(name: str) -> int:
 
 
 def _on_blocked(reason: str) -> None:
-    LOG.error('The broker has blocked the connection: %s', reason)
+    LOG.error('The broker has blocked the connection: reason=%s', reason)
 
 
 def _on_unblocked() -> None:

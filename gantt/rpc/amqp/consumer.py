@@ -140,7 +140,7 @@ class Consumer:
         except Exception as e:  # a foreign body may break a decoder in any way
             # Not requeued: it would break the next one, too.  The broker may dead-letter it.
             raw.channel.basic_reject(raw.delivery_tag, requeue=False)
-            LOG.debug('a message cannot be decoded', exc_info=e)
+            LOG.debug('Message cannot be decoded and is rejected', exc_info=e)
             handler.undecodable(envelope.refusal(e), envelope.as_bytes(raw.body))
             return
         if message is None:
@@ -157,7 +157,7 @@ class Consumer:
         self._handled(raw)
         self._acknowledge()
         if message.unique_id is not None and message.unique_id in self._seen:
-            LOG.info('a message came twice and is handled once: %s', message.unique_id)
+            LOG.info('Message arrived twice and is handled once: unique_id=%s', message.unique_id)
             return
         self._seen.append(message.unique_id)
         handler.handle(message)

@@ -216,7 +216,13 @@ class DeadLetters:
                     batch.popleft()
         except Exception as e:  # sockets, AMQP, TLS: letters are not worth more than a line
             self._count('gantt_dead_letters_total', len(batch), outcome='dropped')
-            LOG.warning('%d messages could not be stored in queue %s: %s', len(batch), name, e)
+            LOG.warning(
+                'Messages cannot be stored in the queue of dead letters: count=%d queue=%s '
+                'error=%s',
+                len(batch),
+                name,
+                e,
+            )
         self._count('gantt_dead_letters_total', total - len(batch), outcome='kept')
 
 

@@ -141,8 +141,8 @@ class QueueReader:
                     return
                 problem = self._problem(e)
                 if not isinstance(e, (*_PASSING, amqp.AMQPError)):
-                    LOG.exception('Messages could not be read')
-            LOG.error('The connection to the broker broke: %s; connecting again', problem)
+                    LOG.exception('Messages cannot be read')
+            LOG.error('Connection to the broker broke and is opened again: error=%s', problem)
             self._needed.set()
             with self._lock:
                 self.connection.drop()
@@ -163,7 +163,7 @@ class QueueReader:
                 with self._lock:
                     self._attach()
                 if self._is_started:
-                    LOG.info('Connected to the broker again')
+                    LOG.info('Connection to the broker is open again')
                 return
             except Exception as e:
                 with self._lock:
@@ -171,9 +171,9 @@ class QueueReader:
                 if not is_patient or not (self._is_started or isinstance(e, _PASSING)):
                     raise
                 LOG.error(
-                    'The broker takes no consumer: %s; trying again in %.0f s',
-                    refusals.text_of(e),
+                    'The broker accepts no consumer; it is tried again: wait_seconds=%.0f error=%s',
                     pause,
+                    refusals.text_of(e),
                 )
             if self._stopping.wait(pause):
                 return
@@ -319,7 +319,7 @@ class QueueReader:
             if not self._stopping.is_set() and self.connection.is_open:
                 self._read(_REST_SECONDS)
         except Exception as e:  # any error: a queue, a channel or the broker has ended
-            LOG.info('Reading from the broker broke off: %s', self._problem(e))
+            LOG.info('Read from the broker was interrupted: error=%s', self._problem(e))
             self.connection.cut()
             self._needed.set()
         finally:

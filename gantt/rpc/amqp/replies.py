@@ -124,7 +124,7 @@ class ReplyWriter:
             try:
                 reply = handle.respond(answer)
             except Exception as e:
-                LOG.exception('No reply could be made of the answer to %s', answer.request_id)
+                LOG.exception('Answer cannot be turned into a reply: request=%s', answer.request_id)
                 reply = PendingReply(handle.call, error=_as_reply_error(e))
             if reply is None:
                 continue
@@ -188,11 +188,11 @@ class ReplyWriter:
             self._away.pop(key, None)
         except exceptions.BrokerUnavailable as e:
             self._is_away(key)
-            LOG.warning('The broker takes no replies, %d wait: %s', len(remaining), e)
+            LOG.warning('The broker accepts no replies: waiting=%d error=%s', len(remaining), e)
             for reply in remaining:
                 self._again(reply, 'broker')
         except Exception:
-            LOG.exception('Replies could not be written')
+            LOG.exception('Replies cannot be sent')
             self._count('gantt_rpc_replies_lost_total', len(remaining), reason='error')
 
     def _is_away(self, key: Any) -> None:
@@ -257,7 +257,8 @@ class ReplyWriter:
                 self._stuck.pop(queue, None)
                 continue
             LOG.warning(
-                'Reply queue %s takes nothing although the broker works; its answers wait apart',
+                'Reply queue accepts nothing although the broker works; its replies wait '
+                'separately: queue=%s',
                 queue,
             )
             self._stuck[queue] = now + _STUCK_SECONDS
@@ -270,7 +271,7 @@ class ReplyWriter:
         try:
             return envelope.answer(reply.call.raw.msg_id, reply.result, reply.error)
         except Exception:
-            LOG.exception('The reply to %s cannot be written', reply.call.method)
+            LOG.exception('Reply cannot be encoded: method=%s', reply.call.method)
             self._count('gantt_rpc_replies_lost_total', 1, reason='error')
             return None
 
@@ -284,7 +285,10 @@ class ReplyWriter:
         ):
             self._count('gantt_rpc_replies_lost_total', 1, reason=reason)
             LOG.info(
-                'The reply to %s of %s is lost (%s)', reply.call.method, reply.call.log_id, reason
+                'Reply is lost: method=%s request=%s reason=%s',
+                reply.call.method,
+                reply.call.log_id,
+                reason,
             )
 
     def _retry(self, reply: PendingReply, reason: str) -> None:

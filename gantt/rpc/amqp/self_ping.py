@@ -97,7 +97,7 @@ class SelfPing:
             try:
                 self._round()
             except Exception:
-                LOG.exception('The self-ping met an error; the next one comes all the same')
+                LOG.exception('Self-ping failed unexpectedly; the next one follows')
 
     def _round(self) -> None:
         problems = self._unanswered()
@@ -110,15 +110,17 @@ class SelfPing:
         self._met = _first(problems)
         self.failed += 1
         LOG.warning(
-            'No answer to a call of this process to itself, %d in a row: %s', self.failed, self._met
+            'Call of this process to itself got no answer: failures=%d error=%s',
+            self.failed,
+            self._met,
         )
         if not self._broker_works() or self._stuck < self._conf.self_ping_failures:
             return
         # Where no answer ever came another process would fare no better, and end as well.
         if problems.keys() & self._answered and not self.rebuilds:
             LOG.critical(
-                'The broker works and this process receives nothing: it ends, so that another '
-                'one takes its place (%s)',
+                'The broker works, but this process receives nothing; it ends so that another one '
+                'replaces it: problem=%s',
                 self.problem,
             )
             self.rebuilds = 1
@@ -138,7 +140,10 @@ class SelfPing:
         }
         problems = _problems(pings, BROKER_SECONDS)
         if problems:
-            LOG.info('The broker takes no message on a new connection either: %s', _first(problems))
+            LOG.info(
+                'The broker accepts no message on a new connection either: error=%s',
+                _first(problems),
+            )
             self._stuck = 0
             return False
         if not self._stuck:

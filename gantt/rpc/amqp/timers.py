@@ -111,4 +111,4 @@ class DelayedExecutor:
             try:
                 job()
             except Exception:
-                LOG.exception('A postponed job failed')
+                LOG.exception('Delayed job failed unexpectedly')

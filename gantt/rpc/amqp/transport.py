@@ -221,7 +221,7 @@ class Transport:
                 try:
                     connection.tend()
                 except Exception as e:  # the broker has been silent for too long, or is away
-                    LOG.info('A connection to the broker broke: %s', refusals.text_of(e))
+                    LOG.info('Idle connection to the broker broke: error=%s', refusals.text_of(e))
                     connection.drop()
                     continue
                 with self._lock:
@@ -412,7 +412,8 @@ def wait_for_broker(
                     url=broker_address, problem=reason, correct=option
                 ) from None
             LOG.warning(
-                'The message broker at %s does not answer; trying for %.0f s more: %s',
+                'The message broker does not answer; the start waits for it: broker=%s '
+                'seconds_left=%.0f error=%s',
                 broker_address,
                 seconds_left,
                 reason,

@@ -250,8 +250,8 @@ class ForeignHosts:
                 return False
             self._sequence = max(self._sequence, outcome.current_sequence)
         LOG.warning(
-            'host %s: its last report is numbered by a clock that was ahead by %.0f s; the '
-            'numbers go on from there',
+            'Last report was numbered by a clock that was ahead; numbers continue from it: '
+            'host=%s ahead_seconds=%.0f',
             outcome.name,
             outcome.current_sequence / 1000 - self._wall(),
         )

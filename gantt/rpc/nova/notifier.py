@@ -63,7 +63,10 @@ class NovaNotifier:
             try:
                 self._queue.put(None, timeout=seconds)
             except queue.Full:
-                LOG.warning('%d notifications are not sent', self._queue.qsize())
+                LOG.warning(
+                    'Notifications are not sent before the end of the process: count=%d',
+                    self._queue.qsize(),
+                )
             self._thread.join(seconds)
         if self._carrier is not None:
             self._carrier.cleanup()
@@ -97,7 +100,7 @@ class NovaNotifier:
                     notifier.info(notification_context, event, payload(spec))
                 self._count('gantt_nova_notifications_total', outcome='sent')
             except Exception:
-                LOG.warning('a notification could not be sent', exc_info=True)
+                LOG.warning('Notification cannot be sent', exc_info=True)
                 self._count('gantt_nova_notifications_total', outcome='failed')
 
 
@@ -113,7 +116,7 @@ def _carrier(conf: Any, url: str) -> Any:
             carrier = om.get_notification_transport(conf, url=url_option)
     finally:
         conf.clear_override('control_exchange')
-    LOG.debug('Notifications go to %s', transport.masked(url_option or url))
+    LOG.debug('Notifications are sent to a broker: broker=%s', transport.masked(url_option or url))
     return carrier
 
 

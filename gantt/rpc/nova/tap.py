@@ -236,7 +236,12 @@ class BroadcastTap:
             try:
                 self._listen()
             except Exception as e:  # sockets, AMQP, TLS: whatever keeps us out is the reason
-                LOG.warning('Nova cannot be listened to: %s; trying again in %.0f s', e, pause)
+                LOG.warning(
+                    'Messages of Nova cannot be received; the connection is retried: '
+                    'wait_seconds=%.0f error=%s',
+                    pause,
+                    e,
+                )
             if self._listening.is_set():
                 pause = PAUSE_FIRST
             self._listening.clear()
@@ -247,7 +252,9 @@ class BroadcastTap:
         """Listen until stopped, or until the connection breaks."""
         with self.carrier.opened() as connection:
             queue = self._declared(connection)
-            LOG.info('Listening to what %s is asked, on queue %s', self.topic, queue)
+            LOG.info(
+                'Requests to a topic of Nova are observed: topic=%s queue=%s', self.topic, queue
+            )
             self._listening.set()
             ticks = 0
             while not self._stopping.is_set():
@@ -294,7 +301,7 @@ class BroadcastTap:
             # After an error too: py-amqp reopens a channel that the broker closes then.
             channel.close()
         if len(unbound) < len(self._unbound) or not unbound:
-            LOG.debug('Not there yet: %s', unbound)
+            LOG.debug('Exchanges do not exist yet: bindings=%s', unbound)
         self._unbound = unbound
 
     def _take(self, raw_message: Any) -> None:
@@ -305,10 +312,10 @@ class BroadcastTap:
             )
         except exceptions.GanttError as e:
             self.count('gantt_shadow_requests_total', outcome='unreadable')
-            LOG.info('A message of Nova is not understood: %s', e)
+            LOG.info('Message of Nova cannot be read: error=%s', e)
             return
         except Exception:
-            LOG.exception('A message of Nova met a defect')
+            LOG.exception('Message of Nova failed unexpectedly')
             return
         if observation is not None:
             self.receive(observation)

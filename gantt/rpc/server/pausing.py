@@ -83,7 +83,7 @@ class Pausing:
             try:
                 self._look()
             except Exception:
-                LOG.exception('Looking after the database failed; the next look comes all the same')
+                LOG.exception('Check of the database failed; the next one follows')
 
     def _look(self) -> None:
         silent = self._scheduler.silent_for()
@@ -125,10 +125,10 @@ class Pausing:
         reason = 'the database does not answer this scheduler'
         given_back = self._scheduler.give_back(reason) if names else 0
         LOG.warning(
-            'The database has not answered for %.1f s: calls of %s are left to other schedulers, '
-            '%d that were not begun are given back',
+            'The database does not answer, and calls are left to other schedulers: seconds=%.1f '
+            'topics=%s returned_calls=%d',
             silent,
-            ', '.join(names) or 'no topic',
+            ','.join(names) or 'none',
             given_back,
         )
 
@@ -139,13 +139,16 @@ class Pausing:
             try:
                 other_consumers = topic.consumers() - (not topic.is_paused)
             except exceptions.BrokerUnavailable as e:
-                LOG.info('Nobody knows who else consumes %s: %s', topic.name, e)
+                LOG.info('Consumers of a topic cannot be counted: topic=%s error=%s', topic.name, e)
                 continue
             if other_consumers > 0:
                 topic.pause()
                 names.append(topic.name)
             elif topic.is_paused:
-                LOG.warning('Nobody else consumes %s: its calls are taken again', topic.name)
+                LOG.warning(
+                    'Topic has no other consumer, and its calls are accepted again: topic=%s',
+                    topic.name,
+                )
                 topic.resume()
         return names
 
@@ -155,7 +158,7 @@ class Pausing:
         for topic in self._topics():
             topic.resume()
         LOG.warning(
-            'The database answers again, after %.1f s: calls are taken again',
+            'The database answers again, and calls are accepted again: seconds=%.1f',
             time.monotonic() - since,
         )
 

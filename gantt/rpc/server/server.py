@@ -91,7 +91,7 @@ class WorkerPool:
             try:
                 job()
             except Exception:
-                LOG.exception('A worker thread met an error that no caller was answered with')
+                LOG.exception('Job of a worker thread failed without an answer')
 
 
 LOG = logging.getLogger(__name__)
@@ -285,7 +285,9 @@ class Topic:
         end = time.monotonic() + seconds
         done = self._pool.stop(seconds)
         if not done:
-            LOG.warning('Topic %s: %d messages were not finished in time', self.name, self.depth)
+            LOG.warning(
+                'Messages were not finished in time: topic=%s count=%d', self.name, self.depth
+            )
         self.consumer.close()
         return done and time.monotonic() <= end + 1
 
@@ -426,17 +428,19 @@ class Topic:
     def _refused(self, error: Exception, what: str, log_id: str, body: bytes) -> None:
         if isinstance(error, exceptions.NotProven):
             # Any sender can send any number of them: an alarm of a bounded rate reports them.
-            LOG.debug('Refused %s of %s: %s', what, log_id, error)
+            LOG.debug('Message is refused: method=%s request=%s error=%s', what, log_id, error)
             self._count('gantt_rpc_messages_refused_total', 1, code=error.code)
             return
         if not is_answer(error):
             code = 'gantt.error'
-            LOG.error('%s of %s failed', what, log_id, exc_info=error)
+            LOG.error(
+                'Message failed unexpectedly: method=%s request=%s', what, log_id, exc_info=error
+            )
         else:
             code = getattr(error, 'code', 'gantt.refused')
             if dead_letters.at_fault(error):
                 LOG.info(
-                    'Refused %s of %s on %s: %s; it begins with %s',
+                    'Message is refused: method=%s request=%s topic=%s error=%s body=%s',
                     what,
                     log_id,
                     self.name,
@@ -445,7 +449,9 @@ class Topic:
                 )
             else:
                 error_text = quoting.plain(f'{error}', LOGGED_CHARACTERS)
-                LOG.info('Refused %s of %s: %s', what, log_id, error_text)
+                LOG.info(
+                    'Message is refused: method=%s request=%s error=%s', what, log_id, error_text
+                )
         self._count('gantt_rpc_messages_refused_total', 1, code=code)
         if self._dead_letters is not None:
             self._dead_letters.put(body, error, topic=self.name, method=what, request=log_id)

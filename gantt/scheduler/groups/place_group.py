@@ -249,18 +249,24 @@ class PlaceGroups:
     def answered(self, call: PendingGroup, answer: GroupAnswer | exceptions.GanttError) -> None:
         request = call.request
         if isinstance(answer, exceptions.GanttError):
-            LOG.info('group %s of request %s: %s', request.uuid, request.request_id, answer.message)
+            LOG.info(
+                'Group was not planned: group=%s request=%s error=%s',
+                request.uuid,
+                request.request_id,
+                answer.message,
+            )
             return
         plan, now = answer.plan, self._clock.monotonic()
         LOG.info(
-            'group %s: %s of request %s in %.2f s, %s',
+            'Group was planned: group=%s request=%s revision=%s seconds=%.2f members=%d status=%s '
+            'by=%s',
             answer.group,
-            'planned' if answer.dry_run else f'revision {answer.revision}',
             request.request_id,
+            'dry_run' if answer.dry_run else answer.revision,
             now - (now if call.began is None else call.began),
-            'nobody had to be placed'
-            if plan is None
-            else f'{len(plan.members)} members, {plan.status} by {plan.by}',
+            0 if plan is None else len(plan.members),
+            '-' if plan is None else plan.status,
+            '-' if plan is None else plan.by,
         )
 
     def _refused(

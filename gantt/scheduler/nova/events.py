@@ -83,7 +83,7 @@ class NovaEvents:
         self._has_received = True
         result = self.nova.apply_guest_events([cast])
         host = getattr(cast.word, 'host', None)
-        self._log_result(result, f'by a list of host {host}')
+        self._log_result(result, f'list of host {host}')
         self._log_ignored_hosts([cast], result)
         return result
 
@@ -104,9 +104,9 @@ class NovaEvents:
         try:
             self.look_for_moves()
         except exceptions.Unavailable as e:
-            LOG.warning('moves that are open for too long were not looked for: %s', e)
+            LOG.warning('Overdue moves cannot be read: error=%s', e)
         except Exception:
-            LOG.exception('moves that are open for too long were not looked for')
+            LOG.exception('Check of overdue moves failed unexpectedly')
 
     def step(self, idle_seconds: float = 0.0) -> int:
         """Run one batch; return the number of its broadcasts."""
@@ -153,7 +153,9 @@ class NovaEvents:
                 return
             except exceptions.Unavailable as e:
                 self.recorder.count('gantt_job_failures_total', job='nova events')
-                LOG.warning('%d broadcasts of Nova wait for the database: %s', len(batch), e)
+                LOG.warning(
+                    'Broadcasts of Nova wait for the database: count=%d error=%s', len(batch), e
+                )
                 if self.work_queue.ending.wait(AWAY_SECONDS):
                     for cast in batch:
                         self._count(cast, 'dropped')
@@ -163,7 +165,7 @@ class NovaEvents:
                     for cast in batch:
                         self._attempt([cast])
                     return
-                LOG.exception('a broadcast of Nova was dropped')
+                LOG.exception('Broadcast of Nova was dropped')
                 self._count(batch[0], 'failed')
                 return
 
@@ -193,12 +195,12 @@ class NovaEvents:
             if now - self._logged.get(host, -AGAIN_SECONDS) >= AGAIN_SECONDS:
                 self._logged[host] = now
                 LOG.warning(
-                    'Nova reports guests on host %s, which an agent of its own reports for: it '
-                    'has no say there. Stop one of them, or run the agent with --facts-only',
+                    'Nova reports guests on a host that has an agent of its own, and is ignored '
+                    'there; stop one of them, or run the agent with --facts-only: host=%s',
                     host,
                 )
 
-    def _log_result(self, result: NovaUpdateResult, how: str = 'by broadcasts') -> None:
+    def _log_result(self, result: NovaUpdateResult, how: str = 'broadcasts') -> None:
         self.cache.offer(result.hosts)
         for action, ids in (
             ('confirmed', result.confirmed),
@@ -209,10 +211,10 @@ class NovaEvents:
                 self.recorder.count('gantt_nova_claims_total', len(ids), action=action)
         if result.adopted:
             LOG.warning(
-                '%d guests of Nova run without a claim: adopted %s, as claims %s',
+                'Guests of Nova without a claim were adopted: count=%d source=%s claims=%s',
                 len(result.adopted),
                 how,
-                ', '.join(result.adopted[:ADOPTED_SHOWN]),
+                ','.join(result.adopted[:ADOPTED_SHOWN]),
             )
 
     def _count(self, cast: NovaCast, outcome: str) -> None:
@@ -230,8 +232,9 @@ class NovaEvents:
         self.recorder.gauge('gantt_nova_moves_overdue', len(overdue))
         for move in overdue[:MOVES_SHOWN]:
             LOG.warning(
-                'instance %s has been moving from %s to %s for %.0f s: both claims are kept '
-                'until Nova says where it is; release the wrong one (%s or %s) by hand',
+                'Move has been open for too long, and both claims stay until Nova reports the '
+                'host; release the wrong one by hand: instance=%s source=%s target=%s '
+                'seconds=%.0f source_claim=%s target_claim=%s',
                 move.target.consumer,
                 move.source.host,
                 move.target.host,

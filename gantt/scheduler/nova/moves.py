@@ -72,9 +72,9 @@ class NovaMoves:
             try:
                 self.resolve(request, source)
             except exceptions.Unavailable as e:
-                LOG.debug('a guest was not settled before its next move: %s', e)
+                LOG.debug('Guest was not resolved before its next move: error=%s', e)
             except Exception:
-                LOG.exception('a guest was not settled before its next move')
+                LOG.exception('Guest was not resolved before its next move')
             then()
 
     def resolve(self, request: SelectDestinations, source: str | None) -> None:

@@ -133,7 +133,7 @@ class NovaSource:
                 self.groups.save_group(Group(**msgspec.structs.asdict(group)))
                 stored += 1
             except exceptions.Refused as e:
-                LOG.warning('server group %s of Nova is not taken over: %s', group.uuid, e)
+                LOG.warning('Server group of Nova is refused: group=%s error=%s', group.uuid, e)
         return stored
 
     def list_open_moves(self, query: ListMoves) -> Moves:

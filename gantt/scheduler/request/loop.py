@@ -150,11 +150,11 @@ class Placing(RequestLife[PendingRequest]):
             try:
                 self.step(IDLE_SECONDS)
             except Exception as e:  # the thread must outlive any one batch
-                LOG.exception('a batch failed')
+                LOG.exception('Batch of requests failed unexpectedly')
                 try:
                     self._abandon(e)
                 except Exception:  # about answers already sent
-                    LOG.exception('what is noted of an answer failed')
+                    LOG.exception('Record of answered requests failed unexpectedly')
 
     # -- the flow ------------------------------------------------------------------
     def step(self, idle_seconds: float = 0.0) -> int:

@@ -77,10 +77,6 @@ from gantt.scheduler.request.queue import PendingRequest
 from gantt.scheduler.settings import SchedulerSettings
 
 LOG = logging.getLogger(__name__)
-STEP_WRONG = (
-    'says wrongly what a pick adds to its raw value (its step): from now on it is asked for each '
-    'member, which takes longer. See its conformance test, gantt.testing.conformance'
-)
 #: A request that lost races picks among 2, 4, 8 ... times as many as others do, at most.
 OWN_SPREAD_MOST = 16
 
@@ -625,7 +621,11 @@ class Planner:
             recorder.count('gantt_layout_hosts_total', hosts, result=result)
         for name in pipeline.distrusted - self._distrusted:
             recorder.count('gantt_weigher_increments_wrong_total', weigher=name)
-            LOG.error('Weigher %s %s', name, STEP_WRONG)
+            LOG.error(
+                'Step of a weigher is wrong, and it is run for each member from now on; see its '
+                'conformance test, gantt.testing.conformance: weigher=%s',
+                name,
+            )
             self._distrusted.add(name)
 
     # -- parts ---------------------------------------------------------------

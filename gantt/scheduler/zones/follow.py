@@ -92,9 +92,9 @@ class ZoneFollower:
             try:
                 self.step()
             except exceptions.Unavailable as e:
-                LOG.warning('zones below are not followed: %s', e.message)
+                LOG.warning('Child zones cannot be read: error=%s', e.message)
             except Exception:  # the thread has to outlive any one round
-                LOG.exception('following the zones below failed')
+                LOG.exception('Round over the child zones failed unexpectedly')
 
     def step(self) -> None:
         """Run one round over all zones."""
@@ -121,7 +121,7 @@ class ZoneFollower:
         except exceptions.Unavailable:
             raise
         except Exception:  # an answer of one zone is not to keep the others from being followed
-            LOG.exception('following zone %s failed', zone.name)
+            LOG.exception('Changes of a zone cannot be applied: zone=%s', zone.name)
             return False
 
     def follow(self, zone: ZoneRecord) -> bool:
@@ -138,7 +138,10 @@ class ZoneFollower:
         awaited, undecided = self._undecided.get(zone.uuid, set()), set[str]()
         if zone.own_incarnation not in (0, own):
             if not awaited:
-                LOG.warning('our database went back: all that zone %s has of us is read', zone.name)
+                LOG.warning(
+                    'The local database was restored; all claims in the zone are read: zone=%s',
+                    zone.name,
+                )
             since = 0.0
         if zone.own_incarnation != own:
             # The first time as well: claims there may be older than its changes.
@@ -150,7 +153,10 @@ class ZoneFollower:
                 if changes.incarnation != incarnation and zone.own_incarnation:
                     if incarnation != zone.incarnation:
                         break  # it is restored again and again
-                    LOG.warning('the database of zone %s went back: all is read again', zone.name)
+                    LOG.warning(
+                        'Database of a zone was restored; all its changes are read again: zone=%s',
+                        zone.name,
+                    )
                     since, incarnation, after = 0.0, changes.incarnation, ''
                     whole = self._whole(zone)
                     continue
@@ -159,7 +165,7 @@ class ZoneFollower:
             except exceptions.DatabaseUnavailable:
                 raise
             except exceptions.GanttError as e:
-                LOG.info('zone %s has not said what has changed: %s', zone.name, e.message)
+                LOG.info('Changes of a zone cannot be read: zone=%s error=%s', zone.name, e.message)
                 return False
             self._note(zone, changes, whole, own, bool(undecided))
             if not changes.more or not changes.claims:
@@ -245,10 +251,10 @@ class ZoneFollower:
             answers[key] = restored_answer(zone, key, restored)
         if rows:
             LOG.error(
-                '%d claims live in zone %s and were not known here, as after a database was put '
-                'back: they are read back; "gantt-manage audit" counts them',
-                len(rows),
+                'Claims live in a child zone and were unknown here, as after a restore; they are '
+                'read back, and "gantt-manage audit" counts them: zone=%s claims=%d',
                 zone.name,
+                len(rows),
             )
             self._claims.read_back(rows, answers)
         return undecided
@@ -257,8 +263,8 @@ class ZoneFollower:
         """Log once for each zone that it reports claims which were never requested."""
         if number and zone.uuid not in self._complained:
             LOG.error(
-                'zone %s says that %d claims of us live there which it was never asked for: that '
-                'is not believed, nor are more of them; "gantt-manage audit" lists them',
+                'Zone reports claims that it was never requested to make; they are ignored, and '
+                '"gantt-manage audit" lists them: zone=%s claims=%d',
                 zone.name,
                 number,
             )
@@ -285,7 +291,9 @@ class ZoneFollower:
         missing = whole.held - whole.listed
         lost = [row.claim_id for row in self._live_in(zone) if row.claim_id in missing]
         if lost:
-            LOG.error('zone %s does not know %d claims of us any more', zone.name, len(lost))
+            LOG.error(
+                'Zone no longer knows claims of this zone: zone=%s claims=%d', zone.name, len(lost)
+            )
         return lost
 
 

@@ -70,7 +70,7 @@ class RequestThreads:
         try:
             self._loop.step()
         except Exception:  # the pool would swallow it
-            LOG.exception('a request over zones failed')
+            LOG.exception('Step of a request over zones failed unexpectedly')
 
 
 class PlaceOverZones:

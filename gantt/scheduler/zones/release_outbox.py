@@ -135,9 +135,9 @@ class ReleaseOutbox:
         except exceptions.Unavailable as e:
             if not isinstance(e, exceptions.Busy | exceptions.DatabaseContended):
                 raise
-            LOG.warning('%s cannot be ended now: %s', what, e.message)
+            LOG.warning('Claims in a zone cannot be ended now: key=%s error=%s', what, e.message)
         except Exception:
-            LOG.exception('%s cannot be ended', what)
+            LOG.exception('Claims in a zone cannot be ended: key=%s', what)
         return None
 
     def _is_over(self, due: DueRelease, known: Mapping[str, ZoneRecord]) -> bool:
@@ -156,13 +156,17 @@ class ReleaseOutbox:
             return True
         if due.seconds > FORGET_SECONDS:
             self._recorder.count('gantt_zone_releases_dropped_total')
-            LOG.error('zone %s was never told to end %s: its lease has', zone.name, due.key)
+            LOG.error(
+                'Zone never acknowledged the end of a claim, whose lease is over: zone=%s key=%s',
+                zone.name,
+                due.key,
+            )
             return True
         if due.seconds > COMPLAIN_SECONDS and zone.uuid not in self._complained:
             self._complained.add(zone.uuid)
             LOG.error(
-                'zone %s has not heard for %.0f s that %s is to end, in %d tries; others may wait '
-                'as well',
+                'Zone has not acknowledged the end of a claim for long; others may wait as well: '
+                'zone=%s seconds=%.0f key=%s tries=%d',
                 zone.name,
                 due.seconds,
                 due.key,
@@ -180,10 +184,20 @@ class ReleaseOutbox:
         try:
             self._zones.release(zone, key, seconds, claim_id)
         except exceptions.Refused as e:
-            LOG.warning('zone %s does not take back %s: %s', zone.name, key, e.message)
+            LOG.warning(
+                'Zone refuses the end of a claim: zone=%s key=%s error=%s',
+                zone.name,
+                key,
+                e.message,
+            )
             return False
         except exceptions.GanttError as e:
-            LOG.info('zone %s has not heard that %s is to end: %s', zone.name, key, e.message)
+            LOG.info(
+                'End of a claim did not reach its zone: zone=%s key=%s error=%s',
+                zone.name,
+                key,
+                e.message,
+            )
             return False
         self._complained.discard(zone.uuid)
         return True

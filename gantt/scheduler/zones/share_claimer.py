@@ -122,7 +122,7 @@ class ShareClaimer:
         if claimed is not None:
             self._zones.summaries.took(zone.uuid, len(share.members))
         elif allocated is not None:
-            LOG.error('zone %s has answered an allocation with another one', zone.name)
+            LOG.error('Zone answered an allocation with a different one: zone=%s', zone.name)
             self._release_soon(zone, key)
         return claimed
 
@@ -201,17 +201,17 @@ class ShareClaimer:
             )
         except exceptions.Unavailable as e:
             LOG.warning(
-                'zone %s: an allocation was not answered: %s; trace=%s',
+                'Zone did not answer an allocation: zone=%s trace=%s error=%s',
                 zone.name,
-                e.message,
                 body.request.trace or '-',
+                e.message,
             )
         except exceptions.GanttError as e:
             LOG.info(
-                'zone %s: an offer is gone: %s; trace=%s',
+                'Zone refused an allocation, as its offer has ended: zone=%s trace=%s error=%s',
                 zone.name,
-                e.message,
                 body.request.trace or '-',
+                e.message,
             )
             return None
         # Its outcome is queried by its key.

@@ -156,7 +156,7 @@ class ZonePlanner:
         self._quotas.leave([call.request], goes_down=True)
         self._recorder.count('gantt_zone_requests_total', outcome=answer.outcome.value)
         LOG.info(
-            'answered over zones: outcome=%s trace=%s',
+            'Request over zones was answered: outcome=%s trace=%s',
             answer.outcome.value,
             call.request.trace or '-',
             extra={'request_id': call.request.request_id},
@@ -213,7 +213,10 @@ class ZonePlanner:
             assert call.known is not None, 'it may go down'
             call.evaluated = self._offers(call, call.known, thorough=False)
         except exceptions.GanttError as e:
-            LOG.info('asked again once its row is open: %s', e.message)
+            LOG.info(
+                'Evaluation failed and is repeated once the request is recorded: error=%s',
+                e.message,
+            )
         finally:
             while not opening.done():
                 self._openers.wait([opening], LOOK_SECONDS)

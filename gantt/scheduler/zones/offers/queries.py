@@ -92,7 +92,9 @@ def zone_failure(
 
     :param what: has not happened
     """
-    LOG.warning('zone %s: %s: %s', zone.name, what, error.message)
+    LOG.warning(
+        'Call to a zone failed: zone=%s problem=%s error=%s', zone.name, what, error.message
+    )
     if isinstance(error, exceptions.Unavailable):
         return exceptions.Unavailable(f'{what}; ask again')
     kind = exceptions.NotFound if isinstance(error, exceptions.NotFound) else exceptions.Refused
@@ -222,16 +224,16 @@ class ZoneQueries:
             refused = e.kwargs.get('code') in NO
             LOG.log(
                 logging.INFO if refused else logging.WARNING,
-                'zone %s has %s an evaluation: %s; trace=%s',
+                'Zone returned no evaluation: zone=%s state=%s trace=%s error=%s',
                 zone.name,
-                'refused' if refused else 'not answered',
-                e.message,
+                'refused' if refused else 'unanswered',
                 body.request.trace or '-',
+                e.message,
             )
             problem = e.message
             is_silent = isinstance(e, exceptions.Unavailable) and not isinstance(e, exceptions.Busy)
         except Exception as e:  # one zone is not to cost the places of all others
-            LOG.exception('an evaluation of zone %s failed', zone.name)
+            LOG.exception('Evaluation by a zone failed unexpectedly: zone=%s', zone.name)
             problem, is_silent = f'internal: {type(e).__name__}', True
         if is_silent:
             self.breaker.was_silent(zone.uuid)

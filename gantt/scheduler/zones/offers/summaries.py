@@ -134,9 +134,11 @@ class ZoneSummaries:
                 try:
                     self.read(zone)
                 except exceptions.GanttError as e:
-                    LOG.info('zone %s has not said what it has: %s', zone.name, e.message)
+                    LOG.info(
+                        'Summary of a zone cannot be read: zone=%s error=%s', zone.name, e.message
+                    )
                 except Exception:  # the thread has to outlive any one round
-                    LOG.exception('reading what zone %s has failed', zone.name)
+                    LOG.exception('Summary of a zone cannot be read: zone=%s', zone.name)
             uuids = {zone.uuid for zone in zones}
             for uuid in [known_uuid for known_uuid in self._known if known_uuid not in uuids]:
                 self._known.pop(uuid, None)

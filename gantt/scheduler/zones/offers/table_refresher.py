@@ -64,5 +64,5 @@ class TableRefresher:
             try:
                 self._cache.refresh(EACH_SECONDS / 2)
             except Exception:  # the thread has to outlive any one reading
-                LOG.exception('reading the own hosts has failed')
+                LOG.exception('Local hosts cannot be read')
                 self._cache.clock.sleep(EACH_SECONDS)
