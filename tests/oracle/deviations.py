@@ -251,7 +251,7 @@ TABLE: list[Deviation] = [
         'numbers. Here a name is that of a fact.',
     ),
     Deviation(
-        name='weighers without a say',
+        name='weighers without effect',
         plugins=frozenset({'MetricsWeigher'}),
         when=lambda seen: (
             seen.nova is None
@@ -377,7 +377,7 @@ TABLE: list[Deviation] = [
         'on. Here every arrangement is tried, and every cell has to fit.',
     ),
     Deviation(
-        name='devices that are near and not asked for',
+        name='devices that are near and not requested',
         plugins=frozenset({ours.TOGETHER}),
         when=layouts.has_near_functions,
         reason='Nova first chooses the pools that are near enough to the cells of a guest, those '
@@ -436,7 +436,7 @@ TABLE: list[Deviation] = [
         'of them for each. Here each node has its own.',
     ),
     Deviation(
-        name='members that are asked for again',
+        name='members of one request',
         plugins=frozenset({ours.SEVERAL}),
         when=lambda seen: (
             (

@@ -255,7 +255,7 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         0.0,
         a_case(a_host(), another(), options=weighing(weight_setting=['cpu.frequency=0.0'])),
     ),
-    'weighers without a say': (
+    'weighers without effect': (
         'MetricsWeigher',
         None,
         0.0,
@@ -378,7 +378,7 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
             network={'physnets': ['physnet0'], 'tunneled': False},
         ),
     ),
-    'devices that are near and not asked for': (
+    'devices that are near and not requested': (
         TOGETHER,
         'r',
         'p',
@@ -525,7 +525,7 @@ CASES: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
             image={'properties': {'os_type': 'linux'}},
         ),
     ),
-    'members that are asked for again': (
+    'members of one request': (
         SEVERAL,
         'one, one',
         'None, None',
