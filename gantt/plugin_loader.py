@@ -257,7 +257,8 @@ def changed(
         nearest = near(name, sorted(option_names), 1)
         hint = f'did you mean {nearest[0]!r}?' if nearest else 'none is like it'
         raise exceptions.invalid(
-            f'options.{name}', f'no filter or weigher that runs has the option {name!r}; {hint}'
+            f'options.{name}',
+            f'expected an option of a filter or weigher that runs; got {name!r}; {hint}',
         )
     values: dict[str, Any] = {}
     for plugin in (*now['filters'].values(), *now['weighers'].values()):
@@ -294,6 +295,6 @@ def _chosen(group: str, running: Sequence[Plugin], names: Sequence[str]) -> list
         except exceptions.PluginError as e:
             raise exceptions.invalid(field, e.message) from None
         if plugin in chosen:
-            raise exceptions.invalid(field, f'{name} is there twice; list it once')
+            raise exceptions.invalid(field, f'expected each name once; got {name} twice')
         chosen.append(plugin)
     return chosen

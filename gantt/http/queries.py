@@ -33,7 +33,7 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 def unknown_marker(marker: str, kind: str) -> exceptions.InvalidMessage:
     """Return the error of a list requested from an entry on that does not exist."""
-    problem = f'no {kind} {marker!r} is known, or not any more; begin without a marker'
+    problem = f'expected a known {kind}; got {marker!r}; begin without a marker'
     return exceptions.invalid('query.marker', problem)
 
 
@@ -80,7 +80,7 @@ class DryRun(Message, frozen=True, kw_only=True):
 
 
 class HostsQuery(Message, frozen=True, kw_only=True):
-    """Which hosts, and in which order; ``-`` before a sort key turns it round."""
+    """Choice and order of hosts; ``-`` before a sort key reverses it."""
 
     limit: Limit = 100
     marker: Name | None = None
@@ -92,13 +92,13 @@ class HostsQuery(Message, frozen=True, kw_only=True):
 
 
 class HistoryQuery(Message, frozen=True, kw_only=True):
-    """How much of a history."""
+    """Length of a history."""
 
     limit: Limit = 100
 
 
 class EventsQuery(Message, frozen=True, kw_only=True):
-    """Which events, after a cursor; ``wait``: for so many seconds, until there is one."""
+    """Choice of events after a cursor; ``wait``: seconds to wait until there is one."""
 
     limit: Limit = 100
     after: Annotated[str, msgspec.Meta(max_length=64)] | None = None
@@ -122,7 +122,7 @@ class CancelQuery(Message, frozen=True, kw_only=True):
 
 
 class ClaimsQuery(Message, frozen=True, kw_only=True):
-    """Which claims, in the order of their ids.
+    """Choice of claims, in the order of their ids.
 
     With ``lost`` only those in zones below that these do not know any more.
     """
@@ -137,7 +137,7 @@ class ClaimsQuery(Message, frozen=True, kw_only=True):
 
 
 class DecisionsQuery(Message, frozen=True, kw_only=True):
-    """Which decisions, newest first."""
+    """Choice of decisions, newest first."""
 
     limit: Limit = 100
     marker: Uuid | None = None

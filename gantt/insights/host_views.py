@@ -321,7 +321,7 @@ class HostReader:
         if marker is None and query.marker is not None:
             raise exceptions.invalid(
                 'query.marker',
-                f'no host {query.marker!r} is known, or not any more; begin without a marker',
+                f'expected a known host; got {query.marker!r}; begin without a marker',
             )
         # A host that matches no more since the last page still marks where that ended.
         order = sorted(matching | ({marker} if marker is not None else set()), key=self._name)

@@ -29,7 +29,7 @@ def test_a_decision_is_replayed_the_same_and_otherwise(site: Site, gantt: Gantt)
     assert whole['otherwise'] == ['seed 7']
     wrong = gantt('replay', fixed(1), '--set', 'ram_weight=1')
     assert wrong.code == 1
-    assert "no filter or weigher that runs has the option 'ram_weight'" in wrong.err
+    assert "expected an option of a filter or weigher that runs; got 'ram_weight'" in wrong.err
     assert gantt('replay', fixed(1), '--set', 'ram_weight').code == 64
 
 
@@ -68,7 +68,7 @@ def test_pools_are_edited_on_the_command_line(site: Site, gantt: Gantt) -> None:
         *('--change-host', f'full,allocation_ratio.DISK_GB=40.5,aggregate={aggregate}'),
     )
     refused = gantt(*words, '--change-host', f'old,no-aggregate={aggregate}')
-    assert (refused.code, 'old is not in aggregate' in refused.err) == (1, True), refused.err
+    assert (refused.code, '; got old' in refused.err) == (1, True), refused.err
     compared = gantt(*words)
     assert compared.code == 0, compared.err
     assert 'placed on full' in compared.out

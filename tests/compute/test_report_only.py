@@ -177,15 +177,18 @@ def test_a_change_with_an_error_in_it_is_refused_whole(memory_hosts, path, hosts
             r'hosts\[0\] \(a\).inventories.VCPU.reserved: expected 0 to total',
         ),
         ('{name: a, uuid: x, inventories: {VCPU: 1}}', r'hosts\[0\] \(a\).uuid: expected a UUID'),
-        ('{name: a, shape: none}', r"hosts\[0\] \(a\).shape: 'none' is not among the shapes"),
+        (
+            '{name: a, shape: none}',
+            r'hosts\[0\] \(a\).shape: expected one of the shapes of this file',
+        ),
         ('{inventories: {VCPU: 1}}', r'hosts\[0\].name: required field is missing'),
         (
             '{name: a, inventories: {VCPU: 1}}, {name: a, inventories: {VCPU: 1}}',
-            r"hosts\[1\] \(a\).name: 'a' is listed twice",
+            r"hosts\[1\] \(a\).name: expected each host once; got 'a' twice",
         ),
         (
             '{name: a, inventories: {VCPU: 1}, used: {VCPU: 1}, foreign: {}}',
-            r'hosts\[0\] \(a\).used: only one of foreign and used',
+            r'hosts\[0\] \(a\).used: expected only one of foreign and used',
         ),
         (
             '{name: a, inventories: {VCPU: 1}, running: [{consumer: x}]}',

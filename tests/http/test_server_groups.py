@@ -59,7 +59,7 @@ def test_it_is_obeyed_by_requests_that_name_their_member(site: Site) -> None:
         ({'policy': 'affinity', 'subgroups': {'a': ['b']}}, 'body.subgroups: expected none'),
         (
             {'policies': [{'policy': 'affinity', 'level': 'rak'}]},
-            "body.policies[0].level: there is no level 'rak'; did you mean 'rack'?",
+            "body.policies[0].level: expected a level; got 'rak'; did you mean 'rack'?",
         ),
         (
             {**SET, 'policies': [{'policy': 'affinity', 'of': 'back'}]},

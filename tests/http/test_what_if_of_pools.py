@@ -244,7 +244,7 @@ def test_many_pools_are_added_and_taken_from(site: Site) -> None:
         ),
         (
             {'change': {'fast': HostEdit(without_aggregates=[ROOM])}},
-            'hosts.change.fast.without_aggregates: fast is not in aggregate',
+            'hosts.change.fast.without_aggregates: expected a member of aggregate',
         ),
         (
             {'add': {'a': HostEdit(like='slow'), 'a-tray': HostEdit(like='fast')}},

@@ -466,7 +466,9 @@ class Agent:
 
     def _for_us(self, host: str) -> None:
         if host != self.name:
-            raise exceptions.invalid('host', f'expected {self.name!r}, which this agent speaks for')
+            raise exceptions.invalid(
+                'host', f'expected {self.name!r}, which this agent reports for'
+            )
 
     @contextlib.contextmanager
     def _alone(self, claim_id: str) -> Iterator[bool]:

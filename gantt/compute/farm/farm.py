@@ -167,7 +167,7 @@ class Farm:
     def _agent(self, name: str) -> Agent:
         host = self.hosts.get(name)
         if host is None:
-            raise exceptions.invalid('host', f'{name!r} is not one of the hosts played here')
+            raise exceptions.invalid('host', f'expected a host of this farm; got {name!r}')
         member = host.member
         if member is None or member.agent is None:
             raise Halted

@@ -107,7 +107,9 @@ def load(path: str) -> dict[str, HostDeclaration]:
         inside = f'{path}: hosts[{index}]' + (f' ({name})' if isinstance(name, str) else '')
         entry = message.decode(body, HostEntry, inside=inside)
         if entry.name in declarations:
-            raise exceptions.invalid(f'{inside}.name', f'{entry.name!r} is listed twice')
+            raise exceptions.invalid(
+                f'{inside}.name', f'expected each host once; got {entry.name!r} twice'
+            )
         declarations[entry.name] = _declaration(entry, shapes, inside)
     if not declarations:
         raise exceptions.invalid(f'{path}: hosts', 'expected at least one')
@@ -128,7 +130,7 @@ def _declaration(entry: HostEntry, shapes: dict[str, Shape], inside: str) -> Hos
             names = ', '.join(sorted(shapes)) or 'none'
             raise exceptions.invalid(
                 f'{inside}.shape',
-                f'{entry.shape!r} is not among the shapes of this file ({names})',
+                f'expected one of the shapes of this file ({names}); got {entry.shape!r}',
             )
         base = shapes[entry.shape].facts(entry.name, entry.zone)
     facts = _facts(entry, base, inside)
@@ -175,7 +177,9 @@ def _facts(entry: HostEntry, shape: HostReadings | None, inside: str) -> HostRea
 def _check(entry: HostEntry, facts: HostReadings, inside: str) -> None:
     """Check what types cannot express, by the same check that the scheduler does."""
     if entry.used is not UNSET and entry.foreign is not UNSET:
-        raise exceptions.invalid(f'{inside}.used', 'only one of foreign and used may be given')
+        raise exceptions.invalid(
+            f'{inside}.used', 'expected only one of foreign and used; got both'
+        )
     custom = {name for name in facts.inventories if resource_classes.CUSTOM.match(name)}
     try:
         reports.check(

@@ -118,7 +118,7 @@ def find(level: str, parts: Sequence[str], field: str = 'level') -> tuple[facts.
         ]
         meant = near(level, levels, 1)
         hint = f'did you mean {meant[0]!r}?' if meant else f'known: {", ".join(levels)}'
-        raise exceptions.invalid(field, f'there is no level {level!r}; {hint}') from e
+        raise exceptions.invalid(field, f'expected a level; got {level!r}; {hint}') from e
     if not _is_level(fact):
         problem = f'expected a level or a fact that is a text; {level} is {fact.kind.value}'
         raise exceptions.invalid(field, problem)

@@ -76,11 +76,13 @@ class Standing:
         if target.host is not None:
             rows = table.rows_of_host(target.host)
             if not rows:
-                raise exceptions.invalid(f'{field}.host', f'there is no host {target.host!r}')
+                raise exceptions.invalid(
+                    f'{field}.host', f'expected a known host; got {target.host!r}'
+                )
             return np.array(rows, np.int64)
         pools = [pool_id for pool_id, pool in table.pools.of_id.items() if pool.name == target.pool]
         if not pools:
-            raise exceptions.invalid(f'{field}.pool', f'there is no pool {target.pool!r}')
+            raise exceptions.invalid(f'{field}.pool', f'expected a known pool; got {target.pool!r}')
         return np.concatenate([table.pools.rows_of(pool) for pool in pools])
 
 

@@ -105,7 +105,7 @@ CpuInfo = Annotated[
 
 
 class Hypervisor(Message, frozen=True, kw_only=True):
-    """What runs the guests.
+    """Hypervisor that runs the guests.
 
     :ivar stats: other things that its driver says of it, as text; numbers are metrics
     :ivar service: the service host, where that runs several nodes and the host is one of them
@@ -261,7 +261,7 @@ def check(report: HostReport, declared: frozenset[str] = frozenset()) -> None:
     if (report.running is None) != (report.pending is None):
         _refuse('pending', 'running and pending are both given or both null')
     if report.foreign is not UNSET and report.used is not UNSET:
-        _refuse('used', 'only one of foreign and used may be given')
+        _refuse('used', 'expected only one of foreign and used; got both')
     _check_amounts(report, declared)
     _check_shape(report)
     check_metrics(report.metrics, 'stats')
@@ -270,7 +270,7 @@ def check(report: HostReport, declared: frozenset[str] = frozenset()) -> None:
     for field in ('running', 'pending'):
         entries = [(r.consumer, r.claim_id) for r in getattr(report, field) or ()]
         if len(set(entries)) != len(entries):
-            _refuse(field, 'a consumer is listed twice with the same claim')
+            _refuse(field, 'expected each consumer once with a claim; got one twice')
 
 
 def _check_amounts(report: HostReport, declared: frozenset[str]) -> None:

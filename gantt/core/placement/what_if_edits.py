@@ -45,7 +45,7 @@ Ratios = Annotated[dict[Name, float], msgspec.Meta(max_length=64)]
 
 
 class HostEdit(Message, frozen=True, kw_only=True):
-    """What would be different about a host, or a pool; what is left out stays as it is.
+    """Assumed change of a host or a pool; what is left out stays as it is.
 
     :ivar like: of an added host: the host it is a copy of, with what is nested below it and
         without its guests
@@ -268,7 +268,9 @@ class _Editor:
         inside = {*row.aggregates, *self.table.aggregates_of(row)}
         for uuid, name in left_aggregates.items():
             if uuid not in inside:
-                raise exceptions.invalid(field, f'{row.name} is not in aggregate {name!r}')
+                raise exceptions.invalid(
+                    field, f'expected a member of aggregate {name!r}; got {row.name}'
+                )
         self._strike_off(row, left_aggregates)
         return replace(
             row, aggregates=[uuid for uuid in row.aggregates if uuid not in left_aggregates]

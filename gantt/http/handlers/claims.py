@@ -26,7 +26,10 @@ def list_claims(world: HandlerContext, caller: Caller, query: ClaimsQuery) -> Cl
         # The list of a caller's claims on a host reveals where they are.
         world.policy.check(request_access.HOSTS, caller)
     if query.lost and query.state is not None:
-        raise exceptions.invalid('query.lost', f'what is {query.state.value} is not lost; say one')
+        raise exceptions.invalid(
+            'query.lost',
+            f'expected only one of lost and state; what is {query.state.value} is not lost',
+        )
     claims = world.insights.claims(
         state=LOST if query.lost else query.state,
         host=query.host,

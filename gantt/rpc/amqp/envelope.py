@@ -369,7 +369,7 @@ def _unpacked(body: bytes, kind: object, limit: int) -> bytes:
     if make is None:
         known_kinds = ', '.join(_UNPACKERS)
         raise exceptions.invalid(
-            'compression', f'{str(kind)[:50]!r} is not known here; known: {known_kinds}'
+            'compression', f'expected one of {known_kinds}; got {str(kind)[:50]!r}'
         )
     unpacker = make()
     # One byte more than allowed.

@@ -402,7 +402,7 @@ class Topic:
         if method is None or call.raw.namespace is not None:
             known_methods = ', '.join(sorted(self._interface.methods))
             raise exceptions.invalid(
-                'method', f'{quoting.short(name)} is not known here; known: {known_methods}'
+                'method', f'expected one of {known_methods}; got {quoting.short(name)}'
             )
         call.method, call.takes = name, method.takes
         if size > self._most(method):

@@ -142,4 +142,4 @@ def other_groups(description: GroupDescription) -> dict[str, str]:
 
 def unknown_group(field: str, uuid: str) -> exceptions.GanttError:
     """Return the error of a policy about a group that does not exist, or is another project's."""
-    return exceptions.invalid(field, f'there is no server group {uuid}')
+    return exceptions.invalid(field, f'expected a known server group; got {uuid}')

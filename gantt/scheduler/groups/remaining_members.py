@@ -136,10 +136,12 @@ def _check_named(live: Mapping[str, Claim], replace: Sequence[str]) -> None:
     for number, name in enumerate(replace):
         field = f'request.replace[{number}]'
         if name not in live:
-            raise exceptions.invalid(field, f'no member {name!r} has a place')
+            raise exceptions.invalid(field, f'expected a member with a place; got {name!r}')
         if state_of(live[name], lambda _: True) is MemberState.CREATED:
             raise exceptions.invalid(
-                field, f'{name!r} is being created; cancel that, or wait until it runs'
+                field,
+                f'expected a member that runs; got {name!r}, which is being created; '
+                'cancel that, or wait',
             )
 
 

@@ -168,11 +168,11 @@ def test_members_are_in_no_server_group_of_their_own():
 @pytest.mark.parametrize(
     ('policy', 'line'),
     [
-        ({'policy': 'affinity', 'level': 'rak'}, "level: there is no level 'rak'; did you mean"),
+        ({'policy': 'affinity', 'level': 'rak'}, "level: expected a level; got 'rak'"),
         ({'policy': 'affinity', 'level': 'free.VCPU'}, 'level: expected a level'),
         ({'policy': 'affinity', 'level': 'request.zone'}, 'level: expected a level'),
-        ({'policy': 'near', 'target': {'host': 'nobody'}}, 'target.host: there is no host'),
-        ({'policy': 'near', 'target': {'pool': 'none'}}, 'target.pool: there is no pool'),
+        ({'policy': 'near', 'target': {'host': 'nobody'}}, 'target.host: expected a known host'),
+        ({'policy': 'near', 'target': {'pool': 'none'}}, 'target.pool: expected a known pool'),
         (
             {'policy': 'near', 'level': 'rack', 'target': {'domain': 'k9'}},
             "target.domain: rack has no domain 'k9'",
@@ -184,7 +184,7 @@ def test_members_are_in_no_server_group_of_their_own():
                 'prices': [{'level': 'rok', 'price': 0.0}],
                 'target': {'host': 'cmp-1'},
             },
-            "prices[0].level: there is no level 'rok'",
+            "prices[0].level: expected a level; got 'rok'",
         ),
     ],
 )

@@ -44,7 +44,7 @@ def test_a_rack_is_in_its_room_and_a_host_without_one_is_nowhere(table):
 
 def test_parts_of_location_are_called_as_configured(table):
     assert domains(table, 'hall', parts=['campus', 'hall']) == domains(table, 'room')
-    with pytest.raises(exceptions.InvalidMessage, match='there is no level'):
+    with pytest.raises(exceptions.InvalidMessage, match='expected a level; got'):
         Levels(table, ['campus', 'hall']).on('rack')
 
 
