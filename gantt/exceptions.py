@@ -59,7 +59,7 @@ class NoValidHost(Refused):
 
 
 class NotKnownHere(Refused):
-    """Nobody here has room, and zones below, which may have, are not asked for what is wanted."""
+    """Error where no host here has room, and zones below are not queried for such a request."""
 
     code = 'gantt.not_known_here'
     http_status = 409
@@ -164,7 +164,7 @@ class NotFound(Refused):
 
 
 class InUse(Refused):
-    """What is to be removed is in use."""
+    """Error for the removal of something that is in use."""
 
     code = 'gantt.in_use'
     http_status = 409
@@ -202,7 +202,7 @@ class AllocationRefused(Refused):
 
 
 class ReportedByHost(Refused):
-    """What a host has it says itself."""
+    """Error for a declaration of what a host reports itself."""
 
     code = 'gantt.reported_by_host'
     http_status = 409
@@ -307,7 +307,7 @@ class NotTrusted(Refused):
 
 
 class OfferGone(GanttError):
-    """What a zone has offered is not there any more; its other offers may be."""
+    """Error for an offer of a zone that has ended; its other offers may still be valid."""
 
     code = 'gantt.offer_gone'
     http_status = 409
@@ -380,7 +380,7 @@ class DatabaseFull(DatabaseUnavailable):
 
 
 class DatabaseContended(DatabaseUnavailable):
-    """What was to be written was changed by others, or is not as it was read, at each try."""
+    """Error for a write whose rows were changed by others at each try."""
 
     code = 'gantt.database_contended'
     template = 'nothing was written, as the database has other rows at each try: {problem}'

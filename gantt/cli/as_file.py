@@ -281,7 +281,7 @@ def _rules(row: dict[str, Any], entry: GroupEntry) -> Iterator[tuple[str, Any, A
 
 
 class Export(base.Base):
-    """What there is, as a file."""
+    """Write what exists as a file."""
 
     forms = ('yaml', 'json')
     kind: FileKind

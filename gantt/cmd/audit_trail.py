@@ -21,7 +21,7 @@ SHOWN_MAX = 100_000
 
 
 def show(conf: Any) -> int:
-    """Who changed what by HTTP or by gantt-manage, as this machine has it, newest last."""
+    """List the changes by HTTP and gantt-manage on this machine and their authors, newest last."""
     if not conf.audit_trail.file:
         raise exceptions.Misconfigured(
             option='[audit_trail] file',

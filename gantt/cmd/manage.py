@@ -70,7 +70,7 @@ def db_sync(conf: Any) -> int:
 
 
 def db_version(conf: Any) -> int:
-    """Which schema the database has and which one this version of Gantt needs."""
+    """Show the schema of the database, and the one that this version of Gantt needs."""
     engine = session.engine_from_conf(conf)
     current = migration.version(engine)
     needed = migration.expected()

@@ -183,7 +183,7 @@ def _guests(lines: Iterable[bytes], declared: frozenset[str]) -> list[GuestToAdo
 
 # -- the source of what a host has -------------------------------------------------------
 def inventories(conf: Any) -> int:
-    """Who says what a host has: its inventories, traits and aggregates; shown, or changed."""
+    """Show or set who declares what a host has: its inventories, traits and aggregates."""
     name, source = conf.command.name_of_host, conf.command.by
     connected = stores.connect(conf)
     if source is None:

@@ -16,7 +16,7 @@ _ID = 8
 
 
 def report(conf: Any) -> int:
-    """How often Nova's scheduler and this one agree, and where not, why."""
+    """Show how often Nova's scheduler and this one agree, and the reasons where they do not."""
     connected = stores.connect(conf)
     verdicts = [
         ShadowVerdict(name)

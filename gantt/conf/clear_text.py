@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What crosses a network in clear text, or to whoever answers there.
+"""Checks of connections in clear text, or without proof of the server.
 
 It is said loudly when a process starts, is an error for the doctor, and with
 ``[DEFAULT] strict_transport`` the process does not start.

@@ -9,7 +9,7 @@ import msgspec
 
 
 class Link(msgspec.Struct, frozen=True):
-    """Where something is.
+    """Link to a resource.
 
     :ivar href: a whole address, with the prefix that the interface is mounted under
     """

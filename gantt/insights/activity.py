@@ -71,7 +71,7 @@ class Activity(View, frozen=True, kw_only=True):
 
 
 class FilterSum(View, frozen=True, kw_only=True):
-    """What one filter removed over several decisions.
+    """Hosts that one filter removed over several decisions.
 
     :ivar left: hosts that were left after it
     :ivar decisions: of how many it removed any host
@@ -86,7 +86,7 @@ class FilterSum(View, frozen=True, kw_only=True):
 
 
 class RefusedFunnel(View, frozen=True, kw_only=True):
-    """What removed the hosts of the latest refused requests.
+    """Filters that removed the hosts of the latest refused requests.
 
     :ivar decisions: how many are summed up
     :ivar truncated: there were more of them within the window

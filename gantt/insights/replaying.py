@@ -60,7 +60,7 @@ class Otherwise(Message, frozen=True, kw_only=True):
 
 
 class Gone(exceptions.NotFound):
-    """What a replay needs is no longer kept, or not yet written."""
+    """Error for a replay whose records are no longer stored, or not yet written."""
 
     code = 'gantt.replay.gone'
     template = (

@@ -30,7 +30,7 @@ _PART = re.compile('([A-Z0-9_]{1,255}):([0-9]{1,10})')
 
 
 class ShapeRollUp(View, frozen=True, kw_only=True):
-    """How many more of one shape fit.
+    """Number of further members of one shape that fit.
 
     :ivar on: ``hosts``: that pass every filter now, as a scheduler would place guests there, laid
         out inside of them.  ``trees``: of providers, each amount on one of them

@@ -207,7 +207,7 @@ class ObstacleView(View, frozen=True, kw_only=True):
 
 
 class HostDrain(View, frozen=True, kw_only=True):
-    """How far a host is from being empty.
+    """Progress of a host towards being empty.
 
     :ivar is_draining: an operator has disabled it: nothing new lands
     :ivar is_empty: it has no live claim
@@ -244,7 +244,7 @@ class HistoryEntry(View, frozen=True, kw_only=True):
 
 
 class HostHistory(View, frozen=True, kw_only=True):
-    """What happened to a host lately, newest first.
+    """Recent events of a host, newest first.
 
     :ivar truncated: there is more than was asked for
     """
@@ -266,7 +266,7 @@ class EventEntry(View, frozen=True, kw_only=True):
 
 
 class EventPage(View, frozen=True, kw_only=True):
-    """What happened since, oldest first.
+    """Page of events since a cursor, oldest first.
 
     :ivar cursor: to ask with for what comes after these
     """
@@ -409,7 +409,7 @@ class ScoreRow(View, frozen=True, kw_only=True):
 
 
 class HostScore(View, frozen=True, kw_only=True):
-    """How a host that no filter removed compares with the others, for one member.
+    """Score of a host that no filter removed, compared with the others, for one member.
 
     :ivar place: 1 is the best; equal ones in the order of the table
     :ivar of: how many no filter removed
@@ -422,7 +422,7 @@ class HostScore(View, frozen=True, kw_only=True):
 
 
 class MemberExplanation(View, frozen=True, kw_only=True):
-    """How one member of the request was placed, or why not.
+    """Explanation of one member of the request: its host, or the reason why it has none.
 
     :ivar level: 0: a perfect match; else the last of the steps of rules that were given up
     :ivar given_up: the rules that its host does not meet
@@ -499,14 +499,14 @@ class Explanation(View, frozen=True, kw_only=True):
 
 
 class RoomView(View, frozen=True, kw_only=True):
-    """How many more of a shape fit somewhere."""
+    """Number of further members of a shape that fit somewhere."""
 
     name: str
     count: int
 
 
 class RoomBelow(View, frozen=True, kw_only=True):
-    """How many more of a shape fit in a zone directly below.
+    """Number of further members of a shape that fit in a child zone.
 
     :ivar count: null: it has not answered, as ``problem`` says
     :ivar complete: everybody below it has answered
@@ -520,7 +520,7 @@ class RoomBelow(View, frozen=True, kw_only=True):
 
 
 class Capacity(View, frozen=True, kw_only=True):
-    """How many more of a shape fit, where, and what runs out first.
+    """Number of further members of a shape that fit, their hosts, and what runs out first.
 
     :ivar count: on hosts of this zone; those of zones below are in ``below``
     :ivar eligible: hosts that pass every filter now
@@ -550,7 +550,7 @@ class Capacity(View, frozen=True, kw_only=True):
 
 
 class Change(View, Generic[T], frozen=True, kw_only=True):
-    """The effect of a write, or with ``dry_run`` the effect that it would have.
+    """Effect of a write, or with ``dry_run`` the effect that it would have.
 
     :ivar now: the thing as it is afterwards, None where it is gone
     """

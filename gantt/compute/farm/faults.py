@@ -36,7 +36,7 @@ EVENTS_MAX = 100_000
 
 
 class Selector(Message, frozen=True, kw_only=True):
-    """Which hosts; all conditions hold, then ``count`` or ``fraction`` draws from the rest."""
+    """Choice of hosts: all conditions hold, then ``count`` or ``fraction`` draws from the rest."""
 
     names: Annotated[list[Name], msgspec.Meta(max_length=100_000)] | None = None
     zone: Name | None = None

@@ -40,7 +40,7 @@ Small = Annotated[int, msgspec.Meta(ge=0, le=2**20)]
 
 
 class Shape(Message, frozen=True, kw_only=True, dict=True):
-    """What some of the hosts have in common.
+    """Properties that some of the hosts have in common.
 
     :ivar weight: how many of them there are, in relation to the other shapes
     :ivar count: exactly so many, the first of the hosts, whatever its weight is

@@ -36,7 +36,7 @@ _replace = msgspec.structs.replace
 
 
 class UpdateHostFacts(Message, frozen=True, kw_only=True):
-    """What an agent has read on its host; UNSET: as it told last.
+    """Facts that an agent has read on its host; UNSET: unchanged.
 
     :ivar sequence: grows with every word, over restarts too: it begins with a clock
     :ivar guests: consumers whose use is in ``numa`` and ``devices``; None: nobody can tell

@@ -103,7 +103,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProjectUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the live claims of one project take together.
+    """Sum of the amounts of the live claims of one project.
 
     A guest that is being moved or resized has two claims meanwhile, and both are counted: that
     much is taken from the hosts.

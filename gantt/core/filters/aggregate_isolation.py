@@ -71,7 +71,7 @@ class AggregateTypeAffinityFilter(Filter):
 
 
 class AggregateImagePropertiesIsolation(ConditionsFilter):
-    """Where an aggregate has a key of the image's properties, it has the image's value.
+    """Pass hosts whose aggregates have, of each image property they name, the image's value.
 
     An image without the property passes: the isolation has one side only.
     """

@@ -99,7 +99,7 @@ Conditions = list[tuple[str, Version]]
 
 
 class ImageRequirements(msgspec.Struct, frozen=True):
-    """What an image asks of a hypervisor.
+    """Requirements of an image on its hypervisor.
 
     :ivar triple: architecture, type and mode; '' where none is asked
     :ivar version: its version as the image writes it, '' where none is asked

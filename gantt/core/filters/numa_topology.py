@@ -30,7 +30,7 @@ def _requested_most(wish: Wish) -> int:
 
 
 class InsideFilter(Filter):
-    """What the two filters for the inside of a host have in common.
+    """Base of the two filters for the topology inside a host.
 
     The mask is necessary: whether a host has a layout is decided for the best of
     those that pass, and one that has none is removed by this filter after all.

@@ -133,7 +133,7 @@ class _ByRatio(Filter):
 
 
 class _Exact(Filter):
-    """What is free is what is asked, to the unit: for hosts that a guest takes whole."""
+    """Pass hosts whose free amount equals the request, to the unit: guests take whole hosts."""
 
     reason = 'free amount is not exactly the one asked'
     public_reason = _PUBLIC_REASON

@@ -9,7 +9,7 @@ from gantt.core.groups.problem import Goals
 
 
 class ProviderShare(msgspec.Struct, frozen=True, kw_only=True):
-    """What one provider gives."""
+    """Amounts from one provider."""
 
     provider_id: int
     resources: dict[str, int]
@@ -93,7 +93,7 @@ class GroupRelaxation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProblemSize(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a problem was.
+    """Size of a problem.
 
     :ivar units: members to be placed, each by itself
     :ivar kinds: of them, alike in all that counts
@@ -116,7 +116,7 @@ class ProblemSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepGivenUp(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan does not keep.
+    """Policy or step of rules that a plan does not keep.
 
     :ivar line: of a policy in words, or the step of rules
     :ivar amount: members, or violations
@@ -129,7 +129,7 @@ class StepGivenUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WithoutPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan would be without one policy, held against the plan with all of them.
+    """Comparison of a plan without one policy to the plan with all of them.
 
     The costs of a policy are known for sure where both plans are ``optimal``.
 

@@ -19,7 +19,7 @@ _NUMBERED = re.compile(r'^(.+)-[1-9][0-9]*\Z', re.S)
 
 
 class MemberState(enum.StrEnum):
-    """What has become of a planned member."""
+    """State of a planned member."""
 
     PLANNED = 'planned'  # its reservation waits for a create
     CREATED = 'created'  # a create has it, and its host has not confirmed yet

@@ -52,7 +52,7 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class Goals(msgspec.Struct, frozen=True, order=True):
-    """What is to be small, the first first; of two plans the smaller one is better.
+    """Amounts to minimize, in order of priority; of two plans the smaller one is better.
 
     :ivar missing: members without a place, of those that have to be placed
     :ivar optional: of those that may be

@@ -93,7 +93,7 @@ class MemberDescription(Message, frozen=True, kw_only=True):
 
 
 class OnDifference(enum.StrEnum):
-    """What becomes of a create that names a member and is not as that was planned."""
+    """Treatment of a create that names a member and differs from its plan."""
 
     REFUSE = 'refuse'  # by the fields that differ
     REPLAN = 'replan'  # placed anew under the policies of the group; the planned place is let go

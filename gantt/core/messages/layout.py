@@ -76,7 +76,7 @@ class DeviceLayout(Message, frozen=True, kw_only=True):
 
 
 class Layout(Message, frozen=True, kw_only=True):
-    """What a guest got inside its host.
+    """Processors, memory and devices of a guest inside its host.
 
     :ivar reported: the host's own figures contain it: they count, not this
     """

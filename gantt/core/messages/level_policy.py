@@ -41,7 +41,7 @@ class Policy(enum.StrEnum):
 
 
 class GroupPolicyKind(enum.StrEnum):
-    """What a policy of a group asks for.
+    """Kind of a policy of a group.
 
     ``affinity``: all in one domain.  ``anti-affinity``: at most ``most`` in a domain.  ``spread``:
     in so many domains at least, so many in each at most, or so evenly.  ``exclusive``: nobody
@@ -56,7 +56,7 @@ class GroupPolicyKind(enum.StrEnum):
 
 
 class PolicyTarget(Message, frozen=True, kw_only=True):
-    """What members are to be near to, or apart from: one of these.
+    """Target that members are to be near to, or apart from: one of these.
 
     :ivar of: a subgroup or member of this group
     :ivar group: uuid of another server group, of which those count that stand
@@ -89,7 +89,7 @@ class PolicyTarget(Message, frozen=True, kw_only=True):
 
 
 class LevelPrice(Message, frozen=True, kw_only=True):
-    """What a member costs that shares a domain of this level with the target, and no nearer one."""
+    """Cost of a member that shares a domain of this level with the target, and no nearer one."""
 
     level: Level
     price: Price

@@ -66,7 +66,7 @@ class Purpose(enum.StrEnum):
 
 
 class Lifecycle(enum.StrEnum):
-    """Whose word ends a claim."""
+    """Owner of the end of a claim."""
 
     HOST = 'host'  # the compute's reports, and the lease until it confirms
     API = 'api'  # whoever wrote it; never expires
@@ -76,7 +76,7 @@ class Lifecycle(enum.StrEnum):
 
 
 class RequestKind(enum.StrEnum):
-    """What a request is to be placed on."""
+    """Kind of target of a request."""
 
     HOST = 'host'
     POOL = 'pool'  # a provider that is no host and below none: storage, addresses, licences
@@ -161,7 +161,7 @@ class Destination(Message, frozen=True, kw_only=True):
 
 
 class Flavor(Message, frozen=True, kw_only=True):
-    """What is known of the flavor, for filters that look at it."""
+    """Properties of the flavor, for filters that use them."""
 
     name: Text = ''
     extra_specs: Extra = {}
@@ -177,7 +177,7 @@ def name_of(flavor: Flavor) -> str | None:
 
 
 class Image(Message, frozen=True, kw_only=True):
-    """What is known of the image, for filters that look at it."""
+    """Properties of the image, for filters that use them."""
 
     uuid: Text | None = None
     properties: Extra = {}
@@ -185,7 +185,7 @@ class Image(Message, frozen=True, kw_only=True):
 
 
 class DeviceKind(Message, frozen=True, kw_only=True):
-    """What a device has to be, upper and lower case being the same; '' is anything.
+    """Required properties of a device, regardless of case; '' is anything.
 
     :ivar tags: of its pool; null: the pool has none of that name
     """
@@ -237,7 +237,7 @@ Amounts = Annotated[dict[Name, Positive], msgspec.Meta(max_length=64)]
 
 
 class RequestSpec(Message, frozen=True, kw_only=True):
-    """What one member needs, and where it may and may not go."""
+    """Needs of one member, and the hosts where it may and may not go."""
 
     resources: Annotated[dict[Name, Positive], msgspec.Meta(min_length=1, max_length=64)]
     kind: RequestKind = RequestKind.HOST
@@ -350,7 +350,7 @@ RuleGeneration = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class OfferedPlace(Message, frozen=True, kw_only=True):
-    """Where a request may go that was evaluated before: hosts of here, or what a child offered.
+    """Place for a request that was evaluated before: local hosts, or an offer of a child.
 
     :ivar hosts: names of hosts, in order; empty: it is the child's
     :ivar child: uuid of a zone directly below
@@ -458,7 +458,7 @@ class ExtendClaims(Message, frozen=True, kw_only=True):
 
 
 class ConfirmRequest(Message, frozen=True, kw_only=True):
-    """What was asked for without a host is in use: its claims stay until they are released.
+    """Confirm a request without a host, whose claims then stay until they are released.
 
     :ivar consumers: those whose claims are meant; empty: all of the request
     """
@@ -468,7 +468,7 @@ class ConfirmRequest(Message, frozen=True, kw_only=True):
 
 
 class ReleaseRequest(Message, frozen=True, kw_only=True):
-    """What was asked for without a host is used no more: its claims end, confirmed ones too.
+    """Release a request without a host: its claims end, confirmed ones too.
 
     :ivar consumers: those whose claims are meant; empty: all of the request
     """

@@ -61,7 +61,7 @@ def is_class_name(name: str) -> bool:
 class Inventory(
     msgspec.Struct, gc=False, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """How much of one class a provider has.
+    """Amount of one class that a provider has.
 
     ``max_unit`` None means as much as the provider has; where it is given it may be more, as
     a ratio lets more be promised.  The meaning of the fields is Placement's.

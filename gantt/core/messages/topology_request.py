@@ -30,7 +30,7 @@ class EmulatorPolicy(enum.StrEnum):
 
 
 class Affinity(enum.StrEnum):
-    """How near to the guest's cells a device has to be."""
+    """Required nearness of a device to the guest's cells."""
 
     REQUIRED = 'required'  # on one of them
     PREFERRED = 'preferred'  # anywhere, there if that can be had
@@ -55,7 +55,7 @@ class GuestCell(msgspec.Struct, frozen=True):
 
 
 class DeviceSpec(msgspec.Struct, frozen=True):
-    """What a device has to be; all text in lower case, '' is anything.
+    """Required properties of a device; all text in lower case, '' is anything.
 
     :ivar tags: further tags of the pool that have to be so; None: it has none of that name
     """
@@ -79,7 +79,7 @@ class DeviceWish(msgspec.Struct, frozen=True):
 
 
 class GuestTopology(msgspec.Struct, frozen=True):
-    """How the guest sees its processors; 0: as the compute likes."""
+    """Topology of processors that the guest sees; 0: as the compute likes."""
 
     sockets: int = 0
     cores: int = 0
@@ -90,7 +90,7 @@ class GuestTopology(msgspec.Struct, frozen=True):
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request asks of the inside of a host.
+    """Requirements of a request on the topology inside a host.
 
     :ivar cells: cells of the guest; empty: only devices are asked for
     :ivar page: '' (no wish), small, large, any, or a size in KiB as text

@@ -37,7 +37,7 @@ class GroupPolicy(enum.StrEnum):
 
 
 class ResourceGroup(Message, frozen=True, kw_only=True):
-    """What comes from one provider: the root, one below it, or a pool that serves the tree.
+    """Resources from one provider: the root, one below it, or a pool that serves the tree.
 
     :ivar resources: empty only of a group that ``same_subtree`` names
     :ivar any_traits: of each list one; ``member_of`` likewise, aggregates by uuid or name

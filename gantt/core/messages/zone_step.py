@@ -12,7 +12,7 @@ NAMES_MAX = 256
 
 
 class ZoneStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a request over zones did with one of them.
+    """Step of a request over zones in one of them.
 
     :ivar zone: name of a zone directly below; '': this one
     :ivar round: in which it was queried, from 1; 0: it was not

@@ -61,7 +61,7 @@ class GuestsListed(Message, frozen=True, kw_only=True):
 
 
 class GuestLocation(Message, frozen=True, kw_only=True):
-    """Where a guest is, from somebody who knows: no broadcast, but what a report source was
+    """Location of a guest, from an authoritative source: no broadcast, but what a report source was
     told by Nova's API, or what a request for its next move says.
 
     To be said only where no migration of the guest is open.

@@ -31,7 +31,7 @@ _replace = msgspec.structs.replace
 
 
 class EventsSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered of the words about one host.
+    """Record of the events about one host.
 
     :ivar casts: ids, the last ones, newest last
     :ivar unclaimed: guests in its last list that no claim is known for

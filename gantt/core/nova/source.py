@@ -36,7 +36,7 @@ class GuestList(Message, frozen=True, kw_only=True):
 
 
 class GuestListResult(Message, frozen=True, kw_only=True):
-    """How many claims a list of guests has changed."""
+    """Numbers of claims that a list of guests has changed."""
 
     confirmed: int = 0
     released: int = 0
@@ -98,6 +98,6 @@ class Moves(Message, frozen=True, kw_only=True):
 
 
 class GuestLocations(Message, frozen=True, kw_only=True):
-    """Where guests are of which Nova says that no migration is open."""
+    """Locations of guests for which Nova has no open migration."""
 
     guests: Annotated[list[GuestLocation], msgspec.Meta(max_length=MOVES_MOST)]

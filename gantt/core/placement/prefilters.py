@@ -112,7 +112,7 @@ _RENAMED = {'ARMV7L': 'ARMV7'}
 
 
 class Prefilters(msgspec.Struct, frozen=True):
-    """Which of them are on; names and defaults are Nova's.  The others always are."""
+    """Switches of prefilters; names and defaults are Nova's.  The others are always on."""
 
     limit_tenants_to_placement_aggregate: bool = False
     placement_aggregate_required_for_tenants: bool = False

@@ -50,7 +50,7 @@ _UNKNOWN = 'unknown'
 
 
 class GroupShare(msgspec.Struct, frozen=True):
-    """What one provider gives to one group; without a suffix: of what the spec asks for."""
+    """Amounts from one provider for one group; without a suffix: for the resources of the spec."""
 
     suffix: str
     provider_id: int
@@ -58,7 +58,7 @@ class GroupShare(msgspec.Struct, frozen=True):
 
 
 class TreeSolution(msgspec.Struct, frozen=True):
-    """Who gives what on one host.  For weighers of what is left on devices, too.
+    """Choice of providers on one host; also for weighers of free devices.
 
     :ivar groups: those of the query; what else is asked for is not among it
     """

@@ -26,7 +26,7 @@ CHOSEN = 255
 
 
 class Outcome(enum.StrEnum):
-    """How a decision ended."""
+    """Outcome of a decision."""
 
     PLACED = 'placed'
     NO_VALID_HOST = 'no_valid_host'
@@ -64,7 +64,7 @@ class Score(msgspec.Struct, frozen=True):
 
 
 class ProviderAllocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one provider gives to a group of resources of a request.
+    """Amounts from one provider for a group of resources of a request.
 
     A provider that serves several groups has one for each.
 
@@ -222,7 +222,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the caller gets, and what is stored for a repeat of the request.
+    """Answer for the caller, which is also stored for a repeat of the request.
 
     :ivar excess: the limit of the project that it was refused for
     :ivar zones_not_queried: of an unknown: child zones that are not queried for such a request

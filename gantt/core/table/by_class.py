@@ -44,7 +44,7 @@ class SparseClasses:
         self.of_row: dict[int, tuple[int, ...]] = {}
         self.seq = 0
         self.size = 0  # entries up to the last one that was ever in use
-        self._unused: list[int] = []
+        self._unused: list[int] = []  # entries below ``size`` that no host has
         self._own: set[int] = set()  # classes whose rows no copy shares
         self._places: dict[int, tuple[Rows, Rows]] = {}
 

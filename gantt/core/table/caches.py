@@ -77,6 +77,7 @@ class MaskCache:
     """
 
     def __init__(self) -> None:
+        # (filter, signature) -> stamp and mask, in the order in which they were cached
         self._cached: dict[tuple[Hashable, bytes], tuple[object, BoolArray | None]] = {}
         self.hits = self.misses = 0
 
@@ -112,6 +113,7 @@ class ArrayCache:
 
     def __init__(self, versions: Versions) -> None:
         self._versions = versions
+        # key -> versions of its columns, and the result at these
         self._cached: dict[Hashable, tuple[tuple[int, ...], Any]] = {}
 
     def get(self, key: Hashable, columns: tuple[str, ...], make: Callable[[], T]) -> T:

@@ -278,13 +278,17 @@ class Columns:
 
     def __init__(self, rows: int = ROWS_MIN) -> None:
         self.count = 0
-        self.frozen = False
+        self.frozen = False  # true of a snapshot, which any thread reads: never written again
+        # Views of the first ``count`` rows; ``renew`` replaces them after an addition of rows.
         self.metrics: dict[str, FloatArray] = {}
+        # The arrays as allocated, with room for more rows than are in use.
         self.arrays: dict[str, np.ndarray] = {}
         self._metric_arrays: dict[str, FloatArray] = {}
         #: Seconds since a value was measured, of the metrics of which a host reported an age.
         self.metric_ages: dict[str, FloatArray] = {}
         self._age_arrays: dict[str, FloatArray] = {}
+        # Column -> the changes that it was copied at, and the read-only copy, which snapshots
+        # share until a fact changes.
         self._copies: dict[str, tuple[tuple[int, int], np.ndarray]] = {}
         self.facts_seq = 0
         self.lines: list[int] = []

@@ -25,12 +25,14 @@ class HostIndex:
         self.names: list[str] = []
         self.nodes: list[str] = []
         self.by_id: dict[int, int] = {}
+        # By name, by name in lower case and by node -> provider ids: a row may move, an id not.
         self._by_name: dict[str, int] = {}
         self._by_lower: dict[str, tuple[int, ...]] = {}
         self._by_node: dict[str, tuple[int, ...]] = {}
         # Only of services that run several nodes, in both directions: mostly empty.
         self._service_of: dict[int, str] = {}
         self._nodes_of: dict[str, tuple[int, ...]] = {}
+        # True where a copy has the same dictionaries: the first change copies them.
         self._is_shared = False
 
     def copy(self) -> 'HostIndex':

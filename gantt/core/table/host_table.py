@@ -62,8 +62,11 @@ class HostTable(PooledColumns):
         self.location_parts: Sequence[str] = LOCATION_PARTS
         self.alone: HostTable | None = None
         self.declared_metrics: dict[str, DeclaredMetric] = {}
+        # Uuid of a server group -> its generation; a group of generation 0 is not in it.
         self._groups: dict[str, int] = {}
+        # The ids of all rows as bytes; None: they have changed since it was requested.
         self._packed_ids: bytes | None = None
+        # A cached mask or array is valid only at the versions for which it was computed.
         self.versions = Versions()
         self.mask_cache = MaskCache()
         self.array_cache = ArrayCache(self.versions)

@@ -27,7 +27,7 @@ BOUND_MAX = 1e15
 
 
 class DeclaredMetric(Message, frozen=True, kw_only=True):
-    """What is known of a metric beforehand.
+    """Declaration of a metric.
 
     :ivar lower: the least that a value can be; None: no bound
     :ivar upper: the most

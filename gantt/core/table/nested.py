@@ -56,7 +56,9 @@ class NestedProviders:
     def __init__(self) -> None:
         self.of_class: dict[str, int] = {}
         self.seq = 0
+        # Host -> ids of the providers nested below it, ascending.
         self._of_host: dict[int, tuple[int, ...]] = {}
+        # Provider -> its slot in all arrays here, until it is removed or moves; and unused slots.
         self._slots: dict[int, int] = {}
         self._free: list[int] = list(range(_FIRST - 1, -1, -1))
         self._tree = np.full(_FIRST, -1, np.int64)  # slot -> number of its tree
@@ -66,7 +68,9 @@ class NestedProviders:
         self._traits = NamedSets()
         self._aggregates = NamedSets()
         self._changed: list[int] = []  # slots, in the order of changes
+        # Part -> counts, brought up to date by ``_changed``; cleared where ``seq`` grows.
         self._counted: dict[object, _PartCounts] = {}
+        # Rows of the trees as of a stamp; None: providers were added or removed since.
         self._rows: tuple[object, IntArray, IntArray, IntArray] | None = None
 
     def trait_names(self) -> set[str]:

@@ -25,9 +25,11 @@ class PlacedIndex:
     def __init__(self) -> None:
         #: (provider id, consumer) -> number of claims, for consumers leaving in the same request.
         self.leaving: Mapping[tuple[int, str], int] = _NOBODY
+        #: Provider id -> claim id -> claim.  All other parts follow from it.
         self._on: dict[int, dict[str, Placed]] = {}
         #: Hosts whose dictionary no other index shares: those written since a copy.
         self._own: set[int] = set()
+        # consumer -> provider ids; None: it is built at the next look-up
         self._consumers: dict[str, tuple[int, ...]] | None = {}
         # group -> provider id -> consumer -> number of claims
         self._groups: dict[str, dict[int, dict[str, int]]] | None = {}

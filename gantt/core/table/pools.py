@@ -68,7 +68,7 @@ class SharedPools:
         self.of_id: dict[int, SharedPool] = {}
         self.of_class: dict[str, tuple[int, ...]] = {}
         self.nested = _NONE_NESTED
-        self._of_aggregate: dict[str, tuple[int, ...]] = {}
+        self._of_aggregate: dict[str, tuple[int, ...]] = {}  # uuid -> ids of its pools
         self._seq = 0  # number of pools added, removed, or with changed aggregates
         # host -> pools that serve it, by id, as of the stamp
         self._of_host: dict[int, tuple[int, ...]] = {}
@@ -76,6 +76,7 @@ class SharedPools:
         # pool -> amounts of claims that its known usage does not contain, and their sum
         self._laid: dict[int, dict[_Claim, dict[str, int]]] = {}
         self._taken: dict[int, dict[str, int]] = {}
+        # Shares that count as returned while the request whose claims have them is placed.
         self._coming_back: Shares = NO_SHARES
         #: Cached results of tree searches, by all their inputs.
         self.searched: dict[object, Any] = {}

@@ -54,7 +54,7 @@ class Silence:
 
     def __init__(self) -> None:
         self.window: Window | None = None
-        self._until = 0.0
+        self._until = 0.0  # time until which the window stays, by the clock of ``look``
 
     def look(
         self, reported_at: FloatArray, counts: BoolArray, now: float, down_seconds: float

@@ -97,6 +97,7 @@ class InsideColumns:
 
     def __init__(self) -> None:
         self.kinds = Kinds()
+        # Provider -> its free topology, made at its first request; dropped when the host changes.
         self._rooms: dict[int, FreeTopology] = {}
         self._with_layouts: set[int] = set()  # providers
 

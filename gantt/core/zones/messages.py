@@ -35,7 +35,7 @@ NAMES_MAX = 200
 
 
 class ZoneFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What exists in a zone and below it, in whatever condition: it changes with its hosts alone.
+    """Facts that exist in a zone and below it, in any condition: they change with its hosts only.
 
     A list that would be longer than its bound, or that cannot be known, is null.
 
@@ -56,7 +56,7 @@ class ZoneFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZoneSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a zone and those below it have room for; counted host by host, and soon outdated.
+    """Free room of a zone and those below it; counted host by host, and soon outdated.
 
     :ivar revision: another one after each change
     :ivar facts: revision of the facts
@@ -69,7 +69,7 @@ class ZoneSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZoneInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a zone says of itself to a parent.
+    """Description of a zone for a parent.
 
     :ivar name: by which it is registered with the parent that asks
     :ivar minor: of the interface, the newest that it serves
@@ -109,7 +109,7 @@ class ZoneCapacityOf(Message, frozen=True, kw_only=True):
 
 
 class ZoneCapacity(msgspec.Struct, frozen=True, kw_only=True):
-    """How many more fit in a zone and those below it.
+    """Number of further members that fit in a zone and those below it.
 
     :ivar eligible: hosts that every filter lets pass, of ``hosts``
     :ivar complete: everybody below has answered
@@ -139,7 +139,7 @@ class ZoneOffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZonesQueried(msgspec.Struct, frozen=True, kw_only=True):
-    """How many zones directly below were queried, and what became of it."""
+    """Numbers of child zones that were queried, by outcome."""
 
     queried: Count = 0
     answered: Count = 0
@@ -148,7 +148,7 @@ class ZonesQueried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZoneEvaluated(msgspec.Struct, frozen=True, kw_only=True):
-    """What a zone has for a request.
+    """Evaluation of a request by a zone.
 
     :ivar outcome: ``placed``: there are offers; ``no_valid_host``: there is no room, which is
         final where ``complete``; else why that is not known
@@ -187,7 +187,7 @@ class ZoneAllocation(Message, frozen=True, kw_only=True):
 
 
 class ZoneLease(Message, frozen=True, kw_only=True):
-    """How long what is reserved of an allocation shall last from now on, in seconds."""
+    """Lease of the reserved claims of an allocation, in seconds from now on."""
 
     seconds: Annotated[int, msgspec.Meta(ge=1, le=86_400)]
 
@@ -207,7 +207,7 @@ class PlacedBelow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZoneAllocated(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an allocation.
+    """Result of an allocation.
 
     :ivar state: of its request: ``open``, ``placed`` or ``cancelled``
     """
@@ -313,7 +313,7 @@ class ZoneRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RedeemedPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sealed place stands for: a claim of this zone, or a place in one further down.
+    """Content of a sealed place: a claim of this zone, or a place in a zone further down.
 
     :ivar host: where the claim is; ``topic``: of the agent there that builds
     :ivar child: name of the zone directly below, which redeems ``place``
@@ -353,7 +353,7 @@ class ParentRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExplainedShare(msgspec.Struct, frozen=True, kw_only=True):
-    """What a zone did with one of those it could place a request in; itself, or one below it.
+    """Step of a zone with one of those where it could place a request: itself, or one below it.
 
     :ivar is_own: the zone's own hosts
     :ivar round: in which it was queried, from 1; 0: it was not, or is the zone itself
@@ -379,7 +379,7 @@ class ExplainedShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZoneExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """How an allocation was decided in a zone; nobody is named who is in it or below it.
+    """Explanation of an allocation in a zone, without names of its hosts or of zones below it.
 
     :ivar hosts: that were looked at; ``survivors`` and those of ``removed``, by filter, add up to
         them

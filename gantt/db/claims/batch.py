@@ -100,11 +100,11 @@ class BatchEntry:
         self.draft = draft
         self.outcome: RequestOutcome | None = None
         self.fresh = False  # its row was inserted by this transaction
-        self.took_over = False
-        self.row: Any = None
-        self.accepted: list[int] = []
+        self.took_over = False  # its row was of an older attempt, whose claims end
+        self.row: Any = None  # of ``requests`` under lock; None: there is none
+        self.accepted: list[int] = []  # positions of the claims that are created
         self.reservations = NO_RESERVATIONS  # which of its reservations it gets
-        self.taken: list[int] = []
+        self.taken: list[int] = []  # positions of the reservations that it takes over
 
     def end(self, outcome: CommitStatus, **more: Any) -> None:
         """Stop this draft: none of it is created."""
@@ -167,12 +167,14 @@ class CommitBatch:
 
     def __init__(self, batch: Sequence[RequestDraft], locked: Mapping[str, str] = _NONE) -> None:
         self.batch = batch
+        # Written to each row: it shows after a lost answer to COMMIT whether this batch is stored.
         self.token = uuid.uuid4().hex
-        self.now = 0.0
+        self.now = 0.0  # by the clock of the database, read in this transaction
         self.entries = [BatchEntry(draft) for draft in batch]
         for entry in self.entries if locked else ():
             if entry.draft.id in locked:
                 entry.end(CommitStatus.LOCKED, reason=locked[entry.draft.id])
+        # Uuid of each group of the batch -> its generation, as it will be; and those that grow.
         self.groups: dict[str, int] = {}
         self.bumped: list[str] = []
         #: claims that end with this batch: of overtaken attempts, and claims that give way

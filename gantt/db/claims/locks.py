@@ -158,9 +158,10 @@ class Locks:
         self._looks = database.transactions(1, policy=policy)
         # MariaDB 10.11 accepts no SKIP LOCKED on a connection with a lock wait timeout of 0.
         self._trying = database.transactions(1, session.unwaiting(database.kind), policy=policy)
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of ``_spared``
         #: Provider id -> (its name, monotonic time until which no transaction waits for it)
         self._spared: dict[int, tuple[str, float]] = {}
+        #: Monotonic time of the last look, its providers, and the names of the locked ones.
         self._looked: tuple[float, set[int], dict[int, str]] = (0.0, set(), {})
         self._complained = float('-inf')
 

@@ -291,8 +291,9 @@ class Caution:
     """
 
     def __init__(self) -> None:
+        # Half of the batches to let by after the next failure, from 0.5 to CAREFUL_MOST.
         self._next = 0.5
-        self._left = 0
+        self._left = 0  # batches that are still let by
 
     def is_due(self) -> bool:
         """Return whether the next batch takes the careful path; called once for each batch."""

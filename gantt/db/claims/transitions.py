@@ -86,9 +86,10 @@ class SqlClaims:
     def __init__(self, database: Database, locks: Locks) -> None:
         self.database = database
         self._locks = locks
+        # Id of a claim -> problem: sweeps leave them out, so that one holds up no other.
         self._unreadable: dict[str, str] = {}
-        self._sweeps = 0
-        self._sweeping = threading.Lock()
+        self._sweeps = 0  # so far; every few of them the unreadable claims are tried again
+        self._sweeping = threading.Lock()  # one sweep at a time
 
     # -- by hosts -----------------------------------------------------------------------
     def confirm_claims(self, words: ClaimUpdate) -> ClaimResult:

@@ -149,6 +149,9 @@ TOUCH = (
 class UnitOfWork:
     """Changes of claims in one transaction.
 
+    Rows of claims are written at its end, in one order:
+    ``doc/source/decisions/0096-unit-of-work-for-claims.rst``.
+
     :ivar locked: providers under lock, as they become
     :ivar touched: providers whose rows are written
     :ivar grown: those of them with changed usage: their generation grows once
@@ -162,17 +165,21 @@ class UnitOfWork:
         self.touched: set[int] = set()
         self.grown: set[int] = set()
         self.made: list[Claim] = []
+        # rows of claims to update, one for each claim; their layouts, and their amounts
         self._writes: list[dict[str, Any]] = []
         self._layouts: list[dict[str, Any]] = []
         self._amounts: list[Claim] = []
+        # places as they were read under lock, and as they become
         self._places: list[tuple[Claim, Claim]] = []
         # of claims that were read before the locks: places that creates take, and ended ones
         self._taken: list[tuple[Claim, Claim]] = []
+        # reason -> claims that end
         self._released: dict[str, list[Claim]] = {}
         # places that live on where the claims of their creates end
         self._again: list[Claim] = []
         # guest -> other live claims by id, as they become: the possible heirs of those that end
         self._others: dict[str, dict[str, Claim]] = {}
+        # ids of claims that end here, and so inherit nothing
         self._ended: set[str] = set()
         # claims that have inherited in this transaction, by id; and (claim, provider) to write
         self._heirs: dict[str, Claim] = {}

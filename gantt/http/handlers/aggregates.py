@@ -30,7 +30,7 @@ class AggregatesResponse(Paged, frozen=True, kw_only=True):
 
 
 class SetAggregate(Message, frozen=True, kw_only=True):
-    """What to change.
+    """Changes of an aggregate.
 
     A metadata value of null removes its key; ``hosts`` replaces the members,
     null leaves them as they are.

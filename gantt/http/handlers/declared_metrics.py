@@ -46,7 +46,7 @@ class MetricViews(Paged, frozen=True, kw_only=True):
 
 
 class SetMetric(Message, frozen=True, kw_only=True):
-    """What is declared, whole: what is left out is not declared."""
+    """Whole declaration of a metric: what is left out is not declared."""
 
     unit: Text = ''
     lower: Number | None = None

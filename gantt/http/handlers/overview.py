@@ -22,7 +22,7 @@ class HostMapQuery(Message, frozen=True, kw_only=True):
 
 
 class WindowQuery(Message, frozen=True, kw_only=True):
-    """How far back, in seconds."""
+    """Length of the window before now, in seconds."""
 
     window: Window = 3600
 

@@ -60,19 +60,19 @@ class RequestsResponse(Paged, frozen=True, kw_only=True):
 
 
 class Lease(Message, frozen=True, kw_only=True):
-    """How long the lease of what is reserved shall last from now on, in seconds."""
+    """Lease of the reserved claims, in seconds from now on."""
 
     seconds: Annotated[int, msgspec.Meta(ge=1, le=86_400)]
 
 
 class Confirmation(Message, frozen=True, kw_only=True):
-    """Whose claims are meant; nobody named: all of the request."""
+    """Consumers whose claims are confirmed; none named: all of the request."""
 
     consumers: Uuids = []
 
 
 class Return(Message, frozen=True, kw_only=True):
-    """Whose claims are meant, and why they end; nobody named: all of the request."""
+    """Consumers whose claims end, and the reason; none named: all of the request."""
 
     consumers: Uuids = []
     reason: Text = ''

@@ -28,7 +28,7 @@ Digest = Annotated[str, msgspec.Meta(pattern=rf'^([0-9a-f]{{64}})?{END}', max_le
 
 
 class ZoneSettings(Message, frozen=True, kw_only=True):
-    """What an operator says of a zone below.
+    """Settings of an operator for a zone below.
 
     :ivar url: of its API; needed where it is new
     :ivar credential: the section of ``[zones] credentials_file`` by which it is spoken to; '':
@@ -81,7 +81,7 @@ class ZonesResponse(Paged, frozen=True, kw_only=True):
 
 
 class ParentSettings(Message, frozen=True, kw_only=True):
-    """What an operator says of a zone above.
+    """Settings of an operator for a zone above.
 
     :ivar trusted: it is of the same owner: it says and reads what only operators may here
     :ivar certificate_sha256: of what it has to show to this server when a connection is made; '':

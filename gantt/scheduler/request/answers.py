@@ -249,7 +249,9 @@ class Answers:
         self._recorder = recorder
         self._clock = clock
         self._on_answers = on_answers
+        # Answers for ``send``, of calls that have ended: a placement is put here after its commit.
         self._waiting: list[tuple[Replies, Any, Answer]] = []
+        # The same by call, for metrics and the log, which follow the answers.
         self._answered: list[Answered] = []
 
     def put(self, call: PendingRequest, answer: Answer) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows from the events of requests, carried out for every kind of them.
+"""Effects of the events of requests, carried out for every kind of request.
 
 The events and their effects are those of ``core.claims.request_state``.  A loop feeds them:
 ``loop`` places requests for hosts in batches, ``serial`` carries others out one by one.

@@ -61,7 +61,11 @@ class ServedFailed(Exception):
 
 
 class Placing(RequestLife[PendingRequest]):
-    """The scheduling thread."""
+    """The scheduling thread.
+
+    It alone writes the working table and plans on it, so that no lock is needed:
+    ``doc/source/decisions/0024-single-thread-for-planning-and-commit.rst``.
+    """
 
     def __init__(
         self,
@@ -76,6 +80,8 @@ class Placing(RequestLife[PendingRequest]):
     ) -> None:
         super().__init__(stores.requests, recorder, settings.worker)
         clock = cache.clock
+        # Any thread puts requests in, and only this one takes them out; all that is inside is
+        # answered once.
         self.admission = Admission(
             settings.queue_limit, settings.retry_after_ms, clock, settings.project_weights
         )
@@ -84,19 +90,24 @@ class Placing(RequestLife[PendingRequest]):
         #: Filters and weighers as given by any thread; as taken over, and as they run, by this
         #: thread.
         self._given = self._taken = self._pipeline = pipeline
+        # Order of the filters, adapted to their measured cost every few decisions.
         self._ordering = Ordering(clock)
+        # Plans so far: every so many of them the filters are measured.
         self._decisions = 0
         #: Lost races of this scheduler against others.
         self.contention = self._planner.contention
+        # Hosts that other transactions keep locked: chosen only where there are no others.
         self._locked = LockedHosts(clock)
         self._clock = clock
         self._settings = settings
         self._quotas = quotas
         self._round: QuotaRound | None = None  # for the next commit
+        # None until the start; tests run ``step`` without a thread.
         self._thread: threading.Thread | None = None
+        # All calls of the batch at work, so that each is answered or repeated where it fails.
         self._batch: list[PendingRequest] = []
         self._coming: Iterator[PendingRequest] = iter(())  # calls of the batch not begun
-        self._laid_from = 0.0  # start of the last plan
+        self._laid_from = 0.0  # monotonic time at which the last plan was begun
         # Planned without success between the members of another call: the next batch has them.
         self._in_vain: list[PendingRequest] = []
         stored_answers = StoredAnswers(stores.records, stores.requests, cache.host_row, cache.pool)

@@ -34,6 +34,7 @@ class Ordering:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        # Measurements so far, and the number, doubled each time, at which the order changes next.
         self._measured = 0
         self._next = FIRST
         self._cost: dict[str, float] = {}  # seconds per host

@@ -416,7 +416,9 @@ class Planner:
         self._cache = cache
         self._settings = settings
         self.worker = cache.log.worker if cache.log else settings.worker
+        # Decisions so far: their ids are derived from it and the worker.
         self._serial = 0
+        # doc/source/decisions/0015-adaptive-host-subset-after-lost-races.rst
         self.contention = Contention(cache.clock)
         self._seen = Seen()
         self._group_hook = make_hook(stores, cache, settings)
@@ -773,6 +775,7 @@ class Contention:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        # Spread, at least 1, as of the monotonic time ``_since``: it halves each HALF_SECONDS.
         self._wide = 1.0
         self._since = clock.monotonic()
 

@@ -213,16 +213,19 @@ class RequestQueue(Generic[C]):
         self.retry_after_ms = retry_after_ms
         self._clock = clock
         self._queue: FairQueue[C] = FairQueue(weights)
+        # A heap of (monotonic time to queue it again, serial, call): not in the queue meanwhile.
         self._parked: list[tuple[float, int, C]] = []
         self._serial = itertools.count()
+        # Key -> call, from ``enter`` until it is answered: in the queue, parked or with a thread.
+        # A copy of a request finds the first one here and joins it.
         self._inside: dict[str, C] = {}
         self._bytes = 0  # of all inside
         self._held: dict[str, Held] = {}  # project -> its part of them
         self._lock = threading.Lock()  # of all above
         self.inbox: Inbox = Bell()
         self._wanted = 0  # number that ``drain`` waits for; 0: it does not wait
-        self._last = 1
-        self.closed = False
+        self._last = 1  # calls of the last batch: ``drain`` waits for no more than came then
+        self.closed = False  # true: whatever enters is refused, what is inside is finished
 
     def use_weights(self, weights: Mapping[str, float]) -> None:
         """Serve by these weights from now on."""

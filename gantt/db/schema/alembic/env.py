@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How alembic runs: always on the connection that ``gantt.db.schema.migration`` hands over."""
+"""Run alembic, always on the connection that ``gantt.db.schema.migration`` hands over."""
 
 import sqlalchemy as sa
 from alembic import context

@@ -18,7 +18,7 @@ _WITH_GENERATION = schemas.exactly(
 
 
 def list_aggregates(call: Call) -> Answer:
-    """Those that it is in."""
+    """List the aggregates of a provider."""
     uuid = call.path['uuid']
     stored = call.stores.providers.load_provider_aggregates(uuid)
     if stored is None:

@@ -161,7 +161,7 @@ def refusal_of(call: Call, error: exceptions.GanttError, unknown_class: str) -> 
 
 # -- handlers ---------------------------------------------------------------------------
 def show_allocations(call: Call) -> PlacementAnswer:
-    """What a consumer has; one that does not exist has nothing."""
+    """Show the allocations of a consumer; one that does not exist has none."""
     stored = call.stores.allocations.load_allocations(_consumer_of(call))
     if stored is None or not stored.allocations:
         return PlacementAnswer(body={'allocations': {}})
@@ -223,7 +223,7 @@ def delete_allocations(call: Call) -> PlacementAnswer:
 
 
 def show_provider_allocations(call: Call) -> PlacementAnswer:
-    """Who has what of a provider."""
+    """Show the allocations of a provider, by consumer."""
     uuid = call.path['uuid']
     stored = call.stores.allocations.provider_allocations(uuid)
     if stored is None:

@@ -116,7 +116,7 @@ def list_inventories(call: Call) -> Answer:
 
 
 def show_inventory(call: Call) -> Answer:
-    """Of one class."""
+    """Show the inventory of one class."""
     provider, name = _provider(call), call.path['resource_class']
     if name not in provider.inventories:
         raise PlacementError(404, f'No inventory of class {name} for {provider.uuid}')
@@ -124,7 +124,7 @@ def show_inventory(call: Call) -> Answer:
 
 
 def create_inventory(call: Call) -> Answer:
-    """Of a class that the provider has not."""
+    """Create the inventory of a class that the provider does not have."""
     uuid = _provider(call).uuid
     body = call.json(_NEW)
     name, inventory = body['resource_class'], inventory_of(body)
@@ -188,7 +188,7 @@ def in_use(uuid: str, error: exceptions.InUse) -> str:
 
 
 def update_inventory(call: Call) -> Answer:
-    """Of a class that the provider has."""
+    """Update the inventory of a class that the provider has."""
     uuid, name = _provider(call).uuid, call.path['resource_class']
     body = call.json(_ONE)
     inventory = inventory_of(body)
@@ -214,7 +214,7 @@ def update_inventory(call: Call) -> Answer:
 
 
 def delete_inventory(call: Call) -> Answer:
-    """Of one class, of which nothing is used."""
+    """Delete the inventory of one class, of which nothing is used."""
     uuid, name = call.path['uuid'], call.path['resource_class']
 
     def drop(now: Inventories) -> Inventories:
@@ -243,7 +243,7 @@ def delete_inventories(call: Call) -> Answer:
 
 
 def show_provider_usages(call: Call) -> Answer:
-    """What live claims take of each class that it has."""
+    """Show the amounts of live claims, by class that the provider has."""
     provider = _provider(call)
     used = {name: provider.used.get(name, 0) for name in provider.inventories}
     body = {'resource_provider_generation': provider.generation, 'usages': used}

@@ -23,7 +23,7 @@ _TYPED_QUERY = schemas.exactly(
 
 
 def show_usages(call: Call) -> PlacementAnswer:
-    """By class; from 1.38 on by type, with how many consumers they are."""
+    """Show usages by class; from 1.38 on also by type of consumer, with their number."""
     # Placement checks the policy before it validates the query.
     given = dict(call.pairs)
     call.check('placement:usages', given.get('project_id', ''))
