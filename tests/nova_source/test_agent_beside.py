@@ -304,7 +304,7 @@ def test_metrics_that_nobody_declared_are_refused_where_the_site_says_so(site):
     facts = UpdateHostFacts(
         host='cmp-1', sequence=1, metrics={'rainfall': ReportedMetric(value=1.0)}
     )
-    with pytest.raises(exceptions.InvalidMessage, match=r'told\.metrics\.rainfall'):
+    with pytest.raises(exceptions.InvalidMessage, match=r'update\.metrics\.rainfall'):
         site.client.update_host_facts(facts)
 
 
