@@ -13,7 +13,9 @@ from gantt import exceptions
 from gantt.core.messages import base
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.records.decision import Answer, Outcome, ProviderAllocation, Selection
+from gantt.core.records.members import AnswerByHosts, AnswerHost, AnswerMember
 from gantt.rpc import wire
+from gantt.rpc.amqp import caller, envelope
 
 
 def fixed(number):
@@ -175,3 +177,38 @@ def test_a_running_scheduler_answers_again_what_it_answered(bus):
     theirs = bus.scheduler().select_destinations(request)
     assert theirs == wire.read_answer(answer)
     assert [len(hosts) for hosts in theirs.selections] == [3, 3]
+
+
+def test_the_largest_answer_is_within_the_bound_of_callers():
+    """No two of 1,000 members share a host, and each alternate is another one."""
+    members, each, cpus = base.LIST_MAX, 21, 512
+    name = 'x' * base.NAME_MAX
+    layout = {
+        'cells': [
+            {
+                **{'cell': 0, 'memory_mb': 1 << 20, 'page_kb': 1 << 20},
+                'vcpus': list(range(cpus)),
+                'pins': [(cpu, 4000 + cpu) for cpu in range(cpus)],
+                'blocked': list(range(5000, 5000 + cpus)),
+            }
+        ]
+    }
+    answer = AnswerByHosts(
+        request_id=fixed(900),
+        decision_id=fixed(901),
+        outcome=Outcome.PLACED,
+        hosts=[
+            AnswerHost(
+                **{'host': name, 'node': name, 'uuid': fixed(n), 'provider_id': n},
+                **{'cell': fixed(1), 'zone': name, 'build_topic': base.topic_of(name)},
+                resources={f'CUSTOM_CLASS_OF_THE_SITE_{c}': 2**40 for c in range(8)},
+            )
+            for n in range(members * each)
+        ],
+        members=[
+            AnswerMember(fixed(m), [each * m + n for n in range(each)], fixed(m), 86_400.0, layout)
+            for m in range(members)
+        ],
+    )
+    size = len(envelope.answer(fixed(1), answer))
+    assert caller.ANSWER_BYTES_MAX / 2 < size < caller.ANSWER_BYTES_MAX

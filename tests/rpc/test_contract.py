@@ -37,6 +37,9 @@ class Endpoint:
     def refuse(self, context):
         raise full()
 
+    def fill(self, context, size):
+        return 'x' * size
+
 
 class Stock:
     """A server as oslo.messaging has it, within this process or at a broker."""
@@ -100,6 +103,19 @@ def test_a_call_without_an_answer_ends_in_time(stock):
         stock.ours.caller.call(
             stock.topic, 'nobody', 'nothing', {}, version='1.0', context={}, seconds=0.2
         )
+
+
+def test_an_answer_that_is_too_large_is_refused_with_its_size_and_the_bound(stock, monkeypatch):
+    monkeypatch.setattr(caller, 'ANSWER_BYTES_MAX', 100_000)
+    assert stock.call('fill', size=90_000) == 'x' * 90_000
+    with pytest.raises(
+        exceptions.PayloadTooLarge, match=r'^the answer to fill has 1\d{5} bytes'
+    ) as e:
+        stock.call('fill', size=100_000)
+    assert e.value.kwargs['limit'] == 100_000
+    assert e.value.kwargs['size'] > 100_000
+    assert 'at most 100000 are read' in str(e.value)
+    assert stock.call('fill', size=1) == 'x'
 
 
 @pytest.mark.parametrize('method', ['echo', 'refuse'])
