@@ -320,8 +320,9 @@ class ServerCaller:
     ) -> Any:
         """Call, with all tries to publish inside the timeout."""
         end = time.monotonic() + timeout
-        response = self._published(
-            lambda: self._carrier.caller.call(
+        # An error of the server, such as that its broker is away, is an answer: not sent again.
+        pending = self._published(
+            lambda: self._carrier.caller.begin(
                 self._exchange,
                 key,
                 method,
@@ -333,6 +334,7 @@ class ServerCaller:
             tries,
             end,
         )
+        response = pending.result()
         if not isinstance(response, dict) or response.keys() != {SERVER, RESULT}:
             return response  # from a server that does not name itself
         self._servers.note(response[SERVER])

@@ -10,9 +10,11 @@ import kombu
 import pytest
 
 from gantt import client, exceptions
+from gantt.client.calls import ServerCaller
 from gantt.core.messages.report import HostReport
 from gantt.core.messages.request import RequestSpec, SelectDestinations
 from gantt.core.records.decision import Outcome
+from gantt.rpc.wire import SCHEDULER_TOPIC
 from tests.rabbit.wire import Proxy
 from tests.rpc.bus import Bus, a_conf
 from tests.rpc.facade import Facade, until
@@ -161,6 +163,39 @@ def test_a_client_that_nobody_listens_to_is_told_in_time(rabbit_url):
     with pytest.raises(exceptions.Unavailable, match='nobody listens'):
         client.ComputeClient(carrier)._send('gantt-compute.nobody', 'build', 'x', False)
     carrier.cleanup()
+
+
+def a_cancellation():
+    return {'request_id': str(uuid.uuid4())}
+
+
+def test_a_call_that_the_broker_did_not_take_is_published_again(proxy, rabbit_url):
+    bus = Bus(rabbit_url)
+    carrier = client.get_transport(a_conf(proxy.url))
+    scheduler, cancelled = ServerCaller(carrier, SCHEDULER_TOPIC), []
+    bus.facade.cancel = lambda message: cancelled.append(message) or {}
+    proxy.cut()
+    threading.Timer(2.0, proxy.mend).start()
+    assert scheduler.call('cancel_claims', 20.0, request=a_cancellation()) == {}
+    assert len(cancelled) == 1
+    bus.close()
+    carrier.cleanup()
+
+
+def test_a_server_whose_broker_is_away_is_called_once(bus):
+    cancelled = []
+
+    def cancel(message):
+        cancelled.append(message)
+        raise exceptions.BrokerUnavailable(url='rabbit://of-the-server', problem='refused')
+
+    bus.facade.cancel = cancel
+    carrier = bus.carrier()
+    scheduler = ServerCaller(carrier, SCHEDULER_TOPIC)
+    with pytest.raises(exceptions.BrokerUnavailable, match='of-the-server'):
+        scheduler.call('cancel_claims', 20.0, request=a_cancellation())
+    assert len(cancelled) == 1
+    assert carrier._idle, 'the connections of the client are sound'
 
 
 def test_a_request_survives_a_broker_that_goes_away_in_the_middle(proxy, rabbit_url):
