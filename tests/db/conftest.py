@@ -55,6 +55,14 @@ def quick() -> retry.RetryPolicy:
     return retry.RetryPolicy(attempts=3, seconds=2.0)
 
 
+def drop_tables(engine: sa.Engine) -> None:
+    """Drop every table of a database, whoever created it."""
+    metadata = sa.MetaData()
+    metadata.reflect(engine)
+    with engine.begin() as connection:
+        metadata.drop_all(connection)
+
+
 def contents(store: SqlStores) -> dict[str, list[tuple[Any, ...]]]:
     """Every row of every table, in the order of its key."""
     with store.database.engine.connect() as connection:

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
+from tests.db.conftest import drop_tables
 
 pytestmark = pytest.mark.postgresql
 
@@ -14,16 +15,10 @@ pytestmark = pytest.mark.postgresql
 def engine(postgresql_url):
     """An engine on a database without any table; others find it so again."""
     built = session.build_engine(postgresql_url)
-    _clear(built)
+    drop_tables(built)
     yield built
-    _clear(built)
+    drop_tables(built)
     built.dispose()
-
-
-def _clear(engine):
-    with engine.begin() as connection:
-        models.metadata.drop_all(connection)
-        connection.exec_driver_sql('DROP TABLE IF EXISTS alembic_version')
 
 
 @pytest.mark.parametrize('make', [migration.sync, models.metadata.create_all], ids=['sync', 'all'])

@@ -15,6 +15,7 @@ from gantt import exceptions
 from gantt.db.engine import session
 from gantt.db.schema import migration, models
 from gantt.db.stores import sql_stores
+from tests.db.conftest import drop_tables
 
 KINDS = [
     'sqlite',
@@ -25,16 +26,15 @@ KINDS = [
 
 @pytest.fixture(params=KINDS)
 def engine(request, tmp_path):
-    """An engine on a database without any table."""
+    """An engine on a database without any table; others find it so again."""
     if request.param == 'sqlite':
         url = f'sqlite:///{tmp_path}/empty.db'
     else:
         url = request.getfixturevalue(f'{request.param}_url')
     built = session.build_engine(url)
-    with built.begin() as connection:
-        models.metadata.drop_all(connection)
-        connection.exec_driver_sql('DROP TABLE IF EXISTS alembic_version')
+    drop_tables(built)
     yield built
+    drop_tables(built)
     built.dispose()
 
 

@@ -14,6 +14,7 @@ from gantt.db.schema import migration, models
 from gantt.db.stores import sql_stores
 from tests.builders import CLEAN, a_draft, a_host, claimed
 from tests.db import released
+from tests.db.conftest import drop_tables
 from tests.services import UNHURRIED
 
 #: The last release from which an upgrade is owed.
@@ -34,18 +35,11 @@ def engine(request, tmp_path):
     else:
         url = request.getfixturevalue(f'{request.param}_url')
     engine = session.build_engine(url, waits=UNHURRIED)
-    _clear(engine)
+    drop_tables(engine)
     released.Released(RELEASE).restore(engine)
     yield engine
-    _clear(engine)
+    drop_tables(engine)
     engine.dispose()
-
-
-def _clear(engine):
-    metadata = sa.MetaData()
-    metadata.reflect(engine)
-    with engine.begin() as connection:
-        metadata.drop_all(connection)
 
 
 def differences(engine):
