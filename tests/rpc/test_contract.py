@@ -21,6 +21,7 @@ from gantt.rpc.amqp import caller, envelope, publisher, queues, transport
 from gantt.rpc.amqp.connection import ReadsAhead
 from gantt.rpc.amqp.consumer import Consumer
 from tests.rpc.bus import a_conf
+from tests.rpc.facade import until
 
 
 def full():
@@ -150,12 +151,21 @@ def test_our_reply_is_what_a_stock_server_sends(stock, method):
 
 
 # -- queues -------------------------------------------------------------------------
-class Nothing:
-    """Handles nothing."""
+class Heard:
+    """Keeps arguments of messages."""
 
     bytes_max = 1 << 20
     repeatable = frozenset()
     undecoded = None
+
+    def __init__(self):
+        self.args = []
+
+    def handle(self, message):
+        self.args.append(message.args)
+
+
+STREAM = '?rabbit_stream_fanout=true&rabbit_transient_quorum_queue=true&rabbit_qos_prefetch_count=9'
 
 
 @pytest.mark.rabbit
@@ -168,17 +178,84 @@ class Nothing:
         '?rabbit_quorum_queue=true&rabbit_quorum_delivery_limit=9',
         '?rabbit_quorum_queue=true&rabbit_transient_quorum_queue=true',
         '?rabbit_transient_queues_ttl=77',
+        '?enable_cancel_on_failover=true',
+        STREAM,
+        STREAM + '&rabbit_transient_queues_ttl=0&enable_cancel_on_failover=true',
     ],
 )
-def test_queues_and_exchanges_are_declared_as_a_stock_server_does(rabbit_url, options):
+def test_queues_are_declared_and_consumed_as_a_stock_server_does(rabbit_url, options, monkeypatch):
     """RabbitMQ refuses to declare a queue or an exchange again with anything else."""
+    consumed, consume = [], amqp.Channel.basic_consume
+
+    def noted(channel, queue='', *args, arguments=None, **kwargs):
+        consumed.append((queue, arguments or {}))
+        return consume(channel, queue, *args, arguments=arguments, **kwargs)
+
+    monkeypatch.setattr(amqp.Channel, 'basic_consume', noted)
     theirs = Stock(rabbit_url + options)
+    until(lambda: len(consumed) == 3)
+    of_theirs = sorted(consumed)
+    consumed.clear()
     target = om.Target(exchange=theirs.topic, topic=theirs.topic, server='s')
-    ours = Consumer(theirs.ours, target, Nothing())
+    ours = Consumer(theirs.ours, target, Heard())
     ours.start()
     ours.stop()
+    of_ours = sorted(consumed)
     ours.close()
     theirs.close()
+    is_stream = options.startswith(STREAM)
+    assert len(of_ours) == 3
+    for (our_queue, our_arguments), (queue, arguments) in zip(of_ours, of_theirs, strict=True):
+        assert our_arguments == arguments
+        assert our_queue == queue or ('_fanout_' in queue and not is_stream)
+    if is_stream:
+        with theirs.ours.opened() as connection:
+            connection.channel().queue_delete(f'{theirs.topic}_fanout')
+
+
+@pytest.mark.rabbit
+def test_a_stream_of_broadcasts_is_read_by_all_and_further_after_a_reconnection(rabbit_url):
+    stock = Stock(rabbit_url + STREAM)
+    heard, consumers = [Heard(), Heard()], []
+    for number, handler in enumerate(heard):
+        target = om.Target(exchange=stock.topic, topic=stock.topic, server=f'ours-{number}')
+        consumers.append(Consumer(stock.ours, target, handler))
+        consumers[-1].start()
+    carrier = om.get_rpc_transport(a_conf(rabbit_url), url=rabbit_url + STREAM)
+    target = om.Target(exchange=stock.topic, topic=stock.topic, fanout=True)
+    client = om.get_rpc_client(carrier, target)
+
+    def tell(number):
+        client.cast({}, 'echo', number=number)
+
+    def has_heard(*numbers):
+        return all([args['number'] for args in one.args] == [*numbers] for one in heard)
+
+    tell(1)
+    until(lambda: has_heard(1))
+    consumers[0].reader.connection.cut()
+    tell(2)
+    until(lambda: has_heard(1, 2))
+    channels = [consumer.channel for consumer in consumers]
+    with stock.ours.opened() as connection:
+        connection.channel().queue_delete(f'{stock.topic}_fanout')
+    until(
+        lambda: all(
+            consumer.channel is not channel and consumer.reader.connection.is_open
+            for consumer, channel in zip(consumers, channels, strict=True)
+        )
+    )
+    tell(3)
+    until(lambda: has_heard(1, 2, 3))
+    # It is not deleted with one of those that read it.
+    consumers[0].close()
+    tell(4)
+    until(lambda: [args['number'] for args in heard[1].args] == [1, 2, 3, 4])
+    consumers[1].close()
+    stock.close()
+    carrier.cleanup()
+    with stock.ours.opened() as connection:
+        connection.channel().queue_delete(f'{stock.topic}_fanout')
 
 
 @pytest.mark.rabbit
