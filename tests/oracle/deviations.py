@@ -237,7 +237,7 @@ TABLE: list[Deviation] = [
         plugins=frozenset({ours.TOGETHER}),
         when=lambda seen: seen.nova == 'x' and seen.request['image'] is None,
         reason='A request without an image makes NUMATopologyFilter raise. Here its flavor alone '
-        'says what is asked.',
+        'determines the request.',
     ),
     Deviation(
         name='attributes of Python',
@@ -257,7 +257,7 @@ TABLE: list[Deviation] = [
             seen.nova is None
             and seen.cloud['options'].get('metrics', {}).get('weight_multiplier') == 0
         ),
-        reason='A weigher with multiplier 0 is not asked. In Nova it may fail the request.',
+        reason='A weigher with multiplier 0 is not run. In Nova it may fail the request.',
     ),
     Deviation(
         name='cores to themselves',
@@ -271,17 +271,18 @@ TABLE: list[Deviation] = [
         name='pages that are free',
         plugins=frozenset({ours.TOGETHER}),
         when=layouts.pages_are_free,
-        reason='Pages of a size that was asked for are counted by themselves, and so are those of '
-        'a guest with dedicated processors, as in Nova. Of a guest with shared or mixed ones Nova '
-        'looks at the memory of the cell as well, over-commit of other guests included.',
+        reason='Pages of a requested size are counted separately, and so are those of a guest with '
+        'dedicated processors, as in Nova. Of a guest with shared or mixed ones Nova looks at '
+        'the memory of the cell as well, over-commit of other guests included.',
     ),
     Deviation(
         name='queries that fail',
         plugins=frozenset({'JsonFilter'}),
         when=lambda seen: seen.nova == 'x',
         reason='What cannot be compared, text as a structure, an unknown operator or broken JSON '
-        'makes Nova raise. Here values that cannot be compared are not equal and neither smaller '
-        'nor larger, and a query that cannot be understood is refused before any host is asked.',
+        'makes Nova raise. Here values that cannot be compared are not equal and neither '
+        'smaller nor larger, and a query that cannot be understood is refused before any host '
+        'is checked.',
     ),
     Deviation(
         name='stats that are null',
@@ -340,10 +341,10 @@ TABLE: list[Deviation] = [
         name='guests with processors of both kinds',
         plugins=frozenset({ours.TOGETHER}),
         when=layouts.has_both_kinds,
-        reason='Of a guest with dedicated and shared processors Nova wants room among the shared '
-        'ones of a cell even where only dedicated ones are to be there, and where only shared ones '
-        'are to be, cores for the thread policy; nor does its emulator get a processor there, nor '
-        'may the memory of such a cell be over-committed.',
+        reason='Of a guest with dedicated and shared processors Nova requires room among the '
+        'shared ones of a cell even where only dedicated ones are to be there, and where only '
+        'shared ones are to be, cores for the thread policy; nor does its emulator get a processor '
+        'there, nor may the memory of such a cell be over-committed.',
     ),
     Deviation(
         name='emulators with a core',
@@ -381,16 +382,17 @@ TABLE: list[Deviation] = [
         plugins=frozenset({ours.TOGETHER}),
         when=layouts.has_near_functions,
         reason='Nova first chooses the pools that are near enough to the cells of a guest, those '
-        'of physical functions and vDPA devices among them, and only then leaves out what was not '
-        'asked for: a near pool of another kind hides one that would do. Here what was asked for '
-        'is what counts.',
+        'of physical functions and vDPA devices among them, and only then leaves out those that '
+        'were not requested: a near pool of another kind hides a suitable one. Here only '
+        'requested devices count.',
     ),
     Deviation(
         name='devices that others could leave',
         plugins=frozenset({ours.TOGETHER}),
         when=layouts.devices_are_named,
         reason='Nova gives out devices name by name, and may give the only ones that a later name '
-        'or port can have. Here they are shared out so that all get theirs where that can be.',
+        'or port can have. Here they are distributed so that all get theirs where that is '
+        'possible.',
     ),
     Deviation(
         name='projects in a list',
@@ -449,10 +451,10 @@ TABLE: list[Deviation] = [
             )
             or 'NumInstancesWeigher' in seen.request['ask']
         ),
-        reason='Of several instances of one request Nova asks ComputeCapabilitiesFilter for the '
-        'first alone, and ImagePropertiesWeigher knows no image of those before. Here each counts '
-        'what those before it have taken. NumInstancesWeigher counts live claims, which in Nova '
-        'is what the node reported last and what was placed since.',
+        reason='Of several instances of one request Nova runs ComputeCapabilitiesFilter for the '
+        'first alone, and ImagePropertiesWeigher knows no image of those before. Here each '
+        'counts what those before it have taken. NumInstancesWeigher counts live claims, '
+        'which in Nova is what the node reported last and what was placed since.',
     ),
     Deviation(
         name='pages that are not listed',
@@ -502,7 +504,7 @@ TABLE: list[Deviation] = [
             key.startswith('resources:') for key in seen.request['flavor']['extra_specs']
         ),
         reason='With resources:VCPU and the like in its extra specs, an instance claims another '
-        'amount than its flavor says. The next of the same request finds as much less here, and in '
-        'Nova as much as the flavor says.',
+        'amount than its flavor has. The next of the same request finds that much less here, '
+        'and in Nova the amount of the flavor less.',
     ),
 ]
