@@ -144,6 +144,7 @@ python-test: ## on other versions of Python, of PYTHONS those that are installed
 	done
 
 # Long forms one after another: each of them wants the machine.  5: ARGS chose none of these.
+nightly: export GANTT_THOROUGH = 1
 nightly: $(VENV)/test-required try-nova ## all tests in their long form too
 	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not slow' $(ARGS) || [ $$? = 5 ]
 	$(PYTEST) -m slow --timeout 10800 $(ARGS) || [ $$? = 5 ]

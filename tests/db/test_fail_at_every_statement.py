@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every verb, broken at its first statement, its second, and so on to its last.
+"""Every verb, broken at its first statement, its second, and so on to its last; at night each.
 
 A break that is an error leaves every row as it was.  A break of the connection
 is tried again and leaves exactly what an undisturbed run leaves.
@@ -25,6 +25,7 @@ from tests.builders import (
 )
 from tests.db.conftest import KINDS, contents
 from tests.plans import a_create, a_plan, by, created, planned
+from tests.thorough import stride
 
 
 class Broken(Exception):
@@ -294,6 +295,8 @@ def everywhere(kinds):
 
 #: Far more than any of them has.
 STATEMENTS_MOST = 1000
+#: From one statement that is broken to the next.
+STRIDE = stride(3)
 
 #: Columns that differ from run to run: stamps are drawn, clocks go on.
 VOLATILE = {
@@ -351,7 +354,7 @@ def test_an_error_at_any_statement_leaves_every_row_as_it_was(kind, scenario, op
     statements, undisturbed = run_to_the_end(open_store, kind, scenario)
     assert statements
     if scenario in TAKES_ONE_BY_ONE:
-        for number in range(1, statements + 1):
+        for number in range(1, statements + 1, STRIDE):
             store = open_store(kind)
             run = scenario(store)
             with Breaking(store, number, an_error):
@@ -366,7 +369,7 @@ def test_an_error_at_any_statement_leaves_every_row_as_it_was(kind, scenario, op
     run = scenario(store)
     before = contents(store)
     # A transaction that is run again, for whatever reason, has more of them.
-    for number in range(1, STATEMENTS_MOST):
+    for number in range(1, STATEMENTS_MOST, STRIDE):
         with Breaking(store, number, an_error) as breaking:
             try:
                 run()
@@ -389,7 +392,7 @@ def test_a_connection_that_breaks_at_any_statement_changes_nothing_in_the_end(
     kind, scenario, open_store
 ):
     statements, undisturbed = run_to_the_end(open_store, kind, scenario)
-    step = max(1, statements // 6)
+    step = max(1, statements // (6 // STRIDE))
     for number in range(1, statements + 1, step):
         store = open_store(kind)
         run = scenario(store)
