@@ -232,7 +232,7 @@ def test_a_partial_request_stays_open_and_its_owner_continues_it(store, host):
     outcome = report_outcome(store, draft)
     assert (outcome.outcome, outcome.accepted) == (CommitStatus.PARTIAL, [0])
     assert store.requests.load_request(draft.id).state == 'open'
-    rest = draft.continuing(made=1).taking(other)
+    rest = draft.continuing(count=1).taking(other)
     assert report_outcome(store, rest).outcome is CommitStatus.PLACED
     stored = store.requests.load_request(draft.id)
     assert (stored.state, stored.answer) == ('placed', b'answer')
@@ -243,7 +243,7 @@ def test_a_partial_request_stays_open_and_its_owner_continues_it(store, host):
 def test_a_large_request_goes_in_several_commits(store, host):
     draft = a_draft().taking(host).taking(host).unfinished()
     assert report_outcome(store, draft).outcome is CommitStatus.PARTIAL
-    rest = draft.continuing(made=2).taking(host).having(completes=True)
+    rest = draft.continuing(count=2).taking(host).having(completes=True)
     assert report_outcome(store, rest).outcome is CommitStatus.PLACED
     assert len(live(store, request_id=draft.id)) == 3
 
@@ -252,7 +252,7 @@ def test_a_continuation_that_gets_nothing_leaves_the_row_open(store, host):
     draft = a_draft().taking(host).unfinished()
     report_outcome(store, draft)
     assert (
-        report_outcome(store, draft.continuing(made=1).taking(host, vcpu=9)).outcome
+        report_outcome(store, draft.continuing(count=1).taking(host, vcpu=9)).outcome
         is CommitStatus.DROPPED
     )
     assert store.requests.load_request(draft.id).state == 'open'
@@ -309,9 +309,9 @@ def test_the_owner_that_was_taken_over_has_lost(store, host):
     draft = a_draft().taking(host).unfinished().within(-1)
     report_outcome(store, draft)
     report_outcome(store, a_draft(draft.id).by('worker-2').taking_over(1).taking(host).unfinished())
-    assert report_outcome(store, draft.continuing(made=1).taking(host)).outcome is CommitStatus.LOST
+    assert report_outcome(store, draft.continuing(count=1).taking(host)).outcome is CommitStatus.LOST
     assert (
-        report_outcome(store, draft.continuing(made=1).by('worker-2').taking(host)).outcome
+        report_outcome(store, draft.continuing(count=1).by('worker-2').taking(host)).outcome
         is CommitStatus.LOST
     )
     assert len(live(store)) == 1
@@ -332,7 +332,7 @@ def test_only_one_of_two_takes_over(store, host):
 
 def test_continuing_what_was_never_begun_is_lost(store, host):
     assert (
-        report_outcome(store, a_draft().continuing(made=0).taking(host)).outcome
+        report_outcome(store, a_draft().continuing(count=0).taking(host)).outcome
         is CommitStatus.LOST
     )
     assert live(store) == []
@@ -422,7 +422,7 @@ def test_a_cancel_stops_the_owner_of_an_open_request(store, host):
     store.requests.cancel_request(draft.id, '')
     assert host.row.used == {}
     assert (
-        report_outcome(store, draft.continuing(made=1).taking(host)).outcome
+        report_outcome(store, draft.continuing(count=1).taking(host)).outcome
         is CommitStatus.CANCELLED
     )
     assert store.requests.give_up(draft.id, 'worker-1', 1).outcomes == []
@@ -539,7 +539,7 @@ def test_a_group_change_leaves_a_continued_row_open(store, host):
     group = new_uuid()
     draft = a_draft().planned_at(0, group).taking(host).unfinished()
     report_outcome(store, draft)
-    rest = draft.planned_at(0, group).continuing(made=1).taking(host)
+    rest = draft.planned_at(0, group).continuing(count=1).taking(host)
     assert report_outcome(store, rest).outcome is CommitStatus.GROUP_CHANGED
     assert store.requests.load_request(draft.id).state == 'open'
 

@@ -50,8 +50,8 @@ def a_request(**fields):
     )
 
 
-def counted(bus, name, fate):
-    return bus.counts.values.get((name, fate), 0)
+def counted(bus, name, *labels):
+    return bus.counts.values.get((name, *labels), 0)
 
 
 def answered(bus):
