@@ -309,11 +309,9 @@ def test_the_owner_that_was_taken_over_has_lost(store, host):
     draft = a_draft().taking(host).unfinished().within(-1)
     report_outcome(store, draft)
     report_outcome(store, a_draft(draft.id).by('worker-2').taking_over(1).taking(host).unfinished())
-    assert report_outcome(store, draft.continuing(count=1).taking(host)).outcome is CommitStatus.LOST
-    assert (
-        report_outcome(store, draft.continuing(count=1).by('worker-2').taking(host)).outcome
-        is CommitStatus.LOST
-    )
+    rest = draft.continuing(count=1)
+    assert report_outcome(store, rest.taking(host)).outcome is CommitStatus.LOST
+    assert report_outcome(store, rest.by('worker-2').taking(host)).outcome is CommitStatus.LOST
     assert len(live(store)) == 1
 
 

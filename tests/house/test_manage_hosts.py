@@ -83,7 +83,7 @@ def test_who_says_what_a_host_has_is_shown_and_changed(store, host, manage):
     shown = json.loads(manage('host', 'inventories', 'cmp-1', '-f', 'json')[1])
     assert shown == {'host': 'cmp-1', 'inventories_by': 'api'}
     line = store.hosts.host_history('cmp-1', 1)[0]
-    assert (line.kind, line.by) == ('facts', 'gantt-manage')
+    assert (line.kind, line.actor) == ('facts', 'gantt-manage')
     assert line.message == 'requests to the Placement interface say what it has'
     assert (
         'until its next full report' in manage('host', 'inventories', 'cmp-1', '--by', 'reports')[1]
