@@ -12,8 +12,3 @@ IS_THOROUGH = bool(os.environ.get('GANTT_THOROUGH'))
 def stride(cases: int) -> int:
     """Return the step through cases of which every ``cases``-th is enough for one change."""
     return 1 if IS_THOROUGH else cases
-
-
-def examples(most: int) -> int:
-    """Return the number of examples of a property, of which the nightly run tries ``most``."""
-    return most if IS_THOROUGH else max(10, most // 3)
