@@ -13,9 +13,12 @@ from bench import conditions
 
 
 def names() -> list[str]:
-    """Return every bench there is: the modules here that take arguments of their own."""
-    here = pathlib.Path(__file__).parent
-    modules = (p.stem for p in here.glob('[a-z]*.py') if '\ndef add_arguments(' in p.read_text())
+    """Return every bench there is: the modules here that take arguments and can be run."""
+    modules = (
+        path.stem
+        for path in pathlib.Path(__file__).parent.glob('[a-z]*.py')
+        if all(f'\ndef {name}(' in path.read_text() for name in ('add_arguments', 'run'))
+    )
     return sorted(name.replace('_', '-') for name in modules)
 
 

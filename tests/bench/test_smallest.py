@@ -19,7 +19,6 @@ SMALLEST = {
     'explain': '--hosts 4 --repeats 1',
     'farm': '--hosts 4 --guests 4 --rate 4 --period 2 --seconds 4 --repeats 1',
     'frozen': '--hosts 4 --callers 2 --rate 4 --fault 4 --calm 3',
-    'group-load': '--callers 2 --repeats 1 --window 1 --plan-seconds 0.5 --groups 2',
     'history': '--claims 2000 --hosts 4 --callers 2 --seconds 0.5 --repeats 1 --purge-seconds 10',
     'hostile': '--hosts 8 --examples 2',
     'million': '--hosts 40 --claims 200 --instances 5 --callers 2',
