@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bench import Result, callers, conditions
 from bench.rig import Rig, rig
+from gantt import exceptions
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.db.stores import stores_for_url
@@ -44,11 +45,14 @@ def fill(made: Rig, hosts: int) -> None:
 
     def part(numbers: range) -> None:
         reports = []
-        for number in numbers:
-            name = f'cmp-{number:05}'
-            registered = store.reports.register_host(RegisterHost(name=name, boot_nonce='bench'))[0]
+        messages = [RegisterHost(name=f'cmp-{n:05}', boot_nonce='bench') for n in numbers]
+        outcomes = store.reports.register_hosts(messages)
+        for number, outcome in zip(numbers, outcomes, strict=True):
+            if isinstance(outcome, exceptions.GanttError):
+                raise outcome
+            registered, _ = outcome
             report = HostReport(
-                name=name,
+                name=registered.name,
                 epoch=registered.epoch,
                 sequence=1,
                 full=True,

@@ -6,12 +6,13 @@ A builder never changes; every call returns a new one, ``build()`` the message.
 """
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import msgspec
 from msgspec import UNSET
 
+from gantt import exceptions
 from gantt.core.claims.claim import Claim, State, claim_id
 from gantt.core.claims.commit import (
     ClaimDraft,
@@ -21,6 +22,7 @@ from gantt.core.claims.commit import (
     RequestDraft,
     RequestOutcome,
 )
+from gantt.core.claims.reconcile import Registration
 from gantt.core.messages.base import derived_id
 from gantt.core.messages.report import ClaimUpdate, HostReport, RegisterHost, Running
 from gantt.core.messages.request import (
@@ -33,6 +35,7 @@ from gantt.core.messages.request import (
 )
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import Group, HostRow
+from gantt.core.resources.provider import ProviderFilter, ResourceProvider
 from gantt.scheduler.ports import ClaimOutcome, ReportOutcome, Stores
 
 CLASSES = {'vcpu': 'VCPU', 'pcpu': 'PCPU', 'ram': 'MEMORY_MB', 'disk': 'DISK_GB'}
@@ -316,6 +319,37 @@ def a_host(name: str = 'cmp-1') -> AHost:
     return AHost(name, a_report(name))
 
 
+def register_host(store: Stores, message: RegisterHost) -> Registration:
+    """Register one host.
+
+    :raises GanttError: the reason why it was not
+    """
+    (outcome,) = store.reports.register_hosts([message])
+    if isinstance(outcome, exceptions.GanttError):
+        raise outcome
+    return outcome
+
+
+def list_providers(store: Stores, **criteria: Any) -> list[ResourceProvider]:
+    """Return providers with their inventories, hosts among them, by uuid.
+
+    :param criteria: of ``ProviderFilter``
+    """
+    records = store.providers.find_providers(ProviderFilter(**criteria))
+    loaded = [store.providers.load_provider(uuid) for uuid in sorted(r.uuid for r in records)]
+    return [provider for provider in loaded if provider is not None]
+
+
+def set_inventories(
+    store: Stores, uuid: str, inventories: Mapping[str, Inventory]
+) -> ResourceProvider:
+    """Replace the inventories of a provider, whose custom classes are declared for that."""
+    for name in inventories:
+        if name.startswith('CUSTOM_'):
+            store.vocabulary.declare_class(name)
+    return store.providers.change_inventories(uuid, lambda now: inventories)
+
+
 class Host:
     """A host that reports to a store; it counts its messages as an agent does."""
 
@@ -330,7 +364,7 @@ class Host:
     def register(self, nonce: str | None = None, **fields: Any) -> int:
         """Register a new start of the agent; return its epoch."""
         message = RegisterHost(name=self.name, boot_nonce=nonce or new_uuid(), **fields)
-        registered, change = self.store.reports.register_host(message)
+        registered, change = register_host(self.store, message)
         self.id = change.provider_id
         if registered.epoch != self.epoch:
             self.epoch, self.sequence = registered.epoch, 0

@@ -68,40 +68,6 @@ class MemoryProviders:
         return None if pid is None else provider_rows.provider_of(self.database.tables, pid)
 
     @atomic
-    def list_providers(
-        self,
-        *,
-        name: str | None = None,
-        tree: str | None = None,
-        limit: int = 100,
-        marker: str | None = None,
-    ) -> list[ResourceProvider]:
-        matching = [
-            provider_rows.provider_of(self.database.tables, pid)
-            for pid in self.database.tables.places
-        ]
-        if name is not None:
-            matching = [provider for provider in matching if provider.name == name]
-        if tree is not None:
-            tree_member = self.load_provider(tree)
-            matching = [
-                provider
-                for provider in matching
-                if tree_member is not None and provider.root == tree_member.root
-            ]
-        if marker is not None:
-            matching = [provider for provider in matching if provider.uuid > marker]
-        return sorted(matching, key=lambda provider: provider.uuid)[:limit]
-
-    @atomic
-    def save_inventories(self, uuid: str, inventories: Mapping[str, Inventory]) -> ResourceProvider:
-        rules.check_inventories(inventories)
-        return provider_rows.provider_of(
-            self.database.tables,
-            provider_rows.write_inventories(self.database.tables, uuid, inventories),
-        )
-
-    @atomic
     def delete_provider(self, uuid: str) -> None:
         tables, pid = self.database.tables, provider_rows.no_host(self.database.tables, uuid)
         rules.check_unused(uuid, len(tables.children(pid)), tables.claims_on(pid))

@@ -35,7 +35,7 @@ class MemoryReports:
         self._report_seconds = report_seconds
 
     @atomic
-    def register_host(self, message: RegisterHost) -> Registration:
+    def _register(self, message: RegisterHost) -> Registration:
         tables = self.database.tables
         before = tables.named(message.name)
         existing_id = self._made_before(before, message)
@@ -105,7 +105,7 @@ class MemoryReports:
         outcomes: list[RegistrationOutcome] = []
         for message in messages:
             try:
-                outcomes.append(self.register_host(message))
+                outcomes.append(self._register(message))
             except exceptions.GanttError as e:
                 outcomes.append(e)
         return outcomes

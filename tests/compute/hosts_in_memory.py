@@ -30,6 +30,7 @@ from gantt.core.messages.report import (
 )
 from gantt.core.messages.resource_classes import Inventory
 from gantt.scheduler.clock import ManualClock
+from tests.builders import register_host
 
 SMALL = {'VCPU': 2, 'MEMORY_MB': 1024, 'DISK_GB': 10}
 
@@ -120,7 +121,7 @@ class Port:
 
     def register(self, message: RegisterHost) -> Registered:
         self._line('register', message)
-        registered, _ = self.store.reports.register_host(message)
+        registered, _ = register_host(self.store, message)
         self._answer('register')
         return registered
 

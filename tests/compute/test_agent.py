@@ -13,6 +13,7 @@ from gantt.compute.agent.journal import PENDING, JournalEntry
 from gantt.compute.agent.session import Fenced, JournalBehind
 from gantt.core.messages.build import Build, Delete
 from gantt.core.messages.report import RegisterHost
+from tests.builders import register_host
 from tests.compute.hosts_in_memory import a_delete, new_uuid
 
 
@@ -238,7 +239,7 @@ def test_many_threads_with_one_build_start_it_once(memory_hosts, house):
 
 def test_the_older_of_two_agents_is_fenced(memory_hosts, house):
     build = memory_hosts.claim('cmp-1')
-    memory_hosts.store.reports.register_host(RegisterHost(name='cmp-1', boot_nonce='another'))
+    register_host(memory_hosts.store, RegisterHost(name='cmp-1', boot_nonce='another'))
     assert house.agent.build(build).outcome == 'gone'
     house.member.turn()  # a doubt: everything is said, and the answer is heard
     assert house.member.session.is_fenced
@@ -270,7 +271,7 @@ def test_a_registration_that_a_dead_agent_left_on_its_way_does_not_fence_the_nex
     house.boot().turn()
     epoch = house.member.session.epoch
     with pytest.raises(exceptions.StaleRegistration):
-        memory_hosts.store.reports.register_host(late)
+        register_host(memory_hosts.store, late)
     build = memory_hosts.claim('cmp-1')
     assert house.agent.build(build).outcome == 'running'
     house.member.changed(True)
@@ -280,7 +281,7 @@ def test_a_registration_that_a_dead_agent_left_on_its_way_does_not_fence_the_nex
 
 
 def test_a_registration_that_comes_before_the_next_one_does_no_harm_either(memory_hosts, house):
-    memory_hosts.store.reports.register_host(under_way(memory_hosts, house))
+    register_host(memory_hosts.store, under_way(memory_hosts, house))
     house.boot().turn()
     assert house.agent.build(memory_hosts.claim('cmp-1')).outcome == 'running'
 
@@ -297,7 +298,7 @@ def test_an_earlier_registration_of_the_same_agent_does_not_fence_it(memory_host
     house.member.turn()
     assert [registration.journal_count for registration in registrations] == [2, 3]
     with pytest.raises(exceptions.StaleRegistration):
-        memory_hosts.store.reports.register_host(registrations[0])  # the broker had it twice
+        register_host(memory_hosts.store, registrations[0])  # the broker had it twice
     assert house.agent.build(memory_hosts.claim('cmp-1')).outcome == 'running'
 
 
@@ -392,7 +393,7 @@ def test_what_is_pending_stays_so_where_another_agent_took_the_name(memory_hosts
     build = memory_hosts.claim('cmp-1')
     entry = JournalEntry(build=build, state=PENDING, lease_until=memory_hosts.clock.wall() + 100)
     house.journal.add(entry)
-    memory_hosts.store.reports.register_host(RegisterHost(name='cmp-1', boot_nonce='another'))
+    register_host(memory_hosts.store, RegisterHost(name='cmp-1', boot_nonce='another'))
     house.member.changed(True)
     house.member.turn()
     assert house.member.session.is_fenced

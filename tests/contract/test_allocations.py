@@ -9,7 +9,17 @@ from gantt.core.messages.report import Running
 from gantt.core.messages.request import Lifecycle, Policy
 from gantt.core.messages.resource_classes import Inventory
 from gantt.scheduler.ports import ReshapedProvider
-from tests.builders import CLEAN, a_draft, a_host, amounts, claimed, commit, new_uuid, uuid_of
+from tests.builders import (
+    CLEAN,
+    a_draft,
+    a_host,
+    amounts,
+    claimed,
+    commit,
+    new_uuid,
+    set_inventories,
+    uuid_of,
+)
 
 VM, MOVE = uuid_of('vm'), uuid_of('move')
 DISKS = {'DISK_GB': Inventory(total=100, max_unit=60), 'CUSTOM_IOPS': Inventory(total=8)}
@@ -235,9 +245,7 @@ def test_what_is_full_refuses_what_grows(store, pool):
 
 def test_what_is_over_full_may_be_kept_and_made_less(store, pool):
     write(store, VM, {pool.uuid: {'DISK_GB': 60, 'CUSTOM_IOPS': 1}})
-    store.providers.save_inventories(
-        pool.uuid, {**DISKS, 'DISK_GB': Inventory(total=100, reserved=60)}
-    )
+    set_inventories(store, pool.uuid, {**DISKS, 'DISK_GB': Inventory(total=100, reserved=60)})
     write(store, VM, {pool.uuid: {'DISK_GB': 60, 'CUSTOM_IOPS': 2}})
     with pytest.raises(exceptions.AllocationRefused):
         write(store, VM, {pool.uuid: {'DISK_GB': 61}})

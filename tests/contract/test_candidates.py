@@ -9,7 +9,7 @@ from gantt import exceptions
 from gantt.core.candidates.query import SHARES, CandidatesQuery, GroupQuery
 from gantt.core.messages.resource_classes import Inventory
 from gantt.insights.candidates import Candidates
-from tests.builders import a_draft, commit, uuid_of
+from tests.builders import a_draft, commit, set_inventories, uuid_of
 from tests.conftest import READERS
 
 #: What is read has its twin in memory in SQLite.
@@ -69,7 +69,7 @@ def test_a_pool_is_seen_with_all_that_is_written_of_it(store, followed):
         (SHARES, 'STORAGE_DISK_SSD'),
         (uuid_of('aggregate'),),
     )
-    store.providers.save_inventories(pool.uuid, {'CUSTOM_IOPS': Inventory(total=8, step_size=2)})
+    set_inventories(store, pool.uuid, {'CUSTOM_IOPS': Inventory(total=8, step_size=2)})
     entry = followed.check()[pool.uuid]
     assert entry.inventories.keys() == {'CUSTOM_IOPS'}
     assert (
@@ -119,7 +119,7 @@ def test_what_a_writer_was_answered_is_seen_by_whoever_asks_next(store):
     assert uuids(candidates, VGPU) == set()
     pool = store.providers.create_provider('pool', inventories={'CUSTOM_VGPU': Inventory(total=1)})
     assert uuids(candidates, VGPU) == {(pool.uuid,)}
-    store.providers.save_inventories(pool.uuid, {})
+    set_inventories(store, pool.uuid, {})
     assert uuids(candidates, VGPU) == set()
 
 
@@ -199,7 +199,7 @@ def test_a_long_search_keeps_no_other_waiting_and_sees_no_news(store):
     second = store.providers.create_provider(
         'second', inventories={'CUSTOM_VGPU': Inventory(total=1)}
     )
-    store.providers.save_inventories(first.uuid, {})
+    set_inventories(store, first.uuid, {})
     answers = []
     other = threading.Thread(target=lambda: answers.append(uuids(candidates, VGPU)))
     other.start()

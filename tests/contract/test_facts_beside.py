@@ -13,7 +13,7 @@ from gantt.core.messages.topology_request import CpuPolicy, GuestCell, Wish
 from gantt.core.nova.events import GuestsListed, NovaCast, NovaGuest
 from gantt.core.topology.free import room_of
 from gantt.core.topology.search import lay_out
-from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, state_of
+from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, register_host, state_of
 from tests.conftest import READERS
 
 KINDS = READERS
@@ -202,7 +202,7 @@ def test_a_late_or_repeated_word_changes_nothing(store, nova_host, late):
 def test_a_host_that_nobody_has_told_of_is_unknown(store):
     assert store.reports.update_host_facts(words()).outcome == 'unknown_host'
     # It has registered, and who reports for it has said nothing yet.
-    store.reports.register_host(RegisterHost(name='cmp-1', boot_nonce='-'))
+    register_host(store, RegisterHost(name='cmp-1', boot_nonce='-'))
     assert store.reports.update_host_facts(words()).outcome == 'unknown_host'
 
 

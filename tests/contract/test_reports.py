@@ -16,6 +16,7 @@ from tests.builders import (
     generation_of,
     live,
     new_uuid,
+    register_host,
     report_outcome,
     state_of,
 )
@@ -68,7 +69,7 @@ def test_a_registration_that_a_later_one_of_its_journal_overtook_changes_nothing
     before = host.row
     assert (before.journal, before.journal_count) == (journal, 2)
     with pytest.raises(exceptions.StaleRegistration, match='registration 1 .* number 2') as refusal:
-        store.reports.register_host(late)
+        register_host(store, late)
     assert refusal.value.kwargs == {'host': 'cmp-1', 'count': 1, 'current': 2}
     assert host.row == before
     assert host.report().outcome == 'applied'
@@ -76,8 +77,8 @@ def test_a_registration_that_a_later_one_of_its_journal_overtook_changes_nothing
 
 def test_many_register_in_one_go_and_who_may_not_keeps_nobody_from_it(store, host):
     journal, epoch = new_uuid(), host.register()
-    store.reports.register_host(
-        RegisterHost(name='cmp-2', boot_nonce='n', journal=journal, journal_count=2)
+    register_host(
+        store, RegisterHost(name='cmp-2', boot_nonce='n', journal=journal, journal_count=2)
     )
     registered = store.reports.register_hosts(
         [
@@ -631,20 +632,18 @@ def test_a_host_that_registers_with_another_uuid_has_it_from_then_on(store, host
     old, new = host.row.uuid, new_uuid()
     other = a_host('cmp-2').on(store)
     before = host.row
-    registered, change = store.reports.register_host(
-        RegisterHost(name='cmp-1', boot_nonce='n', uuid=new)
-    )
+    registered, change = register_host(store, RegisterHost(name='cmp-1', boot_nonce='n', uuid=new))
     assert (registered.uuid, change.row.uuid, host.row.uuid) == (new, new, new)
     assert host.row.generation > before.generation
     # Also with the nonce that it had, as hosts that report in dictionaries; not without a uuid.
     newer = new_uuid()
     before = host.row
-    registered, change = store.reports.register_host(
-        RegisterHost(name='cmp-1', boot_nonce='n', uuid=newer)
+    registered, change = register_host(
+        store, RegisterHost(name='cmp-1', boot_nonce='n', uuid=newer)
     )
     assert (registered.uuid, registered.epoch) == (newer, before.epoch)
     assert (change.row.uuid, change.row.generation) == (newer, before.generation + 1)
-    assert store.reports.register_host(RegisterHost(name='cmp-1', boot_nonce='m'))[0].uuid == newer
+    assert register_host(store, RegisterHost(name='cmp-1', boot_nonce='m'))[0].uuid == newer
     # What it had is free for others, and what others have is not.
     other.register(uuid=old)
     assert other.row.uuid == old

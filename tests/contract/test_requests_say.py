@@ -6,7 +6,7 @@ import pytest
 from gantt import exceptions
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import API
-from tests.builders import CLEAN, a_draft, a_host, claimed, commit, uuid_of
+from tests.builders import CLEAN, a_draft, a_host, claimed, commit, set_inventories, uuid_of
 
 OTHERS = {'VCPU': Inventory(total=4), 'VGPU': Inventory(total=3, reserved=1, max_unit=2)}
 AVX, NVME = 'HW_CPU_X86_AVX2', 'STORAGE_DISK_SSD'
@@ -23,7 +23,6 @@ def mine(store, host):
 def test_what_the_reports_of_a_host_say_is_refused_to_requests(store, host):
     uuid, before = host.row.uuid, host.row
     for act in (
-        lambda: store.providers.save_inventories(uuid, OTHERS),
         lambda: store.providers.change_inventories(uuid, lambda _: OTHERS),
         lambda: store.providers.save_provider_traits(uuid, [AVX]),
         lambda: store.providers.save_provider_aggregates(uuid, [RACK]),
@@ -36,7 +35,7 @@ def test_what_the_reports_of_a_host_say_is_refused_to_requests(store, host):
 def test_requests_say_all_of_it_and_everybody_reads_that(store, mine):
     uuid, versions = mine.row.uuid, {mine.id: mine.row.version}
     position, generation = store.feed.load_everything().position, mine.row.generation
-    assert store.providers.save_inventories(uuid, OTHERS).inventories == OTHERS
+    assert set_inventories(store, uuid, OTHERS).inventories == OTHERS
     assert mine.row.generation == generation + 1
     traits = store.providers.save_provider_traits(uuid, [NVME, AVX], generation + 1)
     assert [trait.name for trait in traits.traits] == [AVX, NVME]
@@ -62,20 +61,20 @@ def test_requests_say_all_of_it_and_everybody_reads_that(store, mine):
 
 
 def test_claims_are_judged_by_what_requests_say(store, mine):
-    store.providers.save_inventories(mine.row.uuid, OTHERS)
+    set_inventories(store, mine.row.uuid, OTHERS)
     refused = commit(store, a_draft().taking(mine, DISK_GB=1)).outcomes[0]
     assert refused.accepted == []
     claim = claimed(store, a_draft().taking(mine, vcpu=3, VGPU=2))[0]
     assert commit(store, a_draft().taking(mine, vcpu=2)).outcomes[0].accepted == []
     with pytest.raises(exceptions.InUse, match=r'provider.inventories.VGPU'):
-        store.providers.save_inventories(mine.row.uuid, {'VCPU': Inventory(total=4)})
-    now = store.providers.save_inventories(mine.row.uuid, {**OTHERS, 'VCPU': Inventory(total=2)})
+        set_inventories(store, mine.row.uuid, {'VCPU': Inventory(total=4)})
+    now = set_inventories(store, mine.row.uuid, {**OTHERS, 'VCPU': Inventory(total=2)})
     assert now.used == {'VCPU': 3, 'VGPU': 2}
     assert mine.row.over_committed
     assert store.claims.audit() == CLEAN
     mine.report([claim])
     assert mine.row.over_committed
-    store.providers.save_inventories(mine.row.uuid, OTHERS)
+    set_inventories(store, mine.row.uuid, OTHERS)
     assert not mine.row.over_committed
     assert claimed(store, a_draft().taking(mine, vcpu=1))
     assert store.claims.audit() == CLEAN

@@ -11,7 +11,16 @@ from gantt import exceptions
 from gantt.core.claims.commit import CommitStatus
 from gantt.core.messages.report import RegisterHost
 from gantt.core.resources.group_rule import since_first
-from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, report_outcome
+from tests.builders import (
+    CLEAN,
+    a_draft,
+    a_host,
+    claimed,
+    live,
+    new_uuid,
+    register_host,
+    report_outcome,
+)
 from tests.services import PATIENT
 
 CALLERS = 8
@@ -78,7 +87,7 @@ def test_of_registrations_in_a_race_none_comes_before_an_older_one_of_its_journa
             name='cmp-1', boot_nonce=f'n{number}', journal=journal, journal_count=number + 1
         )
         try:
-            return store.reports.register_host(registration)[0].epoch
+            return register_host(store, registration)[0].epoch
         except exceptions.StaleRegistration:
             return 0
 

@@ -14,7 +14,7 @@ from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import API, HostFacts
 from gantt.db.hosts import details
 from gantt.db.schema import models
-from tests.builders import CLEAN, a_draft, a_host, claimed, uuid_of
+from tests.builders import CLEAN, a_draft, a_host, claimed, set_inventories, uuid_of
 from tests.db.conftest import SERVERS
 from tests.services import PATIENT
 
@@ -123,7 +123,7 @@ class Writers:
 
     def ask(self, own, turn):
         for uuid in self._uuids:
-            own.providers.save_inventories(uuid, {'VCPU': Inventory(total=1 + turn)})
+            set_inventories(own, uuid, {'VCPU': Inventory(total=1 + turn)})
             own.providers.save_provider_traits(uuid, TRAITS[turn % 2 :])
             own.providers.save_provider_aggregates(uuid, [uuid_of(turn % 3)])
 
@@ -219,7 +219,7 @@ def test_what_requests_say_is_news_to_who_knew_the_host(store, open_store):
     other = open_store(like=store)
     start = other.feed.load_everything()
     versions = {host.id: host.row.version}
-    store.providers.save_inventories(host.row.uuid, {'VCPU': Inventory(total=1)})
+    set_inventories(store, host.row.uuid, {'VCPU': Inventory(total=1)})
     store.providers.save_provider_traits(host.row.uuid, TRAITS)
     store.providers.save_provider_aggregates(host.row.uuid, [uuid_of('rack')])
     (change,) = other.feed.poll(start.position, versions).hosts

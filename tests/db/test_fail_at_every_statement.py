@@ -21,6 +21,8 @@ from tests.builders import (
     claimed,
     commit,
     generation_of,
+    register_host,
+    set_inventories,
     uuid_of,
 )
 from tests.db.conftest import KINDS, contents
@@ -186,7 +188,7 @@ def scenario_attach(store):
     )
     store.providers.create_provider('below', uuid=uuid_of('below'), parent=provider.uuid)
     registration = RegisterHost(name='cmp-1', node='node', boot_nonce='nonce', uuid=provider.uuid)
-    return lambda: store.reports.register_host(registration)
+    return lambda: register_host(store, registration)
 
 
 def scenario_trees(store):
@@ -201,7 +203,7 @@ def scenario_trees(store):
         provider = store.providers.create_provider(
             'new', uuid=uuid_of('new'), parent=middle, inventories=inventories
         )
-        store.providers.save_inventories(provider.uuid, less)
+        set_inventories(store, provider.uuid, less)
         store.providers.update_provider(middle, parent=host)
         store.providers.delete_provider(pool)
 

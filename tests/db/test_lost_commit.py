@@ -14,7 +14,7 @@ from gantt import exceptions
 from gantt.core.resources.group_rule import since_first
 from gantt.db.claims.commit_postgresql import CarefulLedger
 from gantt.db.engine import retry
-from tests.builders import CLEAN, a_draft, a_host, claimed, commit, uuid_of
+from tests.builders import CLEAN, a_draft, a_host, claimed, commit, list_providers, uuid_of
 from tests.db.conftest import KINDS, contents
 
 
@@ -75,14 +75,14 @@ def test_a_provider_is_made_and_deleted_once(store, lost, before):
     pool = store.providers.create_provider('pool').uuid
     Losing(store, lost, before)
     provider = store.providers.create_provider('below', uuid=uuid_of('below'), parent=pool)
-    assert store.providers.list_providers(name='below') == [provider]
+    assert list_providers(store, name='below') == [provider]
     with pytest.raises(exceptions.InvalidMessage, match=r'provider.uuid: '):
         store.providers.create_provider('below', uuid=provider.uuid)
     Losing(store, lost, before)
     store.providers.delete_provider(provider.uuid)
     with pytest.raises(exceptions.NotFound):
         store.providers.delete_provider(provider.uuid)
-    assert [provider.uuid for provider in store.providers.list_providers()] == [pool]
+    assert [provider.uuid for provider in list_providers(store)] == [pool]
 
 
 def test_a_batch_that_was_not_committed_is_made_then(store, host):

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from gantt import exceptions
 from gantt.core.messages.report import RegisterHost
 from gantt.db.schema import models
-from tests.builders import CLEAN, a_draft, a_host, claimed, uuid_of
+from tests.builders import CLEAN, a_draft, a_host, claimed, list_providers, register_host, uuid_of
 from tests.db.conftest import KINDS, SERVERS
 from tests.db.test_concurrency import deadlocks, together
 from tests.services import PATIENT
@@ -28,7 +28,7 @@ def stores(request, open_store):
 
 def the_trees(store):
     """Uuid -> parent, of providers of which each leads to its root and says the right one."""
-    by_uuid = {provider.uuid: provider for provider in store.providers.list_providers(limit=1000)}
+    by_uuid = {provider.uuid: provider for provider in list_providers(store)}
     for provider in by_uuid.values():
         top, steps = provider, 0
         while top.parent is not None:
@@ -127,7 +127,7 @@ def test_broken_trees_are_changed_by_several_at_once_and_mended_in_the_end(store
     for n, uuid in enumerate(uuids):
         above = rnd.choice([*uuids[:n], host.row.uuid, None])
         first.providers.create_provider(uuid, uuid=uuid, parent=above)
-    ids = {provider.uuid: provider.id for provider in first.providers.list_providers(limit=100)}
+    ids = {provider.uuid: provider.id for provider in list_providers(first)}
     gone = first.providers.create_provider('gone')
     with first.database.engine.begin() as connection:
         connection.execute(_p.delete().where(_p.c.id == gone.id))
@@ -156,9 +156,7 @@ def test_broken_trees_are_changed_by_several_at_once_and_mended_in_the_end(store
 
     counts = together(*(lambda s=s, n=n: work(s, f'{seed} {n}') for n, s in enumerate(stores)))
     assert deadlocks(first) == before
-    parents = {
-        provider.uuid: provider.parent for provider in first.providers.list_providers(limit=100)
-    }
+    parents = {provider.uuid: provider.parent for provider in list_providers(first)}
     assert len(parents) == len(uuids) + 1 + sum(counts)
     for uuid in sorted(parents.keys() - {host.row.uuid}, key=lambda child: depth(parents, child)):
         first.providers.update_provider(uuid, parent=parents[uuid])
@@ -207,7 +205,7 @@ def test_a_name_is_given_once(stores):
 
     uuids = together(*(lambda s=s: make(s) for s in stores))
     assert sum(uuid is not None for uuid in uuids) == 1
-    assert len(stores[0].providers.list_providers()) == 1
+    assert len(list_providers(stores[0])) == 1
 
 
 def test_copies_of_a_registration_attach_once(stores):
@@ -217,7 +215,7 @@ def test_copies_of_a_registration_attach_once(stores):
     def register(store, name):
         try:
             registration = RegisterHost(name=name, boot_nonce='nonce', uuid=uuid)
-            return store.reports.register_host(registration)[0]
+            return register_host(store, registration)[0]
         except exceptions.InvalidMessage as e:
             assert e.kwargs['field'] == 'register_host.uuid'
             return None
@@ -229,7 +227,7 @@ def test_copies_of_a_registration_attach_once(stores):
     (winner,) = {record.name for record in registered if record is not None}
     assert [record is not None for record in registered] == [name == winner for name in names]
     assert {record.epoch for record in registered if record is not None} == {1}
-    (host,) = stores[0].providers.list_providers()
+    (host,) = list_providers(stores[0])
     assert (host.uuid, host.host) == (uuid, winner)
 
 
@@ -243,18 +241,18 @@ def test_hosts_without_a_name_have_one_when_they_register_again(store):
     host = a_host('cmp-1').on(store, node='node-1')
     with store.database.engine.begin() as connection:
         connection.execute(_p.update().values(own_name=None))
-    (provider,) = store.providers.list_providers()
+    (provider,) = list_providers(store)
     assert (provider.name, provider.root, provider.parent) == ('cmp-1', provider.uuid, None)
-    assert store.providers.list_providers(name='cmp-1') == [provider]
+    assert list_providers(store, name='cmp-1') == [provider]
     with pytest.raises(exceptions.InvalidMessage, match=r'provider.name: '):
         store.providers.create_provider('cmp-1')
     a_host('cmp-2').on(store, node='cmp-1')
-    assert {provider.host: provider.name for provider in store.providers.list_providers()} == {
+    assert {provider.host: provider.name for provider in list_providers(store)} == {
         'cmp-1': 'cmp-1',
         'cmp-2': 'cmp-2',
     }
     host.register(node='node-1')
-    assert store.providers.list_providers(name='node-1')[0].host == 'cmp-1'
+    assert list_providers(store, name='node-1')[0].host == 'cmp-1'
 
 
 def test_a_renamed_host_has_the_new_name_where_it_had_the_old_one(store):
@@ -262,7 +260,7 @@ def test_a_renamed_host_has_the_new_name_where_it_had_the_old_one(store):
     a_host('cmp-2').on(store, node='node-2')
     store.hosts.rename_host('cmp-1', 'new-1')
     store.hosts.rename_host('cmp-2', 'new-2')
-    assert {provider.host: provider.name for provider in store.providers.list_providers()} == {
+    assert {provider.host: provider.name for provider in list_providers(store)} == {
         'new-1': 'new-1',
         'new-2': 'node-2',
     }

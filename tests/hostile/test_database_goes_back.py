@@ -37,6 +37,7 @@ from tests.builders import (
     commit,
     new_uuid,
     report_outcome,
+    set_inventories,
     uuid_of,
 )
 from tests.compute.hosts_in_memory import Port
@@ -411,12 +412,12 @@ def test_candidates_are_those_of_the_database_that_went_back(store):
     backup = Backup(store)
     lost = Candidates(store.candidates, reload_seconds=1e9)
     compared = Candidates(store.candidates, reload_seconds=0.0)
-    store.providers.save_inventories(provider.uuid, {'VCPU': Inventory(total=100)})
+    set_inventories(store, provider.uuid, {'VCPU': Inventory(total=100)})
     assert offers(lost, 50) == offers(compared, 50) == {provider.uuid}
     backup.put_back()
     # Nobody asks until more has been written than was known.
     for number in range(6):
-        store.providers.save_inventories(other_provider.uuid, {'VCPU': Inventory(total=2 + number)})
+        set_inventories(store, other_provider.uuid, {'VCPU': Inventory(total=2 + number)})
     assert offers(compared, 50) == set()
     store.database.writes.lost += 1  # as where a standby has taken over
     assert offers(lost, 50) == set()

@@ -36,6 +36,7 @@ from tests.builders import (
     claimed,
     live,
     new_uuid,
+    register_host,
     report_outcome,
 )
 from tests.compute.hosts_in_memory import HostsInMemory, House, a_delete
@@ -74,7 +75,7 @@ class Door:
         return self.wall[0]
 
     def register_host(self, message):
-        return self.store.reports.register_host(message)[0]
+        return register_host(self.store, message)[0]
 
     def has_classes(self, names):
         return True

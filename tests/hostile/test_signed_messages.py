@@ -30,7 +30,7 @@ from gantt.rpc.server.server import Pending
 from gantt.scheduler.recorder import MemoryRecorder
 from gantt.scheduler.service import Scheduler
 from gantt.scheduler.settings import SchedulerSettings
-from tests.builders import a_draft, a_host, a_report, claimed, new_uuid, state_of
+from tests.builders import a_draft, a_host, a_report, claimed, new_uuid, register_host, state_of
 from tests.compute.test_farm import until
 from tests.conftest import READERS
 from tests.rpc.bus import Bus
@@ -310,17 +310,17 @@ def refused(store, said):
 def test_a_key_is_kept_rotated_revoked_and_forgotten(store):
     first, second, other, last = keys(4)
     with pytest.raises(exceptions.NotProven, match='is to have one'):
-        store.reports.register_host(introduced(None, 0, Mode.REQUIRED))
+        register_host(store, introduced(None, 0, Mode.REQUIRED))
     assert store.feed.load_everything().hosts == []  # not even made
-    store.reports.register_host(introduced(None, 0))
+    register_host(store, introduced(None, 0))
     assert store.hosts.load_host_key('cmp-1') is None
-    store.reports.register_host(introduced(first, 10))
+    register_host(store, introduced(first, 10))
     refused(store, introduced(None, 0))
     refused(store, introduced(other, 99))
     assert refused(store, introduced(first, 10)).kwargs['current'] == 10
-    store.reports.register_host(introduced(first, 11))
+    register_host(store, introduced(first, 11))
     assert store.hosts.load_host_key('cmp-1').number == 11
-    store.reports.register_host(introduced(second, 12, older=[first]))
+    register_host(store, introduced(second, 12, older=[first]))
     refused(store, introduced(first, 13))
     assert store.hosts.load_host_key('cmp-1').public == second
     revoked = store.hosts.revoke_host_key('cmp-1').row.key
@@ -329,12 +329,12 @@ def test_a_key_is_kept_rotated_revoked_and_forgotten(store):
         refused(store, introduced(key, 99))
     store.hosts.forget_host_key('cmp-1')
     refused(store, introduced(second, 99))
-    store.reports.register_host(introduced(last, 1))
+    register_host(store, introduced(last, 1))
     stored = store.hosts.load_host_key('cmp-1')
     assert (stored.public, stored.is_revoked, stored.revoked) == (last, False, (second,))
     refused(store, introduced(second, 100, older=[last]))
     store.hosts.forget_host_key('cmp-1')
-    store.reports.register_host(introduced(None, 0))
+    register_host(store, introduced(None, 0))
     with pytest.raises(exceptions.NotFound):
         store.hosts.forget_host_key('cmp-9')
 
@@ -344,14 +344,14 @@ def test_a_key_stays_with_a_host_that_reports_and_is_renamed(store):
     host = a_host().on(store)
     (key,) = keys(1)
     registration = introduced(key, 5)
-    store.reports.register_host(registration)
+    register_host(store, registration)
     host.epoch += 1
     host.sequence = 0
     assert host.report().outcome == 'applied'
     store.hosts.disable_host('cmp-1', 'a fan', 'ops')
     assert host.row.key.public == key
     again = msgspec.structs.replace(registration, proven=Proof(number=6, key=key))
-    assert store.reports.register_host(again)[0].epoch == host.epoch  # a repeat is one
+    assert register_host(store, again)[0].epoch == host.epoch  # a repeat is one
     store.hosts.rename_host('cmp-1', 'cmp-7')
     assert store.hosts.load_host_key('cmp-7').public == key
     assert store.hosts.load_host_key('cmp-1') is None

@@ -12,7 +12,7 @@ from gantt.core.resources import host_keys
 from gantt.core.resources.host_keys import Introduced, Mode, Proof
 from gantt.db.stores import stores_for_url
 from gantt.ed25519 import PrivateKey
-from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, uuid_of
+from tests.builders import CLEAN, a_draft, a_host, claimed, live, new_uuid, register_host, uuid_of
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_key_is_shown_revoked_and_forgotten(store, host, manage):
     key = host_keys.text(PrivateKey().public)
     proven = Proof(number=1, key=key)
     introduced = Introduced(name='cmp-1', boot_nonce=new_uuid(), mode=Mode.KNOWN, proven=proven)
-    store.reports.register_host(introduced)
+    register_host(store, introduced)
     shown = json.loads(manage('host', 'key', 'show', 'cmp-1', '-f', 'json')[1])
     assert shown['fingerprint'] == host_keys.fingerprint(key)
     assert (shown['is_revoked'], shown['revoked']) == (False, [])

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ports stay small, and each store implements one of them."""
 
+import ast
 import dataclasses
+from pathlib import Path
 
 import pytest
 
+import gantt
 from devel.memory_store.stores import memory_stores
 from gantt.scheduler import ports
 from gantt.scheduler.clock import SystemClock
 from tests.world import sqlite_store
 
 METHODS_MOST = 12
+PACKAGE = Path(gantt.__file__).parent
 PORTS = [p for p in map(ports.__dict__.get, ports.__all__) if getattr(p, '_is_protocol', False)]
 PORT_OF = {field.name: field.type for field in dataclasses.fields(ports.Stores)}
 BESIDE_DATABASE = [name for name in PORT_OF if name != 'database']
@@ -31,6 +35,21 @@ def test_a_port_has_a_dozen_methods_at_most_and_inherits_none(port):
     assert methods_of(port)
     assert sum(callable(getattr(port, name, None)) for name in methods_of(port)) <= METHODS_MOST
     assert [base.__name__ for base in port.__bases__] == ['Protocol']
+
+
+def test_each_method_of_a_port_has_a_caller_in_the_package():
+    """By name alone: of two methods of one name, one may have none."""
+    used = set()
+    for path in PACKAGE.rglob('*.py'):
+        if path.parent == PACKAGE / 'scheduler' / 'ports':
+            continue
+        used |= {
+            node.attr
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Attribute) and getattr(node.value, 'id', '') != 'self'
+        }
+    unused = {f'{port.__name__}.{name}' for port in PORTS for name in methods_of(port) - used}
+    assert unused == set()
 
 
 def test_each_attribute_of_the_stores_is_a_port_of_its_own():

@@ -14,7 +14,7 @@ from gantt.core.messages.report import NumaCell
 from gantt.core.nova.events import GuestsListed, NovaCast
 from gantt.db.schema import models
 from gantt.insights.read_model import Insights
-from tests.builders import CLEAN, a_draft, a_host, claimed
+from tests.builders import CLEAN, a_draft, a_host, claimed, list_providers
 from tests.conftest import READERS
 from tests.http.callers import as_caller
 from tests.http.site import Site
@@ -186,7 +186,7 @@ def test_a_provider_of_a_kind_that_is_not_known_is_listed_beside_the_others(make
     with store.database.engine.begin() as connection:
         strange = _p.c.uuid == providers[0].uuid
         connection.execute(_p.update().where(strange).values(kind='later'))
-    assert {provider.name: provider.kind for provider in store.providers.list_providers()} == {
+    assert {provider.name: provider.kind for provider in list_providers(store)} == {
         'strange': 'pool',
         'pool': 'pool',
     }

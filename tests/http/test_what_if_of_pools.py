@@ -17,7 +17,7 @@ from gantt.core.messages.tree_request import DeviceAmount, TreeRequest
 from gantt.core.placement.what_if_edits import HostEdit, HostEdits
 from gantt.core.resources.provider import ResourceProvider
 from gantt.insights.views import Explanation
-from tests.builders import uuid_of
+from tests.builders import set_inventories, uuid_of
 from tests.http.callers import as_caller
 from tests.http.site import Site, fixed
 from tests.nested import below
@@ -89,7 +89,7 @@ def compare(
 
 def _save(site: Site, pool: ResourceProvider, **disk: Any) -> None:
     numbers = {'total': pool.inventories['DISK_GB'].total, 'reserved': 100, 'max_unit': 2000}
-    site.world.store.providers.save_inventories(pool.uuid, {'DISK_GB': Inventory(**numbers | disk)})
+    set_inventories(site.world.store, pool.uuid, {'DISK_GB': Inventory(**numbers | disk)})
 
 
 @pytest.mark.parametrize(

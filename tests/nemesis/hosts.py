@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.messages.resource_classes import Inventory
 from gantt.db.stores import SqlStores
+from tests.builders import register_host
 
 #: Options of schedulers that go on to place on them: they are taken for alive for a day.
 SILENT = {'filters': {'service_down_time': 86_400}, 'scheduler': {'unknown_after_seconds': 86_400}}
@@ -27,9 +28,7 @@ def add(
     inventories = {name: Inventory(total=total) for name, total in room.items()}
     reports = []
     for name in names:
-        registered = store.reports.register_host(
-            RegisterHost(name=name, boot_nonce=str(uuid.uuid4()))
-        )[0]
+        registered = register_host(store, RegisterHost(name=name, boot_nonce=str(uuid.uuid4())))[0]
         reports.append(
             HostReport(
                 name=name,

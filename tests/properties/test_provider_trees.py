@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gantt import exceptions
 from gantt.core.messages.report import RegisterHost
 from gantt.core.messages.resource_classes import Inventory
-from tests.builders import CLEAN, a_draft, claimed, new_uuid, uuid_of
+from tests.builders import CLEAN, a_draft, claimed, list_providers, new_uuid, register_host, uuid_of
 from tests.properties.claim_world import a_store
 
 COUNT = 8
@@ -148,7 +148,7 @@ class Side:
         message = RegisterHost(
             name=f'host {number}', node=name_of(number), uuid=uuid_of(number), boot_nonce=new_uuid()
         )
-        self.store.reports.register_host(message)
+        register_host(self.store, message)
         return True
 
     def remove(self, number):
@@ -171,7 +171,7 @@ class Side:
     def seen(self):
         return {
             provider.uuid: (provider.name, str(provider.kind), provider.parent, provider.root)
-            for provider in self.store.providers.list_providers(limit=100)
+            for provider in list_providers(self.store)
         }
 
 
@@ -187,13 +187,12 @@ def check(kind, words):
 def check_rest(store, model):
     roots = {root for *_, root in model.seen().values()}
     for root in roots:
-        uuids = {provider.uuid for provider in store.providers.list_providers(tree=root, limit=100)}
+        uuids = {provider.uuid for provider in list_providers(store, in_tree=root)}
         assert uuids == {uuid for uuid, (*_, of) in model.seen().items() if of == root}
     hosts = {change.row.uuid for change in store.feed.load_everything().hosts}
     assert hosts == set(map(uuid_of, model.hosts))
     used = {
-        provider.uuid: provider.used.get('CUSTOM_UNIT', 0)
-        for provider in store.providers.list_providers(limit=100)
+        provider.uuid: provider.used.get('CUSTOM_UNIT', 0) for provider in list_providers(store)
     }
     assert used == {uuid_of(number): model.claims[number] for number in model.parents}
     assert store.claims.audit() == CLEAN

@@ -4,6 +4,8 @@
 Every reader is asked: the host as all read it, the provider, and the rows themselves.
 """
 
+import functools
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from gantt.core.messages.base import derived_id
 from gantt.core.messages.resource_classes import Inventory
 from gantt.core.resources.host import API
 from gantt.db.hosts import details
-from tests.builders import CLEAN, a_host, uuid_of
+from tests.builders import CLEAN, a_host, set_inventories, uuid_of
 from tests.properties.claim_world import a_store
 
 LENIENT = {'deadline': None, 'print_blob': True, 'suppress_health_check': list(HealthCheck)}
@@ -133,7 +135,7 @@ def heard(model, hosts, store, word):
         return True, model.speaks(name, rest[0])
     uuid, (value,) = hosts[name].row.uuid, rest
     save, field = {
-        'inventories': (store.providers.save_inventories, 'inventories'),
+        'inventories': (functools.partial(set_inventories, store), 'inventories'),
         'traits': (store.providers.save_provider_traits, 'traits'),
         'aggregates': (store.providers.save_provider_aggregates, 'bare'),
     }[verb]

@@ -18,7 +18,7 @@ from gantt.core.records.decision import Outcome
 from gantt.core.records.members import AnswerReference
 from gantt.insights.replaying import Otherwise, Replayer, differences
 from gantt.rpc.nova.objects import allocation_request
-from tests.builders import CLEAN
+from tests.builders import CLEAN, set_inventories
 from tests.scheduler.stores import KINDS, followed, store_of
 from tests.shared_pools import a_shared_pool, share
 from tests.world import Host, World, a_request, new_uuid, sqlite_store
@@ -162,11 +162,11 @@ def test_a_pool_that_shrinks_while_it_is_claimed_takes_nothing_new(world):
     pool = a_shared_pool(world.store, 'ceph', [ROOM], DISK_GB=100)
     world.turn()
     assert world.select(a_request(disk=60)).outcome is Outcome.PLACED
-    world.store.providers.save_inventories(pool.uuid, {'DISK_GB': Inventory(total=50)})
+    set_inventories(world.store, pool.uuid, {'DISK_GB': Inventory(total=50)})
     world.turn(times=3)
     assert free(world.scheduler, pool) == -10
     assert world.select(a_request(disk=1)).outcome is Outcome.NO_VALID_HOST
-    world.store.providers.save_inventories(pool.uuid, {'DISK_GB': Inventory(total=70)})
+    set_inventories(world.store, pool.uuid, {'DISK_GB': Inventory(total=70)})
     assert world.select(a_request(disk=10)).outcome is Outcome.PLACED
     followed(world)
 
@@ -175,7 +175,7 @@ def test_a_pool_that_shrinks_behind_a_table_refuses_under_the_lock(world):
     pool = a_shared_pool(world.store, 'ceph', [ROOM], DISK_GB=100)
     world.turn()
     handle = world.ask(a_request(disk=60))
-    world.store.providers.save_inventories(pool.uuid, {'DISK_GB': Inventory(total=50)})
+    set_inventories(world.store, pool.uuid, {'DISK_GB': Inventory(total=50)})
     world.scheduler.placing.step()  # as it knows the pool
     world.turn(times=5)
     assert world.replies.answers[handle].outcome is Outcome.NO_VALID_HOST
@@ -346,7 +346,7 @@ def test_every_decision_is_made_again_bit_for_bit():
             share(world.store, pools[number % 3], [ROOM] if number % 8 == 5 else [])
         if number % 5 == 4:
             total = Inventory(total=50 + 10 * number)
-            world.store.providers.save_inventories(pools[2].uuid, {'DISK_GB': total})
+            set_inventories(world.store, pools[2].uuid, {'DISK_GB': total})
         world.turn(times=2)
     for scheduler in world.schedulers:
         scheduler.cache.log.flush(world.store.table_logs)

@@ -136,9 +136,9 @@ class KnowsNoEpochs(BrokenReports):
     """
 
     @atomic
-    def register_host(self, message):
+    def _register(self, message):
         before = self.database.tables.named(message.name)
-        registered, change = super().register_host(message)
+        registered, change = super()._register(message)
         if before is not None and before.epoch != registered.epoch:
             row = self.database.tables.named(message.name)
             self.database.tables.hosts[row.id] = _replace(row, sequence=before.sequence + 10_000)

@@ -10,7 +10,7 @@ from gantt.http import policy
 from gantt.http.context import Caller
 from gantt.http.placement.app import make_placement_app
 from gantt.http.settings import HttpSettings
-from tests.builders import new_uuid
+from tests.builders import list_providers, new_uuid
 from tests.http import identity
 from tests.world import a_request
 
@@ -41,9 +41,7 @@ def placement_of(zone, caller, rules):
 
 
 def wish(zone, vcpu=1, host='top-1'):
-    [host] = [
-        provider for provider in zone.store.providers.list_providers() if provider.name == host
-    ]
+    [host] = [provider for provider in list_providers(zone.store) if provider.name == host]
     return {
         'allocations': {host.uuid: {'resources': {'VCPU': vcpu}}} if vcpu else {},
         'project_id': 'red',

@@ -21,6 +21,7 @@ from gantt.http.handlers import zone_audit as handler
 from gantt.http.handlers import zones
 from gantt.scheduler.zones import audit as zone_audit
 from gantt.scheduler.zones.audit import ZoneAudit
+from tests.builders import list_providers
 from tests.world import a_request
 from tests.zones.tree import VERSION
 
@@ -159,7 +160,7 @@ def test_a_guest_that_is_found_here_and_was_placed_below_has_its_room_and_is_nam
         top.store.nova.apply_guest_events([NovaCast(word=word)])
     else:
         change(top, models.child_claims.update().values(state='released'))
-        [host] = [host for host in top.store.providers.list_providers() if host.name == 'top-1']
+        [host] = [host for host in list_providers(top.store) if host.name == 'top-1']
         own = {'project_id': 'red', 'user_id': 'eve'}
         shares = {host.uuid: {'VCPU': 2}}
         wish = AllocationWish(consumer=guest.consumer, allocations=shares, **own)

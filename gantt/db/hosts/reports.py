@@ -10,13 +10,11 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import UNSET
 
-from gantt import exceptions
 from gantt.core.claims import host_facts
 from gantt.core.claims.claim import Claim, guest_of
 from gantt.core.claims.host_facts import UpdateHostFacts
 from gantt.core.claims.reconcile import (
     APPLIED,
-    Registration,
     RegistrationOutcome,
     ReportEffect,
     apply_report,
@@ -361,12 +359,6 @@ class SqlReports:
         self.database = database
         self._locks = locks
         self._report_seconds = report_seconds
-
-    def register_host(self, message: RegisterHost) -> Registration:
-        (registered,) = self.register_hosts([message])
-        if isinstance(registered, exceptions.GanttError):
-            raise registered
-        return registered
 
     def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationOutcome]:
         return self._locks.around(

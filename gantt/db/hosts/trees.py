@@ -6,7 +6,7 @@ reads the tree again.  The version of all locked rows grows: where locks are loc
 changes of one tree have written the same row.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -54,19 +54,22 @@ MADE_BY = sa.select(_p.c.id).where(
     _p.c.uuid == _uuid, _p.c.facts_stamp.in_(sa.bindparam('stamps', expanding=True))
 )
 _parent, _top = _p.alias('parent'), _p.alias('top')
-READ = sa.select(
-    *(
-        _p.c[name]
-        for name in ('id', 'uuid', 'name', 'kind', 'generation', 'sparse_classes', 'changed_at')
-    ),
-    *(_p.c[f'used_{column}'] for column in CORE_CLASS_COLUMNS.values()),
-    OWN_NAME.label('own_name'),
-    _parent.c.uuid.label('parent'),
-    _top.c.uuid.label('top'),
-).select_from(
-    _p.outerjoin(_parent, _parent.c.id == _p.c.parent_id).outerjoin(_top, _top.c.id == ROOT_ID)
+ONE = (
+    sa.select(
+        *(
+            _p.c[name]
+            for name in ('id', 'uuid', 'name', 'kind', 'generation', 'sparse_classes', 'changed_at')
+        ),
+        *(_p.c[f'used_{column}'] for column in CORE_CLASS_COLUMNS.values()),
+        OWN_NAME.label('own_name'),
+        _parent.c.uuid.label('parent'),
+        _top.c.uuid.label('top'),
+    )
+    .select_from(
+        _p.outerjoin(_parent, _parent.c.id == _p.c.parent_id).outerjoin(_top, _top.c.id == ROOT_ID)
+    )
+    .where(_p.c.uuid == _uuid)
 )
-ONE = READ.where(_p.c.uuid == _uuid)
 
 
 class _Tree:
@@ -136,7 +139,7 @@ def create(
     hosts.write_inventories(pid, HostFacts(inventories=dict(inventories)), {})
     providers.save(tx, locked, locked.counters)
     providers.announce(tx, 'provider', [pid])
-    return read(tx, ONE, uuid=made)[0]
+    return read_one(tx, made)
 
 
 def move(tx: session.Tx, memory: rows.Memory, uuid: str, parent: str | None) -> None:
@@ -333,31 +336,29 @@ def _values(
 # -- reading --------------------------------------------------------------------------
 def read_one(tx: session.Tx, uuid: str) -> ResourceProvider:
     """Return a provider that is stored."""
-    return read(tx, ONE, uuid=uuid)[0]
+    stored = read(tx, uuid)
+    assert stored is not None
+    return stored
 
 
-def read(tx: session.Tx, query: Any, **parameters: Any) -> list[ResourceProvider]:
-    """Return the providers that a query on ``READ`` selects."""
-    provider_rows = tx.all(query, **parameters)
-    ids = [row.id for row in provider_rows]
-    inventories = inventories_of(tx, ids)
-    others = _used_of_others(tx, [row.id for row in provider_rows if row.sparse_classes])
-    return [
-        ResourceProvider(
-            id=row.id,
-            uuid=row.uuid,
-            name=row.own_name,
-            kind=_kind(row),
-            root=row.top,
-            parent=row.parent,
-            host=row.name if row.kind == HostKind.HOST else None,
-            generation=row.generation,
-            inventories=inventories[row.id],
-            used={**_used(row), **others.get(row.id, {})},
-            changed_at=row.changed_at,
-        )
-        for row in provider_rows
-    ]
+def read(tx: session.Tx, uuid: str) -> ResourceProvider | None:
+    """Return a provider; None: it does not exist."""
+    row = tx.first(ONE, uuid=uuid)
+    if row is None:
+        return None
+    return ResourceProvider(
+        id=row.id,
+        uuid=row.uuid,
+        name=row.own_name,
+        kind=_kind(row),
+        root=row.top,
+        parent=row.parent,
+        host=row.name if row.kind == HostKind.HOST else None,
+        generation=row.generation,
+        inventories=inventories_of(tx, [row.id])[row.id],
+        used={**_used(row), **(_used_of_others(tx, row.id) if row.sparse_classes else {})},
+        changed_at=row.changed_at,
+    )
 
 
 def _kind(row: Any) -> HostKind:
@@ -374,9 +375,6 @@ def _used(row: Any) -> dict[str, int]:
     }
 
 
-def _used_of_others(tx: session.Tx, ids: Collection[int]) -> dict[int, dict[str, int]]:
-    usage: dict[int, dict[str, int]] = {}
-    for pid, name, _, used, _ in tx.all(providers.OTHERS_OF, ids=list(ids)) if ids else ():
-        if used:
-            usage.setdefault(pid, {})[name] = used
-    return usage
+def _used_of_others(tx: session.Tx, pid: int) -> dict[str, int]:
+    others = tx.all(providers.OTHERS_OF, ids=[pid])
+    return {name: used for _, name, _, used, _ in others if used}

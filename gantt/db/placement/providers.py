@@ -106,40 +106,7 @@ class SqlProviders:
 
     @reading
     def load_provider(self, tx: session.Tx, uuid: str) -> ResourceProvider | None:
-        providers_read = trees.read(tx, trees.ONE, uuid=uuid) if is_id(uuid) else []
-        return providers_read[0] if providers_read else None
-
-    @reading
-    def list_providers(
-        self,
-        tx: session.Tx,
-        *,
-        name: str | None = None,
-        tree: str | None = None,
-        limit: int = 100,
-        marker: str | None = None,
-    ) -> list[ResourceProvider]:
-        query, parameters = trees.READ.order_by(_p.c.uuid).limit(limit), {}
-        if name is not None:
-            query, parameters = query.where(trees.is_called), {'name': engine.storable(name)}
-        if tree is not None:
-            place = trees.place_of(tx, tree)
-            if place is None:
-                return []
-            query = query.where(sa.or_(_p.c.id == place.root_id, _p.c.root_id == place.root_id))
-        if marker is not None:
-            query = query.where(_p.c.uuid > engine.storable(marker))
-        return trees.read(tx, query, **parameters)
-
-    @writing
-    def save_inventories(
-        self, tx: session.Tx, uuid: str, inventories: Mapping[str, Inventory]
-    ) -> ResourceProvider:
-        rules.check_inventories(inventories)
-        locked, pid = trees.lock_one(tx, self.database.memory, uuid)
-        trees.write_inventories(tx, self.database.memory, locked, uuid, inventories)
-        providers.save(tx, locked, [pid])
-        return trees.read_one(tx, uuid)
+        return trees.read(tx, uuid) if is_id(uuid) else None
 
     def delete_provider(self, uuid: str) -> None:
         def already_committed(tx: session.Tx) -> bool | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from gantt.core.claims.host_event import HostEvent
 from gantt.core.claims.host_facts import UpdateHostFacts
-from gantt.core.claims.reconcile import Registration, RegistrationOutcome, ReportEffect
+from gantt.core.claims.reconcile import RegistrationOutcome, ReportEffect
 from gantt.core.messages.report import HostReport, RegisterHost
 from gantt.core.resources.host import Aggregate, HostChange
 from gantt.core.resources.host_keys import HostKey
@@ -71,16 +71,12 @@ class FactsResult(msgspec.Struct, frozen=True, kw_only=True):
 class Reports(Protocol):
     """Registrations and reports of agents about their hosts."""
 
-    def register_host(self, message: RegisterHost) -> Registration:
-        """Return the next epoch; the same nonce again gets the same epoch.
-
-        :raises StaleRegistration: a later one of the same journal was received before
-        """
-
     def register_hosts(self, messages: Sequence[RegisterHost]) -> list[RegistrationOutcome]:
-        """Register distinct hosts, in one transaction.
+        """Register distinct hosts, in one transaction; each gets its next epoch.
 
-        The error of a host whose row others keep locked is ``Busy``.
+        The same nonce again gets the same epoch.  The error of a host is ``StaleRegistration``
+        where a later message of the same journal was received before, and ``Busy`` where others
+        keep its row locked.
         """
 
     def apply_reports(self, reports: Sequence[HostReport]) -> ReportResult:

@@ -42,28 +42,6 @@ class Providers(Protocol):
     def load_provider(self, uuid: str) -> ResourceProvider | None:
         """Return one provider, of any kind."""
 
-    def list_providers(
-        self,
-        *,
-        name: str | None = None,
-        tree: str | None = None,
-        limit: int = 100,
-        marker: str | None = None,
-    ) -> list[ResourceProvider]:
-        """Return providers, hosts among them, by uuid, after ``marker``.
-
-        :param tree: uuid of any provider: those of its tree
-        """
-
-    def save_inventories(self, uuid: str, inventories: Mapping[str, Inventory]) -> ResourceProvider:
-        """Replace the inventories of a provider; less than is used is accepted.
-
-        :raises NotFound:
-        :raises InvalidMessage: an inventory is invalid
-        :raises InUse: a class that would be removed is used
-        :raises Refused: it is a host
-        """
-
     def delete_provider(self, uuid: str) -> None:
         """Delete a provider.
 
@@ -99,6 +77,8 @@ class Providers(Protocol):
         generation: int | None = None,
     ) -> ResourceProvider:
         """Replace the inventories by what a function makes of them; one generation up.
+
+        Less than is used is accepted.
 
         :param change: called under the lock, perhaps repeatedly; may raise
         :raises NotFound: of kind ``resource class``: one is not known
