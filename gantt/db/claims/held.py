@@ -219,8 +219,8 @@ def live_claims_of(tx: session.Tx, consumers: Collection[str]) -> list[Claim]:
     if not consumer_ids:
         return []
     own_claims = load_claims(tx, live=True, where=[of_guests(consumer_ids)])
-    child_claims = _claims_below(tx, _b.c.consumer.in_(consumer_ids), holds_below)
-    return [*own_claims, *(stored.claim for stored in child_claims)]
+    stored_below = child_claims(tx, _b.c.consumer.in_(consumer_ids), holds_below)
+    return [*own_claims, *(stored.claim for stored in stored_below)]
 
 
 def owners_of(tx: session.Tx, consumers: Iterable[str]) -> dict[str, str | None]:
@@ -241,37 +241,10 @@ def stored_owners_of(tx: session.Tx, consumers: Collection[str]) -> dict[str, st
     }
 
 
-def child_claims(
-    tx: session.Tx,
-    request_id: str | None = None,
-    consumers: Collection[str] = (),
-    child: str = '',
-    *,
-    claim_id: str | None = None,
-    state: str | None = None,
-    project: str | None = None,
-    group: str | None = None,
-    marker: str | None = None,
-    limit: int | None = None,
-) -> list[StoredBelow]:
-    """Return claims in child zones; see ``ports.ZoneClaims``."""
-    filters = {
-        _b.c.request_id: request_id,
-        _b.c.child: child or None,
-        _b.c.claim_id: claim_id,
-        _b.c.state: state,
-        _b.c.project_id: project,
-        _b.c.group_uuid: group,
-    }
-    ids = [key for key in (request_id, claim_id, group, *consumers) if key is not None]
-    if not all(map(is_id, ids)):
-        return []
-    where = [column == value for column, value in filters.items() if value is not None]
-    if consumers:
-        where.append(_b.c.consumer.in_(sorted(consumers)))
-    if marker is not None:
-        where.append(_b.c.claim_id > marker)
-    return _claims_below(tx, *where, limit=limit)
+def child_claims(tx: session.Tx, *where: Any, limit: int | None = None) -> list[StoredBelow]:
+    """Return claims in child zones by id."""
+    query = sa.select(_b).where(*where).order_by(_b.c.claim_id, _b.c.child).limit(limit)
+    return [_of_below(row) for row in tx.all(query)]
 
 
 def zones_of_groups(tx: session.Tx, uuids: Collection[str]) -> dict[str, set[str]]:
@@ -280,11 +253,6 @@ def zones_of_groups(tx: session.Tx, uuids: Collection[str]) -> dict[str, set[str
     for group, child in tx.all(ZONES_OF_GROUPS, uuids=sorted(uuids)) if uuids else ():
         zones.setdefault(group, set()).add(child)
     return zones
-
-
-def _claims_below(tx: session.Tx, *where: Any, limit: int | None = None) -> list[StoredBelow]:
-    query = sa.select(_b).where(*where).order_by(_b.c.claim_id, _b.c.child).limit(limit)
-    return [_of_below(row) for row in tx.all(query)]
 
 
 # -- rows of claims below ----------------------------------------------------------------

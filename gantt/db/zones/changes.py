@@ -19,6 +19,7 @@ from gantt.db.claims import held
 from gantt.db.claims.held import below_values
 from gantt.db.database import Database, reading, writing, writing_once
 from gantt.db.engine import session
+from gantt.db.hosts.base import is_id
 from gantt.db.hosts.rows import known_purpose, known_state
 from gantt.db.schema import models
 from gantt.db.zones.records import LIVE, held_children, kind_of
@@ -131,18 +132,23 @@ class SqlZoneClaims:
         marker: str | None = None,
         limit: int | None = None,
     ) -> list[StoredBelow]:
-        return held.child_claims(
-            tx,
-            request_id,
-            consumers,
-            child,
-            claim_id=claim_id,
-            state=state,
-            project=project,
-            group=group,
-            marker=marker,
-            limit=limit,
-        )
+        filters = {
+            _below.c.request_id: request_id,
+            _below.c.child: child or None,
+            _below.c.claim_id: claim_id,
+            _below.c.state: state,
+            _below.c.project_id: project,
+            _below.c.group_uuid: group,
+        }
+        ids = [key for key in (request_id, claim_id, group, *consumers) if key is not None]
+        if not all(map(is_id, ids)):
+            return []
+        where = [column == value for column, value in filters.items() if value is not None]
+        if consumers:
+            where.append(_below.c.consumer.in_(sorted(consumers)))
+        if marker is not None:
+            where.append(_below.c.claim_id > marker)
+        return held.child_claims(tx, *where, limit=limit)
 
     @writing
     def note_changes_below(
