@@ -26,6 +26,7 @@ from gantt.core.messages.prepared import prepare_types
 from gantt.db import stores
 from gantt.rpc.service import RpcService
 from gantt.scheduler.groups.planner import GroupPlanner
+from gantt.scheduler.ports import DatabaseStatus
 from gantt.telemetry import guru
 from gantt.telemetry.listener import listen
 from gantt.telemetry.metrics import MetricRegistry
@@ -58,7 +59,7 @@ def _serve(conf: Any) -> int:
             problem, 2 * conf.rpc.drain_seconds + GRACE_SECONDS
         ),
     )
-    health = PlannerHealth(planner, rpc)
+    health = PlannerHealth(planner, rpc, connected.database)
     listener = listen(metrics, conf, 'planner', health=health)
     presence = Presence(
         conf,
@@ -139,13 +140,14 @@ def _state(conf: Any, planner: GroupPlanner, rpc: RpcService) -> dict[str, Any]:
 class PlannerHealth:
     """Health of the planner process; the check ends soon, whatever is away.
 
+    :param database: its port
     :ivar refused: why the options that were read again last were not taken over, else empty
     """
 
-    def __init__(self, planner: GroupPlanner, rpc: RpcService) -> None:
+    def __init__(self, planner: GroupPlanner, rpc: RpcService, database: DatabaseStatus) -> None:
         self._planner = planner
         self._rpc = rpc
-        self._database = Knock(planner.stores.database.ping)
+        self._database = Knock(database.ping)
         self.is_stopping = False
         self.refused = ''
 

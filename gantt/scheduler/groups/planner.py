@@ -100,8 +100,8 @@ class GroupPlanner:
         self.settings = settings or SchedulerSettings(worker='gantt-planner')
         self.bounds = bounds or PlannerSettings()
         self.clock: Clock = clock or SystemClock()
-        self.stores = stores
         self.recorder = recorder
+        self._plans = stores.plans
         #: A host table of its own: no scheduler's is read or waited for.
         self.cache = HostFollower(
             stores.feed,
@@ -244,7 +244,7 @@ class GroupPlanner:
         table = self.cache.table(SHOWN_AGE_SECONDS)
         self._pipeline.name_parts(table)
         return shown_plans.view_of(
-            self.stores.plans, record, table, self.settings.stale_after_seconds, check=message.check
+            self._plans, record, table, self.settings.stale_after_seconds, check=message.check
         )
 
     def extend(self, message: ExtendGroupPlan) -> dict[str, object]:
@@ -256,12 +256,12 @@ class GroupPlanner:
         record = self._record(message.group, message.only_project)
         lease_max = self.settings.plan_lease_seconds_max  # after a place was made
         spare = shown_plans.spare(
-            self.stores.plans,
+            self._plans,
             record,
             self.cache.table(SHOWN_AGE_SECONDS),
             self.settings.stale_after_seconds,
         )
-        result = self.stores.plans.extend_plan(message.group, message.seconds, lease_max, spare)
+        result = self._plans.extend_plan(message.group, message.seconds, lease_max, spare)
         claims = [outcome.claim_id for outcome in result.outcomes if outcome.outcome == 'ok']
         if not claims:
             raise exceptions.Refused(
@@ -280,15 +280,13 @@ class GroupPlanner:
         :raises Refused: its plan is of another request than the given one
         """
         self._record(message.group, message.only_project)
-        result = self.stores.plans.release_plan(
-            message.group, message.reason, (), message.planned_by
-        )
+        result = self._plans.release_plan(message.group, message.reason, (), message.planned_by)
         self.cache.reload_soon()
         claims = [outcome.claim_id for outcome in result.outcomes]
         return {'group': message.group, 'claims': claims}
 
     def _record(self, group: str, only_project: str | None) -> GroupPlanRecord:
-        record = self.stores.plans.load_group_plan(group)
+        record = self._plans.load_group_plan(group)
         if record is None or only_project not in (None, record.project_id):
             raise exceptions.NotFound(kind='plan of group', name=group)
         return record
