@@ -4,7 +4,10 @@
 The others answer those that it had taken, and everybody who comes.
 """
 
+import contextlib
+import logging
 import random
+import time
 
 import pytest
 
@@ -28,17 +31,18 @@ UNANSWERED_MOST = 0.05
 
 
 @pytest.fixture
-def three(a_site, closing, rabbit_url):
-    site = a_site('postgresql')
-    closing.callback(site.close)
-    way = Proxy.of(site.database)
-    closing.callback(way.close)
-    hosts.add(site.store, [f'room-{n}' for n in range(50)], VCPU=10_000)
-    site.start(*NAMES[:2], **hosts.SILENT)
-    site.start('three', database=way.url(site.database), **hosts.SILENT)
-    callers = load.Conductors(rabbit_url, attempt_seconds=None)
-    closing.callback(callers.close)
-    return site, way, callers
+def three(a_site, rabbit_url):
+    with contextlib.ExitStack() as closing:
+        site = a_site('postgresql')
+        closing.callback(site.close)
+        way = Proxy.of(site.database)
+        closing.callback(way.close)
+        hosts.add(site.store, [f'room-{n}' for n in range(50)], VCPU=10_000)
+        site.start(*NAMES[:2], **hosts.SILENT)
+        site.start('three', database=way.url(site.database), **hosts.SILENT)
+        callers = load.Conductors(rabbit_url, attempt_seconds=None)
+        closing.callback(callers.close)
+        yield site, way, callers
 
 
 def test_others_answer_for_one_that_stands_still(three):
@@ -70,4 +74,46 @@ def test_others_answer_for_one_that_stands_still(three):
     assert {type(error) for error in lost} <= {NoAnswer}
     assert len(lost) <= UNANSWERED_MOST * len(calls), lost
     assert load.broken_promises(site.store, calls) == []
+    site.audit()
+
+
+@pytest.mark.parametrize(
+    'seconds',
+    [
+        4.0,  # longer than callers wait for a first answer
+        pytest.param(60.0, marks=pytest.mark.slow),  # the broker takes it for dead meanwhile
+    ],
+)
+def test_one_that_stands_still_in_the_middle_of_load_goes_on_and_harms_nobody(
+    three, caplog, seconds
+):
+    """It places what it had taken before, and answers callers that have their answer."""
+    site, _, callers = three
+    rng = random.Random(27)
+    requests = [load.a_request(rng, 2, budget_ms=120_000) for _ in range(300)]
+    caplog.set_level(logging.INFO, 'gantt.client.calls')
+    asking = callers.start(requests, threads=24)
+    until(lambda: len(asking.told) >= 60, 'some have ended', 60)
+    site.freeze('one')
+    began = time.monotonic()
+    try:
+        told = list(asking.wait(120))
+        assert ' try=1 ' in caplog.text, 'it has taken calls and answers none'
+        while time.monotonic() - began < seconds:
+            more = [load.a_request(rng, 1, budget_ms=120_000) for _ in range(20)]
+            told += callers.ask_all(more, threads=4)
+            requests += more
+            time.sleep(0.2)
+    finally:
+        site.thaw('one')
+    more = [load.a_request(rng, 1, budget_ms=120_000) for _ in range(60)]
+    told += callers.ask_all(more, threads=12)
+    requests += more
+    assert [one.error for one in told if one.error] == []
+    ids = [one.request.request_id for one in told]
+    assert sorted(ids) == sorted(request.request_id for request in requests)
+    again = callers.ask_all([one.request for one in told], threads=12)
+    assert load.unlike(told, again) == []
+    assert site.stop('one') == 0, 'it goes on, and ends as any other'
+    assert load.broken_promises(site.store, told) == []
     site.audit()
