@@ -165,7 +165,7 @@ def queries() -> st.SearchStrategy[tuple[list[dict[str, int]], int | None]]:
     """Return a strategy of groups of one device each, and the number of answers requested."""
     return st.tuples(
         devices_of_trees(GROUPS).map(
-            lambda devices: [{one['resource_class']: one['amount']} for one in devices]
+            lambda devices: [{device['resource_class']: device['amount']} for device in devices]
         ),
         st.sampled_from([None, 1, 1000]),
     )

@@ -76,11 +76,11 @@ def _missing(classes: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for path, names in classes.items():
         module, _, name = path.partition(':')
         try:
-            found = getattr(importlib.import_module(module), name)
+            owner = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError):
             yield path
             continue
-        known_names = set(dir(found)).union(*map(_names_of, _codes(found)))
+        known_names = set(dir(owner)).union(*map(_names_of, _codes(owner)))
         yield from (f'{path}.{member}' for member in names if member not in known_names)
 
 

@@ -14,7 +14,7 @@ from tests.http.site import Site
 
 
 @pytest.mark.parametrize(
-    ('text', 'found'),
+    ('text', 'fields'),
     [
         ('VGPU=500', {'amount': 500}),
         ('VGPU=500x2', {'amount': 500, 'count': 2}),
@@ -22,8 +22,8 @@ from tests.http.site import Site
         ('VGPU=wholex4', {'whole': True, 'count': 4}),
     ],
 )
-def test_devices_are_a_class_an_amount_and_a_count(text: str, found: dict) -> None:
-    assert base.devices(text) == {'resource_class': 'VGPU', **found}
+def test_devices_are_a_class_an_amount_and_a_count(text: str, fields: dict) -> None:
+    assert base.devices(text) == {'resource_class': 'VGPU', **fields}
 
 
 @pytest.mark.parametrize(

@@ -65,13 +65,13 @@ def selected(world, **amounts):
     return answer.selections[0][0]
 
 
-@pytest.mark.parametrize('made', [from_answer, from_store, from_api])
-def test_a_guest_with_a_share_of_a_gpu_and_of_a_pool_is_built_reported_and_deleted(site, made):
+@pytest.mark.parametrize('build_of', [from_answer, from_store, from_api])
+def test_a_guest_with_a_share_of_a_gpu_and_of_a_pool_is_built_reported_and_deleted(site, build_of):
     world, house, (gpu, pool) = site
     store = world.store
     for guests in (1, 2):
         selection = selected(world)
-        build = made(world, selection)
+        build = build_of(world, selection)
         assert (build.resources, build.claim_id) == (OWN, selection.claim_id)
         assert house.agent.build(build).outcome == 'running'
         house.member.turn()

@@ -58,7 +58,7 @@ def test_ignored_hosts_whatever_their_case():
 
 
 @pytest.mark.parametrize(
-    ('wanted', 'pass_'),
+    ('destination', 'pass_'),
     [
         ({}, ALL),
         ({'host': 'cmp-2'}, ['cmp-2']),
@@ -73,7 +73,7 @@ def test_ignored_hosts_whatever_their_case():
         ({'forbidden_aggregates': ['blue']}, ['cmp-1', 'cmp-2']),
     ],
 )
-def test_requested_destination(wanted, pass_):
+def test_requested_destination(destination, pass_):
     table = a_table(
         a_host(1, cell=an_id(1)),
         a_host(2, cell=an_id(1)),
@@ -84,7 +84,7 @@ def test_requested_destination(wanted, pass_):
         ],
     )
     assert (
-        passing(table, RequestedDestinationFilter(), a_spec(destination=Destination(**wanted)))
+        passing(table, RequestedDestinationFilter(), a_spec(destination=Destination(**destination)))
         == pass_
     )
 

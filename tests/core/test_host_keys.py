@@ -99,10 +99,10 @@ def test_the_way_over_the_wire_changes_no_byte(word, dice, by_us):
 
 @given(WORDS, st.integers(0, 4), TEXT, st.integers(0, 2**53), SCALARS)
 @SOME
-def test_another_word_has_other_bytes(word, which, text, number, value):
+def test_another_word_has_other_bytes(word, position, text, number, value):
     other = list(word)
-    other[which] = (text, text, number, number, {**word[4], text: value})[which]
-    is_signed = which < 4 or text not in host_keys.UNSIGNED
+    other[position] = (text, text, number, number, {**word[4], text: value})[position]
+    is_signed = position < 4 or text not in host_keys.UNSIGNED
     # JSON distinguishes 0, 0.0 and -0.0, as the bytes do, and Python does not.
     is_same = json.dumps(other, sort_keys=True) == json.dumps(word, sort_keys=True)
     assert (host_keys.signed_bytes(*other) == host_keys.signed_bytes(*word)) == (

@@ -119,10 +119,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize('what', BAD)
+@pytest.mark.parametrize('case', BAD)
 @pytest.mark.parametrize('form', ['object', 'json'])
-def test_what_cannot_be_meant_is_refused_by_name(what, form):
-    spec, field, problem = BAD[what]
+def test_what_cannot_be_meant_is_refused_by_name(case, form):
+    spec, field, problem = BAD[case]
     body = {
         'request_id': an_id(1),
         'consumers': [an_id(2)],

@@ -16,33 +16,33 @@ from gantt.core.messages.prepared import prepare_types
 NAMES = """
 waiting = [msgspec.Struct]
 while waiting:
-    for one in waiting.pop().__subclasses__():
-        waiting.append(one)
-        if one.__module__.startswith('gantt.core.') and '.' not in one.__qualname__:
+    for type_ in waiting.pop().__subclasses__():
+        waiting.append(type_)
+        if type_.__module__.startswith('gantt.core.') and '.' not in type_.__qualname__:
             with contextlib.suppress(TypeError, NameError):
-                msgspec.json.Decoder(one)
-                print(one.__module__, one.__name__)
+                msgspec.json.Decoder(type_)
+                print(type_.__module__, type_.__name__)
 """
 #: Each type is decoded by eight threads at once, its last field first, for the first time.
 DECODED = """
 THREADS = 8
 prepare_types()
-types = [getattr(sys.modules[m], n) for m, n in (one.split() for one in sys.stdin)]
+types = [getattr(sys.modules[m], n) for m, n in (line.split() for line in sys.stdin)]
 sys.setswitchinterval(1e-6)
 begin = threading.Barrier(THREADS)
 
 def decode():
-    for found in types:
-        body = msgspec.json.encode(dict.fromkeys(reversed(found.__struct_encode_fields__)))
+    for type_ in types:
+        body = msgspec.json.encode(dict.fromkeys(reversed(type_.__struct_encode_fields__)))
         begin.wait()
         with contextlib.suppress(msgspec.MsgspecError):
-            msgspec.json.decode(body, type=found)
+            msgspec.json.decode(body, type=type_)
 
 threads = [threading.Thread(target=decode) for _ in range(THREADS)]
-for one in threads:
-    one.start()
-for one in threads:
-    one.join()
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
 print('alive')
 """
 

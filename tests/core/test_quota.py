@@ -39,13 +39,13 @@ def with_claims(before: list[Claim], asking: list[str], each: dict[str, int]) ->
     ]
 
 
-@hypothesis.given(before=claims, wanted=consumers, each=amounts, bound=limits)
-def test_what_is_let_in_passes_no_limit_that_it_adds_to(before, wanted, each, bound) -> None:
+@hypothesis.given(before=claims, asking=consumers, each=amounts, bound=limits)
+def test_what_is_let_in_passes_no_limit_that_it_adds_to(before, asking, each, bound) -> None:
     """The usage after is that of the rule's sum, and over a limit only where it was before."""
     used = quota.usage_of(before)
-    held = [claim for claim in before if claim.is_live and claim.consumer in wanted]
-    added = quota.demand(each, wanted, held)
-    after = quota.usage_of(with_claims(before, wanted, each))
+    held = [claim for claim in before if claim.is_live and claim.consumer in asking]
+    added = quota.demand(each, asking, held)
+    after = quota.usage_of(with_claims(before, asking, each))
     assert after.claims_in_flight == used.claims_in_flight + added.claims_in_flight
     assert after.live_claims == used.live_claims + added.live_claims
     for name in ('VCPU', 'MEMORY_MB', 'DISK_GB'):

@@ -138,18 +138,18 @@ def test_fewer_equals_than_the_few_are_not_all_that_is_taken():
     assert set(picks(pipeline, a_table(*hosts))) == {'cmp-1', 'cmp-2', 'cmp-3'}
 
 
-@pytest.mark.parametrize('wanted', [0, 1, 2, 5])
-def test_so_many_alternates_as_asked_none_of_them_claimed_or_selected(wanted):
+@pytest.mark.parametrize('alternates', [0, 1, 2, 5])
+def test_so_many_alternates_as_asked_none_of_them_claimed_or_selected(alternates):
     cells = {f'cmp-{n}': an_id(n % 2, 9) for n in range(1, 13)}
     table = a_table(*(a_host(n, cell=an_id(n % 2, 9)) for n in range(1, 13)))
     group = GroupRef(uuid=an_id(9), policy=Policy.ANTI_AFFINITY)
-    decision = decide(table, a_request(3, alternates=wanted, group=group))
+    decision = decide(table, a_request(3, alternates=alternates, group=group))
     selected = set(hosts_of(decision))
     assert len(selected) == 3
     for member in decision.members:
         names = [alternate.host for alternate in member.alternates]
         cell = member.selection.cell
         unused = [name for name in cells if cells[name] == cell and name not in selected]
-        assert len(set(names)) == len(names) == min(wanted, len(unused))
+        assert len(set(names)) == len(names) == min(alternates, len(unused))
         assert set(names) <= set(unused)
         assert all(alternate.claim_id is None for alternate in member.alternates)

@@ -139,10 +139,10 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize('what', WRONG)
-def test_a_wrong_setting_is_a_mistake_of_the_caller_and_imports_nothing(site: Site, what) -> None:
+@pytest.mark.parametrize('case', WRONG)
+def test_a_wrong_setting_is_a_mistake_of_the_caller_and_imports_nothing(site: Site, case) -> None:
     busy(site)
-    body, field = WRONG[what]
+    body, field = WRONG[case]
     sys.modules.pop('this', None)
     transport = httpx.WSGITransport(app=site.app)
     with httpx.Client(transport=transport, base_url='http://localhost') as client:

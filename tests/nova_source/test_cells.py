@@ -46,15 +46,15 @@ def test_a_file_that_is_not_there_names_the_option(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('path', 'one', 'problem'),
+    ('path', 'cell', 'problem'),
     [
         pytest.param('/some/file', ONE, 'Set one of both', id='both'),
         pytest.param('', 'cell1', "expected a uuid, got 'cell1'", id='no-uuid'),
     ],
 )
-def test_one_cell_is_a_uuid_and_instead_of_a_file(path, one, problem):
+def test_one_cell_is_a_uuid_and_instead_of_a_file(path, cell, problem):
     with pytest.raises(exceptions.Misconfigured, match=rf'\[nova_source\] cell.*{problem}'):
-        Cells(path, one)
+        Cells(path, cell)
 
 
 def test_what_a_file_said_holds_while_it_is_wrong(tmp_path):

@@ -30,7 +30,7 @@ def aggregates(region):
 
 
 @pytest.mark.parametrize(
-    ('what', 'problem'),
+    ('spoil', 'problem'),
     [
         (lambda o: o.hypervisors[0].update(hypervisor_version=8.5), 'hypervisor_version'),
         (lambda o: o.hypervisors[0].update(running_vms='3'), 'running_vms'),
@@ -49,9 +49,9 @@ def aggregates(region):
         (lambda o: _room(o).update(generation='x'), 'generation'),
     ],
 )
-def test_one_that_is_odd_is_silent_and_the_others_go_on(cloud, openstack, region, what, problem):
+def test_one_that_is_odd_is_silent_and_the_others_go_on(cloud, openstack, region, spoil, problem):
     guests, _ = cloud
-    what(openstack)
+    spoil(openstack)
     region.passes(4)
     silent = region.source._pictures.silent
     assert set(silent) == {'cmp-1'}

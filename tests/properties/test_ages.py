@@ -122,4 +122,4 @@ def test_an_answer_is_no_surer_than_what_is_known(first):
         seen += commit_batch.seen
     print(dict(seen))
     answers = (Outcome.PLACED, Outcome.NO_VALID_HOST, Outcome.UNKNOWN, 'older than two periods')
-    assert min(seen[what] for what in answers) > 0
+    assert min(seen[answer] for answer in answers) > 0

@@ -172,13 +172,13 @@ class Protocol(RuleBasedStateMachine):
         compute, claim_id = newest(asked, number)
         self.sent.append(('refuse', compute.drop(claim_id)))
 
-    @rule(which=st.integers(0, 1))
-    def report_is_sent(self, which):
-        self.sent.append(('report', self.computes[which].report().build()))
+    @rule(number=st.integers(0, 1))
+    def report_is_sent(self, number):
+        self.sent.append(('report', self.computes[number].report().build()))
 
-    @rule(which=st.integers(0, 1))
-    def compute_crashes(self, which):
-        self.computes[which].crash()
+    @rule(number=st.integers(0, 1))
+    def compute_crashes(self, number):
+        self.computes[number].crash()
 
     # -- the network ---------------------------------------------------------------------
     @precondition(lambda self: self.sent)

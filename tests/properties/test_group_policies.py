@@ -33,7 +33,7 @@ def test_what_each_policy_costs_is_what_is_counted(world):
     for strength in ('hard', 'drop', 'soft'):
         all_costs = costs(world.table(), world.spec(), world.consumer, strengths=(strength,))
         expected = list(world.costs(strength))
-        assert [one.policy for one in all_costs] == [policy for policy, _ in expected]
+        assert [costs_of.policy for costs_of in all_costs] == [policy for policy, _ in expected]
         for costs_of, (_, cost) in zip(all_costs, expected, strict=True):
             assert costs_of.by_row.tolist() == pytest.approx(cost), costs_of.line
 

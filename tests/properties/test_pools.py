@@ -246,11 +246,11 @@ class World:
         of = {(sources[name] or number, name): n for name, n in amounts.items()}
         self.claims.append(Claim(number, placed.claim_id, placed, of))
 
-    def give(self, which: int) -> None:
+    def give(self, number: int) -> None:
         picks = [claim for claim in self.claims if claim.is_open]
         if not picks:
             return
-        claim = picks[which % len(picks)]
+        claim = picks[number % len(picks)]
         self.table.give(claim.host, {}, claim.id)
         self.claims.remove(claim)
 

@@ -169,7 +169,7 @@ def test_a_share_comes_back_and_senders_are_bounded():
 
 
 @pytest.mark.parametrize(
-    ('text', 'who'),
+    ('text', 'sender'),
     [
         ({'args': {'project_id': 'mine'}, '_context_project_id': 'ours'}, b'ours'),
         ({'args': {'name': 'cmp-1', 'project_id': 'mine'}}, b'mine'),
@@ -177,9 +177,9 @@ def test_a_share_comes_back_and_senders_are_bounded():
         ({'args': {}}, b''),
     ],
 )
-def test_the_sender_is_who_the_context_names_first(text, who):
-    assert dead_letters_of.sender(envelope(text).encode()) == who
-    assert dead_letters_of.sender(json.dumps(text).encode()) == who
+def test_the_sender_is_who_the_context_names_first(text, sender):
+    assert dead_letters_of.sender(envelope(text).encode()) == sender
+    assert dead_letters_of.sender(json.dumps(text).encode()) == sender
 
 
 def test_tokens_and_passwords_are_not_kept(keeping, kept, wire, caplog):

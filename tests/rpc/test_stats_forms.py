@@ -132,10 +132,10 @@ def report_of(body):
     return report
 
 
-@pytest.mark.parametrize('left', [-(2**45), -1, 0, 2**45])
-def test_whatever_a_driver_says_is_left_of_its_disk_the_report_is_taken(left):
-    used = report_of(a_dictionary(disk_available_least=left)).used['DISK_GB']
-    assert used == min(max(40, 500 - left), AMOUNT_MAX)
+@pytest.mark.parametrize('least', [-(2**45), -1, 0, 2**45])
+def test_whatever_a_driver_says_is_left_of_its_disk_the_report_is_taken(least):
+    used = report_of(a_dictionary(disk_available_least=least)).used['DISK_GB']
+    assert used == min(max(40, 500 - least), AMOUNT_MAX)
 
 
 # -- the typed report --------------------------------------------------------------

@@ -281,9 +281,9 @@ _SHOWN: Mapping[str, Callable[[tuple[Any, ...], Any], str]] = {
         f'{result.lock_token[:8]}'
     ),
     'finish_request': lambda args, result: (
-        f'{args[0][:8]} {result} ' + ' '.join(f'{one.claim_id[:8]}' for one in args[4])
+        f'{args[0][:8]} {result} ' + ' '.join(f'{share.claim_id[:8]}' for share in args[4])
     ),
     'note_changes_below': lambda args, result: ' '.join(
-        f'{one.claim_id[:8]}={one.state}' for one in args[1].claims
+        f'{change.claim_id[:8]}={change.state}' for change in args[1].claims
     ),
 }

@@ -73,7 +73,7 @@ _RABBIT = (
         error_if(
             name,
             lambda v, c, before=_FILES[:number]: (
-                v and not c.ssl and not any(c.rabbit[one] for one in before)
+                v and not c.ssl and not any(c.rabbit[option] for option in before)
             ),
             'ssl is false: the file is not used and everything crosses the network in clear',
             'Set ssl = true',

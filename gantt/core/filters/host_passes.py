@@ -239,7 +239,7 @@ _HOST: dict[str, Any] = {
     'hypervisor_version': lambda host: host.hypervisor.version,
     'hypervisor_hostname': lambda host: host.hypervisor.hostname or host.node,
     'cpu_info': _cpu_info,
-    'supported_instances': lambda host: [list(one) for one in host.hypervisor.supported],
+    'supported_instances': lambda host: [list(instance) for instance in host.hypervisor.supported],
     'stats': lambda host: MappingProxyType(host.hypervisor.stats),
     'metrics': _metrics,
     'aggregates': _aggregates,

@@ -25,11 +25,11 @@ def note_zones(changes: UnitOfWork) -> None:
     A running guest takes its room also there: both claims are kept until an operator has checked
     where it runs.
     """
-    made = changes.made
+    claims = changes.made
     zone_of_consumer: dict[str, str] = {}
-    for start in range(0, len(made), PARTS):
+    for start in range(0, len(claims), PARTS):
         zone_of_consumer |= held.zones_of(
-            changes.tx, {claim.consumer for claim in made[start : start + PARTS]}
+            changes.tx, {claim.consumer for claim in claims[start : start + PARTS]}
         )
     changes.made = [
         msgspec.structs.replace(
@@ -38,7 +38,7 @@ def note_zones(changes: UnitOfWork) -> None:
         )
         if claim.consumer in zone_of_consumer
         else claim
-        for claim in made
+        for claim in claims
     ]
 
 

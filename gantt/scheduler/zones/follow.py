@@ -178,7 +178,7 @@ class ZoneFollower:
     def _note(
         self,
         zone: ZoneRecord,
-        found: ZoneChanges,
+        changes: ZoneChanges,
         whole: WholeList | None,
         own: int,
         is_undecided: bool,
@@ -189,29 +189,29 @@ class ZoneFollower:
         :param own: incarnation of our database
         :param is_undecided: there are undecided claims on this page or one before
         """
-        states = {claim.claim_id: str(claim.state) for claim in found.claims}
+        states = {claim.claim_id: str(claim.state) for claim in changes.claims}
         is_first = zone.own_incarnation == 0
         if whole is not None:
             whole.listed.update(states)
-            if not found.more:
+            if not changes.more:
                 states |= dict.fromkeys(self._lost(zone, whole), LOST)
-        if is_undecided or (whole is not None and found.more):
+        if is_undecided or (whole is not None and changes.more):
             # Until all pages are read, and no claim is undecided that was so in the round before,
             # the next round begins anew: claims that change no more are not reported again.
             own = zone.own_incarnation
-            found = msgspec.structs.replace(
-                found, incarnation=zone.incarnation, revision=zone.revision
+            changes = msgspec.structs.replace(
+                changes, incarnation=zone.incarnation, revision=zone.revision
             )
         if (
             states
             or is_first
-            or (found.incarnation, own)
+            or (changes.incarnation, own)
             != (
                 zone.incarnation,
                 zone.own_incarnation,
             )
         ):
-            self._claims.note_changes_below(zone.uuid, found, states, own)
+            self._claims.note_changes_below(zone.uuid, changes, states, own)
 
     # -- claims known to one side ----------------------------------------------------------
     def _read_back(self, zone: ZoneRecord, claims: Sequence[ClaimBelow], end: float) -> set[str]:

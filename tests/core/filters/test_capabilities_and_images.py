@@ -44,7 +44,7 @@ def test_a_rebuild_runs_those_that_look_at_the_image(name):
 
 # -- capabilities ------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ('key', 'wanted', 'pass_'),
+    ('key', 'required', 'pass_'),
     [
         ('capabilities:hypervisor_type', 'QEMU', ['cmp-1']),
         ('hypervisor_type', 's!= QEMU', ['cmp-2']),
@@ -63,7 +63,7 @@ def test_a_rebuild_runs_those_that_look_at_the_image(name):
         ('hw:maxphysaddr_bits', '40', ['cmp-1']),
     ],
 )
-def test_capabilities(key, wanted, pass_):
+def test_capabilities(key, required, pass_):
     table = running(
         Hypervisor(
             type='QEMU',
@@ -73,7 +73,7 @@ def test_capabilities(key, wanted, pass_):
         ),
         Hypervisor(type='ironic', version=1, cpu_info='{"topology": "{\\"cores\\": \\"8\\"}"}'),
     )
-    assert passing(table, a_filter('ComputeCapabilitiesFilter'), asking({key: wanted})) == pass_
+    assert passing(table, a_filter('ComputeCapabilitiesFilter'), asking({key: required})) == pass_
 
 
 def test_capabilities_of_lists_are_members():

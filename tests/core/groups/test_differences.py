@@ -117,9 +117,9 @@ DIFFERENT = {
 }
 
 
-@pytest.mark.parametrize('what', DIFFERENT)
-def test_a_difference_names_the_field_and_both_values(what):
-    planned, requested, line = DIFFERENT[what]
+@pytest.mark.parametrize('case', DIFFERENT)
+def test_a_difference_names_the_field_and_both_values(case):
+    planned, requested, line = DIFFERENT[case]
     assert lines(a_spec(**planned), a_spec(**requested)) == [line]
 
 
@@ -137,9 +137,9 @@ LEFT_OPEN = {
 }
 
 
-@pytest.mark.parametrize('what', LEFT_OPEN)
-def test_what_a_plan_leaves_open_is_not_compared(what):
-    assert lines(a_spec(), a_spec(**LEFT_OPEN[what])) == []
+@pytest.mark.parametrize('case', LEFT_OPEN)
+def test_what_a_plan_leaves_open_is_not_compared(case):
+    assert lines(a_spec(), a_spec(**LEFT_OPEN[case])) == []
 
 
 def test_many_differences_are_counted_and_a_long_value_is_cut():

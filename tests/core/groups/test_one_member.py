@@ -164,7 +164,7 @@ def test_a_group_has_one_policy_of_novas_or_a_set():
 
 
 @pytest.mark.parametrize(
-    ('one', 'other'),
+    ('policies', 'as_policies'),
     [
         (['anti-affinity'], [{'policy': 'anti-affinity', 'level': 'host', 'beyond': 1}]),
         ([{'policy': 'affinity', 'soft': 1}], ['soft-affinity']),
@@ -174,11 +174,11 @@ def test_a_group_has_one_policy_of_novas_or_a_set():
         ),
     ],
 )
-def test_documents_that_say_the_same_are_the_same(one, other):
+def test_documents_that_say_the_same_are_the_same(policies, as_policies):
     fields = {'subgroups': {'all': ['web', 'db'], 'b': ['db']}}
     turned = {'subgroups': {'b': ['db'], 'all': ['db', 'web']}, 'members': []}
-    first = msgspec.convert({'policies': one, **fields}, PolicySet).text
-    assert first == msgspec.convert({'policies': other, **turned}, PolicySet).text
+    first = msgspec.convert({'policies': policies, **fields}, PolicySet).text
+    assert first == msgspec.convert({'policies': as_policies, **turned}, PolicySet).text
     assert policy_set.read(first).text == first
 
 

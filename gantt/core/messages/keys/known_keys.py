@@ -216,8 +216,8 @@ def _patterns(of: KeyOf) -> tuple[tuple[re.Pattern[str], KnownKey], ...]:
     )
 
 
-def _is_family(one: KnownKey) -> bool:
-    return '*' in one.name or one.name.endswith('.N')
+def _is_family(key: KnownKey) -> bool:
+    return '*' in key.name or key.name.endswith('.N')
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -239,7 +239,7 @@ def known(of: KeyOf, key: str) -> KnownKey | None:
 
 
 _REFUSED = {
-    of: {one.name: one for one in KNOWN if one.of is of and not one.readers} for of in KeyOf
+    of: {key.name: key for key in KNOWN if key.of is of and not key.readers} for of in KeyOf
 }
 
 

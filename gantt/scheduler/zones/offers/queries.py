@@ -33,8 +33,8 @@ CALLS_MAX = 64
 #: Error codes by which a zone refuses the request itself: it has no place there.  With all
 #: other codes that is unknown, such as of a zone that does not admit this one.
 NO = frozenset(
-    one.code
-    for one in (
+    error.code
+    for error in (
         exceptions.Refused,
         exceptions.NotFound,
         exceptions.UnknownResourceClass,
