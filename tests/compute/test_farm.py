@@ -104,7 +104,9 @@ def test_builds_and_deletes_go_to_the_host_they_name(memory_hosts, farm):
     assert farm.build(build).outcome == 'running'
     assert memory_hosts.state(build) == 'confirmed'
     assert farm.delete(a_delete(build)).outcome == 'deleted'
-    with pytest.raises(exceptions.InvalidMessage, match="host: 'elsewhere' is not one of"):
+    with pytest.raises(
+        exceptions.InvalidMessage, match="host: expected a host of this farm; got 'elsewhere'"
+    ):
         farm.delete(Delete(consumer=build.consumer, host='elsewhere'))
 
 

@@ -232,7 +232,7 @@ def herd(partitioned, count):
     site.start(
         name,
         command='gantt-compute',
-        update=words,
+        words=words,
         compute={'farm_prefix': name, 'farm_threads': 64},
         DEFAULT={'default_log_levels': 'gantt.compute.agent.agent=WARNING'},
     )
