@@ -246,10 +246,10 @@ def test_by_the_guide_only_the_scheduler_listens(a_conf):
 def test_two_that_want_one_port_are_named(a_conf, capsys, text, named):
     conf = a_conf(f'{GUIDE.read_text()}\n{text}\n')
     (finding,) = [
-        finding for finding in diagnose(conf, probe=False) if 'would listen on' in finding.reason
+        finding for finding in diagnose(conf, probe=False) if 'would listen on' in finding.why
     ]
     assert [finding.option, finding.severity] == [named[0], 'error']
-    assert named[1] in finding.reason
+    assert named[1] in finding.why
     assert manage_config.check(conf) == 1
     (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith('ports')]
     assert 'WRONG' in line

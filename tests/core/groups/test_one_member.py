@@ -134,7 +134,7 @@ def test_room_is_counted_under_the_policies():
                 'soft': 1,
             },
             'policies[0].prices[0].level',
-            "no level 'x'",
+            "expected a level; got 'x'",
         ),
     ],
 )
