@@ -34,7 +34,7 @@ REQUEST_SECONDS = 11.0
 LOOK_SECONDS = 2.0
 OPEN_ROWS = "SELECT token FROM requests WHERE state = 'open'"
 PLACE = 'SELECT uuid FROM zone'
-TO_END = 'SELECT request_key FROM give_backs'
+TO_END = 'SELECT request_key FROM zone_releases'
 KNOWN_BELOW = 'SELECT claim_id FROM child_claims'
 OF_ZONES_ABOVE = """
     SELECT id, request_id, lease_until FROM claims
