@@ -55,7 +55,7 @@ class Stock:
         self.ours = transport.own_transport(a_conf(url))
 
     def call(self, method, server='', **args):
-        return self.ours.caller.call(
+        pending = self.ours.caller.begin(
             self.topic,
             f'{self.topic}.{server}'.rstrip('.'),
             method,
@@ -64,6 +64,7 @@ class Stock:
             context={'request_id': 'req-1'},
             seconds=10,
         )
+        return pending.result()
 
     def close(self):
         self.ours.cleanup()
@@ -101,9 +102,9 @@ def test_an_error_that_is_not_ours_is_told_by_its_class_and_text(stock):
 
 def test_a_call_without_an_answer_ends_in_time(stock):
     with pytest.raises(caller.NoReply, match='no answer to nothing within 0.2 s'):
-        stock.ours.caller.call(
+        stock.ours.caller.begin(
             stock.topic, 'nobody', 'nothing', {}, version='1.0', context={}, seconds=0.2
-        )
+        ).result()
 
 
 def test_an_answer_that_is_too_large_is_refused_with_its_size_and_the_bound(stock, monkeypatch):

@@ -36,13 +36,16 @@ class NoReply(Exception):
 
 
 class PendingCall:
-    """A call that the broker has, and that waits for its answer."""
+    """A published call, until its answer is taken."""
 
     def __init__(
         self, waiting: _AnswersByCall, msg_id: str, method: str, seconds: float, end: float
     ) -> None:
-        self._waiting, self._msg_id = waiting, msg_id
-        self._method, self._seconds, self._end = method, seconds, end
+        self._waiting = waiting
+        self._msg_id = msg_id
+        self._method = method
+        self._seconds = seconds
+        self._end = end
 
     def result(self) -> Any:
         """Return the result; to be called once.
@@ -81,26 +84,6 @@ class RpcCaller:
         self.reply_queue = ''
         self._answers: _AnswersByCall = {}
 
-    def call(
-        self,
-        exchange: str,
-        topic: str,
-        method: str,
-        args: dict[str, Any],
-        *,
-        version: str,
-        context: dict[str, Any],
-        seconds: float,
-    ) -> Any:
-        """Call and wait for the answer.
-
-        :raises Exception: as :meth:`begin` and :meth:`PendingCall.result`
-        """
-        pending = self.begin(
-            exchange, topic, method, args, version=version, context=context, seconds=seconds
-        )
-        return pending.result()
-
     def begin(
         self,
         exchange: str,
@@ -111,8 +94,8 @@ class RpcCaller:
         version: str,
         context: dict[str, Any],
         seconds: float,
-    ) -> 'PendingCall':
-        """Publish a call, whose result is to be taken.
+    ) -> PendingCall:
+        """Publish a call; its :meth:`PendingCall.result` must be taken, which forgets it.
 
         :param topic: of all servers, or that of one
         :raises BrokerUnavailable: the broker does not take it in time

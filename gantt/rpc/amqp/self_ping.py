@@ -190,7 +190,7 @@ def call(topic: Called, seconds: float) -> None:
     """
     target = topic.target
     try:
-        topic.carrier.caller.call(
+        pending = topic.carrier.caller.begin(
             target.exchange,
             f'{target.topic}.{target.server}',
             METHOD,
@@ -199,6 +199,7 @@ def call(topic: Called, seconds: float) -> None:
             context={},
             seconds=seconds,
         )
+        pending.result()
     except exceptions.BrokerUnavailable:
         topic.carrier.drop_senders()
         raise
