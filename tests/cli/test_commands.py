@@ -445,7 +445,7 @@ def test_an_answer_of_another_form_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ('body', 'said'),
+    ('body', 'expected'),
     [
         ('{"budget_ms": "x", "spec": {"resources": {"VCPU": 1}}}', 'body.budget_ms'),
         ('{"budget_ms": 1e999, "spec": {"resources": {"VCPU": 1}}}', 'cannot be sent as JSON'),
@@ -459,12 +459,12 @@ def test_an_answer_of_another_form_is_one_line() -> None:
     ],
 )
 def test_a_file_with_values_that_are_none(
-    gantt: Gantt, tmp_path: Path, body: str, said: str
+    gantt: Gantt, tmp_path: Path, body: str, expected: str
 ) -> None:
     (tmp_path / 'request').write_text(body)
     refused = gantt('select', '--request-file', str(tmp_path / 'request'))
     assert refused.code in (1, 64)
-    assert said in refused.err
+    assert expected in refused.err
     assert 'Traceback' not in refused.err
 
 

@@ -77,7 +77,7 @@ def test_pools_are_edited_on_the_command_line(site: Site, gantt: Gantt) -> None:
 
 
 @pytest.mark.parametrize(
-    ('edit', 'said'),
+    ('edit', 'expected'),
     [
         ('cmp-1,colour=red', "no key 'colour'"),
         ('cmp-1,enabled=maybe', 'expected yes or no'),
@@ -88,7 +88,7 @@ def test_pools_are_edited_on_the_command_line(site: Site, gantt: Gantt) -> None:
     ],
     ids=range(6),
 )
-def test_a_wrong_edit_is_a_usage_error(gantt: Gantt, edit: str, said: str) -> None:
+def test_a_wrong_edit_is_a_usage_error(gantt: Gantt, edit: str, expected: str) -> None:
     refused = gantt('what-if', '--resource', 'VCPU=1', '--change-host', edit)
     assert refused.code == 64
-    assert said in refused.err
+    assert expected in refused.err

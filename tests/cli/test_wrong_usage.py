@@ -7,7 +7,7 @@ from tests.cli.conftest import run
 
 
 @pytest.mark.parametrize(
-    ('argv', 'said'),
+    ('argv', 'expected'),
     [
         ('select --vcpu two', 'there is no option --vcpu; say --resource VCPU=2'),
         ('capacity --memory_mb=9', 'there is no option --memory_mb; see --help'),
@@ -26,15 +26,15 @@ from tests.cli.conftest import run
     ],
 )
 def test_a_wrong_option_is_named_with_what_was_expected(
-    argv: str, said: str, capsys: pytest.CaptureFixture
+    argv: str, expected: str, capsys: pytest.CaptureFixture
 ) -> None:
     assert run(*argv.split()).code == 64
     last = capsys.readouterr().err.splitlines()[-1]
-    assert f'error: {said}' in last
+    assert f'error: {expected}' in last
 
 
 @pytest.mark.parametrize(
-    ('argv', 'said'),
+    ('argv', 'expected'),
     [
         ('plan shop.yaml', "'plan shop.yaml' is no command; did you mean group plan"),
         (
@@ -43,9 +43,9 @@ def test_a_wrong_option_is_named_with_what_was_expected(
         ),
     ],
 )
-def test_what_was_meant_is_named(argv: str, said: str) -> None:
+def test_what_was_meant_is_named(argv: str, expected: str) -> None:
     refused = run(*argv.split())
-    assert (refused.code, said in refused.err) == (64, True), refused.err
+    assert (refused.code, expected in refused.err) == (64, True), refused.err
 
 
 def test_a_file_that_is_not_there_is_named_once() -> None:

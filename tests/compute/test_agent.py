@@ -334,7 +334,7 @@ def test_a_journal_from_a_backup_stops_its_agent_which_says_what_to_do(memory_ho
     assert words == ['register'], 'it asks once, and not again before it is restarted'
     assert min(waits) > 50
     messages = [r.getMessage() for r in caplog.records if 'put back to an older state' in r.message]
-    assert len(messages) == 3, 'it is said each time'
+    assert len(messages) == 3, 'each time logs a line'
     assert 'registration 2 of its journal comes after number 3' in messages[0]
     assert 'move the file that [compute] journal names out of the way' in messages[0]
     with pytest.raises(JournalBehind):

@@ -290,11 +290,11 @@ class Storm:
         assert not any(thread.is_alive() for thread in threads)
         return asking.wait(200)
 
-    def _give_back(self, told):
-        if told.answer is not None and int(told.request.request_id[:2], 16) % 2:
-            self.callers.cancel(told)
+    def _give_back(self, call):
+        if call.answer is not None and int(call.request.request_id[:2], 16) % 2:
+            self.callers.cancel(call)
 
-    def check(self, told):
+    def check(self, calls):
         """Nothing is lost, nothing is there twice."""
         self.site.audit()
         for writer in self.writers:
@@ -308,9 +308,9 @@ class Storm:
             assert least <= amount <= most
         # What a request is told whose scheduler was killed is not what is looked at here.
         ended = exceptions.NoValidHost, exceptions.RequestCancelled
-        assert [call for call in told if call.error and not isinstance(call.error, ended)] == []
-        mine = {call.request.request_id for call in told}
-        lines = load.broken_promises(self.site.store, told)
+        assert [call for call in calls if call.error and not isinstance(call.error, ended)] == []
+        mine = {call.request.request_id for call in calls}
+        lines = load.broken_promises(self.site.store, calls)
         assert [line for line in lines if 'nobody asked' not in line or line[8:44] in mine] == []
 
 

@@ -87,33 +87,33 @@ def test_others_answer_for_one_that_stands_still(three):
 def test_one_that_stands_still_in_the_middle_of_load_goes_on_and_harms_nobody(
     three, caplog, seconds
 ):
-    """It places what it had taken before, and answers callers that have their answer."""
+    """Calls are answered once by others; what it sends after the thaw changes nothing."""
     site, _, callers = three
     rng = random.Random(27)
     requests = [load.a_request(rng, 2, budget_ms=120_000) for _ in range(300)]
     caplog.set_level(logging.INFO, 'gantt.client.calls')
     asking = callers.start(requests, threads=24)
-    until(lambda: len(asking.told) >= 60, 'some have ended', 60)
+    until(lambda: len(asking.told) >= 60, 'some calls have ended', 60)
     site.freeze('one')
     began = time.monotonic()
     try:
-        told = list(asking.wait(120))
-        assert ' try=1 ' in caplog.text, 'it has taken calls and answers none'
+        calls = list(asking.wait(120))
+        assert ' try=1 ' in caplog.text, 'the frozen one holds calls'
         while time.monotonic() - began < seconds:
             more = [load.a_request(rng, 1, budget_ms=120_000) for _ in range(20)]
-            told += callers.ask_all(more, threads=4)
+            calls += callers.ask_all(more, threads=4)
             requests += more
             time.sleep(0.2)
     finally:
         site.thaw('one')
     more = [load.a_request(rng, 1, budget_ms=120_000) for _ in range(60)]
-    told += callers.ask_all(more, threads=12)
+    calls += callers.ask_all(more, threads=12)
     requests += more
-    assert [one.error for one in told if one.error] == []
-    ids = [one.request.request_id for one in told]
+    assert [call.error for call in calls if call.error] == []
+    ids = [call.request.request_id for call in calls]
     assert sorted(ids) == sorted(request.request_id for request in requests)
-    again = callers.ask_all([one.request for one in told], threads=12)
-    assert load.unlike(told, again) == []
-    assert site.stop('one') == 0, 'it goes on, and ends as any other'
-    assert load.broken_promises(site.store, told) == []
+    again = callers.ask_all([call.request for call in calls], threads=12)
+    assert load.unlike(calls, again) == []
+    assert site.stop('one') == 0, 'it works again, and ends without an error'
+    assert load.broken_promises(site.store, calls) == []
     site.audit()

@@ -43,18 +43,18 @@ def asking(rng, count, most=3, budget_ms=60_000):
     ]
 
 
-def placed(told):
-    return sum(len(call.request.consumers) for call in told if call.answer and not call.cancelled)
+def placed(calls):
+    return sum(len(call.request.consumers) for call in calls if call.answer and not call.cancelled)
 
 
-def check(store, pool, told):
+def check(store, pool, calls):
     """Every unit that was promised is there, and is promised once."""
     assert store.claims.audit() == CLEAN
     used = store.providers.load_provider(pool.uuid).used.get('DISK_GB', 0)
     assert used <= UNITS
     named = collections.Counter(
         part.uuid
-        for call in told
+        for call in calls
         if call.answer is not None
         for places in call.answer.selections
         for part in places[0].allocations[1:]

@@ -302,19 +302,19 @@ def test_who_calls_with_a_report_is_answered_before_he_gives_up(served, form):
     assert bus.service.health()['calls_pending'] == 0
 
 
-def aged(seconds, **said):
+def aged(seconds, **fields):
     """A message that has waited for a thread for so long."""
-    call = RpcCall(Incoming(None, said, 100))
+    call = RpcCall(Incoming(None, fields, 100))
     call.arrived -= seconds
     return call
 
 
-@pytest.mark.parametrize('said', [{}, {'_msg_id': 'm', '_reply_q': 'q'}], ids=['cast', 'call'])
-def test_what_a_dictionary_leads_to_is_found_out_however_long_it_waited(served, said):
+@pytest.mark.parametrize('fields', [{}, {'_msg_id': 'm', '_reply_q': 'q'}], ids=['cast', 'call'])
+def test_what_a_dictionary_leads_to_is_found_out_however_long_it_waited(served, fields):
     """Else an agent that comes again would be taken for the one of before as long as many wait."""
     bus, store = served
     methods = StatsMethods(bus.facade, Ratios(cpu=1.0, ram=1.0, disk=1.0))
-    call = aged(30.0, args={'name': 'cmp-8', 'stats': DICTIONARY}, **said)
+    call = aged(30.0, args={'name': 'cmp-8', 'stats': DICTIONARY}, **fields)
     store.reports.folds.clear()
     timer = threading.Timer(0.3, store.reports.folds.set)
     timer.start()

@@ -127,7 +127,7 @@ def test_two_registries_share_nothing():
 
 
 @pytest.mark.parametrize(
-    ('use', 'said'),
+    ('use', 'expected'),
     [
         (lambda m: m.count('gantt_no_such_total'), 'gantt_no_such_total is a declared counter'),
         (lambda m: m.count('gantt_queue_depth'), 'gantt_queue_depth is a declared counter'),
@@ -148,8 +148,8 @@ def test_two_registries_share_nothing():
         (lambda m: m.value('gantt_no_such_total'), 'gantt_no_such_total is a declared metric'),
     ],
 )
-def test_what_nobody_declared_is_refused(use, said):
-    with pytest.raises(exceptions.Bug, match=said):
+def test_what_nobody_declared_is_refused(use, expected):
+    with pytest.raises(exceptions.Bug, match=expected):
         use(metrics.MetricRegistry())
 
 
